@@ -1,0 +1,22 @@
+"""relay: wrap the command-line programs of coding agents so that they can talk to each other.
+
+``from relay import Relay`` is the programmatic door. It is resolved on first use, because
+``relay wrap`` starts through this package and must not pay for what it does not use.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from relay.app import Relay
+
+__all__ = ["Relay", "__version__"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    if name == "Relay":
+        from relay.app import Relay
+
+        return Relay
+    raise AttributeError(f"module 'relay' has no attribute {name!r}")

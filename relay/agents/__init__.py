@@ -1,0 +1,1 @@
+"""What relay knows of each agent: one module per agent."""

@@ -1,0 +1,108 @@
+"""The errors that relay shows to people: what happened, why, and what to do next.
+
+Exit statuses: 0 done, 1 failed, 2 usage, 3 not found, 4 not delivered, 5 timeout.
+"""
+
+from __future__ import annotations
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NOT_FOUND = 3
+EXIT_NOT_DELIVERED = 4
+EXIT_TIMEOUT = 5
+
+
+class RelayError(Exception):
+    """A failure with a message for a person.
+
+    ``code`` is a stable word for programs (``--json`` prints it), ``hint`` says what to do next,
+    ``details`` holds whatever else a caller may show.
+    """
+
+    code = "failed"
+    exit_status = EXIT_FAILED
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        code: str | None = None,
+        details: dict[str, object] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.details = details or {}
+        if code is not None:
+            self.code = code
+
+
+class UsageError(RelayError):
+    """The request itself is wrong: an argument, a name, a configuration value."""
+
+    code = "usage"
+    exit_status = EXIT_USAGE
+
+
+class NotFound(RelayError):
+    """Something that was named does not exist."""
+
+    code = "not_found"
+    exit_status = EXIT_NOT_FOUND
+
+
+class NameTaken(RelayError):
+    """Another running agent has this name."""
+
+    code = "name_taken"
+
+
+class NotDelivered(RelayError):
+    """A message ended as failed, or could not be accepted at all."""
+
+    code = "not_delivered"
+    exit_status = EXIT_NOT_DELIVERED
+
+
+class Timeout(RelayError):
+    """A wait ran out."""
+
+    code = "timeout"
+    exit_status = EXIT_TIMEOUT
+
+
+class StorageError(RelayError):
+    """The ledger cannot store or read: nothing was acknowledged, the file is untouched."""
+
+    code = "storage"
+
+
+class BrokerUnavailable(RelayError):
+    """The broker cannot be reached or started."""
+
+    code = "broker_unavailable"
+
+
+class ConfigError(RelayError):
+    """The configuration cannot be used."""
+
+    code = "config"
+    exit_status = EXIT_USAGE
+
+
+#: code -> class, for errors that cross the broker's socket.
+BY_CODE: dict[str, type[RelayError]] = {
+    cls.code: cls
+    for cls in (
+        RelayError,
+        UsageError,
+        NotFound,
+        NameTaken,
+        NotDelivered,
+        Timeout,
+        StorageError,
+        BrokerUnavailable,
+        ConfigError,
+    )
+}

@@ -1,0 +1,1 @@
+"""The ledger: the schema and the only SQL."""

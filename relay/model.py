@@ -1,0 +1,69 @@
+"""The records and enums that everything shares. No I/O, no clock."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+#: Names that agents cannot take: relay speaks under its own, and "*" is everyone.
+RESERVED_NAMES = frozenset({"relay", "all", "everyone", "memory", "broadcast"})
+NAME_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9_-])?")
+
+#: Bodies beyond this are refused with an error, never cut. In bytes of UTF-8.
+BODY_MAX = 1024 * 1024
+
+
+class State(StrEnum):
+    """The states of one delivery. ``held`` and ``failed`` carry a reason."""
+
+    QUEUED = "queued"
+    DELIVERING = "delivering"
+    SUBMITTED = "submitted"
+    SEEN = "seen"
+    HELD = "held"
+    FAILED = "failed"
+
+    @property
+    def final(self) -> bool:
+        return self in (State.SEEN, State.FAILED)
+
+
+class Mode(StrEnum):
+    """What a message does when its receiver is busy."""
+
+    FOLLOWUP = "followup"
+    STEER = "steer"
+    COLLECT = "collect"
+    INTERRUPT = "interrupt"
+
+
+class AgentState(StrEnum):
+    """What a wrapped agent is doing, as far as its source can tell."""
+
+    STARTING = "starting"
+    IDLE = "idle"
+    BUSY = "busy"
+    BLOCKED = "blocked"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message as its receiver gets it. ``created_at`` is in milliseconds since the epoch."""
+
+    id: str
+    sender: str
+    to: str
+    body: str
+    created_at: int
+    mode: Mode = Mode.FOLLOWUP
+    thread: str | None = None
+    sender_kind: str = "agent"  # agent | person | relay
+    attempt: int = 0  # earlier tries that may have landed
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+def valid_name(name: str) -> bool:
+    """Whether ``name`` can be an agent's: letters, digits, ``_ . -``, at most 64, not reserved."""
+    return bool(NAME_PATTERN.fullmatch(name)) and name.lower() not in RESERVED_NAMES

@@ -1,0 +1,1 @@
+"""One wrapped agent's life: sources in; matches, handlers and deliveries out."""

@@ -1,0 +1,96 @@
+"""The frames that the pump and its session exchange over their socketpair.
+
+A frame is one type byte, a big-endian uint32 length and that many bytes of payload. Only
+``struct`` is imported: the pump loads this module before it starts the agent.
+
+Pump to session:
+    HELLO     JSON: protocol, run_id, name, pid, tty, cols, rows, xpixel, ypixel, offset,
+              started_ms, restarts, command (argv), cwd
+    CHECKPOINT the bytes of the last ACK that carried any (empty on the first start)
+    OUTPUT    the agent's output, verbatim; the first byte after HELLO stands at ``offset``
+    ACTIVITY  uint32 sequence, one byte: the person pressed keys (never which)
+    SIZE      4 x uint16: cols, rows, xpixel, ypixel
+    JOB       one byte: the agent stopped or continued
+    WRITTEN   uint32 id: a WRITE has reached the terminal whole
+    REFUSED   uint32 id: not a byte of the WRITE was written, the person typed meanwhile
+    EXIT      JSON: status (int or null), signal (int or null); the socket's end follows
+
+Session to pump:
+    WRITE     uint32 id, uint32 sequence, bytes: type this, unless an ACTIVITY of a higher
+              sequence was sent (``ANY_SEQUENCE``: type it whatever was pressed)
+    ACK       uint64 offset, bytes: all output before ``offset`` is dealt with; the bytes, if any,
+              are the checkpoint from which a next session can go on at this offset
+    SIGNAL    one byte: send this signal to the agent's foreground process group
+    NOTICE    UTF-8: a line for the person, shown on stderr once the agent has exited
+"""
+
+from __future__ import annotations
+
+import struct
+
+PROTOCOL = 1
+
+HELLO = ord("H")
+CHECKPOINT = ord("C")
+OUTPUT = ord("O")
+ACTIVITY = ord("I")
+SIZE = ord("Z")
+JOB = ord("J")
+WRITTEN = ord("D")
+REFUSED = ord("N")
+EXIT = ord("X")
+
+WRITE = ord("W")
+ACK = ord("A")
+SIGNAL = ord("K")
+NOTICE = ord("E")
+
+# The payload byte of ACTIVITY.
+TYPED = b"t"  # something that may stand in the input line now
+ENTERED = b"e"  # Enter: what stood there was submitted
+CLEARED = b"c"  # Ctrl-C, Ctrl-U, Ctrl-D or Escape: the line may be empty again
+# The payload byte of JOB.
+STOPPED = b"s"
+CONTINUED = b"c"
+
+ANY_SEQUENCE = 0xFFFFFFFF
+#: The largest payload either side accepts; a longer one is a broken peer.
+FRAME_MAX = 16 * 1024 * 1024
+
+_HEADER = struct.Struct(">BI")
+HEADER_SIZE = _HEADER.size
+
+
+class FrameError(ValueError):
+    """The peer sent something that is no frame."""
+
+
+def pack(kind: int, payload: bytes = b"") -> bytes:
+    """One frame, ready to be written."""
+    return _HEADER.pack(kind, len(payload)) + payload
+
+
+class Decoder:
+    """Frames from chunks cut anywhere. Holds at most one incomplete frame."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
+        """Add what was read; return the frames that are complete. Raises FrameError."""
+        buffer = self._buffer
+        buffer += data
+        frames = []
+        at = 0
+        while len(buffer) - at >= HEADER_SIZE:
+            kind, length = _HEADER.unpack_from(buffer, at)
+            if length > FRAME_MAX:
+                raise FrameError(f"frame of {length} bytes (at most {FRAME_MAX})")
+            end = at + HEADER_SIZE + length
+            if len(buffer) < end:
+                break
+            frames.append((kind, bytes(buffer[at + HEADER_SIZE : end])))
+            at = end
+        if at:
+            del buffer[:at]
+        return frames

@@ -1,0 +1,79 @@
+"""What a session needs from the packages above it: sources that hear, events that they yield.
+
+A source is sans-io: bytes or hook events and the time go in, events come out. ``now`` is in
+seconds of a monotonic clock everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from relay.model import AgentState
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One logical line that the agent said, complete, without its newline.
+
+    ``stream`` names what it belongs to (the screen, or one message of a structured source);
+    lines of one stream arrive in order.
+    """
+
+    stream: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The stream rests: a message that needs no closing mark is complete here."""
+
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The stream is over: nothing more will come, an open block is a mistake."""
+
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """The agent is now idle, busy, blocked (a dialog waits for the person) …"""
+
+    state: AgentState
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Text that demonstrably reached the agent's model or screen; ids are looked for in it.
+
+    ``by`` is how it is known: ``hook``, ``transcript`` or ``screen``.
+    """
+
+    text: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Degraded:
+    """The source failed or cannot do something; shown by ``relay status`` and ``relay doctor``."""
+
+    reason: str
+
+
+SourceEvent = Line | Pause | End | StateChange | Proof | Degraded
+
+
+class Source(Protocol):
+    """What every source offers to the session's loop."""
+
+    def tick(self, now: float) -> list[SourceEvent]:
+        """What has settled by ``now``."""
+        ...
+
+    def next_deadline(self) -> float | None:
+        """When ``tick`` should be called next, or None when only new input matters."""
+        ...

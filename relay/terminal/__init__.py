@@ -1,0 +1,1 @@
+"""The terminal edge: the pump, its monitor, the screen source."""

@@ -1,0 +1,1 @@
+"""Text without I/O: the grammar, escapes, envelopes."""

@@ -1,0 +1,21 @@
+"""Every test runs with a RELAY_HOME, a HOME and a configuration folder of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def isolated_home(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A fresh state directory; nothing of the machine's own configuration is read."""
+    base = tmp_path_factory.mktemp("home")
+    home = base / "relay"
+    monkeypatch.setenv("HOME", str(base))
+    monkeypatch.setenv("RELAY_HOME", str(home))
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "RELAY_AGENT", "RELAY_RUN", "RELAY_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    return home

@@ -1,0 +1,27 @@
+"""What several tests need: waiting for an event with a deadline, and nothing else that waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def wait_until(check: Callable[[], T], timeout: float = 20.0, what: str = "") -> T:
+    """Call ``check`` until it returns something true, and return that.
+
+    Fails the test when ``timeout`` seconds have passed: that is a deadline against hanging, not a
+    measurement.
+    """
+    end = time.monotonic() + timeout
+    pause = threading.Event()
+    while True:
+        value = check()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {timeout} s in vain for {what or check}")
+        pause.wait(0.01)
