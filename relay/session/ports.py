@@ -77,3 +77,38 @@ class Source(Protocol):
     def next_deadline(self) -> float | None:
         """When ``tick`` should be called next, or None when only new input matters."""
         ...
+
+
+class Screen(Protocol):
+    """What delivery must know of the agent's screen (offered by the screen source)."""
+
+    bracketed_paste: bool
+
+    @property
+    def cursor(self) -> tuple[int, int]:
+        """Column and row, from 0."""
+        ...
+
+    def visible(self) -> list[str]:
+        """The rows as displayed."""
+        ...
+
+    def expect_echo(self, text: str, now: float) -> None:
+        """This is about to be typed by relay: not the agent's words when it shows."""
+        ...
+
+
+class Terminal(Protocol):
+    """The agent's own side of its terminal: the line discipline and the unread input."""
+
+    def cooked(self) -> bool:
+        """Whether the kernel edits lines (canonical mode): the program reads whole lines."""
+        ...
+
+    def secret(self) -> bool:
+        """Whether lines are read without echo: a password prompt."""
+        ...
+
+    def unread(self) -> int:
+        """Bytes of input that the program has not read yet."""
+        ...

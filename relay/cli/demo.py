@@ -1,0 +1,20 @@
+"""``relay demo``: the main job on this machine, without an account or a network."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register the verb."""
+    parser = subparsers.add_parser(
+        "demo", help="two small wrapped agents talk to each other, on this terminal"
+    )
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play the demo; 0 when every message was seen."""
+    from relay.demo.stage import perform
+
+    return perform(lambda line: print(line, flush=True))

@@ -1,0 +1,146 @@
+"""The stage of the demo: wraps both agents in terminals of their own and shows what happens."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ptyprocess import PtyProcess
+
+from relay.broker.client import Client
+from relay.errors import Timeout
+from relay.paths import Home
+
+DEADLINE = 60.0
+NEXT_STEPS = """\
+Try it with real agents, each in a terminal of its own:
+
+    relay wrap --name Alice -- claude
+    relay wrap --name Bob -- claude        (or codex, gemini, bash, any program)
+
+and tell Alice: write a line "@relay:Bob please say hello".
+
+    relay send Bob "hello from a plain shell"     relay agents     relay history
+    relay doctor                                  what works on this machine
+"""
+
+
+@dataclass
+class Actor:
+    """One wrapped agent: its name, its terminal and the line that is still being written."""
+
+    name: str
+    terminal: Any
+    partial: bytes = b""
+    open: bool = True
+    lines: list[str] = field(default_factory=list)
+
+
+def perform(out: Callable[[str], None], *, now: Callable[[], float] = time.monotonic) -> int:
+    """Run the demo in a state directory of its own; returns the exit status."""
+    with tempfile.TemporaryDirectory(prefix="relay-demo-") as root:
+        home = Home(root)
+        out("Two agents, each wrapped by relay in a terminal of its own:\n")
+        actors = [
+            start(home, "Ben", ["answerer"]),
+            start(home, "Ann", ["asker", "Ben"]),
+        ]
+        try:
+            watch(actors, out, deadline=now() + DEADLINE, now=now)
+            statuses = [finish(actor) for actor in actors]
+            receipts = history(home)
+        finally:
+            for actor in actors:
+                actor.terminal.close(force=True)
+            stop_broker(home)
+    return conclude(receipts, statuses, out)
+
+
+def start(home: Home, name: str, role: list[str]) -> Actor:
+    """``relay wrap --name NAME -- python -m relay.demo.agents ROLE`` in a new terminal."""
+    command = [sys.executable, "-m", "relay", "wrap", "--name", name, "--"]
+    command += [sys.executable, "-m", "relay.demo.agents", *role]
+    env = {**os.environ, "RELAY_HOME": home.root}
+    return Actor(name, PtyProcess.spawn(command, env=env, dimensions=(24, 100)))
+
+
+def watch(
+    actors: list[Actor], out: Callable[[str], None], *, deadline: float, now: Callable[[], float]
+) -> None:
+    """Show each line of each terminal as it is completed, until both programs have ended."""
+    while live := [actor for actor in actors if actor.open]:
+        if now() > deadline:
+            raise Timeout(
+                "the demo did not come to its end",
+                hint="run `relay doctor`; the agents' screens are above",
+            )
+        readable, _, _ = select.select([actor.terminal.fd for actor in live], [], [], 1.0)
+        for actor in live:
+            if actor.terminal.fd in readable:
+                receive(actor, out)
+
+
+def receive(actor: Actor, out: Callable[[str], None]) -> None:
+    """Read what the terminal shows and print the lines that are whole."""
+    try:
+        data = os.read(actor.terminal.fd, 65536)
+    except OSError:  # Linux reports the end of a pseudo-terminal as EIO
+        data = b""
+    actor.open = bool(data)
+    *lines, actor.partial = (actor.partial + data).split(b"\n")
+    for line in lines:
+        text = line.decode("utf-8", "replace").rstrip("\r")
+        actor.lines.append(text)
+        if text.strip():
+            out(f"  {actor.name} │ {text}")
+
+
+def finish(actor: Actor) -> int:
+    """The program's exit status."""
+    status = actor.terminal.wait()
+    return int(status if status is not None else 1)
+
+
+def history(home: Home) -> list[dict[str, Any]]:
+    """What the ledger says of every message, once all are final."""
+    client = Client.connect(home)
+    try:
+        messages = client.request("history", limit=50)["messages"]
+        for message in messages:
+            client.request("wait", id=message["id"], timeout=10.0)
+        result: list[dict[str, Any]] = client.request("history", limit=50)["messages"]
+    finally:
+        client.close()
+    return result
+
+
+def stop_broker(home: Home) -> None:
+    """End the demo's own broker, if it runs."""
+    client = Client.connect(home, start=False)
+    try:
+        client.request("stop")
+    finally:
+        client.close()
+
+
+def conclude(
+    receipts: list[dict[str, Any]], statuses: list[int], out: Callable[[str], None]
+) -> int:
+    """The receipts, the verdict and what to try next."""
+    out("\nWhat the ledger says of each message:\n")
+    for message in receipts:
+        who = f"{message['from']} → {message['to']}"
+        out(f"  {who:<12} {message['state']:<10} {message['body']}")
+    seen = [message for message in receipts if message["state"] == "seen"]
+    if statuses != [0, 0] or len(seen) != len(receipts) or len(receipts) < 3:
+        out("\nThis is not how it should end; `relay doctor` may know why.")
+        return 1
+    out(f"\nAll {len(seen)} messages were seen.\n")
+    out(NEXT_STEPS)
+    return 0

@@ -1,0 +1,146 @@
+"""One agent's incoming messages, in order: each goes through the door once, and is accounted for.
+
+The states that the sender sees are reported from here: ``delivering`` before the first byte goes
+over, ``submitted`` after the last, ``seen`` when it is proven, ``held(reason)`` while something
+stands in the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
+
+from relay.model import Message, State
+from relay.session.doors import Door
+from relay.session.guards import Hold
+from relay.text.envelope import envelope
+
+#: A wait shorter than this is not worth telling the sender about.
+HELD_AFTER = 1.0
+#: Look again at least this often while something stands in the way.
+LOOK_AGAIN = 1.0
+
+#: ``report(message, state, reason, proof)``: the broker has it when the call returns.
+Report = Callable[[Message, State, str, str], Awaitable[None]]
+
+
+class Courier:
+    """Takes messages from the broker and brings them through the door, first in, first out."""
+
+    def __init__(
+        self,
+        choose_door: Callable[[], Door | None],
+        report: Report,
+        clock: Callable[[], float],
+        namespaces: Callable[[], frozenset[str]],
+    ) -> None:
+        self._choose_door = choose_door
+        self._report = report
+        self._clock = clock
+        self._namespaces = namespaces
+        self._waiting: deque[Message] = deque()
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._unproven: OrderedDict[str, Message] = OrderedDict()  # marker -> submitted message
+        self._wake = asyncio.Event()
+        self._holding = ""  # why nothing goes through at present
+        self._since = 0.0  # … and since when
+        self._told: set[str] = set()  # ids whose senders know it
+
+    def offer(self, message: Message) -> None:
+        """A message from the broker. Offered twice (after a reconnect) it is taken once."""
+        if message.id in self._known:
+            return
+        self._known[message.id] = None
+        while len(self._known) > 10_000:
+            self._known.popitem(last=False)
+        self._waiting.append(message)
+        self._wake.set()
+
+    def look_again(self) -> None:
+        """Something changed that may let a message through."""
+        self._wake.set()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def proven(self, text: str, by: str) -> list[tuple[Message, str]]:
+        """The submitted messages whose markers stand in ``text``; they are proven seen."""
+        found = []
+        if self._unproven:
+            for marker in [marker for marker in self._unproven if marker in text]:
+                found.append((self._unproven.pop(marker), by))
+        return found
+
+    def unproven(self) -> list[Message]:
+        """What was submitted and never proven: to be offered again, should the agent be gone."""
+        return list(self._unproven.values())
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        while True:
+            if not self._waiting:
+                await self._rest(None)
+                continue
+            door = self._choose_door()
+            held = door.hold(self._clock()) if door else Hold("the agent takes no messages")
+            if door is None or held is not None:
+                await self._wait_out(held or Hold("the agent takes no messages"))
+                continue
+            await self._deliver(door)
+
+    async def _deliver(self, door: Door) -> None:
+        first = self._waiting[0]
+        if first.attempt and door.landed(first):
+            self._waiting.popleft()
+            await self._after(door, [first])
+            return
+        batch = door.batch(list(self._waiting)[:64])
+        await asyncio.gather(*(self._report(m, State.DELIVERING, "", "") for m in batch))
+        submitted = await door.submit(batch)
+        for _ in range(submitted.count):
+            self._waiting.popleft()
+        if submitted.count:
+            await self._after(door, batch[: submitted.count])
+        if submitted.hold is not None:
+            await self._wait_out(submitted.hold)
+        else:
+            self._holding = ""
+
+    async def _after(self, door: Door, batch: list[Message]) -> None:
+        for message in batch:
+            self._unproven[self._marker(message)] = message
+        await asyncio.gather(*(self._report(m, State.SUBMITTED, "", "") for m in batch))
+        proof = await door.read(batch)
+        if proof is None:
+            return
+        settled = [m for m in batch if self._unproven.pop(self._marker(m), None) is not None]
+        await asyncio.gather(*(self._report(m, State.SEEN, "", proof) for m in settled))
+
+    async def _wait_out(self, held: Hold) -> None:
+        """Wait for the obstacle to go; the senders learn of it when that takes a while."""
+        now = self._clock()
+        if held.reason != self._holding:
+            self._holding, self._since = held.reason, now
+            self._told.clear()
+        pause = min(held.again or LOOK_AGAIN, LOOK_AGAIN)
+        untold = HELD_AFTER - (now - self._since)
+        if untold > 0:
+            await self._rest(min(pause, untold))
+            return
+        news = [m for m in self._waiting if m.id not in self._told]
+        self._told.update(m.id for m in news)
+        await asyncio.gather(*(self._report(m, State.HELD, held.reason, "") for m in news))
+        await self._rest(pause)
+
+    async def _rest(self, seconds: float | None) -> None:
+        """Until something changes, at most ``seconds``."""
+        try:
+            await asyncio.wait_for(self._wake.wait(), seconds)
+        except TimeoutError:
+            return
+        self._wake.clear()
+
+    def _marker(self, message: Message) -> str:
+        return envelope(message, style="plain", namespaces=self._namespaces()).marker

@@ -1,0 +1,318 @@
+"""How words get into an agent: by its terminal, or by a channel of its own.
+
+A door hands over whole messages and reports honestly how far each got. Nothing here retries on its
+own: :mod:`relay.session.courier` does, after it has looked whether the last try landed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from relay.errors import RelayError
+from relay.model import Message
+from relay.session.guards import Guards, Hold
+from relay.session.ports import Screen, Terminal
+from relay.text.envelope import Envelope, envelope
+
+#: A cooked terminal keeps 4095 bytes and drops the rest without a word (macOS: 1024 a line), so
+#: never more than this stands unread in it.
+COOKED_MAX = 2048
+#: A pasted text needs this long before Enter is taken as Enter (Gemini needs 60 ms).
+PASTE_REST = 0.15
+#: How long the screen may take to show that Enter was taken.
+ENTER_REST = 0.5
+ENTER_TRIES = 3
+
+_PASTE = "\x1b[200~{}\x1b[201~"
+
+
+class WriteLink(Protocol):
+    """The part of the pump link that a door needs."""
+
+    async def write(self, data: bytes, *, write_id: int, sequence: int) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """How many messages of a batch were handed over whole; of the others not a byte was."""
+
+    count: int
+    hold: Hold | None = None
+
+
+class Door(Protocol):
+    """One way into an agent."""
+
+    def hold(self, now: float) -> Hold | None:
+        """Why nothing may be handed over now."""
+        ...
+
+    def batch(self, waiting: Sequence[Message]) -> list[Message]:
+        """Which of the waiting messages, oldest first, go over in one piece."""
+        ...
+
+    async def submit(self, batch: list[Message]) -> Submitted:
+        """Hand the batch over, in order; says how many went and why no more."""
+        ...
+
+    async def read(self, batch: list[Message]) -> str | None:
+        """Wait until the program has taken what was submitted; returns the proof, if there is."""
+        ...
+
+    def landed(self, message: Message) -> bool:
+        """Whether an earlier try, perhaps of a session that was killed, did get through."""
+        ...
+
+
+def write_id(message: Message, step: str) -> int:
+    """The same number for the same bytes of the same message, also after a restart."""
+    digest = hashlib.sha256(f"{message.id}/{message.to}/{step}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") & 0x7FFFFFFF
+
+
+class TerminalDoor:
+    """Typing: whole lines for line programs, bracketed paste and Enter for the others.
+
+    ``written`` holds the ids of the writes that the pump is known to have finished; the pump keeps
+    them across a session's death, so a retry never types the same bytes twice.
+    """
+
+    def __init__(
+        self,
+        link: WriteLink,
+        terminal: Terminal,
+        screen: Screen,
+        guards: Guards,
+        clock: Callable[[], float],
+        *,
+        shell: bool,
+        namespaces: Callable[[], frozenset[str]],
+        composer: Callable[[list[str]], str] | None = None,
+        written: frozenset[int] = frozenset(),
+    ) -> None:
+        self._link = link
+        self._terminal = terminal
+        self._screen = screen
+        self._guards = guards
+        self._clock = clock
+        self._shell = shell
+        self._namespaces = namespaces
+        self._composer = composer
+        self._written = written
+        self._pasted = False  # this program has turned bracketed paste on at some time
+
+    # -- when ---------------------------------------------------------------------------------
+
+    def hold(self, now: float) -> Hold | None:
+        rows = self._screen.visible()
+        composer = self._composer(rows) if self._composer else "unknown"
+        held = self._guards.person(now, composer=composer)
+        if held:
+            return held
+        self._pasted = self._pasted or self._screen.bracketed_paste
+        cooked = self._terminal.cooked()
+        if not cooked and not self._screen.bracketed_paste:
+            return Hold("the program takes neither lines nor pastes now", 0.5)
+        if cooked and self._shell and self._pasted:
+            return Hold("a command is running in the shell", 0.5)
+        if self._terminal.unread():
+            return Hold("the program has not read its input yet", 0.05)
+        if cooked:
+            column, row = self._screen.cursor
+            line = rows[row] if row < len(rows) else ""
+            return self._guards.line_program(line if column else "", secret=self._terminal.secret())
+        return None if self._shell else self._guards.full_screen(rows, now)
+
+    def batch(self, waiting: Sequence[Message]) -> list[Message]:
+        if not self._terminal.cooked():
+            return list(waiting[:1])
+        chosen: list[Message] = []
+        size = 0
+        for message in waiting:
+            size += len(self._typed(self._wrap(message)))
+            if chosen and size > COOKED_MAX:
+                break
+            chosen.append(message)
+        return chosen
+
+    # -- how ----------------------------------------------------------------------------------
+
+    async def submit(self, batch: list[Message]) -> Submitted:
+        if not self._terminal.cooked():
+            held = await self._paste(batch[0])
+            return Submitted(0 if held else 1, held)
+        if len(batch) == 1:
+            held = await self._type_long(batch[0])
+            return Submitted(0 if held else 1, held)
+        return await self._type_lines(batch)
+
+    async def read(self, batch: list[Message]) -> str | None:
+        pause = 0.001
+        empty = 0
+        while empty < 2:
+            # The kernel moves input in steps: only two looks in a row show that all was read.
+            await asyncio.sleep(pause)
+            empty = empty + 1 if self._terminal.unread() == 0 else 0
+            pause = 0.002 if empty else min(pause * 2, 0.5)
+        return "read"
+
+    def landed(self, message: Message) -> bool:
+        if self._terminal.cooked():
+            chunks = len(_chunks(self._typed(self._wrap(message))))
+            return write_id(message, f"line{chunks - 1}") in self._written
+        return write_id(message, "enter0") in self._written
+
+    async def _type_lines(self, batch: list[Message]) -> Submitted:
+        """Several small messages, one write each, so that each is known to have landed or not."""
+        writes = []
+        for message in batch:
+            wrapped = self._wrap(message)
+            self._screen.expect_echo(wrapped.text, self._clock())
+            writes.append(
+                self._link.write(
+                    self._typed(wrapped),
+                    write_id=write_id(message, "line0"),
+                    sequence=self._guards.sequence,
+                )
+            )
+        done = list(await asyncio.gather(*writes))
+        count = done.index(False) if False in done else len(done)
+        return Submitted(count, None if count == len(done) else Hold("the person is typing", 1.0))
+
+    async def _type_long(self, message: Message) -> Hold | None:
+        """One message, in pieces that the program must have read before the next one follows."""
+        wrapped = self._wrap(message)
+        self._screen.expect_echo(wrapped.text, self._clock())
+        for index, chunk in enumerate(_chunks(self._typed(wrapped))):
+            step = write_id(message, f"line{index}")
+            if step in self._written:
+                continue
+            if index:
+                await self.read([message])
+            if not await self._until_written(chunk, step, patient=index > 0):
+                return Hold("the person is typing", 1.0)
+        return None
+
+    async def _paste(self, message: Message) -> Hold | None:
+        wrapped = self._wrap(message)
+        self._screen.expect_echo(wrapped.text, self._clock())
+        paste = write_id(message, "paste")
+        if paste not in self._written:
+            data = _PASTE.format(wrapped.text).encode("utf-8", "replace")
+            if not await self._until_written(data, paste, patient=False):
+                return Hold("the person is typing", 1.0)
+        for attempt in range(ENTER_TRIES):
+            await asyncio.sleep(PASTE_REST)
+            if self._dialog():
+                # A dialog that opened meanwhile drops what is pasted, and Enter would answer it.
+                while self._dialog():
+                    await asyncio.sleep(ENTER_REST)
+                if not self._stands_in_composer(wrapped):
+                    return Hold("a dialog waits for the person", 0.5)
+            enter = write_id(message, f"enter{attempt}")
+            # A key pressed in between belongs to the draft that our text is now part of: the
+            # person's own Enter submits both.
+            if not await self._until_written(b"\r", enter, patient=False):
+                return None
+            await asyncio.sleep(ENTER_REST)
+            if not self._stands_in_composer(wrapped):
+                return None
+        return None
+
+    async def _until_written(self, data: bytes, step: int, *, patient: bool) -> bool:
+        """Type ``data``. When ``patient``, a person who types is waited for instead of yielded to:
+        the first pieces of this message stand in the terminal already."""
+        while True:
+            held = self._guards.person(self._clock())
+            if held is None or not patient:
+                sequence = self._guards.sequence
+                if await self._link.write(data, write_id=step, sequence=sequence):
+                    return True
+                if not patient:
+                    return False
+            await asyncio.sleep(held.again if held and held.again else 0.1)
+
+    def _stands_in_composer(self, wrapped: Envelope) -> bool:
+        """Whether our text still stands where the cursor is: Enter was not taken."""
+        if self._shell:
+            return False
+        rows = self._screen.visible()
+        if self._composer is not None:
+            return self._composer(rows) == "draft"
+        row = self._screen.cursor[1]
+        nearby = "\n".join(rows[max(0, row - 3) : row + 1])
+        return wrapped.marker in nearby or "[Pasted " in nearby
+
+    def _dialog(self) -> bool:
+        rows = self._screen.visible()
+        if self._composer is not None and self._composer(rows) == "dialog":
+            return True
+        return self._guards.blocked() or (not self._shell and self._guards.shows_dialog(rows))
+
+    def _wrap(self, message: Message) -> Envelope:
+        if self._shell:
+            style = "shell"
+        else:
+            style = "plain" if self._terminal.cooked() else "paste"
+        return envelope(message, style=style, namespaces=self._namespaces())
+
+    @staticmethod
+    def _typed(wrapped: Envelope) -> bytes:
+        return "".join(line + "\n" for line in wrapped.lines).encode("utf-8", "replace")
+
+
+def _chunks(typed: bytes) -> list[bytes]:
+    """Whole lines in pieces of at most COOKED_MAX bytes (a longer line stands alone)."""
+    chunks: list[bytes] = []
+    current = b""
+    for line in typed.splitlines(keepends=True):
+        if current and len(current) + len(line) > COOKED_MAX:
+            chunks.append(current)
+            current = b""
+        current += line
+    return [*chunks, current] if current else chunks
+
+
+class ChannelDoor:
+    """A message interface of the agent's own: works while it is busy, beside drafts and dialogs."""
+
+    def __init__(
+        self,
+        submit: Callable[[str, str], Awaitable[None]],
+        available: Callable[[], bool],
+        namespaces: Callable[[], frozenset[str]],
+        heard: Callable[[str], bool],
+    ) -> None:
+        self._submit = submit
+        self._available = available
+        self._namespaces = namespaces
+        self._heard = heard
+
+    @property
+    def available(self) -> bool:
+        return self._available()
+
+    def hold(self, now: float) -> Hold | None:
+        return None if self._available() else Hold("the agent's message channel is closed", 0.5)
+
+    def batch(self, waiting: Sequence[Message]) -> list[Message]:
+        return list(waiting[:1])
+
+    async def submit(self, batch: list[Message]) -> Submitted:
+        wrapped = envelope(batch[0], style="paste", namespaces=self._namespaces())
+        try:
+            await self._submit(wrapped.text, wrapped.marker)
+        except (OSError, RelayError) as error:
+            return Submitted(0, Hold(f"the agent's message channel failed: {error}", 1.0))
+        return Submitted(1)
+
+    async def read(self, batch: list[Message]) -> str | None:
+        return None  # proven by the agent's own hooks and transcript
+
+    def landed(self, message: Message) -> bool:
+        wrapped = envelope(message, style="paste", namespaces=self._namespaces())
+        return self._heard(wrapped.marker)

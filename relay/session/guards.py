@@ -1,0 +1,115 @@
+"""When nothing may be typed into an agent: the person comes first. Pure; time comes in.
+
+Typing into a permission dialog would answer it, typing into a draft would submit it, typing beside
+a person garbles both. Each rule here names its reason, which the sender of a message can read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from relay.model import AgentState
+from relay.session import frames
+
+#: No typing within this many seconds after a key of the person's.
+KEY_REST = 1.0
+#: A full-screen program is left alone until it has written nothing for this long.
+OUTPUT_REST = 0.4
+
+# A line program that asks and waits on the same line: an answer is expected, not a message.
+_QUESTION = re.compile(
+    r"(?:\[y(?:es)?/n(?:o)?\]|\(y(?:es)?/n(?:o)?\)|password|passphrase|\(yes/no(?:/[^)]*)?\))"
+    r"\s*[:?]?\s*$",
+    re.IGNORECASE,
+)
+# What the dialogs of agents and installers have in common: numbered or highlighted choices.
+_CHOICES = re.compile(r"^\W*(?:[❯›>▶●*]\s*)?1[.)]\s+\S.*\n(?:.*\n)?\W*2[.)]\s+\S", re.MULTILINE)
+_CHOICE_MARK = re.compile(r"^\W*[❯›▶●]\s*(?:\d[.)]\s+)?(?:yes|allow|approve|no\b|deny)", re.I | re.M)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why typing must wait, and after how many seconds it is worth looking again at the latest.
+
+    ``again`` is None when only an event (a key, output, a state change) can end the wait.
+    """
+
+    reason: str
+    again: float | None = None
+
+
+class Guards:
+    """What is known of the person and of the agent, and the verdict that follows from it."""
+
+    def __init__(self) -> None:
+        self.state = AgentState.STARTING
+        self.sequence = 0
+        self._draft = False
+        self._last_key: float | None = None
+        self._last_output: float | None = None
+        self._stopped = False
+
+    def activity(self, sequence: int, kind: bytes, now: float) -> None:
+        """The person pressed keys (``frames.TYPED``, ``ENTERED`` or ``CLEARED``)."""
+        self.sequence = sequence
+        self._last_key = now
+        self._draft = kind == frames.TYPED
+
+    def output(self, now: float) -> None:
+        """The agent wrote something."""
+        self._last_output = now
+
+    def job(self, stopped: bool) -> None:
+        """The agent was stopped (Ctrl-Z) or goes on."""
+        self._stopped = stopped
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
+    def quiet_for(self, now: float) -> float:
+        """Seconds since the agent last wrote something."""
+        return now - self._last_output if self._last_output is not None else float("inf")
+
+    def person(self, now: float, *, composer: str = "unknown") -> Hold | None:
+        """Whether the person is at the keyboard, or has a draft standing.
+
+        ``composer`` is what the screen says of the input line (``empty``, ``draft``, ``dialog``,
+        ``unknown``); where it can tell, it outranks the memory of keys.
+        """
+        if self._stopped:
+            return Hold("the agent is stopped (Ctrl-Z)")
+        if self.state is AgentState.BLOCKED or composer == "dialog":
+            return Hold("a dialog waits for the person")
+        if self._last_key is not None and now - self._last_key < KEY_REST:
+            return Hold("the person is typing", KEY_REST - (now - self._last_key))
+        if composer == "draft" or (self._draft and composer != "empty"):
+            return Hold("a draft stands in the input line", 1.0)
+        return None
+
+    def blocked(self) -> bool:
+        """Whether the agent itself cannot take Enter now: stopped, or asking for permission."""
+        return self._stopped or self.state is AgentState.BLOCKED
+
+    @staticmethod
+    def shows_dialog(rows: list[str]) -> bool:
+        """Whether the screen shows what looks like choices to pick from."""
+        text = "\n".join(row.rstrip() for row in rows)
+        return bool(_CHOICES.search(text) or _CHOICE_MARK.search(text))
+
+    def full_screen(self, rows: list[str], now: float) -> Hold | None:
+        """Whether a full-screen program is at rest and shows no dialog."""
+        if self.shows_dialog(rows):
+            return Hold("a dialog waits for the person", 1.0)
+        rest = OUTPUT_REST - self.quiet_for(now)
+        return Hold("the agent is busy", max(rest, 0.02)) if rest > 0 else None
+
+    @staticmethod
+    def line_program(line: str, *, secret: bool) -> Hold | None:
+        """Whether a line program asks for something that is not a message."""
+        if secret:
+            return Hold("a password is asked for", 1.0)
+        if _QUESTION.search(line.rstrip()):
+            return Hold("a question waits for the person", 1.0)
+        return None

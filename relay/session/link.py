@@ -1,0 +1,106 @@
+"""The session's end of the socketpair to the pump."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+
+from relay.errors import NotDelivered
+from relay.session import frames
+
+_WRITE_HEAD = struct.Struct(">II")
+_ACK_HEAD = struct.Struct(">Q")
+#: A write that the terminal has not taken after this many seconds is given up as unknown.
+WRITE_DEADLINE = 60.0
+
+
+class PumpLink(asyncio.Protocol):
+    """Frames in, frames out. ``on_frame(kind, payload)`` is called for all but write replies."""
+
+    def __init__(
+        self, on_frame: Callable[[int, bytes], None], on_lost: Callable[[], None]
+    ) -> None:
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._decoder = frames.Decoder()
+        self._transport: asyncio.Transport | None = None
+        self._writes: dict[int, asyncio.Future[bool]] = {}
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            received = self._decoder.feed(data)
+        except frames.FrameError:
+            # A peer that speaks another protocol cannot be understood any more.
+            self.close()
+            return
+        for kind, payload in received:
+            if kind in (frames.WRITTEN, frames.REFUSED):
+                self._settle(int.from_bytes(payload, "big"), kind == frames.WRITTEN)
+            else:
+                self._on_frame(kind, payload)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._writable.set()
+        for waiting in self._writes.values():
+            if not waiting.done():
+                waiting.set_exception(NotDelivered("the agent is gone", code="agent_gone"))
+                waiting.exception()  # whoever still waits sees it; nobody else needs to
+        self._writes.clear()
+        self._on_lost()
+
+    async def write(self, data: bytes, *, write_id: int, sequence: int) -> bool:
+        """Have ``data`` typed into the agent's terminal, whole.
+
+        False when the person pressed a key after ``sequence``: then not a byte was written. Raises
+        NotDelivered when the agent is gone and TimeoutError when the terminal takes nothing.
+        """
+        await self._writable.wait()
+        if self._transport is None:
+            raise NotDelivered("the agent is gone", code="agent_gone")
+        waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._writes[write_id] = waiting
+        self._send(frames.WRITE, _WRITE_HEAD.pack(write_id, sequence) + data)
+        try:
+            return await asyncio.wait_for(waiting, WRITE_DEADLINE)
+        finally:
+            self._writes.pop(write_id, None)
+
+    def ack(self, offset: int, checkpoint: bytes) -> None:
+        """All output before ``offset`` is dealt with; ``checkpoint`` is where to go on."""
+        self._send(frames.ACK, _ACK_HEAD.pack(offset) + checkpoint)
+
+    def signal(self, signo: int) -> None:
+        """Send a signal to the agent's foreground process group."""
+        self._send(frames.SIGNAL, bytes((signo,)))
+
+    def notice(self, text: str) -> None:
+        """A line for the person, shown once the agent has exited."""
+        self._send(frames.NOTICE, text.encode("utf-8", "replace"))
+
+    def close(self) -> None:
+        """Hang up; the pump sees the end and, while the agent runs, starts another session."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _settle(self, write_id: int, written: bool) -> None:
+        waiting = self._writes.get(write_id)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(written)
+
+    def _send(self, kind: int, payload: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(frames.pack(kind, payload))
