@@ -1,0 +1,128 @@
+"""What travels over the broker's socket: newline-delimited JSON, UTF-8, one object a line.
+
+A client asks ``{"n": int, "op": str, ...}`` and is answered ``{"n": int, "ok": true, ...}`` or
+``{"n": int, "ok": false, "error": {"code", "message", "hint", "details"}}``. Answers may come in
+another order than the questions. The broker also sends ``{"push": str, ...}`` unasked.
+
+Times are integers, milliseconds since the epoch (``*_ms``); durations are seconds.
+
+A *row* is one delivery of one message::
+
+    id, from, from_kind (agent|person|relay), to, body, mode, thread, created_ms, updated_ms,
+    state, reason, proof, attempts, delivery (the recipient's own gap-free number, from 1), kind
+
+Ops (``?`` marks what may be left out):
+
+``hello``     -> protocol, version, pid
+``register``  name, run, token, kind, pid, cwd, command, resume? -> name, waiting (open deliveries).
+              Binds the connection to the agent; everything open for that name is then pushed
+              again, in order. ``resume`` keeps the state that the broker knew of the same run.
+``send``      to (str or list), body, id?, from?, mode?, thread?, attributes?, offline?, auth?
+              -> id, from, duplicate, deliveries [{to, state, reason}], did_you_mean, present.
+              Answered once the message is on the disk. The same id again changes nothing.
+``state``     id, state, reason?, proof?, attempt? (the number of the try, for ``delivering``)
+              -> id, state. Only from the connection of the recipient.
+``agent_state`` state, reason?, source?, notes? -> state. Of the registered agent.
+``event``     kind, body?, meta?, thread?, id?, auth? -> id, duplicate
+``agents``    -> agents [{name, state, reason, kind, pid, cwd, command, unread, since_ms,
+              last_seen_ms, source, notes, run}], persons [name]
+``inbox``     name?, all?, limit?, follow?, auth? -> name, kind, rows. Marks nothing.
+``read``      name, ids -> read (how many became ``seen``). Inboxes of persons only.
+``sent``      name?, limit?, auth? -> name, rows
+``show``      id (whole, or a unique beginning or end of at least 4) -> message: a row without the
+              fields of its delivery, and ``deliveries`` [{to, state, reason, proof, attempts,
+              delivery, delivering_ms, submitted_ms, updated_ms}]
+``history``   agent?, thread?, since_ms?, grep?, limit?, kind? -> rows, oldest first
+``wait``      id, timeout -> done, deliveries
+``status``    -> running, pid, socket, home, version, uptime_s, counts, agents, connections
+``stop``      -> stopping
+
+``auth`` is ``{"run", "token"}`` of a registered agent: the request is then that agent's.
+
+Pushes:
+
+``deliver``   a row for a session to deliver, with ``attempt``: how many earlier tries there were
+              that may have landed. At most ``WINDOW`` are out at once; ``submitted`` and the final
+              states make room. A session that reconnects gets again what is not final.
+``receipt``   id, to, state, reason: a delivery of the session's own message changed.
+``message``   a row, for a connection that follows an inbox.
+``stopping``  the broker goes away; reconnecting starts another.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from relay.errors import BY_CODE, RelayError
+from relay.model import Message, Mode
+
+PROTOCOL = 1
+
+#: The longest line either side accepts: a body of ``BODY_MAX`` whose every byte is escaped fits.
+LINE_MAX = 8 * 1024 * 1024
+#: Deliveries that a session may have in hand.
+WINDOW = 256
+#: The most rows that one answer holds.
+ROWS_MAX = 10_000
+
+Json = dict[str, Any]
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+
+def encode(record: Json) -> bytes:
+    """One line. Raises RelayError for text that UTF-8 cannot carry (lone surrogates)."""
+    try:
+        return _encode(record).encode() + b"\n"
+    except UnicodeEncodeError as error:
+        raise RelayError(
+            "the text is not valid Unicode: it holds half of a surrogate pair",
+            hint="send text that is valid UTF-8",
+            code="usage",
+        ) from error
+
+
+def decode(line: bytes) -> Json:
+    """One object. Raises ValueError for anything else."""
+    record = json.loads(line)
+    if not isinstance(record, dict):
+        raise ValueError("not an object")
+    return record
+
+
+def error_fields(error: RelayError) -> Json:
+    """What ``error`` looks like on the wire and in ``--json``."""
+    fields: Json = {"code": error.code, "message": error.message, "hint": error.hint}
+    if error.details:
+        fields["details"] = error.details
+    return fields
+
+
+def error_from(fields: Json) -> RelayError:
+    """The exception that an answer's ``error`` stands for."""
+    code = str(fields.get("code") or "failed")
+    kind = BY_CODE.get(code, RelayError)
+    details = fields.get("details")
+    return kind(
+        str(fields.get("message") or "the broker refused the request"),
+        hint=str(fields.get("hint") or ""),
+        code=code,
+        details=details if isinstance(details, dict) else None,
+    )
+
+
+def message_from(row: Json) -> Message:
+    """The message in a ``deliver`` push or in any row."""
+    return Message(
+        id=row["id"],
+        sender=row["from"],
+        to=row["to"],
+        body=row["body"],
+        created_at=row["created_ms"],
+        mode=Mode(row.get("mode") or Mode.FOLLOWUP),
+        thread=row.get("thread"),
+        sender_kind=row.get("from_kind") or "agent",
+        attempt=row.get("attempt") or 0,
+        attributes=row.get("attributes") or {},
+    )

@@ -1,0 +1,172 @@
+"""Reading the ledger for people: inbox, sent, history, one message, counts.
+
+Whatever may have to look at many events does so in slices of ``SLICE`` events, so that the broker
+can do other things in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relay.ledger.rows import COLUMNS, Row, message_row
+from relay.ledger.store import Ledger
+from relay.model import State
+
+#: How many events one call of ``slice_of`` looks at.
+SLICE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What to look for. None means whatever; ``agent`` is its sender or its recipient."""
+
+    kind: str | None = "message"
+    sender: str | None = None
+    agent: str | None = None
+    thread: str | None = None
+    since_ms: int | None = None
+    grep: str | None = None  # a part of the body, whatever its case
+
+
+def last_event(ledger: Ledger) -> int:
+    """The number of the newest event, 0 without any."""
+    with ledger.guard() as db:
+        return int(db.execute("SELECT ifnull(max(seq),0) FROM events").fetchone()[0])
+
+
+def slice_of(ledger: Ledger, top: int, wanted: Filter, limit: int) -> tuple[list[Row], int]:
+    """Rows among the ``SLICE`` events up to number ``top``, newest first, at most ``limit``.
+
+    Returns the rows and the number to go on from; 0 when nothing older can match.
+    """
+    bottom = max(0, top - SLICE)
+    where = ["e.seq > ?", "e.seq <= ?"]
+    values: list[object] = [bottom, top]
+    for clause, value in (
+        ("e.kind = ?", wanted.kind),
+        ("e.agent = ?", wanted.sender),
+        ("e.thread = ?", wanted.thread),
+        ("e.created_ms >= ?", wanted.since_ms),
+        ("instr(lower(e.body), lower(?)) > 0", wanted.grep),
+    ):
+        if value is not None:
+            where.append(clause)
+            values.append(value)
+    if wanted.agent is not None:
+        where.append("(e.agent = ? OR d.recipient = ?)")
+        values += [wanted.agent, wanted.agent]
+    with ledger.guard() as db:
+        rows = db.execute(
+            f"SELECT {COLUMNS} FROM events e LEFT JOIN deliveries d ON d.event = e.seq"
+            f" WHERE {' AND '.join(where)} ORDER BY e.seq DESC, d.recipient DESC LIMIT ?",
+            (*values, limit),
+        ).fetchall()
+        oldest = db.execute(
+            "SELECT created_ms FROM events WHERE seq > ? ORDER BY seq LIMIT 1", (bottom,)
+        ).fetchone()
+    if wanted.since_ms is not None and oldest is not None and oldest[0] < wanted.since_ms:
+        bottom = 0
+    return [message_row(row) for row in rows], bottom
+
+
+def inbox(ledger: Ledger, recipient: str, *, everything: bool, limit: int) -> list[Row]:
+    """What waits for ``recipient``, oldest first; with ``everything`` the newest ``limit`` of all
+    that ever came, in the same order."""
+    part = (
+        f"SELECT {COLUMNS} FROM deliveries d JOIN events e ON e.seq = d.event"
+        " WHERE d.recipient=? AND d.open={} ORDER BY d.event {} LIMIT ?"
+    )
+    with ledger.guard() as db:
+        if not everything:
+            rows = db.execute(part.format(1, "ASC"), (recipient, limit)).fetchall()
+        else:
+            rows = []
+            for flag in (0, 1):
+                rows += db.execute(part.format(flag, "DESC"), (recipient, limit)).fetchall()
+            rows = sorted(rows)[-limit:]
+    return [message_row(row) for row in rows]
+
+
+def unread(ledger: Ledger, recipient: str) -> int:
+    """How many deliveries are open."""
+    with ledger.guard() as db:
+        found = db.execute(
+            "SELECT count(*) FROM deliveries WHERE recipient=? AND open=1", (recipient,)
+        ).fetchone()
+    return int(found[0])
+
+
+def matching_ids(ledger: Ledger, part: str) -> list[str]:
+    """Ids of messages equal to ``part``, or else beginning or ending with it; at most 10.
+
+    The beginning is searched everywhere (the ids are indexed), the end among the newest 100 000.
+    """
+    part = part.upper()
+    with ledger.guard() as db:
+        if db.execute("SELECT 1 FROM events WHERE id=?", (part,)).fetchone():
+            return [part]
+        begin = db.execute(
+            "SELECT id FROM events WHERE id >= ? AND id < ? AND kind='message' LIMIT 10",
+            (part, part + "~"),
+        ).fetchall()
+        end = db.execute(
+            "SELECT id FROM events WHERE seq > (SELECT max(seq) FROM events) - 100000"
+            " AND substr(id, ?) = ? AND kind='message' LIMIT 10",
+            (-len(part), part),
+        ).fetchall()
+    return sorted({row[0] for row in begin + end})[:10]
+
+
+def message(ledger: Ledger, id_: str) -> Row | None:
+    """One message and all its deliveries."""
+    with ledger.guard() as db:
+        found = db.execute(
+            f"SELECT {COLUMNS} FROM events e LEFT JOIN deliveries d ON d.event = e.seq"
+            " WHERE e.id=? LIMIT 1",
+            (id_,),
+        ).fetchone()
+    if found is None:
+        return None
+    row = message_row(found)
+    for name in ("to", "state", "reason", "proof", "attempts", "delivery", "updated_ms"):
+        del row[name]
+    row["deliveries"] = deliveries(ledger, id_)
+    return row
+
+
+def deliveries(ledger: Ledger, id_: str) -> list[Row]:
+    """All deliveries of one message."""
+    names = (
+        "to",
+        "state",
+        "reason",
+        "proof",
+        "attempts",
+        "delivery",
+        "delivering_ms",
+        "submitted_ms",
+        "updated_ms",
+    )
+    with ledger.guard() as db:
+        rows = db.execute(
+            "SELECT d.recipient, d.state, d.reason, d.proof, d.attempts, d.n, d.delivering_ms,"
+            " d.submitted_ms, d.updated_ms FROM events e JOIN deliveries d ON d.event = e.seq"
+            " WHERE e.id=?",
+            (id_,),
+        ).fetchall()
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def counts(ledger: Ledger, recipients: list[str]) -> Row:
+    """How many events there are, and how many open deliveries these recipients have by state."""
+    out: Row = {"events": last_event(ledger)}
+    out.update({state.value: 0 for state in State if not state.final})
+    with ledger.guard() as db:
+        for name in recipients:
+            for state, number in db.execute(
+                "SELECT state, count(*) FROM deliveries WHERE recipient=? AND open=1"
+                " GROUP BY state",
+                (name,),
+            ):
+                out[state] += number
+    return out

@@ -1,0 +1,91 @@
+"""What the ledger hands out: rows as the broker's protocol shows them, and agents as records."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from relay.model import State
+
+Row = dict[str, Any]
+
+#: The columns of ``message_row``, for a query that joins ``events e`` and ``deliveries d``.
+COLUMNS = (
+    "e.seq, e.id, e.kind, e.agent, e.origin, e.mode, e.thread, e.body, e.meta_json, e.created_ms,"
+    " d.recipient, d.n, d.state, d.reason, d.proof, d.attempts, d.updated_ms"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How far one message is on its way to one recipient. Times in milliseconds."""
+
+    state: State = State.QUEUED
+    reason: str | None = None
+    proof: str | None = None
+    attempts: int = 0
+    delivering_ms: int | None = None
+    submitted_ms: int | None = None
+    updated_ms: int = 0
+
+
+@dataclass(slots=True)
+class AgentRecord:
+    """Somebody who can get messages: a wrapped agent, or a person. Times in milliseconds."""
+
+    name: str
+    person: bool
+    kind: str
+    state: str
+    since_ms: int
+    last_seen_ms: int
+    run: str | None = None
+    token_hash: str | None = None
+    pid: int | None = None
+    cwd: str | None = None
+    command: str | None = None
+    reason: str | None = None
+
+
+def message_row(columns: tuple[Any, ...]) -> Row:
+    """One delivery of one message, from the ``COLUMNS`` of a query."""
+    (
+        _seq,
+        id_,
+        kind,
+        agent,
+        origin,
+        mode,
+        thread,
+        body,
+        meta,
+        created,
+        recipient,
+        n,
+        state,
+        reason,
+        proof,
+        attempts,
+        updated,
+    ) = columns
+    row: Row = {
+        "id": id_,
+        "kind": kind,
+        "from": agent,
+        "from_kind": origin,
+        "to": recipient,
+        "body": body,
+        "mode": mode,
+        "thread": thread,
+        "created_ms": created,
+        "updated_ms": created if updated is None else updated,
+        "state": state,
+        "reason": reason,
+        "proof": proof,
+        "attempts": attempts,
+        "delivery": n,
+    }
+    if meta:
+        row.update(json.loads(meta))
+    return row

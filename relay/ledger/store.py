@@ -1,0 +1,243 @@
+"""Writing to the ledger: events, deliveries, agents. One connection, one owner.
+
+The owner calls ``begin``, any of the writers, then ``commit``. ``commit`` may run in another
+thread, while nothing else is called. Every failure is a StorageError; ``rollback`` then puts the
+ledger back to the last commit.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, fields
+from typing import Any
+
+from relay.ledger import schema
+from relay.ledger.rows import COLUMNS, AgentRecord, Delivery, Row, message_row
+from relay.model import State
+
+#: (seq, id, kind, agent, origin, mode, thread, body, meta_json, created_ms)
+EventTuple = tuple[
+    int, str, str, str | None, str, str | None, str | None, str | None, str | None, int
+]
+#: (event, recipient, n, open, state, reason, updated_ms)
+DeliveryTuple = tuple[int, str, int, int, str, str | None, int]
+
+_INSERT_EVENT = "INSERT INTO events VALUES (?,?,?,?,?,?,?,?,?,?)"
+_INSERT_DELIVERY = (
+    "INSERT INTO deliveries (event, recipient, n, open, state, reason, updated_ms)"
+    " VALUES (?,?,?,?,?,?,?)"
+)
+_UPDATE_DELIVERY = (
+    "UPDATE deliveries SET open=?, state=?, reason=?, proof=?, attempts=?, delivering_ms=?,"
+    " submitted_ms=?, updated_ms=? WHERE event=? AND recipient=?"
+)
+_DELIVERY_COLUMNS = (
+    "d.state, d.reason, d.proof, d.attempts, d.delivering_ms, d.submitted_ms, d.updated_ms"
+)
+_AGENT_COLUMNS = tuple(field.name for field in fields(AgentRecord))
+
+
+class Ledger:
+    """The ledger's file. Raises StorageError wherever SQLite fails."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._db = schema.connect(path)
+        self._seq: int | None = None
+        self._numbers: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Close the file; what was not committed is gone."""
+        self._db.close()
+
+    @contextmanager
+    def guard(self) -> Iterator[sqlite3.Connection]:
+        """The connection, with SQLite's errors turned into StorageError."""
+        try:
+            yield self._db
+        except sqlite3.Error as error:
+            raise schema.storage_error(error, self.path) from error
+
+    # -- transactions
+
+    def begin(self) -> None:
+        """Start a transaction if none is open."""
+        with self.guard() as db:
+            if not db.in_transaction:
+                db.execute("BEGIN IMMEDIATE")
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether something waits for ``commit``."""
+        return self._db.in_transaction
+
+    def commit(self) -> None:
+        """Put everything since ``begin`` on the disk, synchronously."""
+        with self.guard() as db:
+            db.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """Forget everything since the last commit. Never raises."""
+        self._seq = None
+        self._numbers.clear()
+        if self._db.in_transaction:
+            try:
+                self._db.execute("ROLLBACK")
+            except sqlite3.Error:
+                # SQLite rolls back by itself after the errors that end up here.
+                return
+
+    def checkpoint(self) -> None:
+        """Move the log into the main file. A log that cannot be moved now stays where it is."""
+        with self.guard() as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    # -- numbers
+
+    def next_seq(self) -> int:
+        """The number of the next event."""
+        if self._seq is None:
+            with self.guard() as db:
+                self._seq = int(db.execute("SELECT ifnull(max(seq),0) FROM events").fetchone()[0])
+        self._seq += 1
+        return self._seq
+
+    def next_number(self, recipient: str) -> int:
+        """The next of the recipient's own numbers: 1, 2, 3 … without gaps."""
+        key = recipient.lower()
+        last = self._numbers.get(key)
+        if last is None:
+            last = self._last_number(recipient)
+            if len(self._numbers) >= 4096:
+                self._numbers.clear()
+        self._numbers[key] = last + 1
+        return last + 1
+
+    def _last_number(self, recipient: str) -> int:
+        # Two searches, because the index has the open ones apart.
+        part = (
+            "SELECT ifnull((SELECT n FROM deliveries WHERE recipient=? AND open={}"
+            " ORDER BY event DESC LIMIT 1), 0)"
+        )
+        with self.guard() as db:
+            last = [db.execute(part.format(flag), (recipient,)).fetchone()[0] for flag in (0, 1)]
+        return int(max(last))
+
+    # -- events and deliveries
+
+    def known(self, ids: Collection[str]) -> set[str]:
+        """Which of the ids are events already."""
+        with self.guard() as db:
+            found = db.execute(
+                "SELECT e.id FROM json_each(?) j CROSS JOIN events e ON e.id = j.value",
+                (json.dumps(list(ids)),),
+            )
+            return {row[0] for row in found}
+
+    def add(self, events: list[EventTuple], deliveries: list[DeliveryTuple]) -> None:
+        """Append events and their deliveries."""
+        with self.guard() as db:
+            db.executemany(_INSERT_EVENT, events)
+            db.executemany(_INSERT_DELIVERY, deliveries)
+
+    def delivery(self, id_: str, recipient: str) -> tuple[int, str, Delivery] | None:
+        """(event, sender, delivery) of the message ``id_`` to ``recipient``."""
+        with self.guard() as db:
+            row = db.execute(
+                f"SELECT e.seq, e.agent, {_DELIVERY_COLUMNS} FROM events e JOIN deliveries d"
+                " ON d.event = e.seq WHERE e.id=? AND d.recipient=?",
+                (id_, recipient),
+            ).fetchone()
+        if row is None:
+            return None
+        return row[0], row[1], Delivery(State(row[2]), *row[3:])
+
+    def update_delivery(self, event: int, recipient: str, delivery: Delivery) -> None:
+        """Store a delivery's new state."""
+        state = delivery.state
+        values = (0 if state.final else 1, state.value, *astuple(delivery)[1:], event, recipient)
+        with self.guard() as db:
+            db.execute(_UPDATE_DELIVERY, values)
+
+    def open_deliveries(
+        self, recipient: str, after: int, limit: int, max_bytes: int
+    ) -> tuple[list[tuple[int, Row]], bool]:
+        """What waits for ``recipient`` beyond event ``after``: [(event, row)], in order, and
+        whether more is left. Stops at ``limit`` rows or once the bodies exceed ``max_bytes``."""
+        out: list[tuple[int, Row]] = []
+        size = 0
+        with self.guard() as db:
+            cursor = db.execute(
+                f"SELECT {COLUMNS} FROM deliveries d JOIN events e ON e.seq = d.event"
+                " WHERE d.recipient=? AND d.open=1 AND d.event>? ORDER BY d.event",
+                (recipient, after),
+            )
+            for columns in cursor:
+                if len(out) >= limit or size >= max_bytes:
+                    cursor.close()
+                    return out, True
+                row = message_row(columns)
+                size += len(row["body"])
+                out.append((columns[0], row))
+        return out, False
+
+    def release_held(self, recipient: str, now_ms: int) -> list[tuple[str, str]]:
+        """The name appeared: what was held for it is queued. Returns [(id, sender)]."""
+        where = "recipient=? AND open=1 AND state='held' AND attempts=0"
+        with self.guard() as db:
+            rows = db.execute(
+                "SELECT e.id, e.agent FROM deliveries d JOIN events e ON e.seq = d.event"
+                f" WHERE {where} ORDER BY d.event",
+                (recipient,),
+            ).fetchall()
+            if rows:
+                db.execute(
+                    f"UPDATE deliveries SET state='queued', reason=NULL, updated_ms=? WHERE {where}",
+                    (now_ms, recipient),
+                )
+        return rows
+
+    def held_for_nobody(self, before_ms: int, limit: int) -> list[tuple[int, str, str, str]]:
+        """[(event, recipient, id, sender)] held since before ``before_ms`` for unknown names."""
+        with self.guard() as db:
+            # Names are few and the index starts with them: hop from one to the next.
+            return db.execute(
+                """WITH RECURSIVE names (name) AS (
+                       SELECT min(recipient) FROM deliveries
+                       UNION ALL
+                       SELECT (SELECT min(recipient) FROM deliveries WHERE recipient > names.name)
+                       FROM names WHERE names.name IS NOT NULL)
+                   SELECT d.event, d.recipient, e.id, e.agent FROM names
+                   JOIN deliveries d ON d.recipient = names.name AND d.open = 1
+                   JOIN events e ON e.seq = d.event
+                   WHERE names.name NOT IN (SELECT name FROM agents)
+                   AND d.state = 'held' AND d.updated_ms <= ? LIMIT ?""",
+                (before_ms, limit),
+            ).fetchall()
+
+    # -- agents
+
+    def agents(self) -> list[AgentRecord]:
+        """Everybody who was ever registered."""
+        with self.guard() as db:
+            rows: list[tuple[Any, ...]] = db.execute(
+                f"SELECT {', '.join(_AGENT_COLUMNS)} FROM agents"
+            ).fetchall()
+        records = [AgentRecord(*row) for row in rows]
+        for record in records:
+            record.person = bool(record.person)
+        return records
+
+    def save_agent(self, record: AgentRecord) -> None:
+        """Store what is known of one agent or person."""
+        marks = ",".join("?" * len(_AGENT_COLUMNS))
+        updates = ",".join(f"{name}=excluded.{name}" for name in _AGENT_COLUMNS)
+        with self.guard() as db:
+            db.execute(
+                f"INSERT INTO agents ({','.join(_AGENT_COLUMNS)}) VALUES ({marks})"
+                f" ON CONFLICT (name) DO UPDATE SET {updates}",
+                astuple(record),
+            )
