@@ -1,0 +1,149 @@
+"""``Relay``: register handlers in Python, talk to agents, and wrap one in this terminal."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, overload
+
+from relay.config import LoadedConfig, executing_config
+from relay.errors import UsageError
+from relay.hooks.events import HookEventName
+from relay.hooks.registry import TIMEOUT_DEFAULT, Registry, split_pattern
+from relay.paths import Home
+from relay.settings import IDLE_SECONDS, Settings, with_setting
+
+Handler = TypeVar("Handler", bound=Callable[..., object])
+
+
+class Relay:
+    """Handlers for one agent, and a door to the others. Making one touches nothing.
+
+    In ``relay.config.py`` its handlers are picked up as they are. In a program of your own,
+    ``wrap`` runs the agent with them. ``home`` is the state directory (default: RELAY_HOME);
+    times are in seconds.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        task: str | None = None,
+        home: str | None = None,
+        idle_seconds: float = IDLE_SECONDS,
+        timeout: float = TIMEOUT_DEFAULT,
+    ) -> None:
+        self.name = name
+        self.registry = Registry()
+        self._home = home
+        settings = Settings()
+        for key, value, default in (
+            ("idle_seconds", idle_seconds, IDLE_SECONDS),
+            ("timeout", timeout, TIMEOUT_DEFAULT),
+            ("task", task, None),
+        ):
+            if value != default:
+                settings = with_setting(settings, key, value)
+        self.settings = settings
+
+    @property
+    def home(self) -> Home:
+        """Where the state is."""
+        return Home.from_env() if self._home is None else Home(self._home)
+
+    @overload
+    def pattern(
+        self, key: str, handler: Handler, *, override: bool = ..., timeout: float | None = ...
+    ) -> Handler: ...
+    @overload
+    def pattern(
+        self, key: str, handler: None = ..., *, override: bool = ..., timeout: float | None = ...
+    ) -> Callable[[Handler], Handler]: ...
+    def pattern(
+        self,
+        key: str,
+        handler: Any = None,
+        *,
+        override: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Register ``handler(target, message, ctx)`` for ``@key``; without one, a decorator.
+
+        ``key`` is ``namespace``, ``namespace:target`` or ``namespace:glob*``. Raises ConfigError.
+        """
+
+        def register(function: Any) -> Any:
+            namespace, target = split_pattern(key)
+            self.registry.add_pattern(
+                namespace, target, function, override=override, timeout=timeout
+            )
+            return function
+
+        return register if handler is None else register(handler)
+
+    @overload
+    def on(
+        self,
+        event: str | HookEventName,
+        handler: Handler,
+        *,
+        priority: int = ...,
+        timeout: float | None = ...,
+    ) -> Handler: ...
+    @overload
+    def on(
+        self,
+        event: str | HookEventName,
+        handler: None = ...,
+        *,
+        priority: int = ...,
+        timeout: float | None = ...,
+    ) -> Callable[[Handler], Handler]: ...
+    def on(
+        self,
+        event: str | HookEventName,
+        handler: Any = None,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> Any:
+        """Register ``handler`` for ``event`` (``session_start``, ``sessionStart``, …).
+
+        Without a handler, a decorator. A higher ``priority`` runs earlier. Raises ConfigError.
+        """
+
+        def register(function: Any) -> Any:
+            self.registry.add_hook(event, function, priority=priority, timeout=timeout)
+            return function
+
+        return register if handler is None else register(handler)
+
+    def loaded(self) -> LoadedConfig:
+        """These handlers and settings, as a session takes them."""
+        return LoadedConfig(None, self.registry, self.settings, None)
+
+    def wrap(self, command: str | Sequence[str], *, task: str | None = None) -> int:
+        """Run ``command`` in this terminal as an agent with these handlers.
+
+        A string is split like a shell would, without running one. Returns the agent's exit
+        status. Raises UsageError, NameTaken and others of relay.errors before anything starts.
+        """
+        if executing_config():
+            raise UsageError(
+                "wrap() is called while the configuration loads",
+                hint='put it under: if __name__ == "__main__":',
+            )
+        from relay.cli import wrap
+
+        argv = shlex.split(command) if isinstance(command, str) else list(command)
+        if not argv:
+            raise UsageError("there is no command to wrap", hint='for example wrap("claude")')
+        if self._home is not None:
+            os.environ["RELAY_HOME"] = self.home.root
+        return wrap.run(
+            argv,
+            name=self.name,
+            task=self.settings.task if task is None else task,
+            session_factory=self.loaded,
+        )

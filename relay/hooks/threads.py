@@ -1,0 +1,228 @@
+"""Threads for code that may never end: none of them keeps the interpreter from exiting."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+#: How long a loop that stops waits for the tasks which a handler left behind, in seconds.
+LEFTOVER_GRACE = 1.0
+#: How many jobs may wait for a thread of one DaemonExecutor.
+WAITING_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a call ended: its value, or what it raised. Exceptions are carried as values, because
+    a future refuses some of them (StopIteration) and complains about those nobody asked for."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+def run_in_thread(call: Callable[[], object], name: str) -> Future[Ended]:
+    """Run ``call`` in a daemon thread of its own."""
+    future: Future[Ended] = Future()
+    # Running from the start: nobody can cancel what a thread has already been given.
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            ended = Ended(call())
+        except BaseException as error:  # sys.exit() in a handler is a failure like any other
+            ended = Ended(error=error)
+        future.set_result(ended)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
+
+
+class DaemonExecutor(ThreadPoolExecutor):
+    """What ``asyncio.to_thread`` in a handler runs on.
+
+    The standard executor's threads are joined at exit, so one that hangs would hang the process.
+    At most ``max_workers`` threads; beyond them ``WAITING_MAX`` jobs wait in line, and then
+    submitting raises RuntimeError.
+    """
+
+    def __init__(self, max_workers: int) -> None:
+        super().__init__(max_workers)
+        self._limit = max_workers
+        self._jobs: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._changed = threading.Condition()
+        self._started = 0
+        self._idle = 0
+        self._closed = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("relay is closing")
+            if len(self._jobs) >= WAITING_MAX:
+                raise RuntimeError("too many blocking calls wait for a thread")
+            self._jobs.append((future, lambda: fn(*args, **kwargs)))
+            if self._idle >= len(self._jobs):
+                self._changed.notify()
+            elif self._started < self._limit:
+                self._started += 1
+                threading.Thread(target=self._work, name="relay-executor", daemon=True).start()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._jobs:
+                    if self._closed:
+                        return
+                    self._idle += 1
+                    self._changed.wait()
+                    self._idle -= 1
+                future, call = self._jobs.popleft()
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:
+                    future.set_exception(error)
+            # An idle thread must not keep the last result alive.
+            del future, call
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Let idle threads end; a busy one ends after its job. Never waits."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+class LoopThread:
+    """An asyncio loop in a daemon thread, for the async handlers of one session."""
+
+    def __init__(
+        self,
+        name: str,
+        log_exception: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None,
+    ) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_default_executor(DaemonExecutor(8))
+        self.loop.set_task_factory(_labelled_task)  # type: ignore[arg-type]
+        self.loop.set_exception_handler(log_exception or (lambda _loop, _context: None))
+        self._finished: Future[None] = Future()
+        self._stopping = False
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread.start()
+
+    def start(self, begin: Callable[[], Awaitable[Any]], label: object) -> LoopJob:
+        """Run what ``begin`` returns in the loop. ``begin`` itself is called there too."""
+        job = LoopJob(self, begin, label)
+        try:
+            self.loop.call_soon_threadsafe(job.launch)
+        except RuntimeError as error:  # the loop has closed
+            job.future.set_result(Ended(error=error))
+        return job
+
+    def current_label(self) -> object | None:
+        """The label of the job whose code runs in the loop at this moment, if one does."""
+        return label_of(asyncio.current_task(self.loop))
+
+    async def responds(self, within: float) -> bool:
+        """Whether the loop still turns: answers within that many seconds."""
+        answer: Future[None] = Future()
+        answer.set_running_or_notify_cancel()
+        try:
+            self.loop.call_soon_threadsafe(answer.set_result, None)
+        except RuntimeError:
+            return False
+        waiter = asyncio.wrap_future(answer)
+        done, _ = await asyncio.wait({waiter}, timeout=within)
+        waiter.cancel()
+        return bool(done)
+
+    def stop(self) -> Future[None]:
+        """Cancel what runs and end the thread, when the loop next turns."""
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self._request_stop)
+        return self._finished
+
+    def _request_stop(self) -> None:
+        self._stopping = True
+        self.loop.stop()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        while not self._stopping:
+            # sys.exit() in a task that a handler left behind would end the loop for all.
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
+        with contextlib.suppress(BaseException):
+            self.loop.run_until_complete(self._end_tasks())
+        self.loop.close()
+        self._finished.set_result(None)
+
+    async def _end_tasks(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others, timeout=LEFTOVER_GRACE)
+        await self.loop.shutdown_asyncgens()
+
+
+class _LabelledTask(asyncio.Task[Any]):
+    """A task that knows for whom it runs; the tasks that it starts inherit that."""
+
+    label: object = None
+
+
+def _labelled_task(
+    loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
+) -> _LabelledTask:
+    task = _LabelledTask(coro, loop=loop, **options)
+    task.label = label_of(asyncio.current_task(loop))
+    return task
+
+
+def label_of(task: object) -> object | None:
+    """For whom ``task`` runs: the label given to LoopThread.start()."""
+    return getattr(task, "label", None)
+
+
+class LoopJob:
+    """One call in a LoopThread; ``future`` ends with its value or exception."""
+
+    def __init__(
+        self, owner: LoopThread, begin: Callable[[], Awaitable[Any]], label: object
+    ) -> None:
+        self.owner = owner
+        self.future: Future[Ended] = Future()
+        self.future.set_running_or_notify_cancel()
+        self._begin = begin
+        self._label = label
+        self._task: _LabelledTask | None = None
+        self._cancelled = False
+
+    def launch(self) -> None:
+        """Start the task; called in the loop's thread."""
+        if self._cancelled:
+            self.future.set_result(Ended(error=asyncio.CancelledError()))
+            return
+        self._task = _LabelledTask(self._run(), loop=self.owner.loop)
+        self._task.label = self._label
+
+    def cancel(self) -> None:
+        """Ask the call to end; from any thread."""
+        self._cancelled = True
+        with contextlib.suppress(RuntimeError):
+            self.owner.loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
+
+    async def _run(self) -> None:
+        try:
+            ended = Ended(await self._begin())
+        except BaseException as error:
+            ended = Ended(error=error)
+        self.future.set_result(ended)

@@ -1,0 +1,141 @@
+"""The settings, and the dictionaries of ``relay.config.py`` checked and registered."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from relay.errors import ConfigError
+from relay.hooks.registry import (
+    TIMEOUT_DEFAULT,
+    TIMEOUT_MAX,
+    Registry,
+    checked_builtin,
+    split_pattern,
+)
+from relay.suggest import did_you_mean
+
+IDLE_SECONDS = 30.0
+_IDLE_MAX = 86400.0
+
+#: The keys of ``config = {…}`` and what each holds, for the documentation and its tests.
+KEYS = {
+    "patterns": 'handlers of @namespace:target, by "namespace" or "namespace:target"',
+    "hooks": "handlers of events, by the event's name",
+    "idle_seconds": "seconds without output after which on_idle runs",
+    "timeout": "seconds that a handler may take",
+    "task": "what the agent is to do, as ctx.task; relay wrap --task wins",
+}
+PATTERN_KEYS = ("handler", "override", "timeout")
+HOOK_KEYS = ("handler", "priority", "timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is not a handler. Times in seconds. ``given`` names what the file or program set."""
+
+    idle_seconds: float = IDLE_SECONDS
+    handler_timeout: float = TIMEOUT_DEFAULT
+    task: str | None = None
+    given: frozenset[str] = field(default=frozenset())
+
+
+def with_setting(settings: Settings, key: str, value: object) -> Settings:
+    """``settings`` with ``idle_seconds``, ``timeout`` or ``task`` set. Raises ConfigError."""
+    given = settings.given | {key}
+    if key == "idle_seconds":
+        return replace(settings, idle_seconds=_seconds(key, value, _IDLE_MAX), given=given)
+    if key == "timeout":
+        return replace(settings, handler_timeout=_seconds(key, value, TIMEOUT_MAX), given=given)
+    if value is not None and not isinstance(value, str):
+        raise ConfigError(f"{key} must be a string, not {value!r}")
+    return replace(settings, task=value, given=given)
+
+
+def apply_dictionaries(
+    names: Mapping[str, Any], registry: Registry, settings: Settings, *, source: str
+) -> Settings:
+    """Register what the module's ``config``, ``patterns`` and ``hooks`` say.
+
+    Returns the settings with those of ``config``. Raises ConfigError, naming the key.
+    """
+    config = names.get("config", {})
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"config must be a dictionary, not {type(config).__name__}")
+    tables: dict[str, list[object]] = {"patterns": [], "hooks": []}
+    for key, value in config.items():
+        name = known_key(key, KEYS, "config")
+        if name in tables:
+            tables[name].append(value)
+        else:
+            settings = with_setting(settings, name, value)
+    for name in tables:
+        if name in names:
+            tables[name].append(names[name])
+    for table in tables["patterns"]:
+        for key, entry in _entries("patterns", table):
+            _add_pattern(registry, key, entry, source)
+    for table in tables["hooks"]:
+        for key, entry in _entries("hooks", table):
+            options = _options(entry, HOOK_KEYS, f"hooks[{key!r}]")
+            registry.add_hook(key, options.pop("handler"), source=source, **options)
+    return settings
+
+
+def known_key(key: object, known: Mapping[str, object] | tuple[str, ...], where: str) -> str:
+    """``key`` in its documented spelling (``idleSeconds`` is ``idle_seconds``)."""
+    if isinstance(key, str):
+        snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()
+        if snake in known:
+            return snake
+    hint = did_you_mean(str(key)[:80], known)
+    if key == "name" and where == "config":
+        hint = "the agent's name is given with: relay wrap --name"
+    raise ConfigError(f"unknown key {key!r} in {where}", hint=hint)
+
+
+def _entries(name: str, table: object) -> Iterator[tuple[str, object]]:
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{name} must be a dictionary, not {type(table).__name__}")
+    for key, value in table.items():
+        if not isinstance(key, str):
+            raise ConfigError(f"a key of {name} must be a string, not {key!r}")
+        for entry in value if isinstance(value, list | tuple) else [value]:
+            yield key, entry
+
+
+def _add_pattern(registry: Registry, key: str, entry: object, source: str) -> None:
+    namespace, target = split_pattern(key)
+    if isinstance(entry, str):
+        if entry != "builtin":
+            raise ConfigError(
+                f"patterns[{key!r}] is the string {entry!r}",
+                hint='give a function, a dictionary with "handler", or "builtin"',
+            )
+        checked_builtin(namespace)
+        return
+    options = _options(entry, PATTERN_KEYS, f"patterns[{key!r}]")
+    registry.add_pattern(namespace, target, options.pop("handler"), source=source, **options)
+
+
+def _options(entry: object, known: tuple[str, ...], where: str) -> dict[str, Any]:
+    if not isinstance(entry, Mapping):
+        return {"handler": entry}
+    options = {known_key(key, known, where): value for key, value in entry.items()}
+    if "handler" not in options:
+        raise ConfigError(f'{where} has no "handler"', hint='write {"handler": function}')
+    return options
+
+
+def _seconds(key: str, value: object, most: float) -> float:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or not 0 < value <= most
+    ):
+        raise ConfigError(f"{key} must be seconds, more than 0 and at most {most:g}, not {value!r}")
+    return float(value)
