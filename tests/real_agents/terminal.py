@@ -1,0 +1,114 @@
+"""A terminal for a real program: a PTY, a thread that reads it, and a screen that answers it."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import ptyprocess
+import pyghostty
+
+from tests.support import wait_until
+
+STOP_DEADLINE = 10.0
+
+
+class Terminal:
+    """Runs ``argv`` in a terminal of ``cols`` by ``rows``; close it, or use it in a ``with``."""
+
+    def __init__(
+        self, *, argv: list[str], env: dict[str, str], cwd: Path, cols: int = 80, rows: int = 24
+    ) -> None:
+        self.cols, self.rows = cols, rows
+        self.raw = bytearray()
+        self._lock = threading.Lock()
+        self._screen = pyghostty.Terminal(cols, rows)
+        self._screen.on_reply(self._reply)
+        self._process: Any = ptyprocess.PtyProcess.spawn(
+            argv, env=env, cwd=str(cwd), dimensions=(rows, cols)
+        )
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    @property
+    def pid(self) -> int:
+        return int(self._process.pid)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def lines(self) -> list[str]:
+        """The screen's rows, top to bottom, always as many as the terminal has."""
+        with self._lock:
+            shown = self._screen.text().split("\n")
+        return [row.rstrip() for row in shown] + [""] * (self.rows - len(shown))
+
+    def text(self) -> str:
+        return "\n".join(self.lines())
+
+    def type(self, keys: str | bytes) -> None:
+        """What a person's keyboard would send."""
+        self._write(keys.encode() if isinstance(keys, str) else keys)
+
+    def wait_for(self, text: str, timeout: float = 40.0) -> None:
+        """Until ``text`` stands on the screen."""
+        wait_until(lambda: text in self.text() or self._gone(text), timeout, f"{text!r} on screen")
+
+    def wait_end(self, timeout: float = STOP_DEADLINE) -> None:
+        """Until the program has ended."""
+        self._thread.join(timeout)
+        assert not self._thread.is_alive(), "the program did not end"
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            for number in (signal.SIGHUP, signal.SIGKILL):
+                self._kill(number)
+                self._thread.join(STOP_DEADLINE)
+                if not self._thread.is_alive():
+                    break
+        self._process.close(force=True)
+        self._screen.close()
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _gone(self, text: str) -> bool:
+        if self._thread.is_alive():
+            return False
+        raise AssertionError(f"the program ended before it showed {text!r}:\n{self.text()}")
+
+    def _kill(self, number: int) -> None:
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            return
+
+    def _read(self) -> None:
+        fd = self._process.fd
+        while True:
+            try:
+                data = os.read(fd, 65536)
+            except OSError:
+                data = b""
+            if not data:
+                return
+            with self._lock:
+                self.raw += data
+                self._screen.feed(data)
+
+    def _reply(self, data: bytes) -> None:
+        self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            select.select([], [self._process.fd], [], STOP_DEADLINE)
+            view = view[os.write(self._process.fd, view) :]
