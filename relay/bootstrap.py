@@ -1,4 +1,4 @@
-"""Set-up from a fresh clone with nothing but Python: ``python3 -m relay.bootstrap demo|test|shell``.
+"""Set-up from a fresh clone with nothing but Python: ``python3 -m relay.bootstrap demo``.
 
 Makes ``.venv`` beside ``pyproject.toml``, installs relay there and runs the command. Only the
 standard library is used. Debian's Python comes without pip and without ensurepip: then pip itself
@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def check_python() -> None:
     """relay needs Python 3.11 and a clone of its source."""
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - this file is what an older one meets first
         raise SetupError(
             f"Python 3.11 or newer is needed, this is {sys.version.split()[0]} ({sys.executable});"
             " run this line with a newer one, for example python3.12"

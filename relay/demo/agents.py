@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import sys
 
-# "Relay message from Ann [7Q4B2K9D]: the text"
-_MESSAGE = re.compile(r"Relay message from (\w+) \[\w+\][^:]*: (.*)")
+# "Relay message [7Q4B2K9D] from agent Ann: the text (how to answer.)"
+_MESSAGE = re.compile(r"Relay message \[\w+\] from agent (\w+)[^:]*: (.*)")
 _PRODUCT = re.compile(r"what is (\d+) times (\d+)")
 
 
@@ -23,7 +23,7 @@ def asker(other: str, left: int, right: int) -> int:
         received = _MESSAGE.search(line)
         if received is None:
             continue
-        right_answer = str(left * right) in received[2].split(".")[0]
+        right_answer = str(left * right) in received[2].split(" (")[0]
         print("That is right." if right_answer else "That is wrong.", flush=True)
         print(f"@relay:{other} thank you, bye", flush=True)
         print(flush=True)

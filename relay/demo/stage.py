@@ -111,10 +111,10 @@ def history(home: Home) -> list[dict[str, Any]]:
     """What the ledger says of every message, once all are final."""
     client = Client.connect(home)
     try:
-        messages = client.request("history", limit=50)["messages"]
+        messages = client.request("history", limit=50)["rows"]
         for message in messages:
             client.request("wait", id=message["id"], timeout=10.0)
-        result: list[dict[str, Any]] = client.request("history", limit=50)["messages"]
+        result: list[dict[str, Any]] = client.request("history", limit=50)["rows"]
     finally:
         client.close()
     return result

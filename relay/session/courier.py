@@ -47,15 +47,16 @@ class Courier:
         self._since = 0.0  # … and since when
         self._told: set[str] = set()  # ids whose senders know it
 
-    def offer(self, message: Message) -> None:
-        """A message from the broker. Offered twice (after a reconnect) it is taken once."""
+    def offer(self, message: Message) -> bool:
+        """A message from the broker; whether it is new: offered twice it is taken once."""
         if message.id in self._known:
-            return
+            return False
         self._known[message.id] = None
         while len(self._known) > 10_000:
             self._known.popitem(last=False)
         self._waiting.append(message)
         self._wake.set()
+        return True
 
     def look_again(self) -> None:
         """Something changed that may let a message through."""
@@ -73,9 +74,19 @@ class Courier:
                 found.append((self._unproven.pop(marker), by))
         return found
 
-    def unproven(self) -> list[Message]:
-        """What was submitted and never proven: to be offered again, should the agent be gone."""
-        return list(self._unproven.values())
+    async def close(self, unread: int | None) -> None:
+        """The agent is gone, with ``unread`` bytes of its input left (None: nobody knows).
+
+        What it had read by then is seen; the rest stays submitted, and the broker offers it to
+        whoever has the name next.
+        """
+        door = self._choose_door()
+        if door is None or unread is None:
+            return
+        left = {message.id for message in door.left_unread(unread)}
+        read = [m for m in self._unproven.values() if m.id not in left and door.proves_reading]
+        self._unproven.clear()
+        await asyncio.gather(*(self._report(m, State.SEEN, "", "read") for m in read))
 
     async def run(self) -> None:
         """Deliver until cancelled."""

@@ -16,7 +16,7 @@ from relay.errors import RelayError
 from relay.model import Message
 from relay.session.guards import Guards, Hold
 from relay.session.ports import Screen, Terminal
-from relay.text.envelope import Envelope, envelope
+from relay.text.envelope import Envelope, Style, envelope
 
 #: A cooked terminal keeps 4095 bytes and drops the rest without a word (macOS: 1024 a line), so
 #: never more than this stands unread in it.
@@ -67,6 +67,15 @@ class Door(Protocol):
         """Whether an earlier try, perhaps of a session that was killed, did get through."""
         ...
 
+    @property
+    def proves_reading(self) -> bool:
+        """Whether bytes that are no longer unread prove that a message was seen."""
+        ...
+
+    def left_unread(self, unread: int) -> list[Message]:
+        """Which messages were not read, when the last ``unread`` bytes of the input were not."""
+        ...
+
 
 def write_id(message: Message, step: str) -> int:
     """The same number for the same bytes of the same message, also after a restart."""
@@ -103,6 +112,7 @@ class TerminalDoor:
         self._namespaces = namespaces
         self._composer = composer
         self._written = written
+        self._outstanding: list[tuple[Message, int]] = []  # typed and perhaps not read: bytes
         self._pasted = False  # this program has turned bracketed paste on at some time
 
     # -- when ---------------------------------------------------------------------------------
@@ -158,7 +168,21 @@ class TerminalDoor:
             await asyncio.sleep(pause)
             empty = empty + 1 if self._terminal.unread() == 0 else 0
             pause = 0.002 if empty else min(pause * 2, 0.5)
+        self._outstanding.clear()
         return "read"
+
+    @property
+    def proves_reading(self) -> bool:
+        return True
+
+    def left_unread(self, unread: int) -> list[Message]:
+        left = []
+        for message, size in reversed(self._outstanding):
+            if unread <= 0:
+                break
+            left.append(message)
+            unread -= size
+        return left
 
     def landed(self, message: Message) -> bool:
         if self._terminal.cooked():
@@ -172,9 +196,11 @@ class TerminalDoor:
         for message in batch:
             wrapped = self._wrap(message)
             self._screen.expect_echo(wrapped.text, self._clock())
+            typed = self._typed(wrapped)
+            self._outstanding.append((message, len(typed)))
             writes.append(
                 self._link.write(
-                    self._typed(wrapped),
+                    typed,
                     write_id=write_id(message, "line0"),
                     sequence=self._guards.sequence,
                 )
@@ -188,6 +214,7 @@ class TerminalDoor:
         wrapped = self._wrap(message)
         self._screen.expect_echo(wrapped.text, self._clock())
         for index, chunk in enumerate(_chunks(self._typed(wrapped))):
+            self._outstanding.append((message, len(chunk)))
             step = write_id(message, f"line{index}")
             if step in self._written:
                 continue
@@ -254,10 +281,9 @@ class TerminalDoor:
         return self._guards.blocked() or (not self._shell and self._guards.shows_dialog(rows))
 
     def _wrap(self, message: Message) -> Envelope:
+        style: Style = "plain" if self._terminal.cooked() else "paste"
         if self._shell:
             style = "shell"
-        else:
-            style = "plain" if self._terminal.cooked() else "paste"
         return envelope(message, style=style, namespaces=self._namespaces())
 
     @staticmethod
@@ -312,6 +338,13 @@ class ChannelDoor:
 
     async def read(self, batch: list[Message]) -> str | None:
         return None  # proven by the agent's own hooks and transcript
+
+    @property
+    def proves_reading(self) -> bool:
+        return False
+
+    def left_unread(self, unread: int) -> list[Message]:
+        return []
 
     def landed(self, message: Message) -> bool:
         wrapped = envelope(message, style="paste", namespaces=self._namespaces())

@@ -25,7 +25,9 @@ _QUESTION = re.compile(
 )
 # What the dialogs of agents and installers have in common: numbered or highlighted choices.
 _CHOICES = re.compile(r"^\W*(?:[❯›>▶●*]\s*)?1[.)]\s+\S.*\n(?:.*\n)?\W*2[.)]\s+\S", re.MULTILINE)
-_CHOICE_MARK = re.compile(r"^\W*[❯›▶●]\s*(?:\d[.)]\s+)?(?:yes|allow|approve|no\b|deny)", re.I | re.M)
+_CHOICE_MARK = re.compile(
+    r"^\W*[❯›▶●]\s*(?:\d[.)]\s+)?(?:yes|allow|approve|no\b|deny)", re.I | re.M
+)
 
 
 @dataclass(frozen=True, slots=True)

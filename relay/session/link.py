@@ -18,9 +18,7 @@ WRITE_DEADLINE = 60.0
 class PumpLink(asyncio.Protocol):
     """Frames in, frames out. ``on_frame(kind, payload)`` is called for all but write replies."""
 
-    def __init__(
-        self, on_frame: Callable[[int, bytes], None], on_lost: Callable[[], None]
-    ) -> None:
+    def __init__(self, on_frame: Callable[[int, bytes], None], on_lost: Callable[[], None]) -> None:
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._decoder = frames.Decoder()

@@ -1,0 +1,160 @@
+"""The process behind one wrapped agent: ``python -m relay.cli.agent_session``, started by the pump.
+
+Everything of relay's that may be slow, may fail or belongs to the user runs here, so that none of
+it can touch the agent. What it is started with stands in two variables of the environment that
+the pump sets; it is not a command for people.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from relay.broker.client import AsyncClient
+from relay.broker.protocol import message_from
+from relay.config import LoadedConfig, load_for_session
+from relay.errors import RelayError
+from relay.hooks.registry import Registry
+from relay.paths import Home
+from relay.session import frames
+from relay.session.builtin import register
+from relay.session.link import PumpLink
+from relay.session.session import Session
+from relay.settings import Settings
+
+#: How long the pump may take to say hello.
+HELLO_DEADLINE = 30.0
+
+
+@dataclass(slots=True)
+class Start:
+    """What the pump hands over: descriptors and facts."""
+
+    pump: int
+    unix: int | None
+    tcp: int | None
+    tty: int | None
+    args: dict[str, Any]
+    config: LoadedConfig | None = None  # given by a program that uses Relay, else looked for
+
+
+@dataclass(slots=True)
+class Inbox:
+    """Frames that come before the session is ready for them."""
+
+    waiting: list[tuple[int, bytes]] = field(default_factory=list)
+    hello: asyncio.Event = field(default_factory=asyncio.Event)
+    lost: bool = False
+    session: Session | None = None
+
+    def frame(self, kind: int, payload: bytes) -> None:
+        if self.session is not None:
+            self.session.frame(kind, payload)
+            return
+        self.waiting.append((kind, payload))
+        if kind == frames.CHECKPOINT:
+            self.hello.set()
+
+    def hung_up(self) -> None:
+        self.lost = True
+        self.hello.set()
+        if self.session is not None:
+            self.session.lost()
+
+
+def main() -> int:
+    """Run one session; the exit status is for the pump's log only."""
+    fds = json.loads(os.environ.pop("RELAY_SESSION_FDS"))
+    args = json.loads(os.environ.pop("RELAY_SESSION_ARGS"))
+    start = Start(fds["pump"], fds.get("unix"), fds.get("tcp"), fds.get("tty"), args)
+    return run(start)
+
+
+def run(start: Start) -> int:
+    """Run a session in this process until its agent has ended."""
+    # The person's Ctrl-C is for the agent; a broken socket is an error like any other.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    try:
+        asyncio.run(serve(start))
+    except RelayError as error:
+        print(f"relay session: {error.message} ({error.hint})", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def serve(start: Start) -> None:
+    """Everything from the pump's hello to the last word of the agent."""
+    loop = asyncio.get_running_loop()
+    inbox = Inbox()
+    link = PumpLink(inbox.frame, inbox.hung_up)
+    await loop.create_connection(lambda: link, sock=socket.socket(fileno=start.pump))
+    async with asyncio.timeout(HELLO_DEADLINE):
+        await inbox.hello.wait()
+    if not inbox.waiting or inbox.waiting[0][0] != frames.HELLO:
+        return  # the pump is gone already
+    hello = json.loads(inbox.waiting.pop(0)[1])
+    checkpoint = _checkpoint(inbox)
+    home = Home(start.args["home"])
+    config, problem = await _configuration(start, home)
+    from relay.cli.session_parts import Parts
+
+    parts = Parts(start, hello, checkpoint, config, link, home)
+    if problem:
+        parts.facts.notes.append(problem)
+    session = await parts.build()
+    try:
+        inbox.session = session
+        for kind, payload in inbox.waiting:
+            session.frame(kind, payload)
+        inbox.waiting.clear()
+        if inbox.lost:
+            session.lost()
+        await session.exited.wait()
+        await session.end()
+        parts.restore_terminal()
+    finally:
+        await parts.close()
+
+
+def _checkpoint(inbox: Inbox) -> dict[str, Any]:
+    """The state of an earlier session of this run; empty on the first start."""
+    if inbox.waiting and inbox.waiting[0][0] == frames.CHECKPOINT:
+        payload = inbox.waiting.pop(0)[1]
+        if payload:
+            checkpoint: dict[str, Any] = json.loads(payload)
+            return checkpoint
+    return {}
+
+
+async def _configuration(start: Start, home: Home) -> tuple[LoadedConfig, str]:
+    """The user's handlers with relay's own, and what is wrong with the configuration if anything.
+
+    A configuration that cannot be used costs its handlers, never the agent or the messages.
+    """
+    problem = ""
+    config = start.config
+    if config is None:
+        try:
+            config = await asyncio.to_thread(
+                load_for_session, home, start.args["cwd"], start.args.get("config")
+            )
+        except RelayError as error:
+            problem = f"{error.message} ({error.hint})"
+            config = LoadedConfig(None, Registry(), Settings(), None)
+    if config.untrusted:
+        problem = f"{config.untrusted} is not trusted and was not run (relay trust)"
+    register(config.registry)
+    return config, problem
+
+
+if __name__ == "__main__":
+    sys.exit(main())

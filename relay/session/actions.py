@@ -1,0 +1,142 @@
+"""What handlers can do: from any thread, at once, and without ever blocking the session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from relay.errors import RelayError
+from relay.ids import new_ulid
+from relay.model import Mode
+from relay.session.builtin import send_fields
+from relay.session.hearing import Heard
+from relay.text.grammar import Match
+
+Enqueue = Callable[[dict[str, Any]], "asyncio.Future[dict[str, Any]]"]
+
+
+class SessionActions:
+    """The session's side of ``ctx``; see :class:`relay.hooks.context.Actions`.
+
+    ``send(fields)`` and ``request(op, fields)`` belong to the session's loop and are only called
+    there.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        send: Enqueue,
+        request: Callable[[str, dict[str, Any]], asyncio.Future[dict[str, Any]]],
+        now_ms: Callable[[], int],
+        *,
+        own_name: str,
+        person: str,
+    ) -> None:
+        self._loop = loop
+        self._send = send
+        self._request = request
+        self._now_ms = now_ms
+        self._own_name = own_name
+        self._person = person
+
+    def inject(self, text: str) -> tuple[str, Future[Any]]:
+        """A message from relay to this very agent: stored, then delivered like any other."""
+        return self._post({"to": [self._own_name], "body": text, "notice": True})
+
+    def send(
+        self, to: str, text: str, *, mode: Mode | None, thread: str | None
+    ) -> tuple[str, Future[Any]]:
+        """A message from this agent to others."""
+        names = [name.strip() for name in to.split(",") if name.strip()]
+        fields = {"to": names, "body": text, "thread": thread}
+        return self._post(fields | ({"mode": mode.value} if mode else {}))
+
+    def notify(self, topic: str, text: str) -> tuple[str, Future[Any]]:
+        """A message to the person, in the thread ``topic``: ``relay inbox`` shows it."""
+        return self._post({"to": [self._person], "body": text, "thread": topic})
+
+    def agents(self) -> Future[list[dict[str, Any]]]:
+        """Who is there, as ``relay agents`` lists them."""
+        answer: Future[list[dict[str, Any]]] = Future()
+
+        def ask() -> None:
+            _chain(self._request("agents", {}), answer, lambda fields: fields["agents"])
+
+        self._call(ask, answer)
+        return answer
+
+    def for_match(self, heard: Heard) -> MatchActions:
+        """The same for the handlers of one match: what they send first is that match."""
+        return MatchActions(self, heard)
+
+    def _post(self, fields: dict[str, Any]) -> tuple[str, Future[Any]]:
+        identifier = fields.setdefault("id", new_ulid(self._now_ms()))
+        answer: Future[Any] = Future()
+        self._call(lambda: _chain(self._send(fields), answer, lambda reply: reply), answer)
+        return identifier, answer
+
+    def _call(self, what: Callable[[], None], answer: Future[Any]) -> None:
+        if _running_loop() is self._loop:
+            what()  # at once, so that what one agent says leaves in the order it was said
+            return
+        try:
+            self._loop.call_soon_threadsafe(what)
+        except RuntimeError:
+            answer.set_exception(RelayError("the session has ended"))
+
+
+class MatchActions(SessionActions):
+    """Actions that answer one match: relay's own handler sends the match itself, once.
+
+    The message gets the id of what was heard, so hearing it again sends nothing twice, and the
+    attributes that stood beside the target.
+    """
+
+    def __init__(self, base: SessionActions, heard: Heard) -> None:
+        self.__dict__.update(base.__dict__)
+        self._heard: Heard | None = heard
+
+    def send(
+        self, to: str, text: str, *, mode: Mode | None, thread: str | None
+    ) -> tuple[str, Future[Any]]:
+        heard, self._heard = self._heard, None
+        match = heard.found if heard is not None else None
+        if (
+            heard is None
+            or not isinstance(match, Match)
+            or (to, text)
+            != (
+                match.target,
+                match.body,
+            )
+        ):
+            self._heard = heard
+            return super().send(to, text, mode=mode, thread=thread)
+        return self._post(send_fields(match, heard.id))
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _chain(
+    source: asyncio.Future[dict[str, Any]],
+    target: Future[Any],
+    convert: Callable[[dict[str, Any]], Any],
+) -> None:
+    """Bring the end of an asyncio future to a thread-safe one."""
+
+    def done(future: asyncio.Future[dict[str, Any]]) -> None:
+        if future.cancelled():
+            target.set_exception(RelayError("the session has ended"))
+        elif (error := future.exception()) is not None:
+            target.set_exception(error)
+        else:
+            target.set_result(convert(future.result()))
+
+    source.add_done_callback(done)

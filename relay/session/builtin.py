@@ -1,0 +1,47 @@
+"""The built-in ``@relay:`` handler. It comes through the same registry as the user's handlers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from relay.hooks.context import Context
+from relay.hooks.registry import BUILTIN, Registry
+from relay.model import Mode
+from relay.text.grammar import Match
+
+_AWAIT = re.compile(r"(\d{1,5})(s|m|h)?")
+_UNITS = {"s": 1, "m": 60, "h": 3600, None: 1}
+#: The longest time that ``[await:…]`` may wait for an answer, in seconds.
+AWAIT_MAX = 24 * 3600
+
+
+def register(registry: Registry) -> None:
+    """Add relay's own handlers; what the user's configuration overrides does not run."""
+    registry.add_pattern("relay", "*", relay, source=BUILTIN)
+
+
+def relay(target: str, message: str, ctx: Context) -> None:
+    """``@relay:Bob text``: send ``text`` to Bob. ``@relay:*`` is everyone else."""
+    ctx.relay.send(target, message)
+
+
+def send_fields(match: Match, message_id: str) -> dict[str, Any]:
+    """The broker's ``send`` for what an agent said, with its attributes."""
+    mode = match.attributes.get("mode", "")
+    return {
+        "id": message_id,
+        "to": [name for name in match.target.split(",") if name],
+        "body": match.body,
+        "mode": mode if mode in Mode.__members__.values() else Mode.FOLLOWUP.value,
+        "thread": match.attributes.get("thread"),
+    }
+
+
+def await_seconds(match: Match) -> float | None:
+    """``[await:30s]`` -> 30.0; None without it, or when it is no duration."""
+    text = match.attributes.get("await", "")
+    parsed = _AWAIT.fullmatch(text)
+    if parsed is None:
+        return None
+    return float(min(int(parsed[1]) * _UNITS[parsed[2]], AWAIT_MAX))

@@ -1,0 +1,168 @@
+"""From what was heard to the handlers that it is for.
+
+Each namespace has a lane of its own: within it things happen in the order in which they were said,
+and a slow ``@deploy:`` never holds up ``@relay:``. relay's own handlers only hand over, so they run
+where they are; the user's run through the hook runner, off this loop, with a time limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any
+
+from relay.errors import RelayError
+from relay.hooks.context import Context
+from relay.hooks.registry import Registry
+from relay.hooks.runner import Outcome, Runner
+from relay.session.hearing import Heard
+from relay.suggest import did_you_mean
+from relay.text.grammar import Match, TooLong, Unclosed
+
+#: What may wait in one lane; beyond it the agent is told that it was not heard.
+LANE_MAX = 1000
+
+
+class Dispatcher:
+    """Brings each find to its handlers.
+
+    ``context(heard)`` makes the handlers' context, ``claim(heard)`` says whether this find has not
+    been acted on before (by a session that was killed), ``inject(text)`` gives an answer to the
+    agent, ``tell(text)`` explains what went wrong to it, ``note(text)`` is for the person.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        runner: Runner,
+        *,
+        context: Callable[[Heard], Context],
+        claim: Callable[[Heard], Awaitable[bool]],
+        inject: Callable[[str], object],
+        tell: Callable[[str], None],
+        note: Callable[[str], None],
+        spawn: Callable[[Awaitable[None]], None],
+    ) -> None:
+        self._registry = registry
+        self._runner = runner
+        self._context = context
+        self._claim = claim
+        self._inject = inject
+        self._tell = tell
+        self._note = note
+        self._spawn = spawn
+        self._lanes: dict[str, asyncio.Queue[Heard]] = {}
+        self._unfinished: dict[str, Heard] = {}
+
+    def take(self, heard: Heard) -> None:
+        """Act on one find. Never raises."""
+        found = heard.found
+        if isinstance(found, Unclosed):
+            self._tell(_unclosed(found))
+        elif isinstance(found, TooLong):
+            self._tell(
+                f"not sent: the message to @{found.namespace}:{found.target} has {found.size}"
+                " bytes, more than 1 MiB; send the name of a file instead"
+            )
+        elif self._is_own(found):
+            self._run_own(heard, found)
+        else:
+            self._queue(heard, found)
+
+    async def settle(self, deadline: float) -> None:
+        """Wait up to ``deadline`` seconds until every lane is empty and its last handler done."""
+        lanes = [asyncio.ensure_future(lane.join()) for lane in self._lanes.values()]
+        if lanes:
+            _, late = await asyncio.wait(lanes, timeout=deadline)
+            for one in late:
+                one.cancel()
+
+    def state(self) -> list[dict[str, Any]]:
+        """What has been heard but not finished, for the checkpoint."""
+        return [{"id": one.id, "match": asdict(one.found)} for one in self._unfinished.values()]
+
+    def restore(self, state: list[dict[str, Any]]) -> None:
+        """Go on with what an earlier session did not finish; what it had begun is not repeated."""
+        for one in state:
+            self.take(Heard(one["id"], Match(**one["match"])))
+
+    def _is_own(self, match: Match) -> bool:
+        handlers = self._registry.select(match.namespace, match.target)
+        return bool(handlers) and all(handler.builtin for handler in handlers)
+
+    def _run_own(self, heard: Heard, match: Match) -> None:
+        for handler in self._registry.select(match.namespace, match.target):
+            try:
+                handler.callee.binding.call(
+                    handler.callee.function, (match.target, match.body, self._context(heard))
+                )
+            except RelayError as error:
+                hint = f" ({error.hint})" if error.hint else ""
+                self._tell(f"not done: {_head(match)}: {error.message}{hint}")
+
+    def _queue(self, heard: Heard, match: Match) -> None:
+        lane = self._lanes.get(match.namespace)
+        if lane is None:
+            lane = self._lanes[match.namespace] = asyncio.Queue(LANE_MAX)
+            self._spawn(self._work(lane))
+        try:
+            lane.put_nowait(heard)
+            self._unfinished[heard.id] = heard
+        except asyncio.QueueFull:
+            self._tell(f"not done: {_head(match)}: {LANE_MAX} earlier ones still wait")
+
+    async def _work(self, lane: asyncio.Queue[Heard]) -> None:
+        while True:
+            heard = await lane.get()
+            try:
+                await self._run(heard)
+            finally:
+                self._unfinished.pop(heard.id, None)
+                lane.task_done()
+
+    async def _run(self, heard: Heard) -> None:
+        match = heard.found
+        assert isinstance(match, Match)
+        handlers = self._registry.select(match.namespace, match.target)
+        if not handlers:
+            self._tell(self._nobody(match))
+            return
+        if not await self._claim(heard):
+            return
+        outcomes = await self._runner.run_pattern(
+            match.namespace, match.target, match.body, self._context(heard)
+        )
+        for outcome in outcomes:
+            self._conclude(match, outcome)
+
+    def _conclude(self, match: Match, outcome: Outcome) -> None:
+        if outcome.result is not None:
+            for text in outcome.result.inject:
+                self._inject(text)
+        elif not outcome.ok:
+            # The reason is for the person; the agent only learns that it did not happen.
+            self._note(f"{outcome.handler}: {outcome.error}")
+            self._tell(f"{_head(match)}: its handler failed; the person can see why")
+
+    def _nobody(self, match: Match) -> str:
+        known = sorted(
+            handler.target
+            for handler in self._registry.patterns()
+            if handler.namespace == match.namespace
+        )
+        return f"not done: nothing handles {_head(match)}; {did_you_mean(match.target, known)}"
+
+
+def _head(match: Match) -> str:
+    return f"@{match.namespace}:{match.target}"
+
+
+def _unclosed(found: Unclosed) -> str:
+    text = (
+        f"not sent: the message to @{found.namespace}:{found.target} was opened with <<< and never"
+        " closed with a line >>>"
+    )
+    if found.swallowed:
+        text += f"; {len(found.swallowed)} more inside it were not sent either"
+    return text

@@ -1,0 +1,158 @@
+"""Hearing one agent: its sources side by side, and which of them is believed.
+
+The screen is always read (delivery needs it, and it stands in when nothing better speaks). A
+structured source, where the agent has one, is believed instead of the screen for as long as it
+works; should it fail, the screen takes over from there, and the reason is kept for ``status``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from relay.session.hearing import Heard, Hearing
+from relay.session.ports import (
+    Degraded,
+    End,
+    Line,
+    Pause,
+    Proof,
+    SourceEvent,
+    StateChange,
+)
+
+#: Notes that are kept for ``relay status``; older ones give way.
+NOTES_MAX = 20
+
+
+class ScreenLike(Protocol):
+    """What the session asks of the screen source."""
+
+    def feed(self, data: bytes, now: float) -> list[SourceEvent]: ...
+    def tick(self, now: float) -> list[SourceEvent]: ...
+    def next_deadline(self) -> float | None: ...
+    def resize(self, cols: int, rows: int, now: float) -> list[SourceEvent] | None: ...
+    def activity(self, kind: bytes, now: float) -> None: ...
+    def finish(self, now: float) -> list[SourceEvent]: ...
+    def checkpoint(self) -> bytes: ...
+
+
+class Structured(Protocol):
+    """A source that the agent itself offers; ``trusted`` says whether it hears at present."""
+
+    @property
+    def trusted(self) -> bool: ...
+    def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]: ...
+    def transcript(self, line: str, now: float) -> list[SourceEvent]: ...
+    def tick(self, now: float) -> list[SourceEvent]: ...
+    def next_deadline(self) -> float | None: ...
+    def finish(self, now: float) -> list[SourceEvent]: ...
+    def state(self) -> dict[str, Any]: ...
+
+
+class Ears:
+    """All that is heard of one agent, as finds with ids; the rest is passed on by callbacks."""
+
+    def __init__(
+        self,
+        hearing: Hearing,
+        screen: ScreenLike,
+        structured: Structured | None,
+        *,
+        on_heard: Callable[[Heard], None],
+        on_text: Callable[[str], None],
+        on_state: Callable[[StateChange], None],
+        on_proof: Callable[[Proof], None],
+    ) -> None:
+        self._hearing = hearing
+        self._screen = screen
+        self._structured = structured
+        self._on_heard = on_heard
+        self._on_text = on_text
+        self._on_state = on_state
+        self._on_proof = on_proof
+        self.notes: list[str] = []
+
+    @property
+    def source(self) -> str:
+        """Which source is believed: ``structured`` or ``screen``."""
+        trusted = self._structured is not None and self._structured.trusted
+        return "structured" if trusted else "screen"
+
+    def output(self, data: bytes, now: float) -> None:
+        """The agent wrote ``data``."""
+        self._take(self._screen.feed(data, now), "screen")
+
+    def resize(self, cols: int, rows: int, now: float) -> None:
+        """The terminal has another size."""
+        self._take(self._screen.resize(cols, rows, now) or [], "screen")
+
+    def activity(self, kind: bytes, now: float) -> None:
+        """The person pressed keys."""
+        self._screen.activity(kind, now)
+
+    def hook(self, event: dict[str, Any], now: float) -> None:
+        """The agent's own hook reports."""
+        if self._structured is not None:
+            self._take(self._structured.hook(event, now), "structured")
+
+    def transcript(self, line: str, now: float) -> None:
+        """A line of the agent's own transcript."""
+        if self._structured is not None:
+            self._take(self._structured.transcript(line, now), "structured")
+
+    def tick(self, now: float) -> None:
+        """Time has passed."""
+        self._take(self._screen.tick(now), "screen")
+        if self._structured is not None:
+            self._take(self._structured.tick(now), "structured")
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`tick` is due."""
+        deadlines = [self._screen.next_deadline()]
+        if self._structured is not None:
+            deadlines.append(self._structured.next_deadline())
+        return min((d for d in deadlines if d is not None), default=None)
+
+    def finish(self, now: float) -> None:
+        """The agent is gone: everything settles and ends."""
+        if self._structured is not None:
+            self._take(self._structured.finish(now), "structured")
+        self._take(self._screen.finish(now), "screen")
+        for heard in self._hearing.close():
+            self._on_heard(heard)
+
+    def checkpoint(self, extra: dict[str, Any]) -> bytes:
+        """Everything that a next session needs to go on, with what the caller adds."""
+        record = {
+            "screen": self._screen.checkpoint().decode("utf-8", "surrogateescape"),
+            "hearing": self._hearing.state(),
+            "structured": self._structured.state() if self._structured else None,
+            "notes": self.notes,
+            **extra,
+        }
+        return json.dumps(record, separators=(",", ":")).encode()
+
+    def note(self, reason: str) -> None:
+        """Keep a remark for ``relay status``."""
+        if reason not in self.notes:
+            self.notes = [*self.notes, reason][-NOTES_MAX:]
+
+    def _take(self, events: list[SourceEvent], origin: str) -> None:
+        for event in events:
+            if isinstance(event, Line | Pause | End):
+                if origin == self.source:
+                    self._hear(event)
+            elif isinstance(event, StateChange):
+                self._on_state(event)
+            elif isinstance(event, Proof):
+                self._on_proof(event)
+            elif isinstance(event, Degraded):
+                self.note(event.reason)
+
+    def _hear(self, event: Line | Pause | End) -> None:
+        if isinstance(event, Line):
+            self._on_text(event.text)
+        for heard in self._hearing.feed(event):
+            self._on_heard(heard)

@@ -1,0 +1,111 @@
+"""What the agent says to others: sent once, accounted for, and explained when it cannot be sent.
+
+Every outgoing request has an id of its own before it leaves, is kept until the broker has it on
+the disk, and is part of the checkpoint: a session that is killed sends it again under the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from relay.errors import BrokerUnavailable, RelayError
+
+#: Requests that wait for the broker; beyond it what the agent says is refused, and it is told.
+PENDING_MAX = 2000
+
+Request = Callable[..., Awaitable[dict[str, Any]]]
+
+
+class Sender:
+    """Outgoing messages of one agent. ``notify(text)`` explains to the agent what went wrong."""
+
+    def __init__(
+        self,
+        request: Request,
+        notify: Callable[[str], None],
+        spawn: Callable[[Awaitable[None]], None],
+    ) -> None:
+        self._request = request
+        self._notify = notify
+        self._spawn = spawn
+        self._pending: OrderedDict[str, dict[str, Any]] = OrderedDict()
+
+    def send(self, fields: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
+        """Send a message (the fields of the broker's ``send``, with ``id``), in order.
+
+        The future ends with the broker's answer or a RelayError.
+        """
+        done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(lambda future: future.cancelled() or future.exception())
+        if len(self._pending) >= PENDING_MAX:
+            error = RelayError(
+                "the broker cannot be reached and too many messages wait for it already",
+                hint="run `relay doctor`",
+            )
+            done.set_exception(error)
+            self.explain(error)
+            return done
+        self._pending[fields["id"]] = fields
+        self._spawn(self._deliver(fields, done))
+        return done
+
+    def state(self) -> list[dict[str, Any]]:
+        """What the broker has not confirmed yet, for the checkpoint."""
+        return list(self._pending.values())
+
+    def restore(self, pending: list[dict[str, Any]]) -> None:
+        """Send again what an earlier session could not see confirmed."""
+        for fields in pending:
+            self.send(fields)
+
+    async def settle(self, deadline: float) -> bool:
+        """Wait up to ``deadline`` seconds until nothing is pending."""
+        end = asyncio.get_running_loop().time() + deadline
+        while self._pending and asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(0.01)
+        return not self._pending
+
+    def explain(self, error: RelayError) -> None:
+        """Tell the agent that something it said was not sent, and why."""
+        self._notify(f"not sent: {error.message}" + (f" ({error.hint})" if error.hint else ""))
+
+    async def _deliver(self, fields: dict[str, Any], done: asyncio.Future[dict[str, Any]]) -> None:
+        while True:
+            try:
+                answer = await self._request("send", **fields)
+            except BrokerUnavailable:
+                await asyncio.sleep(1.0)
+                continue
+            except RelayError as error:
+                self._pending.pop(fields["id"], None)
+                if not done.done():
+                    done.set_exception(error)
+                if not fields.get("notice"):
+                    self.explain(error)
+                return
+            self._pending.pop(fields["id"], None)
+            if not done.done():
+                done.set_result(answer)
+            if not fields.get("notice"):
+                self._report_unknown(answer)
+            return
+
+    def _report_unknown(self, answer: dict[str, Any]) -> None:
+        """Nobody has this name, or nobody is there at all: the agent should know."""
+        if answer.get("duplicate"):
+            return
+        deliveries = answer.get("deliveries", ())
+        for delivery in deliveries:
+            if delivery["state"] == "failed":
+                self._notify(f"not delivered to {delivery['to']}: {delivery.get('reason', '')}")
+        unknown = [delivery["to"] for delivery in deliveries if delivery["state"] == "held"]
+        if not unknown:
+            return
+        text = f"nobody is called {', '.join(unknown)} yet."
+        if guesses := answer.get("did_you_mean"):
+            text += f" Did you mean {' or '.join(guesses)}?"
+        text += f" Here now: {', '.join(answer.get('present') or ()) or 'nobody else'}."
+        self._notify(f"{text} The message is kept for seven days, in case that name comes")

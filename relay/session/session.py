@@ -1,0 +1,368 @@
+"""One wrapped agent's session: what it says becomes messages, what others say is delivered to it.
+
+The session owns no terminal and no agent: it reads frames from the pump, asks the broker, and runs
+the user's handlers. It may be killed at any moment. What it must not lose stands in the checkpoint
+that every acknowledgement carries; a next session goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from relay.errors import RelayError
+from relay.hooks.context import Context, Identity, recent_messages, recent_output
+from relay.hooks.events import HookEventName
+from relay.hooks.registry import Registry
+from relay.hooks.runner import Runner
+from relay.model import AgentState, Message, State
+from relay.session import frames
+from relay.session.actions import SessionActions
+from relay.session.courier import Courier
+from relay.session.dispatch import Dispatcher
+from relay.session.ears import Ears
+from relay.session.guards import Guards
+from relay.session.hearing import Heard
+from relay.session.lifecycle import Lifecycle
+from relay.session.ports import Proof, StateChange
+from relay.session.sender import Sender
+from relay.text.grammar import Match
+
+#: Output is acknowledged after this many bytes, or this many seconds after the last of it.
+ACK_BYTES = 512 * 1024
+ACK_SECONDS = 0.1
+#: How long an ended agent's last words, hooks and messages may take.
+CLOSING_DEADLINE = 20.0
+
+_SIZE = struct.Struct(">4H")
+
+
+class Broker(Protocol):
+    """The part of the broker's client that a session needs."""
+
+    async def request(self, op: str, **fields: Any) -> dict[str, Any]: ...
+
+
+class Link(Protocol):
+    """The part of the pump link that a session needs beside typing."""
+
+    def ack(self, offset: int, checkpoint: bytes) -> None: ...
+    def notice(self, text: str) -> None: ...
+
+
+@dataclass
+class Facts:
+    """Who this session is for. Times in milliseconds since the epoch."""
+
+    run_id: str
+    name: str
+    person: str
+    started_ms: int
+    cwd: str
+    env: dict[str, str]
+    task: str | None = None
+    idle_seconds: float = 30.0
+    handler_timeout: float = 30.0
+    offset: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+class Session:
+    """Wires the parts and moves events between them. Built once the first frame has come."""
+
+    def __init__(
+        self,
+        facts: Facts,
+        registry: Registry,
+        broker: Broker,
+        link: Link,
+        guards: Guards,
+        *,
+        clock: Callable[[], float],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.facts = facts
+        self.guards = guards
+        self._registry = registry
+        self._broker = broker
+        self._link = link
+        self._clock = clock
+        self._now_ms = now_ms
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._ack_timer: asyncio.TimerHandle | None = None
+        self._offset = self._acked = facts.offset
+        self._state = StateChange(AgentState.STARTING)
+        self._reported: tuple[object, ...] = ()
+        self._output = recent_output()
+        self._messages = recent_messages()
+        self.exited = asyncio.Event()
+        self.exit_unread: int | None = None
+        self._identity = Identity(
+            facts.name, facts.name, facts.run_id, facts.cwd, facts.env, facts.task
+        )
+        self.sender = Sender(broker.request, self.tell, self.spawn)
+        self.actions = SessionActions(
+            asyncio.get_running_loop(),
+            self.sender.send,
+            lambda op, extra: asyncio.ensure_future(broker.request(op, **extra)),
+            now_ms,
+            own_name=facts.name,
+            person=facts.person,
+        )
+        runner = Runner(registry, timeout=facts.handler_timeout)
+        self._runner = runner
+        self.context = Context(self._identity, self.actions, self._output, self._messages)
+        self.dispatcher = Dispatcher(
+            registry,
+            runner,
+            context=self._match_context,
+            claim=self._claim,
+            inject=self.context.inject,
+            tell=self.tell,
+            note=self.note,
+            spawn=self.spawn,
+        )
+        self.lifecycle = Lifecycle(
+            registry,
+            runner,
+            self.context,
+            inject=self.context.inject,
+            note=self.note,
+            spawn=self.spawn,
+            idle_seconds=facts.idle_seconds,
+        )
+        self.ears: Ears
+        self.courier: Courier
+
+    def connect(self, ears: Ears, courier: Courier) -> None:
+        """Add the two parts that need the session's callbacks to be built."""
+        self.ears = ears
+        self.courier = courier
+        for note in self.facts.notes:
+            ears.note(note)
+
+    # -- starting and ending --------------------------------------------------------------------
+
+    def restore(self, checkpoint: dict[str, Any]) -> None:
+        """Go on where an earlier session of this run was."""
+        self.dispatcher.restore(checkpoint.get("unfinished", []))
+        self.sender.restore(checkpoint.get("pending", []))
+
+    def begin(self, *, first: bool) -> None:
+        """Start delivering; on the first start of a run, fire the session-start hooks."""
+        self.spawn(self.courier.run())
+        self.lifecycle.active(self._clock())
+        if first:
+            self.spawn(self.lifecycle.fire(HookEventName.SESSION_START))
+        self._report_state()
+        self._rearm()
+
+    async def end(self) -> None:
+        """The agent is gone: settle what it said, run the last hooks, say what came of it."""
+        self.ears.finish(self._clock())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING_DEADLINE):
+                await self.lifecycle.fire(HookEventName.SESSION_END)
+                await self.dispatcher.settle(CLOSING_DEADLINE)
+                await self.courier.close(self.exit_unread)
+        await self.sender.settle(CLOSING_DEADLINE / 2)
+        self._acknowledge()
+        await self._runner.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for timer in (self._timer, self._ack_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def spawn(self, work: Awaitable[None]) -> None:
+        """Run ``work`` in this session; a failure is noted, never raised."""
+
+        async def guarded() -> None:
+            try:
+                await work
+            except RelayError as error:
+                self.note(error.message)
+
+        task = asyncio.get_running_loop().create_task(guarded())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- from the pump --------------------------------------------------------------------------
+
+    def frame(self, kind: int, payload: bytes) -> None:
+        """One frame of the pump's."""
+        now = self._clock()
+        if kind == frames.OUTPUT:
+            self._offset += len(payload)
+            self.guards.output(now)
+            self.lifecycle.active(now)
+            self.ears.output(payload, now)
+            self._schedule_ack()
+        elif kind == frames.ACTIVITY:
+            sequence, activity = int.from_bytes(payload[:4], "big"), payload[4:5]
+            self.guards.activity(sequence, activity, now)
+            self.ears.activity(activity, now)
+            self.courier.look_again()
+        elif kind == frames.SIZE:
+            cols, rows, _, _ = _SIZE.unpack(payload)
+            self.ears.resize(cols, rows, now)
+        elif kind == frames.JOB:
+            self.guards.job(payload == frames.STOPPED)
+            self.courier.look_again()
+        elif kind == frames.EXIT:
+            self.exit_unread = json.loads(payload).get("unread")
+            self.exited.set()
+        self._rearm()
+
+    def lost(self) -> None:
+        """The pump has hung up: the agent is gone."""
+        self.exited.set()
+
+    # -- from the broker ------------------------------------------------------------------------
+
+    def deliver(self, message: Message) -> None:
+        """A message for the agent."""
+        if self.courier.offer(message) and message.sender_kind != "relay":
+            self._messages.append(message)
+            self.spawn(
+                self.lifecycle.fire(HookEventName.MESSAGE_RECEIVED, message.sender, message.body)
+            )
+
+    def receipt(self, fields: dict[str, Any]) -> None:
+        """A message of the agent's own changed its state."""
+        if fields["state"] == State.FAILED:
+            self.tell(f"not delivered to {fields['to']}: {fields.get('reason') or 'unknown'}")
+
+    async def report(self, message: Message, state: State, reason: str, proof: str) -> None:
+        """Tell the broker how far a delivery got."""
+        fields: dict[str, Any] = {"id": message.id, "state": state.value}
+        if reason:
+            fields["reason"] = reason
+        if proof:
+            fields["proof"] = proof
+        try:
+            await self._broker.request("state", **fields)
+        except RelayError as error:
+            self.note(f"a delivery could not be recorded: {error.message}")
+
+    # -- from the sources -----------------------------------------------------------------------
+
+    def heard(self, heard: Heard) -> None:
+        """The agent said something that is for somebody."""
+        if isinstance(heard.found, Match) and heard.found.namespace == "relay":
+            self._messages.append(
+                Message(
+                    id=heard.id,
+                    sender=self.facts.name,
+                    to=heard.found.target,
+                    body=heard.found.body,
+                    created_at=self._now_ms(),
+                )
+            )
+        self.dispatcher.take(heard)
+
+    def said(self, text: str) -> None:
+        """The agent said a line, whatever it holds."""
+        self._output.append(text)
+        self.lifecycle.output(text)
+
+    def proof(self, proof: Proof) -> None:
+        """Text that demonstrably reached the agent."""
+        for message, by in self.courier.proven(proof.text, proof.by):
+            self.spawn(self.report(message, State.SEEN, "", by))
+
+    def state_changed(self, change: StateChange) -> None:
+        """The agent is idle, busy or blocked now."""
+        self._state = change
+        self.guards.state = change.state
+        self.courier.look_again()
+        self._report_state()
+
+    # -- to the agent and to the person ----------------------------------------------------------
+
+    def tell(self, text: str) -> None:
+        """Explain something to the agent, as a message from relay."""
+        with contextlib.suppress(RelayError):
+            self.context.inject(text)
+
+    def note(self, text: str) -> None:
+        """Something for the person: in ``relay status``, never in the agent's terminal."""
+        self.ears.note(text)
+        self._report_state()
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _match_context(self, heard: Heard) -> Context:
+        return Context(self._identity, self.actions.for_match(heard), self._output, self._messages)
+
+    async def _claim(self, heard: Heard) -> bool:
+        """Whether no earlier session of this run has begun to act on this find."""
+        match = heard.found
+        assert isinstance(match, Match)
+        answer = await self._broker.request(
+            "event",
+            id=heard.id,
+            kind="match",
+            body=match.body,
+            meta={"namespace": match.namespace, "target": match.target},
+            thread=match.attributes.get("thread"),
+        )
+        return not answer.get("duplicate")
+
+    def _schedule_ack(self) -> None:
+        if self._offset - self._acked >= ACK_BYTES:
+            self._acknowledge()
+        elif self._ack_timer is None:
+            loop = asyncio.get_running_loop()
+            self._ack_timer = loop.call_later(ACK_SECONDS, self._acknowledge)
+
+    def _acknowledge(self) -> None:
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
+            self._ack_timer = None
+        if self._offset == self._acked:
+            return
+        self._acked = self._offset
+        checkpoint = self.ears.checkpoint(
+            {"unfinished": self.dispatcher.state(), "pending": self.sender.state()}
+        )
+        self._link.ack(self._offset, checkpoint)
+
+    def _rearm(self) -> None:
+        """Wake up when a source or a hook is due, and not before."""
+        deadlines = (self.ears.next_deadline(), self.lifecycle.idle_deadline())
+        due = min((d for d in deadlines if d is not None), default=None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if due is not None:
+            delay = max(0.0, due - self._clock())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._clock()
+        self.ears.tick(now)
+        self.lifecycle.tick(now)
+        self._rearm()
+
+    def _report_state(self) -> None:
+        """Tell the broker what the agent does and how it is heard, when that has changed."""
+        view = (self._state.state, self._state.reason, self.ears.source, tuple(self.ears.notes))
+        if view == self._reported:
+            return
+        self._reported = view
+        state, reason, source, notes = view
+        fields = {"state": state.value, "reason": reason, "source": source, "notes": list(notes)}
+
+        async def report() -> None:
+            await self._broker.request("agent_state", **fields)
+
+        self.spawn(report())

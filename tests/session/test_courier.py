@@ -1,0 +1,173 @@
+"""Messages through a door: once each, in order, every state reported."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from relay.model import Message, State
+from relay.session.courier import Courier
+from relay.session.doors import Submitted
+from relay.session.guards import Hold
+from relay.text.envelope import envelope
+
+
+def message(number: int, attempt: int = 0) -> Message:
+    return Message(
+        id=f"01K{number:023d}", sender="Ann", to="Ben", body=f"m{number}", created_at=0,
+        attempt=attempt,
+    )  # fmt: skip
+
+
+class FakeDoor:
+    """Takes messages as told; remembers what went through."""
+
+    def __init__(self) -> None:
+        self.through: list[str] = []
+        self.closed: Hold | None = None
+        self.proof: str | None = "read"
+        self.take = 64
+        self.landed_before: set[str] = set()
+        self.proves_reading = True
+
+    def hold(self, now: float) -> Hold | None:
+        return self.closed
+
+    def batch(self, waiting: Sequence[Message]) -> list[Message]:
+        return list(waiting[:3])
+
+    async def submit(self, batch: list[Message]) -> Submitted:
+        taken = batch[: self.take]
+        self.through += [one.body for one in taken]
+        hold = None if len(taken) == len(batch) else Hold("the person is typing", 0.01)
+        self.take = 64
+        return Submitted(len(taken), hold)
+
+    async def read(self, batch: list[Message]) -> str | None:
+        return self.proof
+
+    def landed(self, message: Message) -> bool:
+        return message.id in self.landed_before
+
+    def left_unread(self, unread: int) -> list[Message]:
+        return []
+
+
+class Desk:
+    """A courier with a fake door, a clock that stands still, and the reports it made."""
+
+    def __init__(self) -> None:
+        self.door = FakeDoor()
+        self.now = 0.0
+        self.reports: list[tuple[str, str, str]] = []
+        self.told = asyncio.Event()
+        self.courier = Courier(
+            lambda: self.door, self.report, lambda: self.now, lambda: frozenset({"relay"})
+        )
+
+    async def report(self, message: Message, state: State, reason: str, proof: str) -> None:
+        self.reports.append((message.body, state.value, reason or proof))
+        self.told.set()
+
+    async def until(self, *expected: tuple[str, str, str]) -> None:
+        """Run until every expected report has been made."""
+        task = asyncio.ensure_future(self.courier.run())
+        try:
+            async with asyncio.timeout(10):
+                while not set(expected) <= set(self.reports):
+                    self.told.clear()
+                    await self.told.wait()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def test_each_message_goes_through_its_states_in_order() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.courier.offer(message(1))
+        await desk.until(("m1", "seen", "read"))
+        return desk
+
+    desk = asyncio.run(scenario())
+    assert desk.reports == [
+        ("m1", "delivering", ""),
+        ("m1", "submitted", ""),
+        ("m1", "seen", "read"),
+    ]
+
+
+def test_many_go_in_order_and_once() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        for number in range(20):
+            assert desk.courier.offer(message(number))
+            assert not desk.courier.offer(message(number))
+        await desk.until(("m19", "seen", "read"))
+        return desk
+
+    assert asyncio.run(scenario()).door.through == [f"m{number}" for number in range(20)]
+
+
+def test_what_was_not_taken_is_tried_again_and_nothing_twice() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.door.take = 1
+        for number in range(3):
+            desk.courier.offer(message(number))
+        await desk.until(("m2", "seen", "read"))
+        return desk
+
+    assert asyncio.run(scenario()).door.through == ["m0", "m1", "m2"]
+
+
+def test_an_obstacle_that_lasts_is_told_and_delivery_follows_it() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.door.closed = Hold("a draft stands in the input line", 0.01)
+        desk.courier.offer(message(1))
+        task = asyncio.ensure_future(desk.courier.run())
+        await asyncio.sleep(0)
+        assert desk.reports == []
+        desk.now = 5.0
+        desk.courier.look_again()
+        async with asyncio.timeout(10):
+            await desk.told.wait()
+        task.cancel()
+        desk.door.closed = None
+        await desk.until(("m1", "seen", "read"))
+        return desk
+
+    desk = asyncio.run(scenario())
+    assert desk.reports[0] == ("m1", "held", "a draft stands in the input line")
+    assert desk.reports[-1] == ("m1", "seen", "read")
+
+
+def test_a_try_that_landed_is_not_repeated() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        again = message(1, attempt=1)
+        desk.door.landed_before.add(again.id)
+        desk.courier.offer(again)
+        await desk.until(("m1", "seen", "read"))
+        return desk
+
+    desk = asyncio.run(scenario())
+    assert desk.door.through == []
+    assert ("m1", "delivering", "") not in desk.reports
+
+
+def test_without_a_proof_of_reading_the_marker_proves_it() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.door.proof = None
+        desk.courier.offer(message(1))
+        await desk.until(("m1", "submitted", ""))
+        return desk
+
+    desk = asyncio.run(scenario())
+    marker = envelope(message(1), style="paste", namespaces={"relay"}).marker
+    assert desk.courier.proven("something else", "transcript") == []
+    ((seen, by),) = desk.courier.proven(f"> Relay message {marker} from", "transcript")
+    assert (seen.body, by) == ("m1", "transcript")
+    assert desk.courier.proven(marker, "transcript") == []
