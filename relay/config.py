@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from relay.errors import ConfigError
 from relay.hooks.registry import Registry
 from relay.settings import Settings, apply_dictionaries
+from relay.text.escape import clean
 from relay.trust import ConfigFile, find_config, is_trusted, read_config
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def compile_config(file: ConfigFile) -> types.CodeType:
         return compile(file.data, file.path, "exec", dont_inherit=True)
     except SyntaxError as error:
         line = f":{error.lineno}" if error.lineno else ""
-        text = f": {error.text.strip()[:200]}" if error.text else ""
+        text = f": {clean(error.text.strip()[:200])}" if error.text else ""
         raise ConfigError(
             f"{file.path}{line}: {error.msg}{text}",
             hint="correct this line, then: relay config check",
@@ -145,7 +146,7 @@ def _explained(file: ConfigFile, error: BaseException) -> ConfigError:
     place, text = file.path, ""
     if frames:
         place += f":{frames[-1].lineno}"
-        text = f": {frames[-1].line}" if frames[-1].line else ""
+        text = f": {clean(frames[-1].line)}" if frames[-1].line else ""
     return ConfigError(f"{place}: {what}{text}", hint=hint)
 
 
