@@ -61,9 +61,18 @@ def program(argv: list[str]) -> str:
 
 def wants_tcp(argv: list[str]) -> bool:
     """Whether this agent's hooks speak HTTP, so that a loopback port should be bound for them."""
-    return program(argv) == "claude"
+    if program(argv) != "claude":
+        return False
+    from relay.agents.claude_launch import converses
+
+    return converses(argv)
 
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """What to start for ``argv``. Never raises: what cannot be had is left out and said so."""
-    return Launch(list(argv), {}, program(argv), {})
+    name = program(argv)
+    if name == "claude":
+        from relay.agents.claude_launch import plan_claude
+
+        return plan_claude(argv, run)
+    return Launch(list(argv), {}, name, {})

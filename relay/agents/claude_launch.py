@@ -1,0 +1,196 @@
+"""Starting Claude Code so that relay can hear it: hooks for this one run, by ``--settings``.
+
+Nothing is written to the user's files. Of several ``--settings`` Claude Code reads only the last
+one, so the user's own is merged into ours. Which kind of hook is used for what, and why, stands in
+docs/agents.md; in short: nothing here can make Claude Code wait or show an error when relay's
+session is slow, stopped or dead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from relay.agents.launch import Launch, Run
+from relay.agents.primer import primer
+
+#: First words that start something else than a conversation.
+SUBCOMMANDS = frozenset(
+    (
+        "agents",
+        "attach",
+        "auth",
+        "auto-mode",
+        "config",
+        "doctor",
+        "gateway",
+        "import",
+        "install",
+        "kill",
+        "logs",
+        "mcp",
+        "migrate-installer",
+        "plugin",
+        "plugins",
+        "purge",
+        "respawn",
+        "rm",
+        "setup-token",
+        "stop",
+        "ultrareview",
+        "update",
+        "upgrade",
+    )
+)
+_ASIDE = frozenset({"-v", "--version", "-h", "--help"})
+_WITHOUT_HOOKS = {"--bare": "--bare turns hooks off", "--safe-mode": "--safe-mode turns hooks off"}
+
+#: Seconds that a text waits for the session before it is shown: what a stopped session costs.
+DISPLAY_TIMEOUT = 0.5
+#: Seconds that a report may take in the background.
+REPORT_TIMEOUT = 5
+#: Reported in the background. MessageDisplay is not: Claude Code waits for it, `async` or not.
+REPORTED = (
+    "SessionStart",
+    "UserPromptSubmit",
+    "PermissionRequest",
+    "Notification",
+    "Stop",
+    "StopFailure",
+    "SessionEnd",
+)
+#: An argument of a program may have 128 KiB on Linux; what is longer stays as the user wrote it.
+ARGUMENT_MAX = 120_000
+
+# Sends the event that stands on stdin. Only bash is needed, and where it is missing the report is
+# left out: relay then reads the transcript. The token comes from the environment, because
+# everybody on the machine can read a command line.
+_REPORT = r"""command -v bash >/dev/null 2>&1 || exit 0
+exec bash -c 'LC_ALL=C
+IFS= read -r -d "" event
+exec 3<>"/dev/tcp/127.0.0.1/$RELAY_PORT" || exit 0
+printf "POST /hook HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n" "$RELAY_TOKEN" >&3
+printf "X-Relay-Door: %s\r\n" "$CLAUDE_CODE_MESSAGING_SOCKET" >&3
+printf "Content-Type: application/json\r\nConnection: close\r\n" >&3
+printf "Content-Length: %d\r\n\r\n%s" "${#event}" "$event" >&3
+exit 0' 2>/dev/null"""
+
+
+def converses(argv: list[str]) -> bool:
+    """Whether ``argv`` starts a conversation (``claude mcp`` and ``claude --version`` do not)."""
+    if len(argv) > 1 and argv[1] in SUBCOMMANDS:
+        return False
+    return not any(word in _ASIDE for word in _options(argv))
+
+
+def plan_claude(argv: list[str], run: Run) -> Launch:
+    """The argv with our hooks in it, or as it was, with the reason in ``data["degraded"]``."""
+    data: dict[str, Any] = {}
+    if not converses(argv):
+        return Launch(list(argv), {}, "python", {})
+    reason = _why_no_hooks(argv, run)
+    if reason is None:
+        try:
+            arguments, theirs = _take_settings(argv[1:], os.getcwd())
+            settings = json.dumps(_merged(theirs, hooks(run)), separators=(",", ":"))
+            if len(settings) > ARGUMENT_MAX:
+                raise ValueError("they are too long for a command line")
+        except (OSError, ValueError) as error:
+            reason = f"the settings given with --settings cannot be extended: {error}"
+        else:
+            data["hooks"] = True
+            return Launch([argv[0], "--settings", settings, *arguments], {}, "claude", data)
+    data["hooks"] = False
+    data["degraded"] = f"{reason}; what Claude says is read from its transcript"
+    return Launch(list(argv), {}, "claude", data)
+
+
+def hooks(run: Run) -> dict[str, list[dict[str, Any]]]:
+    """Our hooks, in the form of Claude Code's settings."""
+    listen = {
+        "type": "http",
+        "url": f"http://127.0.0.1:{run.port}/hook",
+        "timeout": DISPLAY_TIMEOUT,
+        "headers": {
+            "Authorization": "Bearer $RELAY_TOKEN",
+            "X-Relay-Door": "$CLAUDE_CODE_MESSAGING_SOCKET",
+        },
+        "allowedEnvVars": ["RELAY_TOKEN", "CLAUDE_CODE_MESSAGING_SOCKET"],
+    }
+    report = {"type": "command", "command": _REPORT, "async": True, "timeout": REPORT_TIMEOUT}
+    chosen: dict[str, list[dict[str, Any]]] = {"MessageDisplay": [{"hooks": [listen]}]}
+    for event in REPORTED:
+        chosen[event] = [{"hooks": [dict(report)]}]
+    if run.primer:
+        chosen["SessionStart"][0]["hooks"].append(_tell(primer(run.name)))
+    return chosen
+
+
+def _tell(text: str) -> dict[str, Any]:
+    """A hook that gives the model ``text`` when a session starts, resumes or was compacted."""
+    output = {"hookEventName": "SessionStart", "additionalContext": text}
+    quoted = json.dumps({"hookSpecificOutput": output}).replace("'", "'\\''")
+    return {"type": "command", "command": f"printf '%s' '{quoted}'", "timeout": REPORT_TIMEOUT}
+
+
+def _why_no_hooks(argv: list[str], run: Run) -> str | None:
+    if run.port is None:
+        return "no loopback port could be bound for hooks"
+    for option in _options(argv):
+        if option in _WITHOUT_HOOKS:
+            return _WITHOUT_HOOKS[option]
+    return None
+
+
+def _options(argv: list[str]) -> list[str]:
+    """The words before ``--``: after it everything is the prompt."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    return argv[1:end]
+
+
+def _take_settings(arguments: list[str], cwd: str) -> tuple[list[str], dict[str, Any]]:
+    """The arguments without ``--settings``, and the settings that counted (the last ones).
+
+    Raises OSError or ValueError when those cannot be read: Claude Code will say so itself.
+    """
+    rest: list[str] = []
+    given: str | None = None
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            rest += [word, *words]
+        elif word == "--settings":
+            given = next(words, None)
+            if given is None:
+                raise ValueError("its value is missing")
+        elif word.startswith("--settings="):
+            given = word.partition("=")[2]
+        else:
+            rest.append(word)
+    return rest, _load(given, cwd) if given is not None else {}
+
+
+def _load(given: str, cwd: str) -> dict[str, Any]:
+    text = given
+    if not given.lstrip().startswith("{"):
+        with open(os.path.join(cwd, given), encoding="utf-8") as file:
+            text = file.read()
+    settings = json.loads(text)
+    if not isinstance(settings, dict):
+        raise ValueError("they are no JSON object")
+    return settings
+
+
+def _merged(theirs: dict[str, Any], ours: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Their settings with our hooks after theirs. ``disableAllHooks`` stays as they set it."""
+    mine = theirs.get("hooks") or {}
+    if not isinstance(mine, dict):
+        raise ValueError("their hooks are no JSON object")
+    merged: dict[str, Any] = dict(mine)
+    for event, groups in ours.items():
+        before = merged.get(event) or []
+        if not isinstance(before, list):
+            raise ValueError(f"their {event} hooks are no list")
+        merged[event] = [*before, *groups]
+    return {**theirs, "hooks": merged}

@@ -1,0 +1,249 @@
+"""A small HTTP/1.1 server for the hooks of an agent, on sockets that somebody else has bound.
+
+One request: ``POST`` with a JSON object as its body and the run's token in ``Authorization:
+Bearer …``; the answer is what the handler returns, as JSON. Headers ``X-Relay-…`` reach the handler
+under ``event["relay"]`` (``X-Relay-Door: /a/b`` as ``{"door": "/a/b"}``).
+
+Bounded everywhere: connections, the size of a body, the time that a request may take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import h11
+
+Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+
+#: Bytes of one body; a longer one is refused with 413.
+BODY_MAX = 8 * 1024 * 1024
+#: Connections at a time; the next one is turned away with 503.
+CONNECTIONS_MAX = 64
+#: Seconds for one request, from its first byte to the last of the answer.
+REQUEST_DEADLINE = 10.0
+#: Seconds that a kept connection may stay silent.
+IDLE_DEADLINE = 120.0
+_READ = 65536
+#: Of a request that was refused, at most so many bytes are read to no purpose, for so many seconds.
+_SWALLOWED_MAX = 16 * 1024 * 1024
+_SWALLOW_DEADLINE = 2.0
+_PREFIX = b"x-relay-"
+
+
+class _Refused(Exception):
+    """The request is not served; ``status`` says why."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class HookServer:
+    """Serves ``handler`` to whoever knows ``token``."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        token: str,
+        *,
+        on_error: Callable[[BaseException], None] | None = None,
+        body_max: int = BODY_MAX,
+        connections_max: int = CONNECTIONS_MAX,
+        request_deadline: float = REQUEST_DEADLINE,
+        idle_deadline: float = IDLE_DEADLINE,
+    ) -> None:
+        """``on_error`` is told what the handler raises; the client only gets a 500."""
+        self._handler = handler
+        self._token = token
+        self._on_error = on_error
+        self._body_max = body_max
+        self._connections_max = connections_max
+        self._request_deadline = request_deadline
+        self._idle_deadline = idle_deadline
+        self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept on ``listener`` (bound and listening; TCP or unix) until ``close``."""
+        # Not start_unix_server: it would remove the socket's file, which belongs to the pump.
+        server = await asyncio.start_server(self._connected, sock=listener)
+        self._servers.append(server)
+
+    async def close(self) -> None:
+        """Stop accepting and drop what is connected."""
+        for server in self._servers:
+            server.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for server in self._servers:
+            await server.wait_closed()
+        self._servers.clear()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        connection = _Connection(reader, writer)
+        try:
+            with contextlib.suppress(OSError, TimeoutError, h11.RemoteProtocolError):
+                await self._serve_connection(connection)
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+            with contextlib.suppress(OSError, TimeoutError, asyncio.CancelledError):
+                await asyncio.wait_for(writer.wait_closed(), 1.0)
+
+    async def _serve_connection(self, connection: _Connection) -> None:
+        crowded = len(self._tasks) > self._connections_max
+        while True:
+            if not await connection.wait_for_data(self._idle_deadline):
+                return
+            async with asyncio.timeout(self._request_deadline):
+                again = await self._serve_request(connection, crowded)
+            if not again:
+                return
+
+    async def _serve_request(self, connection: _Connection, crowded: bool) -> bool:
+        """Answer one request; whether the connection can take another."""
+        try:
+            if crowded:
+                raise _Refused(503, "too many connections")
+            request = await connection.request()
+            if request is None:
+                return False
+            event = self._parse(request, await connection.body(self._body_max))
+            status, answer = await self._handle(event)
+        except _Refused as refused:
+            status, answer = refused.status, {"error": refused.reason}
+        except h11.RemoteProtocolError as error:
+            status, answer = error.error_status_hint, {"error": "not an HTTP request"}
+        await connection.answer(status, json.dumps(answer).encode())
+        if connection.next_request():
+            return True
+        await connection.swallow()
+        return False
+
+    def _parse(self, request: h11.Request, body: bytes) -> dict[str, Any]:
+        headers = {bytes(name): bytes(value) for name, value in request.headers}
+        given = headers.get(b"authorization", b"")
+        if not hmac.compare_digest(given, b"Bearer " + self._token.encode()):
+            raise _Refused(403, "wrong token")
+        if request.method != b"POST":
+            raise _Refused(405, "only POST is served")
+        try:
+            event = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise _Refused(400, "the body is no JSON") from error
+        if not isinstance(event, dict):
+            raise _Refused(400, "the body is no JSON object")
+        event["relay"] = {
+            name[len(_PREFIX) :].decode(): value.decode("utf-8", "replace")
+            for name, value in headers.items()
+            if name.startswith(_PREFIX)
+        }
+        return event
+
+    async def _handle(self, event: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        try:
+            return 200, await self._handler(event)
+        except Exception as error:
+            if self._on_error is not None:
+                self._on_error(error)
+            return 500, {"error": "the handler failed"}
+
+
+class _Connection:
+    """One client: h11's state machine between two streams."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._http = h11.Connection(h11.SERVER)
+        self._waiting: bytes | None = None  # read, but not yet given to h11
+
+    async def wait_for_data(self, seconds: float) -> bool:
+        """Until the client says something; False when it has gone or stays silent."""
+        if self._http.trailing_data[0]:
+            return True
+        try:
+            async with asyncio.timeout(seconds):
+                self._waiting = await self._reader.read(_READ)
+        except TimeoutError:
+            return False
+        return bool(self._waiting)
+
+    async def request(self) -> h11.Request | None:
+        event = await self._next_event()
+        return event if isinstance(event, h11.Request) else None
+
+    async def body(self, limit: int) -> bytes:
+        """The whole body. Raises _Refused when it is longer than ``limit``."""
+        parts = bytearray()
+        if self._http.they_are_waiting_for_100_continue:
+            self._send(h11.InformationalResponse(status_code=100, headers=[]))
+        while True:
+            event = await self._next_event()
+            if isinstance(event, h11.Data):
+                parts += event.data
+                if len(parts) > limit:
+                    raise _Refused(413, f"the body is longer than {limit} bytes")
+            elif isinstance(event, h11.EndOfMessage):
+                return bytes(parts)
+            else:
+                raise _Refused(400, "the request ended early")
+
+    async def answer(self, status: int, body: bytes) -> None:
+        if self._http.our_state not in (h11.SEND_RESPONSE, h11.IDLE):
+            return
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        if self._http.their_state is not h11.DONE:
+            headers.append(("Connection", "close"))
+        response = h11.Response(status_code=status, headers=headers)
+        self._send(response)
+        self._send(h11.Data(data=body))
+        self._send(h11.EndOfMessage())
+        await self._writer.drain()
+
+    async def swallow(self) -> None:
+        """Read on for a moment: a client that still sends would lose our answer to a reset."""
+        if self._http.their_state is h11.DONE:
+            return
+        self._writer.write_eof()
+        left = _SWALLOWED_MAX
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SWALLOW_DEADLINE):
+                while left > 0 and (data := await self._reader.read(_READ)):
+                    left -= len(data)
+
+    def next_request(self) -> bool:
+        """Get ready for another request on this connection; False when it is used up."""
+        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+            self._http.start_next_cycle()
+            return True
+        return False
+
+    def _send(self, event: h11.Event) -> None:
+        data = self._http.send(event)
+        if data:
+            self._writer.write(data)
+
+    async def _next_event(self) -> Any:
+        while True:
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                data = self._waiting
+                self._waiting = None
+                if data is None:
+                    data = await self._reader.read(_READ)
+                self._http.receive_data(data)
+            else:
+                return event
