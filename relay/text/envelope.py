@@ -76,7 +76,7 @@ def marker_of(message_id: str) -> str:
     It holds no space, so no word wrap divides it, and it stands so early in the first line that
     no terminal of 40 columns or more divides it either.
     """
-    return f"[{_label(message_id[-8:])}]"
+    return f"[{re.sub('[^0-9A-Za-z_-]', '_', message_id[-8:])}]"
 
 
 def join_plain(lines: Sequence[str]) -> str:
@@ -193,8 +193,9 @@ def _wrap(line: str, cost: Callable[[str], int], mark: str = _WRAPPED) -> list[s
     while True:
         end = _fitting(line, start, LINE_BYTES - cost(lead), cost)
         if end < len(line):
-            space = line.rfind(" ", start + 1, end + 1)
-            end = space if space > start else end
+            # Not so early that hardly anything stands in the line.
+            space = line.rfind(" ", (start + end) // 2, end + 1)
+            end = end if space == -1 else space
         parts.append(lead + line[start:end])
         if end >= len(line):
             return parts

@@ -24,8 +24,8 @@ def clean(text: str) -> str:
     """``text`` without anything that a terminal obeys. Idempotent.
 
     The result holds no control but ``\\n`` and ``\\t``: no ESC, so no sequence of any kind and no
-    end of a bracketed paste; no NUL, DEL, C1. Line ends become ``\\n``; lone surrogates become U+FFFD;
-    controls for direction and characters without width are shown as ``<U+202E>``.
+    end of a bracketed paste; no NUL, DEL, C1. Line ends become ``\\n``; lone surrogates become
+    U+FFFD; controls for direction and characters without width are shown as ``<U+202E>``.
     """
     if text.isascii() and text.isprintable():
         return text
