@@ -1,0 +1,258 @@
+"""``relay wrap``: run a program in a terminal that relay listens to.
+
+Everything here happens before the agent starts, so nothing heavy is imported: no argparse (4 ms).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from relay.errors import EXIT_FAILED, EXIT_USAGE, RelayError, UsageError
+
+HELP = """\
+Run a program so that other agents can talk to it, and it to them.
+
+Examples:
+  relay wrap claude                      an agent named "claude"
+  relay wrap --name Alice -- claude      an agent named "Alice"
+  relay wrap --name Bob bash             any program will do
+
+Usage: relay wrap [OPTIONS] [--] COMMAND [ARGS…]
+
+Options:
+  --name NAME     what others call it (default: made from COMMAND, and made unique)
+  --task TEXT     what it works on; handlers see it as ctx.task
+  --config FILE   use this configuration (default: relay.config.py of the project)
+  --no-primer     do not tell the agent how to talk to others
+  --help          show this help
+
+COMMAND runs in a terminal of its own with the same keys, output, signals and exit status as
+without relay. Options end at COMMAND or at --. Exit status: COMMAND's own (128 + n when signal n
+ended it), 127 when it is not found, 126 when it cannot be run, 1 when relay cannot start, 2 for a
+mistake in the options.
+"""
+
+_VALUED = ("--name", "--task", "--config")
+_FLAGS = ("--no-primer", "--help")
+#: A longer argv is cut from what the session gets in its environment; HELLO has all of it.
+_ARGS_MAX = 64 * 1024
+
+
+class Options:
+    """The parsed command line; ``command`` is COMMAND and its arguments."""
+
+    __slots__ = ("values", "flags", "command")
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.flags: set[str] = set()
+        self.command: list[str] = []
+
+
+class CannotRun(RelayError):
+    """COMMAND cannot be started; the statuses are the shell's."""
+
+    code = "cannot_run"
+
+    def __init__(self, message: str, status: int, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.exit_status = status
+
+
+def main(argv: list[str]) -> int:
+    """Run ``relay wrap`` with ``argv`` (without the verb); returns the exit status."""
+    from relay.terminal.signals import plain_interrupt
+
+    plain_interrupt()
+    try:
+        options = parse(argv)
+        if "--help" in options.flags:
+            sys.stdout.write(HELP)
+            return 0
+        if not options.command:
+            raise UsageError("no COMMAND to run", hint="for example: relay wrap claude")
+        status = wrap(options)
+    except RelayError as error:
+        return _fail(error.message, error.hint, error.exit_status)
+    except OSError as error:
+        what = f"{error.filename}: " if error.filename else ""
+        return _fail(f"cannot start: {what}{error.strerror}", "", EXIT_FAILED)
+    # Nothing of ours is left to finalise: the interpreter's own end would cost milliseconds.
+    os._exit(status)
+
+
+def parse(argv: list[str]) -> Options:
+    """Options up to ``--`` or the first word that is none. Raises UsageError."""
+    options = Options()
+    at = 0
+    while at < len(argv):
+        word = argv[at]
+        at += 1
+        if word == "--":
+            options.command = argv[at:]
+            break
+        if not word.startswith("-") or word == "-":
+            options.command = argv[at - 1 :]
+            break
+        name, equals, value = word.partition("=")
+        if name == "-h":
+            name = "--help"
+        if name in _VALUED:
+            if not equals:
+                if at == len(argv):
+                    raise UsageError(f"{name} needs a value", hint="see: relay wrap --help")
+                value = argv[at]
+                at += 1
+            options.values[name] = value
+        elif name in _FLAGS and not equals:
+            options.flags.add(name)
+        else:
+            raise _unknown(word, name)
+    return options
+
+
+def _unknown(word: str, name: str) -> UsageError:
+    if name in _FLAGS:
+        return UsageError(f"{name} takes no value: {word}", hint="see: relay wrap --help")
+    import difflib
+
+    close = difflib.get_close_matches(name, (*_VALUED, *_FLAGS), 1, 0.5)
+    meant = f"did you mean {close[0]}?" if close else "see: relay wrap --help"
+    return UsageError(
+        f"unknown option {word}",
+        hint=f"{meant} (options of the program itself go after its name)",
+    )
+
+
+def find_program(command: str, path: str | None) -> str:
+    """The file that ``command`` names, looked for as execvp(3) does. Raises CannotRun."""
+    if "/" in command:
+        candidates = [command]
+    else:
+        folders = (os.defpath if path is None else path).split(os.pathsep)
+        candidates = [os.path.join(folder or ".", command) for folder in folders]
+    refused = ""
+    for candidate in candidates:
+        if os.path.isfile(candidate):
+            if os.access(candidate, os.X_OK):
+                return candidate
+            refused = refused or candidate
+        elif "/" in command and os.path.isdir(candidate):
+            raise CannotRun(f"{command} is a directory", 126, "give a program to run")
+    if refused:
+        raise CannotRun(f"{refused} is not executable", 126, f"make it so with: chmod +x {refused}")
+    hint = "check the spelling" if "/" in command else "check the spelling, or install it (PATH)"
+    raise CannotRun(f"command not found: {command}", 127, hint)
+
+
+def wrap(options: Options) -> int:
+    """Claim a name, plan the launch, and run; returns the exit status. Raises RelayError."""
+    from relay import names
+    from relay.agents import launch
+    from relay.ids import new_ulid
+    from relay.paths import Home
+    from relay.terminal import run as terminal
+    from relay.terminal.child import Program
+    from relay.terminal.descriptors import open_missing
+    from relay.terminal.listen import Listeners
+    from relay.terminal.spawn import SessionCommand
+
+    open_missing()
+    command = options.command
+    find_program(command[0], os.environ.get("PATH"))
+    config = options.values.get("--config")
+    if config is not None and not os.path.isfile(config):
+        raise UsageError(f"no such configuration file: {config}", hint="make one with: relay init")
+    started_ms = time.time_ns() // 1_000_000
+    run_id = new_ulid(started_ms)
+    token = os.urandom(16).hex()
+    home = Home.from_env()
+    home.create()
+    claim = names.claim(home, options.values.get("--name"), command[0], run_id)
+    listeners = Listeners(home.session_socket(run_id), launch.wants_tcp(command))
+    primer = "--no-primer" not in options.flags
+    about = launch.Run(
+        name=claim.name,
+        run_id=run_id,
+        token=token,
+        port=listeners.port,
+        socket=listeners.path,
+        primer=primer,
+    )
+    plan = launch.plan(command, dict(os.environ), about)
+    program = Program(
+        find_program(plan.argv[0], os.environ.get("PATH")),
+        plan.argv,
+        _environment(home.root, about, plan.env),
+    )
+    facts: dict[str, object] = {
+        "run_id": run_id,
+        "name": claim.name,
+        "command": command,
+        "cwd": _cwd(),
+        "started_ms": started_ms,
+    }
+    long = sum(map(len, command)) > _ARGS_MAX
+    args: dict[str, object] = {
+        "run_id": run_id,
+        "token": token,
+        "name": claim.name,
+        "home": home.root,
+        "config": None if config is None else os.path.abspath(config),
+        "task": options.values.get("--task"),
+        "primer": primer,
+        "profile": plan.profile,
+        "launch": plan.data,
+        "argv": command[:1] if long else command,
+        "cwd": facts["cwd"],
+    }
+    session = SessionCommand(
+        session_command(),
+        dict(os.environb),
+        args,
+        {"unix": listeners.unix, "tcp": listeners.tcp, "tty": None},
+        os.path.join(home.logs, f"{run_id}.log"),
+    )
+    return terminal.run(program, session, facts)
+
+
+def session_command() -> list[str]:
+    """The program that hears and speaks for the agent."""
+    return [sys.executable, "-m", "relay.cli.agent_session"]
+
+
+def _environment(home: str, run: object, additions: dict[str, str]) -> dict[bytes, bytes]:
+    from relay.agents.launch import Run
+    from relay.terminal.environment import original
+
+    assert isinstance(run, Run)
+    env = original()
+    env.pop(b"RELAY_PORT", None)  # of a wrapped shell that we were started from
+    ours = {
+        "RELAY_AGENT": run.name,
+        "RELAY_RUN": run.run_id,
+        "RELAY_SOCKET": run.socket,
+        "RELAY_TOKEN": run.token,
+        "RELAY_HOME": home,
+    }
+    if run.port is not None:
+        ours["RELAY_PORT"] = str(run.port)
+    for name, value in {**ours, **additions}.items():
+        env[os.fsencode(name)] = os.fsencode(value)
+    return env
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return "/"  # it was removed under us; the agent will see so itself
+
+
+def _fail(message: str, hint: str, status: int) -> int:
+    print(f"relay: {message}", file=sys.stderr)
+    if hint:
+        print(f"  {hint}", file=sys.stderr)
+    return status or EXIT_USAGE

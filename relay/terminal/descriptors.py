@@ -1,0 +1,60 @@
+"""File descriptors: which ones a process keeps, and which it must not hold open."""
+
+from __future__ import annotations
+
+import os
+
+
+def inherited() -> list[int]:
+    """The descriptors above 2 that were handed to us and go on to the agent (``<(…)`` in bash)."""
+    found = []
+    try:
+        names = os.listdir("/dev/fd")
+    except OSError:
+        return []
+    for name in names:
+        try:
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                found.append(int(name))
+        except (OSError, ValueError):
+            continue  # the one that listed the directory
+    return found
+
+
+def close(fds: list[int]) -> None:
+    """Close what is still open of ``fds``."""
+    for fd in fds:
+        try:
+            os.close(fd)
+        except OSError:
+            pass
+
+
+def release_stdio(fds: tuple[int, ...]) -> None:
+    """Point the standard descriptors at /dev/null: a pipe we hold would never end for its peer."""
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for fd in fds:
+        os.dup2(null, fd)
+    if null > 2:
+        os.close(null)
+
+
+def close_all_but(keep: tuple[int, ...]) -> None:
+    """Close every descriptor above 2 except ``keep``."""
+    try:
+        names = os.listdir("/dev/fd")
+    except OSError:
+        names = [str(fd) for fd in range(3, 256)]
+    close(
+        [int(name) for name in names if name.isdigit() and int(name) > 2 and int(name) not in keep]
+    )
+
+
+def open_missing() -> None:
+    """Open /dev/null where 0, 1 or 2 was closed, lest one of our own descriptors become it."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            os.set_inheritable(fd, True)

@@ -1,0 +1,288 @@
+"""The pump's end of the session: what the agent said is kept until the session has dealt with it.
+
+The session may stall, crash or be killed at any moment. Output since its last ACK is kept (at most
+``KEPT_MAX`` bytes) and sent again to the next session; when that is full the pump stops reading
+the agent, and after ``PATIENCE`` seconds without progress the session is dropped for good.
+No clock is read here: ``now`` is in seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+import os
+
+from relay.session import frames
+from relay.terminal.signals import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    #: Start a session: returns (socket, pid). Raises OSError.
+    Start = Callable[[], tuple[int, int]]
+    #: The HELLO payload for a session that begins at this offset, with this size, after n restarts.
+    Hello = Callable[[int, bytes, int], bytes]
+
+KEPT_MAX = 8 * 1024 * 1024
+PATIENCE = 5.0
+#: So many deaths within so many seconds, and no further session is started.
+DEATHS_MAX = 5
+DEATHS_WITHIN = 60.0
+_BACKOFF = 0.1
+#: Bytes framed ahead of the socket, and output bytes in one frame.
+_AHEAD = 256 * 1024
+_CHUNK = 64 * 1024
+#: Events (activity, sizes, answers) waiting for the socket; beyond it the oldest is dropped.
+_EVENTS_MAX = 4096
+_SIZES_MAX = 1024
+
+Frame = tuple[int, bytes]
+
+
+class Link:
+    """One agent's connection to its sessions, one after the other."""
+
+    def __init__(self, start: Start, hello: Hello, size: bytes, kept_max: int = KEPT_MAX) -> None:
+        self.fd = -1
+        self.dropped = ""  # why no session will be started any more
+        self._start = start
+        self._hello = hello
+        self._kept_max = kept_max
+        self.pid = 0  # of the session; 0 once it is reaped
+        self._kept = bytearray()
+        self._base = 0  # the offset of the first byte kept: all before it is dealt with
+        self._framed = 0  # the offset up to which frames were made for this session
+        self._checkpoint = b""
+        self._out = bytearray()
+        self._events: list[tuple[int, int, bytes]] = []  # (offset, kind, payload), in order
+        self._base_size = size
+        self._sizes: list[tuple[int, bytes]] = []
+        self._sticky: dict[int, bytes] = {}  # the last ACTIVITY, JOB, EXIT: a next session's too
+        self._decoder = frames.Decoder()
+        self._deaths: list[float] = []
+        self._restarts = -1
+        self._retry_at: float | None = None
+        self._progress = 0.0  # when the session last dealt with something, or the buffer filled
+        self._was_full = False
+
+    # -- what the pump has for the session
+
+    def output(self, data: bytes, now: float) -> None:
+        """Keep and send what the agent wrote."""
+        if self.dropped:
+            return
+        self._kept += data
+        if self.full and not self._was_full:
+            self._was_full = True
+            self._progress = now
+
+    def event(self, kind: int, payload: bytes) -> None:
+        """Send a frame in its place between the bytes of the output."""
+        if self.dropped:
+            return
+        end = self._base + len(self._kept)
+        if kind == frames.SIZE:
+            if self._sizes and self._sizes[-1][0] == end:
+                self._sizes.pop()
+            self._sizes.append((end, payload))
+            del self._sizes[:-_SIZES_MAX]
+        elif kind in (frames.ACTIVITY, frames.JOB, frames.EXIT):
+            self._sticky[kind] = payload
+        if self.fd < 0:
+            return  # a next session gets what still matters from the history
+        self._events.append((end, kind, payload))
+        if len(self._events) > _EVENTS_MAX:
+            del self._events[0]
+
+    @property
+    def full(self) -> bool:
+        """Whether the agent must not be read now."""
+        return len(self._kept) >= self._kept_max
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something waits for the socket."""
+        return bool(self._out or self._events) or self._framed < self._base + len(self._kept)
+
+    # -- the session's life
+
+    def open(self, now: float) -> None:
+        """Start a session, from the last ACK on. A failure counts as its death."""
+        self._retry_at = None
+        self._kill()  # one that closed its connection had until now to end by itself
+        self._restarts += 1
+        self._framed = self._base
+        self._out = bytearray()
+        self._decoder = frames.Decoder()
+        try:
+            self.fd, self.pid = self._start()
+        except OSError as error:
+            self._died(now, error.strerror or str(error))
+            return
+        hello = self._hello(self._base, self._base_size, self._restarts)
+        self._out += frames.pack(frames.HELLO, hello)
+        self._out += frames.pack(frames.CHECKPOINT, self._checkpoint)
+        end = self._base + len(self._kept)
+        self._events = [(at, frames.SIZE, size) for at, size in self._sizes]
+        self._events += [(end, kind, payload) for kind, payload in self._sticky.items()]
+
+    def flush(self, now: float) -> None:
+        """Write what the socket takes; never blocks."""
+        while self.fd >= 0:
+            self._fill()
+            if not self._out:
+                return
+            try:
+                written = os.write(self.fd, self._out)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._died(now, error.strerror or str(error))
+                return
+            del self._out[:written]
+
+    def receive(self, now: float) -> list[Frame]:
+        """The frames for the pump that have come in; ACKs are dealt with here."""
+        found: list[Frame] = []
+        for _ in range(16):
+            if self.fd < 0:
+                break
+            try:
+                data = os.read(self.fd, 65536)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                self._died(now, error.strerror or str(error))
+                break
+            if not data:
+                self._died(now, "it closed its connection")
+                break
+            try:
+                received = self._decoder.feed(data)
+                for kind, payload in received:
+                    if kind == frames.ACK:
+                        self._acknowledged(payload, now)
+                    else:
+                        found.append((kind, payload))
+            except frames.FrameError as error:
+                self.broken(now, str(error))
+                break
+        return found
+
+    def broken(self, now: float, why: str) -> None:
+        """The session sent something senseless: end it and start another."""
+        self._died(now, why)
+        self._kill()
+
+    def reaped(self, pid: int, now: float) -> None:
+        """The process ``pid`` has ended; what it wrote before has been received."""
+        if pid == self.pid:
+            self.pid = 0
+            if self.fd >= 0:
+                self._died(now, "it ended")
+
+    def tick(self, now: float) -> None:
+        """Do what is due: start a session again, or drop one that makes no progress."""
+        if self.dropped:
+            return
+        if self.full and now >= self._progress + PATIENCE:
+            self.drop(f"it made no progress for {PATIENCE:.0f} s")
+        elif self._retry_at is not None and now >= self._retry_at:
+            self.open(now)
+
+    def deadline(self) -> float | None:
+        """When ``tick`` has something to do; None for never."""
+        if self.dropped:
+            return None
+        times = [] if self._retry_at is None else [self._retry_at]
+        if self.full:
+            times.append(self._progress + PATIENCE)
+        return min(times, default=None)
+
+    def resumed(self, now: float) -> None:
+        """We were stopped ourselves: that time does not count against the session."""
+        self._progress = now
+
+    def orphan(self) -> None:
+        """This process is a copy of the pump: the session is not its child to kill."""
+        self.pid = 0
+
+    def drop(self, why: str) -> None:
+        """Go on without a session for the rest of the run."""
+        self.dropped = why
+        self._close()
+        self._kill()
+        self._kept = bytearray()
+        self._events = []
+        self._sizes = []
+        self._out = bytearray()
+
+    def finish(self, now: float) -> bool:
+        """Send all there is; whether something is left for ``relay.terminal.leftover``."""
+        if self.dropped:
+            return False
+        if self.fd < 0:
+            self.open(now)
+        self.flush(now)
+        if self.fd < 0 and not self.dropped:
+            self.open(now)
+            self.flush(now)
+        return self.fd >= 0 and self.unsent
+
+    # -- inside
+
+    def _fill(self) -> None:
+        end = self._base + len(self._kept)
+        while len(self._out) < _AHEAD:
+            if self._events and self._events[0][0] <= self._framed:
+                _, kind, payload = self._events.pop(0)
+                self._out += frames.pack(kind, payload)
+            elif self._framed < end:
+                stop = min(end, self._framed + _CHUNK)
+                if self._events:
+                    stop = min(stop, self._events[0][0])
+                start = self._framed - self._base
+                data = self._kept[start : stop - self._base]
+                self._out += frames.pack(frames.OUTPUT, bytes(data))
+                self._framed = stop
+            else:
+                return
+
+    def _acknowledged(self, payload: bytes, now: float) -> None:
+        if len(payload) < 8:
+            raise frames.FrameError("an ACK without an offset")
+        offset = int.from_bytes(payload[:8], "big")
+        if not self._base <= offset <= self._framed:
+            raise frames.FrameError(f"an ACK for {offset}, not in {self._base}..{self._framed}")
+        if len(payload) > 8:
+            self._checkpoint = payload[8:]
+        if offset == self._base:
+            return
+        del self._kept[: offset - self._base]
+        self._base = offset
+        self._progress = now
+        self._was_full = self.full
+        while self._sizes and self._sizes[0][0] <= offset:
+            self._base_size = self._sizes.pop(0)[1]
+
+    def _died(self, now: float, why: str) -> None:
+        self._close()
+        self._events = []
+        self._out = bytearray()
+        self._deaths = [at for at in self._deaths if now - at < DEATHS_WITHIN] + [now]
+        if len(self._deaths) > DEATHS_MAX:
+            self.drop(f"it ended {len(self._deaths)} times within a minute ({why})")
+            return
+        self._retry_at = now + _BACKOFF * 2 ** (len(self._deaths) - 1)
+
+    def _close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def _kill(self) -> None:
+        if self.pid:
+            # Ours and not yet reaped, so the number cannot belong to anybody else.
+            try:
+                os.kill(self.pid, signal.SIGKILL)
+            except OSError:
+                pass

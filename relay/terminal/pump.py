@@ -1,0 +1,444 @@
+"""The pump: bytes between the outer terminal and the agent's, with a copy for the session.
+
+One poll loop, no descriptor that blocks, every buffer bounded. Output goes to the person first and
+to the session after. Nothing that the session does or fails to do disturbs the agent.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import termios
+import time
+
+from relay.session import frames
+from relay.terminal import monitor, signals, tty
+from relay.terminal.console import PENDING_MAX, Console
+from relay.terminal.link import Frame, Link
+from relay.terminal.process import Direct, Event, Monitored
+from relay.terminal.signals import signal
+from relay.terminal.typing import KEYS_MAX, Typing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from relay.terminal.keyboard import Keyboard
+
+#: Reads of the agent's output before anything else gets its turn.
+_BURST = 16
+#: What a terminal can hold of a program that has exited: nothing written before is beyond it.
+_TAIL_MAX = 256 * 1024
+#: In the background nobody tells us that a shell's ``fg`` gave us the terminal: look this often.
+_BACKGROUND_LOOK = 0.25
+#: A terminal that takes nothing for so long does not get the tail of the output.
+_TAIL_PATIENCE = 60.0
+#: After a hang-up the agent has so long before its terminal goes, and once more before we go.
+_HANGUP_GRACE = 1.0
+_NOTICES_MAX = 20
+_NOTICE_LENGTH = 500
+
+
+class Pump:
+    """One agent's run. ``console`` and ``master`` (-1) are missing when there is no terminal.
+
+    ``signals_fd`` is the read end of the pipe into which signals are written.
+    """
+
+    def __init__(
+        self,
+        agent: Monitored | Direct,
+        link: Link,
+        signals_fd: int,
+        console: Console | None = None,
+        master: int = -1,
+    ) -> None:
+        self.agent = agent
+        self.link = link
+        self.console = console
+        self.master = master
+        self.notices: list[str] = []
+        self.failure = 0  # errno: the agent could not be started
+        self.typing = Typing()
+        self._signals_fd = signals_fd
+        self._keyboard: Keyboard | None = None
+        self._status: int | None = None  # the agent's wait status
+        self._stopped = False
+        self._hangup_at: float | None = None
+        self._tail_until = 0.0
+        self._poll = select.poll()
+        self._polled: dict[int, int] = {}
+
+    # -- the loop
+
+    def run(self) -> int:
+        """Pump until the agent has ended and its output is out; returns its wait status."""
+        if self.console is None:
+            self.link.open(time.monotonic())
+        elif not self.console.background:
+            self._go_raw()
+        while not self._finished():
+            now = time.monotonic()
+            self._register()
+            deadline = self._deadline(now)
+            timeout = None if deadline is None else max(0, deadline - now) * 1000 + 1
+            ready = dict(self._poll.poll(timeout))
+            self._handle(ready, time.monotonic())
+        assert self._status is not None
+        return self._status
+
+    def _handle(self, ready: dict[int, int], now: float) -> None:
+        # Keys before the session's frames: a WRITE must see that the person typed before it.
+        if self._signals_fd in ready:
+            self._signals(now)
+        if self.agent.fd in ready:
+            self._events(self.agent.events(), now)
+        console = self.console
+        if console is not None:
+            if ready.get(console.keys, 0) & ~select.POLLOUT:
+                self._keys(now)
+            if console.pending and console.flush():
+                self._tail_until = now + _TAIL_PATIENCE
+        if self._status is None and ready.get(self.master, 0) & ~select.POLLOUT:
+            self._output(now)
+        if self.link.fd in ready:
+            for frame in self.link.receive(now):
+                self._obey(frame, now)
+        self._timers(now)
+        self._type(now)
+        if self.link.fd >= 0:
+            self.link.flush(now)
+
+    def _finished(self) -> bool:
+        if self._status is None:
+            return False
+        console = self.console
+        if console is None or console.gone or not console.pending:
+            return True
+        return time.monotonic() >= self._tail_until
+
+    def _register(self) -> None:
+        """Tell poll what we wait for, where that has changed."""
+        wanted = {self._signals_fd: select.POLLIN}
+        if self.agent.fd >= 0 and self._status is None:
+            wanted[self.agent.fd] = select.POLLIN
+        if self.console is not None:
+            reading = self._status is None and len(self.typing.keys) < KEYS_MAX
+            wanted.update(self.console.interest(reading))
+        if self.master >= 0 and self._status is None:
+            events = select.POLLIN if self._may_read() else 0
+            if self.typing.head(time.monotonic(), self._settled()) is not None:
+                events |= select.POLLOUT
+            if events:
+                wanted[self.master] = events
+        if self.link.fd >= 0:
+            unsent = select.POLLOUT if self.link.unsent else 0
+            wanted[self.link.fd] = select.POLLIN | unsent
+        for fd in self._polled.keys() - wanted.keys():
+            self._poll.unregister(fd)
+        for fd, events in wanted.items():
+            # Registered anew each time for the session: its number may be another socket by now.
+            if self._polled.get(fd) != events or fd == self.link.fd:
+                self._poll.register(fd, events)
+        self._polled = wanted
+
+    def _deadline(self, now: float) -> float | None:
+        times = [self.link.deadline(), self.typing.deadline(), self._hangup_at]
+        if self._keyboard is not None:
+            times.append(self._keyboard.deadline())
+        if self.console is not None and self.console.background:
+            times.append(now + _BACKGROUND_LOOK)
+        if self._status is not None:
+            times.append(self._tail_until)
+        return min((at for at in times if at is not None), default=None)
+
+    def _timers(self, now: float) -> None:
+        self.link.tick(now)
+        if self._keyboard is not None:
+            self._keyboard.tick(self._cooked(), now)
+            self.typing.unreported = self._keyboard.unreported
+        if self.console is not None and self.console.background:
+            self._look_for_foreground()
+        if self._hangup_at is not None and now >= self._hangup_at and self._status is None:
+            if self.master >= 0:
+                self._close_master()
+                self._hangup_at = now + _HANGUP_GRACE
+            else:
+                self._status = signal.SIGHUP  # it outlives its terminal, as without relay
+
+    # -- bytes
+
+    def _may_read(self) -> bool:
+        if self.link.full and not self.link.dropped:
+            return False
+        return self.console is None or len(self.console.pending) < PENDING_MAX
+
+    def _output(self, now: float) -> None:
+        for _ in range(_BURST):
+            if not self._may_read() or not self._copy(now):
+                return
+
+    def _copy(self, now: float) -> int:
+        """Copy one read of the agent's output; 0 when there is none now."""
+        try:
+            data = os.read(self.master, 65536)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            data = b""  # Linux says EIO when nobody holds the other side any more
+        if not data:
+            self._close_master()
+            return 0
+        if self.console is not None:
+            self.console.write(data)
+        self.link.output(data, now)
+        return len(data)
+
+    def _drain(self, now: float) -> None:
+        """The agent has ended: what it wrote before is in the terminal's buffers, read all of it.
+
+        A read does not say that there is nothing before the kernel has handed on what was written
+        (n_tty flushes its work queue); a grandchild that goes on writing is cut off at _TAIL_MAX.
+        """
+        left = _TAIL_MAX
+        while self.master >= 0 and left > 0:
+            copied = self._copy(now)
+            if not copied:
+                break
+            left -= copied
+        self._tail_until = now + _TAIL_PATIENCE
+
+    def _keys(self, now: float) -> None:
+        assert self.console is not None
+        data = self.console.read()
+        if self.console.gone:
+            self._hang_up(now)
+            return
+        if not data:
+            return
+        if self.typing.writing and b"\x03" in data and self._interrupts():
+            self.agent.signal_foreground(signal.SIGINT)
+        self.typing.keys += data
+        self._type(now)
+        if self._keyboard is None:
+            from relay.terminal.keyboard import Keyboard  # not before the first key
+
+            self._keyboard = Keyboard(self._activity)
+        self._keyboard.pressed(data, self._cooked(), now)
+        self.typing.unreported = self._keyboard.unreported
+
+    def _activity(self, kind: bytes) -> None:
+        self.typing.sequence += 1
+        self.link.event(frames.ACTIVITY, self.typing.sequence.to_bytes(4, "big") + kind)
+
+    def _type(self, now: float) -> None:
+        """Write keys and words into the agent's terminal, as much as it takes."""
+        if self.master < 0:
+            return
+        while self.typing.waiting:
+            for number in self.typing.refused(self._settled()):
+                self.link.event(frames.REFUSED, number.to_bytes(4, "big"))
+            head = self.typing.head(now, self._settled())
+            if head is None:
+                return
+            try:
+                written = os.write(self.master, head[:16384]) if head else 0
+            except OSError:
+                return  # full: poll says when it takes more; or gone: the exit is on its way
+            done = self.typing.taken(head, written)
+            if done is not None and done >= 0:
+                self.link.event(frames.WRITTEN, done.to_bytes(4, "big"))
+
+    def _settled(self) -> bool:
+        return self._keyboard is None or self._keyboard.settled
+
+    def _local_modes(self) -> int:
+        modes = tty.get_modes(self.master) if self.master >= 0 else None
+        return modes[3] if modes is not None and isinstance(modes[3], int) else 0
+
+    def _cooked(self) -> bool:
+        return bool(self._local_modes() & termios.ICANON)
+
+    def _interrupts(self) -> bool:
+        return bool(self._local_modes() & termios.ISIG)
+
+    # -- the session's frames
+
+    def _obey(self, frame: Frame, now: float) -> None:
+        kind, payload = frame
+        if kind == frames.WRITE and len(payload) >= 8:
+            number = int.from_bytes(payload[:4], "big")
+            sequence = int.from_bytes(payload[4:8], "big")
+            if self.master < 0 or not self.typing.words(number, sequence, payload[8:]):
+                self.link.event(frames.REFUSED, payload[:4])
+        elif kind == frames.SIGNAL and len(payload) == 1:
+            self.agent.signal_foreground(payload[0])
+        elif kind == frames.NOTICE:
+            if len(self.notices) < _NOTICES_MAX:
+                text = payload[: 4 * _NOTICE_LENGTH].decode("utf-8", "replace")
+                shown = "".join(c if c.isprintable() else " " for c in text)
+                self.notices.append(shown[:_NOTICE_LENGTH])
+        else:
+            self.link.broken(now, f"it sent a frame of type {kind} and {len(payload)} bytes")
+        if self.link.fd < 0:
+            self.typing.forget()
+
+    # -- signals and the agent's life
+
+    def _signals(self, now: float) -> None:
+        for number in self._pending_signals():
+            if number == signal.SIGWINCH:
+                self._resize()
+            elif number == signal.SIGCHLD:
+                self._reap(now)
+            elif number == signal.SIGCONT:
+                self._continued(now)
+            elif number == signal.SIGHUP:
+                self.agent.signal_foreground(number)
+                self.agent.signal(number)
+                self.agent.signal_foreground(signal.SIGCONT)
+            elif number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):
+                self._key_signal(number)
+            else:
+                self.agent.signal(number)
+
+    def _pending_signals(self) -> bytes:
+        try:
+            return os.read(self._signals_fd, 4096)
+        except BlockingIOError:
+            return b""
+
+    def _key_signal(self, number: int) -> None:
+        """A signal that a terminal sends to its whole foreground group: to us and to a child."""
+        if self.master < 0 and signals.from_terminal():
+            return
+        self.agent.signal_foreground(number)
+
+    def _reap(self, now: float) -> None:
+        if self.agent.fd < 0 and self._status is None:
+            self._events(self.agent.events(), now)
+        while True:
+            pid = self.link.pid
+            if not pid:
+                return
+            try:
+                ended, _ = os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                ended = pid
+            if not ended:
+                return
+            for frame in self.link.receive(now):
+                self._obey(frame, now)
+            self.link.reaped(ended, now)
+            self.typing.forget()
+
+    def _events(self, events: list[Event], now: float) -> None:
+        for kind, number in events:
+            if kind == monitor.STARTED:
+                if self.console is not None:
+                    self.link.open(now)
+            elif kind == monitor.FAILED:
+                self.failure = number
+            elif kind == monitor.STOPPED:
+                self._agent_stopped(number, now)
+            elif kind == monitor.CONTINUED:
+                self._stopped = False
+            elif kind == monitor.EXITED:
+                self._status = number
+                self._drain(now)
+
+    def _agent_stopped(self, number: int, now: float) -> None:
+        self._stopped = True
+        self._drain(now)
+        self.link.event(frames.JOB, frames.STOPPED)
+        self.link.flush(now)
+        if self.console is not None:
+            while self.console.pending and self.console.flush():
+                pass
+            self._leave_raw()
+        signals.stop_self(group=number == signal.SIGTSTP)
+        pending = self._pending_signals()
+        if number == signal.SIGSTOP and signal.SIGCONT not in pending:
+            # Nobody can stop and continue us here; whoever stopped the agent will continue it.
+            if self.console is not None and not self.console.background:
+                self._go_raw()
+        else:
+            self._continued(time.monotonic())
+        for other in pending:
+            if other != signal.SIGCONT:
+                os.kill(os.getpid(), other)
+
+    def _continued(self, now: float) -> None:
+        """We are running again, in the foreground or not: the agent likewise."""
+        self.link.resumed(now)
+        foreground = True
+        if self.console is not None:
+            foreground = tty.in_foreground(self.console.keys)
+            self.console.background = not foreground
+            if foreground:
+                self._go_raw()
+                self._resize()
+        if self._stopped:
+            self._stopped = False
+            self.agent.resume(foreground)
+            self.link.event(frames.JOB, frames.CONTINUED)
+
+    def _look_for_foreground(self) -> None:
+        assert self.console is not None
+        if not self.console.gone and tty.in_foreground(self.console.keys):
+            self.console.background = False
+            self._go_raw()
+            self._resize()
+            self.agent.set_foreground(True)
+
+    def _go_raw(self) -> None:
+        assert self.console is not None
+        self.console.modes.enter(self.agent.going_raw)
+
+    def _leave_raw(self) -> None:
+        assert self.console is not None
+        self.console.modes.leave()
+        self.agent.going_raw(None, None)
+
+    def _resize(self) -> None:
+        if self.console is None or self.master < 0:
+            return
+        size = tty.read_size(self.console.screen)
+        if size.packed() == self.console.size.packed():
+            return
+        self.console.size = size
+        tty.write_size(self.master, size)
+        self.link.event(frames.SIZE, size.packed())
+
+    def _hang_up(self, now: float) -> None:
+        """The outer terminal has gone: so has the agent's, in a moment."""
+        if self._hangup_at is None:
+            self._hangup_at = now + _HANGUP_GRACE
+            for number in (signal.SIGHUP, signal.SIGCONT):
+                self.agent.signal_foreground(number)
+
+    def _close_master(self) -> None:
+        if self.master >= 0:
+            if self.master in self._polled:
+                self._poll.unregister(self.master)
+                del self._polled[self.master]
+            os.close(self.master)
+            self.master = -1
+
+    # -- the end
+
+    def close(self) -> bool:
+        """Restore the terminal and take leave. Whether the session still has something to read."""
+        now = time.monotonic()
+        if self.console is not None:
+            self._leave_raw()
+        self.agent.quit()
+        self._close_master()
+        if self.link.pid or self.link.fd >= 0 or not self.failure:
+            self.link.event(frames.EXIT, _exit_payload(self._status or 0))
+            return self.link.finish(now)
+        return False
+
+
+def _exit_payload(status: int) -> bytes:
+    if os.WIFSIGNALED(status):
+        return f'{{"status":null,"signal":{os.WTERMSIG(status)}}}'.encode()
+    return f'{{"status":{os.WEXITSTATUS(status)},"signal":null}}'.encode()

@@ -1,0 +1,110 @@
+"""One wrapped run from its first descriptor to its exit status: what ``relay wrap`` calls."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+from relay.session import frames
+from relay.terminal import child, descriptors, process, signals, tty
+from relay.terminal.console import Console
+from relay.terminal.jsontext import dumps
+from relay.terminal.link import Link
+from relay.terminal.pump import Pump
+from relay.terminal.signals import signal
+from relay.terminal.spawn import SessionCommand, leave_behind
+
+_CAUGHT = (*signals.FORWARDED, signal.SIGWINCH, signal.SIGCONT, signal.SIGCHLD)
+
+
+def run(program: child.Program, session: SessionCommand, facts: dict[str, object]) -> int:
+    """Run ``program`` until it ends; returns its exit status (128 + n for signal n).
+
+    ``facts`` are the fields of HELLO that do not change: run_id, name, command, cwd, started_ms.
+    Raises OSError when no process or terminal is to be had.
+    """
+    extra = descriptors.inherited()
+    signals_fd, wake = os.pipe()
+    os.set_blocking(signals_fd, False)
+    os.set_blocking(wake, False)
+    signals.catch(_CAUGHT, wake)
+    terminals = tuple(fd for fd in (0, 1, 2) if os.isatty(fd))
+    console = _console(terminals)
+    path: str | None = None
+    if console is None:
+        agent: process.Monitored | process.Direct = process.start_direct(program)
+        master = -1
+    else:
+        master, slave = _open_terminal(console)
+        path = os.ttyname(slave)
+        session.fds["tty"] = console.spare()
+        agent = process.start_monitored(
+            program, slave, console.keys, terminals, not console.background
+        )
+        os.close(slave)
+    descriptors.close(extra)
+    # Pipes that the agent has are not held open by us; our own messages need stderr.
+    descriptors.release_stdio(tuple(fd for fd in (0, 1) if fd not in terminals))
+    size = console.size if console is not None and 1 in terminals else tty.Size()
+
+    def hello(offset: int, packed: bytes, restarts: int) -> bytes:
+        fields = {**facts, "protocol": frames.PROTOCOL, "pid": agent.pid, "tty": path}
+        fields.update(zip(("cols", "rows", "xpixel", "ypixel"), _unpack(packed), strict=True))
+        return dumps({**fields, "offset": offset, "restarts": restarts}).encode()
+
+    link = Link(session.start, hello, size.packed())
+    pump = Pump(agent, link, signals_fd, console, master)
+    status = pump.run()
+    if pump.close():
+        leave_behind(link)
+    _say(pump, session, program)
+    if os.WIFSIGNALED(status):
+        return 128 + os.WTERMSIG(status)
+    return os.WEXITSTATUS(status)
+
+
+def _console(terminals: tuple[int, ...]) -> Console | None:
+    """The outer terminal, if the agent is to have one of its own.
+
+    Not when stdout is a pipe: what reads it may be a pager that wants the keys and the modes of the
+    terminal for itself, and there is no screen to read.
+    """
+    if 1 in terminals:
+        return Console(0 if 0 in terminals else 1, 1)
+    mode = os.fstat(1).st_mode
+    if 0 in terminals and not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
+        return Console(0, 0)
+    return None
+
+
+def _open_terminal(console: Console) -> tuple[int, int]:
+    """(master, slave) of a terminal with the outer one's modes and size; the master non-blocking."""
+    master, slave = os.openpty()
+    if console.modes.original is not None:
+        tty.set_modes(slave, console.modes.original)
+    console.size = tty.read_size(console.screen)
+    tty.write_size(slave, console.size)
+    os.set_blocking(master, False)
+    return master, slave
+
+
+def _unpack(packed: bytes) -> list[int]:
+    return [int.from_bytes(packed[at : at + 2], "big") for at in (0, 2, 4, 6)]
+
+
+def _say(pump: Pump, session: SessionCommand, program: child.Program) -> None:
+    """What the person should know, now that the terminal is theirs again."""
+    lines = list(pump.notices)
+    if pump.failure:
+        name = os.fsdecode(program.path)
+        lines.append(f"cannot run {name}: {os.strerror(pump.failure)}")
+    if pump.link.dropped:
+        lines.append(f"the session was given up: {pump.link.dropped}")
+        lines.append(f"from then on nothing was heard and nothing delivered; see {session.log}")
+    try:
+        for line in lines:
+            print(f"relay: {line}", file=sys.stderr)
+        sys.stderr.flush()
+    except OSError:
+        pass  # stderr is gone, and with it whom to tell

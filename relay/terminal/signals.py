@@ -1,0 +1,83 @@
+"""Signals for the pump: the C module itself, because ``signal`` imports ``enum`` (4 ms)."""
+
+from __future__ import annotations
+
+import os
+
+try:
+    import _signal as signal  # type: ignore[import-not-found,unused-ignore]
+except ImportError:  # an interpreter that has it in Python only
+    import signal  # type: ignore[no-redef,unused-ignore]
+
+#: Passed on to the agent when somebody sends them to relay.
+FORWARDED: tuple[int, ...] = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGTSTP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+#: What Python itself ignores at start-up; a program expects the default.
+_PYTHON_IGNORES: tuple[int, ...] = tuple(
+    getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ", "SIGXFZ") if hasattr(signal, name)
+)
+
+_CHILD_IGNORED = signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN
+
+
+def _noted(number: int, frame: object) -> None:
+    """The handler: nothing. The number is in the wake-up pipe."""
+
+
+def catch(numbers: tuple[int, ...], wakeup: int) -> None:
+    """Have the signals written to the file descriptor ``wakeup`` (non-blocking), one byte each.
+
+    One that was ignored when relay started (``nohup``) stays ignored, for the agent too.
+    """
+    signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+    for number in numbers:
+        if number == signal.SIGCHLD or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _noted)
+
+
+def default_for_exec() -> None:
+    """Undo what Python changed. Caught signals become default by exec itself."""
+    for number in _PYTHON_IGNORES:
+        signal.signal(number, signal.SIG_DFL)
+    if _CHILD_IGNORED:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+
+def stop_self(group: bool) -> None:
+    """Stop as Ctrl-Z would, and return once continued.
+
+    Returns at once where nobody could continue us (an orphaned process group).
+    """
+    before = signal.getsignal(signal.SIGTSTP)
+    signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    try:
+        os.kill(0 if group else os.getpid(), signal.SIGTSTP)
+    finally:
+        signal.signal(signal.SIGTSTP, before)
+
+
+def from_terminal() -> bool:
+    """Whether what a terminal key sends reached our whole process group: it is its foreground."""
+    try:
+        fd = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def plain_interrupt() -> None:
+    """Let Ctrl-C end us without a traceback until the agent is there to hear it."""
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,0 +1,106 @@
+"""Starting processes for one run: the session, and what writes the session's last bytes.
+
+Neither holds anything of the agent's: no terminal but the one it is given, no pipe, no lock.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import select
+import time
+
+from relay.terminal import descriptors, signals
+from relay.terminal.jsontext import dumps
+from relay.terminal.link import Link
+
+#: How long what the session has not read yet is offered to it after the agent's end.
+LEFTOVER_DEADLINE = 10.0
+
+
+class SessionCommand:
+    """How sessions of this run are started: each call is one process.
+
+    ``fds`` (unix, tcp, tty; None where there is none) and ``args`` reach it as JSON in
+    RELAY_SESSION_FDS and RELAY_SESSION_ARGS, beside the environment ``env``.
+    """
+
+    def __init__(
+        self,
+        command: list[str],
+        env: dict[bytes, bytes],
+        args: dict[str, object],
+        fds: dict[str, int | None],
+        log: str,
+    ) -> None:
+        self.command = [os.fsencode(word) for word in command]
+        self.env = env
+        self.args = args
+        self.fds = fds
+        self.log = log
+
+    def start(self) -> tuple[int, int]:
+        """(our non-blocking end of the socketpair, the session's pid). Raises OSError."""
+        ours_socket, theirs_socket = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        ours, theirs = ours_socket.detach(), theirs_socket.detach()
+        try:
+            pid = os.fork()
+        except OSError:
+            descriptors.close([ours, theirs])
+            raise
+        if pid == 0:
+            try:
+                self._become(theirs)
+            finally:
+                os._exit(127)
+        os.close(theirs)
+        os.set_blocking(ours, False)
+        return ours, pid
+
+    def _become(self, socket: int) -> None:
+        os.setsid()
+        signals.default_for_exec()
+        descriptors.release_stdio((0, 1, 2))
+        try:
+            log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            os.dup2(log, 2)
+        except OSError:
+            pass  # its messages are lost, the run is not
+        fds: dict[str, int | None] = {"pump": socket, **self.fds}
+        for fd in fds.values():
+            if fd is not None:
+                os.set_inheritable(fd, True)
+        env = dict(self.env)
+        env[b"RELAY_SESSION_FDS"] = dumps(fds).encode()
+        env[b"RELAY_SESSION_ARGS"] = dumps(self.args).encode()
+        os.execve(self.command[0], self.command, env)
+
+    def close(self) -> None:
+        """Close what only further sessions would need."""
+        descriptors.close([fd for fd in self.fds.values() if fd is not None])
+
+
+def leave_behind(link: Link) -> None:
+    """Fork a process that writes the rest to the session, so that our exit does not wait."""
+    try:
+        if os.fork():
+            return
+    except OSError:
+        return
+    try:
+        link.orphan()
+        os.setsid()
+        descriptors.release_stdio((0, 1, 2))
+        descriptors.close_all_but((link.fd,))
+        end = time.monotonic() + LEFTOVER_DEADLINE
+        poll = select.poll()
+        poll.register(link.fd, select.POLLIN | select.POLLOUT)
+        while link.unsent and link.fd >= 0:
+            left = end - time.monotonic()
+            if left <= 0:
+                break
+            if poll.poll(left * 1000):
+                link.receive(time.monotonic())
+                link.flush(time.monotonic())
+    finally:
+        os._exit(0)
