@@ -1,0 +1,110 @@
+"""Everything that a relay.config.py can say. Copy what you need.
+
+The file runs only after `relay trust`. It stands alone: what it imports must be installed, modules
+beside it are not importable. docs/config.md and docs/hooks.md explain each part.
+"""
+
+import asyncio
+
+from relay import Relay
+
+relay = Relay(
+    idle_seconds=60,  # an agent that is silent for so long is idle
+    timeout=20,  # seconds that a handler may take
+    task="keep the tests green",  # ctx.task, unless relay wrap --task says otherwise
+)
+
+
+# --- Patterns: an agent writes   @deploy:staging Release v1.2.3
+
+
+@relay.pattern("deploy:staging", timeout=300)
+async def deploy_staging(target, message, ctx):
+    """Async, and with more time. A string that comes back is given to the agent."""
+    process = await asyncio.create_subprocess_exec(
+        "echo", "deployed", message, cwd=ctx.working_dir, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    return f"{target}: {output.decode().strip()}"
+
+
+@relay.pattern("deploy:prod-*")
+def deploy_production(target, ctx):
+    """A glob. A handler takes the arguments it names. stop: nothing less specific runs."""
+    ctx.notify("deployments", f"{ctx.agent_name} asks to deploy {target}")
+    return {"inject": f"{target} needs a person; I have asked one.", "stop": True}
+
+
+@relay.pattern("deploy")
+def deploy_anything(target):
+    """Every other target, and after deploy_staging its target too."""
+    return {"inject": [f"Known targets: staging, prod-*. You wrote {target}."]}
+
+
+@relay.pattern("relay:everybody", override=True)
+def everybody(message, ctx):
+    """override: relay's own handler does not run for this target."""
+    ctx.relay.broadcast(message)
+
+
+@relay.pattern("who")
+async def who(ctx):
+    """Async handlers await what they need to know; sync ones just use it."""
+    agents = await ctx.relay.agents()
+    return ", ".join(agent["name"] for agent in agents)
+
+
+# --- Hooks, by decorator
+
+
+@relay.on("session_start")
+async def greet(ctx):
+    """Once the agent is up."""
+    await ctx.inject(f"You are {ctx.agent_name}. Your task: {ctx.task}")
+
+
+@relay.on("session_start", priority=10)
+def announce(ctx):
+    """A higher priority runs earlier. A receipt is the message's id."""
+    receipt = ctx.send("lead", f"{ctx.agent_name} starts in {ctx.working_dir}", mode="collect")
+    return f"announced as {receipt}"
+
+
+# --- The same by dictionary. The camelCase names mean the same.
+
+
+def on_output(output, ctx):
+    """What the agent has said, as plain text."""
+    if "ERROR" in output:
+        ctx.notify("errors", output)
+
+
+def on_message_received(sender, body, ctx):
+    """A message is about to reach the agent. ctx.messages holds the last ones."""
+    if body.startswith("ping"):
+        ctx.send(sender, f"pong, after {len(ctx.messages)} messages")
+
+
+def on_idle(ctx):
+    """Once per silence of idle_seconds. None: nothing happens."""
+    if ctx.output and ctx.output[-1].endswith("?"):
+        return "Nobody has answered yet; go on with what you know."
+    return None
+
+
+async def on_session_end(context):
+    """The design document's names work too: context.agentId is context.agent_id."""
+    await context.notify("sessions", f"{context.agentId} ended, home {context.env.get('HOME')}")
+
+
+hooks = {
+    "on_output": on_output,
+    "onMessageReceived": on_message_received,
+    "on_idle": {"handler": on_idle, "priority": 5, "timeout": 5},
+    "sessionEnd": [on_session_end],
+}
+
+patterns = {
+    "relay": "builtin",  # relay's own handler; it is there without this line
+    "note": lambda message, ctx: ctx.notify("notes", message) and None,
+}
