@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from relay.hooks import threads
+from relay.hooks.threads import DaemonExecutor, LoopThread, run_in_thread
+
+DEADLINE = 20.0
+
+
+@pytest.fixture
+def loop_thread() -> Iterator[LoopThread]:
+    thread = LoopThread("test-loop")
+    yield thread
+    thread.stop().result(DEADLINE)
+
+
+def test_a_call_ends_with_its_value_or_with_whatever_it_raised() -> None:
+    assert run_in_thread(lambda: 3, "t").result(DEADLINE).value == 3
+    for error in (ValueError("x"), StopIteration(), SystemExit(1), KeyboardInterrupt()):
+
+        def fail(error: BaseException = error) -> None:
+            raise error
+
+        assert run_in_thread(fail, "t").result(DEADLINE).error is error
+
+
+def test_the_executor_reuses_idle_threads_and_is_bounded() -> None:
+    executor = DaemonExecutor(2)
+    gate = threading.Event()
+    names: set[str] = set()
+
+    def work() -> None:
+        names.add(str(threading.get_ident()))
+        gate.wait(DEADLINE)
+
+    jobs = [executor.submit(work) for _ in range(6)]
+    gate.set()
+    for job in jobs:
+        job.result(DEADLINE)
+    assert len(names) <= 2
+    assert executor.submit(lambda: 5).result(DEADLINE) == 5
+    executor.shutdown()
+    with pytest.raises(RuntimeError, match="closing"):
+        executor.submit(lambda: 5)
+
+
+def test_the_executors_jobs_raise_in_their_future() -> None:
+    executor = DaemonExecutor(1)
+    with pytest.raises(ZeroDivisionError):
+        executor.submit(lambda: 1 // 0).result(DEADLINE)
+    executor.shutdown()
+
+
+def test_a_full_executor_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "WAITING_MAX", 1)
+    executor = DaemonExecutor(1)
+    gate, started = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        started.set()
+        gate.wait(DEADLINE)
+
+    first = executor.submit(hang)
+    assert started.wait(DEADLINE)
+    second = executor.submit(lambda: 2)
+    with pytest.raises(RuntimeError, match="too many"):
+        executor.submit(lambda: 3)
+    assert second.cancel()
+    gate.set()
+    first.result(DEADLINE)
+    executor.shutdown()
+
+
+def test_a_loop_runs_what_begins_there(loop_thread: LoopThread) -> None:
+    async def where() -> tuple[int, int]:
+        return threading.get_ident(), await asyncio.to_thread(lambda: 7)
+
+    ended = loop_thread.start(where, "label").future.result(DEADLINE)
+    assert ended.value == (loop_thread.thread.ident, 7)
+
+
+def test_it_knows_for_whom_the_code_runs_that_blocks_it(loop_thread: LoopThread) -> None:
+    blocked, gate = threading.Event(), threading.Event()
+
+    async def child() -> None:
+        blocked.set()
+        gate.wait(DEADLINE)
+
+    async def parent() -> None:
+        # A task that the handler starts still runs for the handler.
+        await asyncio.gather(child())
+
+    job = loop_thread.start(parent, "the label")
+    assert blocked.wait(DEADLINE)
+    assert loop_thread.current_label() == "the label"
+    assert asyncio.run(loop_thread.responds(0)) is False
+    gate.set()
+    assert job.future.result(DEADLINE).error is None
+    assert asyncio.run(loop_thread.responds(DEADLINE)) is True
+
+
+def test_sys_exit_in_a_task_left_behind_does_not_end_the_loop(loop_thread: LoopThread) -> None:
+    keep: list[asyncio.Task[None]] = []
+
+    async def leave() -> None:
+        async def stray() -> None:
+            sys.exit(3)
+
+        keep.append(asyncio.ensure_future(stray()))
+
+    assert loop_thread.start(leave, None).future.result(DEADLINE).error is None
+    assert loop_thread.start(lambda: asyncio.sleep(0, 4), None).future.result(DEADLINE).value == 4
+
+
+def test_stopping_cancels_what_still_runs_and_later_calls_end_at_once() -> None:
+    thread = LoopThread("test-loop")
+    started = threading.Event()
+
+    async def forever() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    job = thread.start(forever, None)
+    assert started.wait(DEADLINE)
+    thread.stop().result(DEADLINE)
+    assert isinstance(job.future.result(DEADLINE).error, asyncio.CancelledError)
+    assert thread.start(forever, None).future.result(DEADLINE).error is not None
+    assert asyncio.run(thread.responds(DEADLINE)) is False
+    thread.thread.join(DEADLINE)
+    assert not thread.thread.is_alive()
+
+
+def test_a_stray_failure_is_reported_with_its_label() -> None:
+    seen: Future[Any] = Future()
+    thread = LoopThread("t", lambda _loop, context: seen.set_result(context))
+    keep: list[asyncio.Task[None]] = []
+
+    async def leave() -> None:
+        async def stray() -> None:
+            raise ValueError("stray")
+
+        keep.append(asyncio.ensure_future(stray()))
+
+    thread.start(leave, "label").future.result(DEADLINE)
+    thread.loop.call_soon_threadsafe(keep.clear)
+    context = seen.result(DEADLINE)
+    assert str(context["exception"]) == "stray"
+    assert threads.label_of(context["future"]) == "label"
+    thread.stop().result(DEADLINE)
+
+
+@pytest.mark.parametrize(
+    "hang",
+    [
+        "run_in_thread(threading.Event().wait, 't')",
+        "LoopThread('t').start(lambda: asyncio.to_thread(threading.Event().wait), None)",
+        "LoopThread('t').start(lambda: threading.Event().wait(), None)",
+    ],
+)
+def test_what_hangs_does_not_keep_the_interpreter_from_exiting(hang: str) -> None:
+    code = (
+        "import asyncio, threading\n"
+        "from relay.hooks.threads import LoopThread, run_in_thread\n"
+        f"{hang}\nprint('end')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE
+    )
+    assert (done.stdout, done.returncode) == ("end\n", 0)
