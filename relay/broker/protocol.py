@@ -26,13 +26,16 @@ Ops (``?`` marks what may be left out):
 ``event``     kind, body?, meta?, thread?, id?, auth? -> id, duplicate
 ``agents``    -> agents [{name, state, reason, kind, pid, cwd, command, unread, since_ms,
               last_seen_ms, source, notes, run}], persons [name]
-``inbox``     name?, all?, limit?, follow?, auth? -> name, kind, rows. Marks nothing.
+``inbox``     name?, all?, limit?, after? (a delivery number), follow?, auth? -> name, kind
+              (person|agent), rows (oldest first), more. Marks nothing. Without a name: the
+              agent's own, else that of the person whose broker this is.
 ``read``      name, ids -> read (how many became ``seen``). Inboxes of persons only.
-``sent``      name?, limit?, auth? -> name, rows
+``sent``      name?, limit?, auth? -> name, rows (the newest, oldest first), more
 ``show``      id (whole, or a unique beginning or end of at least 4) -> message: a row without the
               fields of its delivery, and ``deliveries`` [{to, state, reason, proof, attempts,
               delivery, delivering_ms, submitted_ms, updated_ms}]
-``history``   agent?, thread?, since_ms?, grep?, limit?, kind? -> rows, oldest first
+``history``   agent?, thread?, since_ms?, grep?, limit?, kind? -> rows (the newest,
+              oldest first), more. ``kind`` ``*`` is every event, without one: messages.
 ``wait``      id, timeout -> done, deliveries
 ``status``    -> running, pid, socket, home, version, uptime_s, counts, agents, connections
 ``stop``      -> stopping
@@ -45,8 +48,8 @@ Pushes:
               that may have landed. At most ``WINDOW`` are out at once; ``submitted`` and the final
               states make room. A session that reconnects gets again what is not final.
 ``receipt``   id, to, state, reason: a delivery of the session's own message changed.
-``message``   a row, for a connection that follows an inbox.
-``stopping``  the broker goes away; reconnecting starts another.
+``inbox``     something came into the inbox that this connection follows: ask again. Sent once
+              until the next ``inbox`` request.
 """
 
 from __future__ import annotations

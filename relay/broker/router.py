@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from relay.broker.delivery import nobody
 from relay.errors import NotFound, UsageError
@@ -16,13 +17,15 @@ TARGETS_MAX = 256
 _SHOWN = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Protocol):
     """Somebody that the broker knows. ``live``: an agent that runs now."""
 
-    name: str
-    live: bool
-    person: bool = False
+    @property
+    def name(self) -> str: ...
+    @property
+    def live(self) -> bool: ...
+    @property
+    def person(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,20 +69,20 @@ def slice_of(ledger: Ledger, top: int, wanted: Filter, limit: int) -> tuple[list
     return [message_row(row) for row in rows], bottom
 
 
-def inbox(ledger: Ledger, recipient: str, *, everything: bool, limit: int) -> list[Row]:
-    """What waits for ``recipient``, oldest first; with ``everything`` the newest ``limit`` of all
-    that ever came, in the same order."""
+def inbox(ledger: Ledger, recipient: str, *, everything: bool, after: int, limit: int) -> list[Row]:
+    """What waits for ``recipient`` beyond its delivery number ``after``, oldest first; with
+    ``everything`` the newest ``limit`` of all that ever came, in the same order."""
     part = (
         f"SELECT {COLUMNS} FROM deliveries d JOIN events e ON e.seq = d.event"
-        " WHERE d.recipient=? AND d.open={} ORDER BY d.event {} LIMIT ?"
+        " WHERE d.recipient=? AND d.open={} AND d.n>? ORDER BY d.event {} LIMIT ?"
     )
     with ledger.guard() as db:
         if not everything:
-            rows = db.execute(part.format(1, "ASC"), (recipient, limit)).fetchall()
+            rows = db.execute(part.format(1, "ASC"), (recipient, after, limit)).fetchall()
         else:
             rows = []
             for flag in (0, 1):
-                rows += db.execute(part.format(flag, "DESC"), (recipient, limit)).fetchall()
+                rows += db.execute(part.format(flag, "DESC"), (recipient, after, limit)).fetchall()
             rows = sorted(rows)[-limit:]
     return [message_row(row) for row in rows]
 

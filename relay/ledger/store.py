@@ -195,7 +195,8 @@ class Ledger:
             ).fetchall()
             if rows:
                 db.execute(
-                    f"UPDATE deliveries SET state='queued', reason=NULL, updated_ms=? WHERE {where}",
+                    "UPDATE deliveries SET state='queued', reason=NULL, updated_ms=?"
+                    f" WHERE {where}",
                     (now_ms, recipient),
                 )
         return rows

@@ -1,0 +1,185 @@
+"""Talking to the broker without an event loop: what the command line uses."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from relay.broker.protocol import LINE_MAX, PROTOCOL, Json, decode, encode, error_from
+from relay.broker.start import DEADLINE, Starter, open_socket
+from relay.errors import BrokerUnavailable, RelayError, Timeout
+from relay.ids import new_ulid
+from relay.paths import Home
+
+if TYPE_CHECKING:
+    from relay.broker.async_client import AsyncClient
+
+__all__ = ["AsyncClient", "Client", "connect"]
+
+#: Pushes that nobody has asked for yet; beyond it the oldest go (they only say "ask again").
+_PUSHES_MAX = 1024
+
+
+class Client:
+    """One connection. Raises relay.errors; ``BrokerUnavailable`` when the connection breaks.
+
+    ``request`` repeats a request once over a new connection when the broker went away before it
+    answered; a message keeps its id, so it cannot be stored twice.
+    """
+
+    def __init__(self, home: Home, *, start: bool = True, deadline: float = DEADLINE) -> None:
+        self.home = home
+        self._start = start
+        self._deadline = deadline
+        self._n = 0
+        self._socket: socket.socket | None = None
+        self._part = bytearray()
+        self._lines: deque[Json] = deque()
+        self._pushes: deque[Json] = deque(maxlen=_PUSHES_MAX)
+        self._open()
+
+    def request(self, op: str, *, deadline: float = 30.0, **fields: object) -> Json:
+        """Ask and wait for the answer's fields, at most ``deadline`` seconds."""
+        if op in ("send", "event"):
+            fields.setdefault("id", new_ulid(int(time.time() * 1000)))
+        end = time.monotonic() + deadline
+        try:
+            return self._ask(op, fields, end)
+        except BrokerUnavailable:
+            if op == "stop" or time.monotonic() >= end:
+                raise
+        self._open()
+        return self._ask(op, fields, end)
+
+    def next_push(self, timeout: float) -> Json | None:
+        """The next thing the broker sends unasked; None after ``timeout`` seconds."""
+        if self._pushes:
+            return self._pushes.popleft()
+        end = time.monotonic() + timeout
+        while True:
+            record = self._receive(end)
+            if record is None:
+                return None
+            if "push" in record:
+                return record
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        self.close()
+        self._part.clear()
+        self._lines.clear()
+        starter = Starter(self.home, start=self._start, deadline=self._deadline)
+        while self._socket is None:
+            try:
+                self._socket = open_socket(self.home)
+            except OSError as error:
+                time.sleep(starter.next_pause(error))
+        try:
+            hello = self._ask("hello", {}, time.monotonic() + self._deadline)
+        except BaseException:
+            self.close()
+            raise
+        if hello["protocol"] != PROTOCOL:
+            self.close()
+            raise BrokerUnavailable(
+                f"the broker is of another version of relay ({hello['version']})",
+                hint="relay broker stop; the next command starts one of this version",
+            )
+
+    def _ask(self, op: str, fields: dict[str, object], end: float) -> Json:
+        self._n += 1
+        line = encode({"n": self._n, "op": op, **fields})
+        if len(line) > LINE_MAX:
+            raise RelayError("the request is too large", code="too_large", hint="send less")
+        connection = self._socket
+        if connection is None:
+            raise BrokerUnavailable("the connection to the broker is closed")
+        try:
+            connection.settimeout(max(0.001, end - time.monotonic()))
+            connection.sendall(line)
+        except TimeoutError as error:
+            self.close()
+            raise Timeout("the broker does not read", hint="relay broker stop") from error
+        except OSError:
+            # It may have said why before it closed.
+            pass
+        while True:
+            record = self._receive(end)
+            if record is None:
+                raise Timeout("the broker did not answer in time", hint="relay broker status")
+            if "push" in record:
+                self._pushes.append(record)
+            elif record.get("n") in (self._n, None):
+                if record.get("ok"):
+                    return record
+                raise error_from(record.get("error") or {})
+
+    def _receive(self, end: float) -> Json | None:
+        """The next line; None when the time is up."""
+        while not self._lines:
+            connection = self._socket
+            if connection is None:
+                raise BrokerUnavailable("the connection to the broker is closed")
+            left = end - time.monotonic()
+            if left <= 0:
+                return None
+            try:
+                connection.settimeout(left)
+                data = connection.recv(256 * 1024)
+            except TimeoutError:
+                return None
+            except OSError as error:
+                self.close()
+                raise BrokerUnavailable(
+                    f"the connection to the broker broke: {os.strerror(error.errno or 0)}",
+                    hint="run the command again",
+                ) from error
+            if not data:
+                self.close()
+                raise BrokerUnavailable("the broker went away", hint="run the command again")
+            self._split(data)
+        return self._lines.popleft()
+
+    def _split(self, data: bytes) -> None:
+        first = len(self._part)
+        self._part += data
+        end = self._part.rfind(b"\n", first)
+        if end < 0:
+            return
+        for line in bytes(self._part[:end]).split(b"\n"):
+            self._lines.append(decode(line))
+        del self._part[: end + 1]
+
+
+def connect(home: Home, start: bool = True, deadline: float = DEADLINE) -> Client:
+    """A client with an open connection; starts the broker if need be and allowed."""
+    return Client(home, start=start, deadline=deadline)
+
+
+def __getattr__(name: str) -> object:
+    # Resolved on first use: the command line must not pay for asyncio.
+    if name == "AsyncClient":
+        from relay.broker.async_client import AsyncClient
+
+        return AsyncClient
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

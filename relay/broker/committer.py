@@ -1,0 +1,206 @@
+"""Group commit: requests that arrive while a commit runs are committed together.
+
+All SQL but ``COMMIT`` runs in the event loop's thread, so that the two threads never compete for
+the interpreter row by row; the one thread here does nothing but wait for the disk. Nothing is
+answered before its commit has returned. When it fails, every request of the batch gets the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from relay.broker.protocol import Json, encode, error_fields
+from relay.errors import RelayError, StorageError
+from relay.ledger.store import Ledger
+
+if TYPE_CHECKING:
+    from relay.broker.connection import Connection
+    from relay.broker.sending import Accepted
+
+#: The most requests in one commit; what is beyond waits for the next.
+BATCH_MAX = 1024
+
+#: (connection, request, batch) -> the answer's fields, or None when the batch is told otherwise.
+Handler = Callable[["Connection | None", Json, "Batch"], "Json | None"]
+
+
+class Batch:
+    """The requests of one commit: what to answer, and what to do once it is on the disk."""
+
+    __slots__ = (
+        "now_ms",
+        "answers",
+        "after",
+        "on_failure",
+        "sends",
+        "stored",
+        "changed",
+        "cut",
+        "asked",
+    )
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.answers: list[tuple[Connection, bytes]] = []
+        self.after: list[Callable[[], None]] = []
+        self.on_failure: list[Callable[[], None]] = []  # instead of ``after``
+        self.sends: list[Accepted] = []
+        self.stored: list[Accepted] = []  # what ``flush`` wrote of them
+        self.changed: set[str] = set()  # ids of messages with a delivery that changed
+        self.cut = False  # what follows must see this batch committed
+        self.asked: list[tuple[Connection | None, Json]] = []
+
+    def answer(self, connection: Connection | None, n: int, fields: Json) -> None:
+        """Answer request ``n`` once the batch is committed."""
+        if connection is not None:
+            self.answers.append((connection, encode({"n": n, "ok": True, **fields})))
+
+    def refuse(self, connection: Connection | None, n: int, error: RelayError) -> None:
+        """Answer request ``n`` with an error."""
+        if connection is not None:
+            self.answers.append((connection, refusal(n, error)))
+
+
+def refusal(n: int | None, error: RelayError) -> bytes:
+    """The line that refuses request ``n``."""
+    return encode({"n": n, "ok": False, "error": error_fields(error)})
+
+
+class Committer:
+    """Takes requests, runs them in order, commits them in groups."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        flush: Callable[[Batch], None],
+        done: Callable[[Batch], None],
+        log: Callable[[str], None],
+        fault: Callable[[], RelayError],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """``flush`` writes a batch's collected sends; ``done`` is called with every batch that is
+        committed or refused; ``fault`` reports the exception in flight and makes an error of it."""
+        self._ledger = ledger
+        self._flush = flush
+        self._done = done
+        self._log = log
+        self._fault = fault
+        self._now_ms = now_ms
+        self._loop = asyncio.get_running_loop()
+        self._pending: deque[tuple[Handler, Connection | None, Json]] = deque()
+        self._busy = False
+        self._scheduled = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._work: SimpleQueue[Batch | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._commit_forever, name="commit", daemon=True)
+        self._thread.start()
+
+    def submit(self, handler: Handler, connection: Connection | None, request: Json) -> None:
+        """Queue one request. Connections bound how many they have here."""
+        self._pending.append((handler, connection, request))
+        self._idle.clear()
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._busy and not self._scheduled:
+            # After all sockets that are readable now were read: they share the commit.
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    async def drain(self) -> None:
+        """Wait until everything submitted so far is dealt with."""
+        await self._idle.wait()
+
+    def close(self) -> None:
+        """Stop the thread. Call ``drain`` first."""
+        self._work.put(None)
+        self._thread.join(timeout=30)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        if self._pending and not self._busy:
+            self._one_batch()
+        if self._busy:
+            return
+        if self._pending:
+            # Not in a loop: a long search must let the sockets be read between its steps.
+            self._schedule()
+        else:
+            self._idle.set()
+
+    def _one_batch(self) -> None:
+        batch = Batch(self._now_ms())
+        pending = self._pending
+        try:
+            for _ in range(min(len(pending), BATCH_MAX)):
+                handler, connection, request = pending.popleft()
+                self._apply(batch, handler, connection, request)
+                if batch.cut:
+                    break
+            self._flush(batch)
+        except StorageError as error:
+            self._fail(batch, error)
+            return
+        except Exception:
+            self._fail(batch, self._fault())
+            return
+        if self._ledger.in_transaction:
+            self._busy = True
+            self._work.put(batch)
+        else:
+            self._done(batch)
+
+    def _apply(
+        self, batch: Batch, handler: Handler, connection: Connection | None, request: Json
+    ) -> None:
+        n = request["n"]
+        batch.asked.append((connection, request))
+        try:
+            fields = handler(connection, request, batch)
+            if fields is not None:
+                batch.answer(connection, n, fields)
+        except StorageError:
+            raise
+        except RelayError as error:
+            batch.refuse(connection, n, error)
+        except Exception:
+            batch.refuse(connection, n, self._fault())
+
+    def _fail(self, batch: Batch, error: RelayError) -> None:
+        self._ledger.rollback()
+        self._log(f"refused {len(batch.asked)} requests: {error.message}")
+        failed = Batch(batch.now_ms)
+        failed.asked = batch.asked
+        failed.after = batch.on_failure
+        for connection, request in batch.asked:
+            failed.refuse(connection, request["n"], error)
+        self._done(failed)
+
+    # -- the thread
+
+    def _commit_forever(self) -> None:
+        while (batch := self._work.get()) is not None:
+            error: StorageError | None = None
+            try:
+                self._ledger.commit()
+            except StorageError as failure:
+                error = failure
+            try:
+                self._loop.call_soon_threadsafe(self._committed, batch, error)
+            except RuntimeError:
+                return  # the loop is closed: the process ends
+
+    def _committed(self, batch: Batch, error: StorageError | None) -> None:
+        self._busy = False
+        if error is None:
+            self._done(batch)
+        else:
+            self._fail(batch, error)
+        self._run()

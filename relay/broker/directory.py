@@ -1,0 +1,143 @@
+"""Who is known: the registered agents with their connections, and the persons. In memory."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import os
+import re
+from typing import TYPE_CHECKING
+
+from relay.broker.protocol import Json
+from relay.ledger.rows import AgentRecord
+from relay.model import AgentState, valid_name
+
+if TYPE_CHECKING:
+    from relay.broker.connection import Connection
+
+
+def token_hash(token: str) -> str:
+    """What is stored of a run's token."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def person_name(login: str) -> str:
+    """A login name made into a valid name: what agents call the person at the keyboard."""
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", login).strip("-._")[:58] or "person"
+    return name if valid_name(name) else f"{name}-user"
+
+
+def owner_login() -> str:
+    """The login name of this process's user, from the system and not from the environment."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid{os.getuid()}"
+
+
+class Member:
+    """One agent or person. ``live``: an agent that has a connection or lost it a moment ago."""
+
+    __slots__ = (
+        "record",
+        "name",
+        "person",
+        "live",
+        "connection",
+        "grace",
+        "cursor",
+        "window",
+        "behind",
+        "refilling",
+        "source",
+        "notes",
+    )
+
+    def __init__(self, record: AgentRecord) -> None:
+        self.record = record
+        self.name = record.name
+        self.person = record.person
+        self.live = False
+        self.connection: Connection | None = None
+        self.grace: asyncio.TimerHandle | None = None
+        # What was pushed to the connection: up to this event, and these ids are still in hand.
+        self.cursor = 0
+        self.window: set[str] = set()
+        # The ledger holds more beyond the cursor / a query for it is on its way.
+        self.behind = False
+        self.refilling = False
+        self.source = ""
+        self.notes: list[str] = []
+
+    def update(self, record: AgentRecord) -> None:
+        """Take over what was stored."""
+        self.record = record
+        self.name = record.name
+        self.person = record.person
+
+
+class Directory:
+    """Everybody by lower-case name, and the agents by run."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self._runs: dict[str, Member] = {}
+
+    def get(self, name: str) -> Member | None:
+        """The member with this name, whatever its case."""
+        return self.members.get(name.lower())
+
+    def put(self, record: AgentRecord) -> Member:
+        """Add or update a member."""
+        key = record.name.lower()
+        member = self.members.get(key)
+        if member is None:
+            member = self.members[key] = Member(record)
+        else:
+            if member.record.run and member.record.run != record.run:
+                self._runs.pop(member.record.run, None)
+            member.update(record)
+        if record.run:
+            self._runs[record.run] = member
+        return member
+
+    def authenticated(self, run: object, token: object) -> Member | None:
+        """The agent whose run and token these are."""
+        member = self._runs.get(run) if isinstance(run, str) else None
+        if member is None or not isinstance(token, str) or member.record.token_hash is None:
+            return None
+        if not hmac.compare_digest(member.record.token_hash, token_hash(token)):
+            return None
+        return member
+
+    def agents(self) -> list[Member]:
+        """All agents, those that are there first, then by name."""
+        found = [m for m in self.members.values() if not m.person]
+        return sorted(found, key=lambda m: (not m.live, m.name.lower()))
+
+    def persons(self) -> list[str]:
+        """The names of all persons."""
+        return sorted(m.name for m in self.members.values() if m.person)
+
+
+def agent_fields(member: Member, unread: int) -> Json:
+    """One agent as the ``agents`` op shows it."""
+    record = member.record
+    return {
+        "name": member.name,
+        "state": record.state if member.live else AgentState.GONE.value,
+        "reason": record.reason,
+        "kind": record.kind,
+        "pid": record.pid if member.live else None,
+        "cwd": record.cwd,
+        "command": record.command,
+        "unread": unread,
+        "since_ms": record.since_ms,
+        "last_seen_ms": record.last_seen_ms,
+        "source": member.source,
+        "notes": list(member.notes),
+        "run": record.run,
+    }

@@ -1,0 +1,120 @@
+"""Starting the broker from a client, so that it outlives the client."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+
+from relay.broker.protocol import error_from
+from relay.errors import BrokerUnavailable, RelayError
+from relay.paths import Home
+
+#: How long a client goes on trying to reach a broker, by default. Seconds.
+DEADLINE = 10.0
+_AGAIN_AFTER = 1.0
+
+_RUN = (
+    "import sys; sys.path.append(sys.argv.pop(1));"
+    "from relay.broker.__main__ import main; sys.exit(main())"
+)
+
+
+class Starter:
+    """Decides when to start a broker, between one try to connect and the next.
+
+    Ask ``next_pause`` after each refused connection: it starts a broker when it is time to, and
+    says how long to wait before the next try. Raises the reason once there is one.
+    """
+
+    def __init__(self, home: Home, *, start: bool, deadline: float) -> None:
+        self._home = home
+        self._start = start
+        self._deadline = time.monotonic() + deadline
+        self._begun = time.time()
+        self._started_at: float | None = None
+        self._pause = 0.005
+
+    def next_pause(self, error: OSError) -> float:
+        """Seconds until the next try. Raises RelayError when there is no use in one."""
+        if isinstance(error, PermissionError):
+            raise BrokerUnavailable(
+                f"the broker's socket {self._home.broker_socket} belongs to another user",
+                hint="set RELAY_HOME to a directory of your own",
+            ) from error
+        if not self._start:
+            raise BrokerUnavailable(
+                "no broker is running", hint="any other command starts it, or relay broker run"
+            ) from error
+        now = time.monotonic()
+        reason = self._failure()
+        if reason is not None:
+            raise reason
+        if now > self._deadline:
+            raise BrokerUnavailable(
+                "the broker cannot be reached", hint=f"look into {self._home.broker_log}"
+            ) from error
+        if self._started_at is None or now - self._started_at > _AGAIN_AFTER:
+            self._home.create()
+            launch(self._home)
+            self._started_at = now
+        self._pause = min(self._pause * 1.5, 0.1)
+        return self._pause
+
+    def _failure(self) -> RelayError | None:
+        """Why the broker that we started could not."""
+        try:
+            path = os.path.join(self._home.run, "broker.failed")
+            with open(path, encoding="utf-8") as file:
+                record = json.load(file)
+            if record["at"] >= self._begun:
+                return error_from(record["error"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return None
+
+
+def launch(home: Home) -> None:
+    """Start a broker process that is nobody's child and has no terminal."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    try:
+        with open(home.broker_log, "ab") as log:
+            # The shell ends at once, so the broker is not the client's to reap. -P: nothing in
+            # the directory where the client happens to run may take a module's place.
+            subprocess.run(
+                ["/bin/sh", "-c", '"$@" &', "sh"]
+                + [sys.executable, "-P", "-c", _RUN, root, "--home", home.root],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=home.root,
+                start_new_session=True,
+                timeout=DEADLINE,
+                check=True,
+            )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BrokerUnavailable(
+            f"the broker cannot be started: {error}", hint="try relay broker run"
+        ) from error
+
+
+def open_socket(home: Home) -> socket.socket:
+    """A connected socket, checked to be our own user's broker. Raises OSError, RelayError."""
+    from relay.broker.peercred import is_own
+
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(DEADLINE)
+        connection.connect(home.broker_socket)
+        if not is_own(connection):
+            raise BrokerUnavailable(
+                f"the broker at {home.broker_socket} belongs to another user",
+                hint="set RELAY_HOME to a directory of your own",
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return connection
