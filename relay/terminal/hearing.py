@@ -59,6 +59,10 @@ class EchoMask:
         """Whether anything was typed of which no echo has been seen."""
         return bool(self._lines)
 
+    @property
+    def typed_anything(self) -> bool:
+        return bool(self._texts)
+
     def match(self, line: str, now: float) -> str | None:
         """The program's text before the echo on this line; None when the line is no echo.
 
@@ -134,6 +138,12 @@ class Outlet:
                 self.proof(text)
         self._emit(text)
         self.rest(now, plain=plain)
+
+    def speak(self, text: str) -> None:
+        """One line of which the caller knows that it is no echo, and when the stream rests."""
+        if text and self.echo.typed_anything:
+            self.proof(text)
+        self._emit(text)
 
     def lines(self, texts: list[str], now: float) -> None:
         """Many settled lines at once, filtered when there is a flood of them."""

@@ -1,20 +1,251 @@
-"""Hearing programs that draw: not connected yet, line programs come first."""
+"""Hearing a program that draws: looks at its screen in, settled lines out.
+
+Every look is aligned with the transcript of what was seen (``transcript``). A row that is new is
+pending; it settles when it has not changed for a while, and the end of the text, where an agent
+still streams, only when it has rested longer. Rows that were wrapped are joined into one line.
+"""
 
 from __future__ import annotations
-from dataclasses import dataclass
+
+from collections.abc import Iterator
 from typing import Any
-from relay.terminal.hearing import Outlet
-@dataclass
-class Snapshot:
-    rows: list[str]
-    cursor_line: int
-    cols: int
+
+from relay.terminal.hearing import Outlet, solid
+from relay.terminal.transcript import Entry, Transcript
+from relay.terminal.view import Kind, Row, Snapshot, read_rows
+
+#: A paragraph with more text below it settles after this many seconds without change.
+SETTLE = 0.120
+#: The last one settles after this much rest of the whole screen, or this much of its own.
+SETTLE_QUIET = 0.300
+SETTLE_LAST = 1.0
+#: What keeps changing for this long (a clock, a spinner) no longer holds up what stands below.
+RESTLESS = 2.0
+_NOTED = 400
+_KEPT_ROWS = 300
+_KEPT_TEXT = 60_000
+
+
 class Painter:
+    """Puts the lines of a painted screen into ``out``, each once."""
+
     def __init__(self, out: Outlet) -> None:
-        self.deadline: float | None = None
-        self.pending = False
-    def note(self, lines: list[str]) -> None: ...
-    def tick(self, now: float) -> None: ...
-    def look(self, snapshot: Snapshot, now: float, *, settle: bool) -> None: ...
-    def state(self, now: float) -> dict[str, Any]: return {}
-    def load(self, state: dict[str, Any], now: float) -> None: ...
+        self._out = out
+        self._transcript = Transcript()
+        self._noted: list[str] = []
+        self._view: list[tuple[Row, Entry]] = []
+        self._looked_at = 0.0
+        self._changed_at = 0.0
+        self._open = False  # no blank line was put out after the last line
+        self._resting = True  # ... and a pause is due or past
+
+    def note(self, lines: list[str]) -> None:
+        """Lines that were heard without a look; only the latest matter."""
+        self._noted += lines[-_NOTED:]
+        if len(self._noted) > 4 * _NOTED:
+            del self._noted[:-_NOTED]
+
+    # -- looks ---------------------------------------------------------------------------------
+
+    def look(self, snapshot: Snapshot, now: float, *, settle: bool = False) -> None:
+        """The screen shows ``snapshot``. ``settle``: it will not be seen again, settle all."""
+        self._learn_noted(now)
+        rows = read_rows(snapshot, self._out.echo.part_of_text)
+        aligned = self._transcript.align([row.key for row in rows], now, self._looked_at)
+        before = self._view
+        self._view = list(zip(rows, aligned.entries, strict=True))
+        self._looked_at = now
+        for row, entry in self._view:
+            _keep_owner(row, entry)
+        if aligned.changed or len(before) != len(self._view):
+            self._changed_at = now
+        if aligned.scrolled:
+            self._put_scrolled(before, {id(entry) for entry in aligned.scrolled})
+        self._settle(now, everything=settle)
+
+    def _learn_noted(self, now: float) -> None:
+        if self._noted:
+            self._transcript.add_heard([solid(line) for line in self._noted[-_NOTED:]], now)
+            self._noted = []
+
+    def _put_scrolled(self, before: list[tuple[Row, Entry]], scrolled: set[int]) -> None:
+        """Rows that left the screen before they settled: they cannot change any more."""
+        gone = [pair for pair in before if id(pair[1]) in scrolled]
+        for paragraph in _paragraphs(gone):
+            if paragraph[0][0].kind in _HEARD:
+                self._put(paragraph)
+
+    # -- settling ------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything on the screen may still be heard."""
+        return any(_may_be_heard(row, entry) for row, entry in self._view)
+
+    @property
+    def deadline(self) -> float | None:
+        """When something may settle, or None."""
+        earliest: float | None = None
+        blocked = 0.0
+        for paragraph, last in self._waiting():
+            due = self._due(paragraph, last)
+            when = max(due, blocked)
+            earliest = when if earliest is None else min(earliest, when)
+            blocked = max(blocked, min(due, _born(paragraph) + RESTLESS))
+        return earliest
+
+    def tick(self, now: float) -> None:
+        """Settle what has rested for long enough."""
+        self._settle(now)
+
+    def _waiting(self) -> Iterator[tuple[list[tuple[Row, Entry]], bool]]:
+        """The paragraphs that are not heard yet, each with whether it is the last text."""
+        paragraphs = [p for p in _paragraphs(self._view) if p[0][0].kind in _HEARD]
+        latest = -1.0  # when the youngest text below came: a footer does not end the text above it
+        found: list[tuple[list[tuple[Row, Entry]], bool]] = []
+        for paragraph in reversed(paragraphs):
+            born = _born(paragraph)
+            if any(not entry.heard for _, entry in paragraph):
+                found.append((paragraph, born > latest))
+            if paragraph[0][0].kind is Kind.AGENT:
+                latest = max(latest, born)
+        yield from reversed(found)
+
+    def _due(self, paragraph: list[tuple[Row, Entry]], last: bool) -> float:
+        changed = max(entry.changed for _, entry in paragraph)
+        if not last:
+            return changed + SETTLE
+        return min(max(changed, self._changed_at) + SETTLE_QUIET, changed + SETTLE_LAST)
+
+    def _settle(self, now: float, *, everything: bool = False) -> None:
+        for paragraph, last in list(self._waiting()):
+            if not everything and now < self._due(paragraph, last):
+                # In order: what stands below waits too, unless this never comes to rest.
+                if now < _born(paragraph) + RESTLESS:
+                    break
+                continue
+            self._put(paragraph)
+        if not self._resting:
+            self._close(now)
+
+    def _close(self, now: float) -> None:
+        """After settling: end the message if its block of text is over."""
+        heard = [
+            index
+            for index, (row, entry) in enumerate(self._view)
+            if row.kind is Kind.AGENT and entry.heard
+        ]
+        below = [row for row, _ in self._view[heard[-1] + 1 if heard else 0 :]]
+        if below and below[0].kind is Kind.AGENT and not below[0].gap:
+            return  # the block goes on, its next rows have not settled
+        if any(row.kind is Kind.AGENT for row in below):
+            self._out.speak("")
+            self._open = False
+        self._resting = True
+        self._out.rest(now, plain=True)
+
+    def _put(self, paragraph: list[tuple[Row, Entry]]) -> None:
+        fresh = [row for row, entry in paragraph if not entry.heard]
+        for _, entry in paragraph:
+            entry.heard = True
+        if not fresh:
+            return
+        if fresh[0].kind is Kind.PERSON:
+            if len("".join(row.key for row in fresh)) > 1:  # more than an empty prompt
+                self._out.proof("\n".join(row.text for row in fresh))
+            return
+        if self._open and fresh[0].gap:
+            self._out.speak("")
+        parts = [fresh[0].text]
+        for row in fresh[1:]:
+            parts.append((row.joins or "") + row.text.strip())
+        self._out.speak("".join(parts))
+        self._open = True
+        self._resting = False
+
+    # -- checkpoint ----------------------------------------------------------------------------
+
+    def state(self, now: float) -> dict[str, Any]:
+        """As JSON; times become distances from ``now``."""
+        self._learn_noted(now)
+        visible = {id(entry): row for row, entry in self._view}
+        entries: list[list[Any]] = []
+        size = 0
+        for entry in reversed(self._transcript.entries):
+            size += len(entry.key)
+            if len(entries) >= _KEPT_ROWS or size > _KEPT_TEXT:
+                break
+            times = [entry.born - now, entry.changed - now, entry.seen - now]
+            shown = id(entry) in visible
+            entries.append([entry.key, entry.heard, *times, entry.owner, shown])
+        kept = {id(entry) for entry in self._transcript.entries[len(self._transcript.entries) - len(entries) :]}
+        rows = [
+            [row.text, row.key, row.kind, row.gap, row.joins]
+            for row, entry in self._view
+            if id(entry) in kept
+        ]
+        return {
+            "entries": entries[::-1],
+            "rows": rows,
+            "looked_in": self._looked_at - now,
+            "changed_in": self._changed_at - now,
+            "open": self._open,
+            "resting": self._resting,
+        }
+
+    def load(self, state: dict[str, Any], now: float) -> None:
+        shown: list[Entry] = []
+        for key, heard, born, changed, seen, owner, visible in state["entries"]:
+            entry = Entry(key, heard, now + born, now + changed, now + seen, owner)
+            self._transcript.entries.append(entry)
+            if visible:
+                shown.append(entry)
+        rows = [
+            Row(text, key, Kind(kind), gap, joins) for text, key, kind, gap, joins in state["rows"]
+        ]
+        if len(rows) == len(shown):
+            self._view = list(zip(rows, shown, strict=True))
+        self._looked_at = now + state["looked_in"]
+        self._changed_at = now + state["changed_in"]
+        self._open, self._resting = state["open"], state["resting"]
+
+
+_HEARD = (Kind.AGENT, Kind.PERSON)
+_OWNERS = (Kind.AGENT, Kind.PERSON, Kind.TOOL)
+
+
+def _born(paragraph: list[tuple[Row, Entry]]) -> float:
+    return min(entry.born for _, entry in paragraph)
+
+
+def _keep_owner(row: Row, entry: Entry) -> None:
+    """A row stays whose it was at first: its mark (a chevron, a corner) may scroll away.
+
+    And some programs keep the last prompt pinned above whatever scrolls by.
+    """
+    if row.kind not in _OWNERS:
+        return
+    if entry.owner:
+        row.kind = Kind(entry.owner)
+    else:
+        entry.owner = row.kind
+
+
+def _may_be_heard(row: Row, entry: Entry) -> bool:
+    return not entry.heard and row.kind in _HEARD
+
+
+def _paragraphs(view: list[tuple[Row, Entry]]) -> Iterator[list[tuple[Row, Entry]]]:
+    """The rows that belong to one line each; the person's rows one block each."""
+    paragraph: list[tuple[Row, Entry]] = []
+    for pair in view:
+        row = pair[0]
+        same = bool(paragraph) and paragraph[-1][0].kind is row.kind and not row.gap
+        if same and (row.joins is not None or row.kind is Kind.PERSON):
+            paragraph.append(pair)
+            continue
+        if paragraph:
+            yield paragraph
+        paragraph = [pair]
+    if paragraph:
+        yield paragraph

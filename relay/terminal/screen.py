@@ -20,7 +20,8 @@ from relay.terminal.emulator import Emulator, EmulatorError, Mark
 from relay.terminal.hearing import MARKS, Outlet
 from relay.terminal.lines import PERSON_WAIT
 from relay.terminal.modes import BRACKETED_PASTE, DISTURBING, EXPECTED, reset_bytes
-from relay.terminal.painter import Painter, Snapshot
+from relay.terminal.painter import Painter
+from relay.terminal.view import Snapshot
 
 #: At most this many rows are written between two looks, so that none leaves the scrollback unread.
 SLICE_ROWS = 800
@@ -472,26 +473,22 @@ class ScreenSource:
         first = emulator.line_start(first, max(0, first - 2 * emulator.rows))
         text = emulator.text((0, first), (emulator.cols - 1, emulator.total_rows - 1))
         rows = text.split("\n")
-        x, y = emulator.cursor
-        cursor_row = emulator.line_start(history + y, first)
-        before = emulator.text((0, first), (emulator.cols - 1, cursor_row - 1), trim=False)
-        above = self._count_lines(before, first, cursor_row)
-        self._painter.look(
-            Snapshot(rows, cursor_line=above, cols=emulator.cols), self._now, settle=settle
-        )
+        cursor_row = emulator.line_start(history + emulator.cursor[1], first)
+        above = self._lines_between(first, cursor_row)
+        self._painter.look(Snapshot(rows, above, emulator.cols), self._now, settle=settle)
         if not alt:
             self._set_top()
 
-    def _count_lines(self, before: str, first: int, cursor_row: int) -> int:
-        """How many logical lines stand above the cursor's."""
-        if cursor_row <= first:
-            return 0
+    def _lines_between(self, first: int, end: int) -> int:
+        """How many logical lines stand in the rows from ``first`` to above ``end``."""
         blank = 0
-        row = cursor_row - 1
-        while row >= first and not self._emulator.row_text(row):
+        while end > first and not self._emulator.row_text(end - 1):
+            end -= 1
             blank += 1
-            row -= 1
-        return blank + (before.rstrip("\n").count("\n") + 1 if row >= first else 0)
+        if end == first:
+            return blank
+        text = self._emulator.text((0, first), (self._emulator.cols - 1, end - 1))
+        return blank + text.count("\n") + 1
 
     def _rest_painter(self) -> None:
         """Back to the line regime when nothing has been painted for a while."""

@@ -1,0 +1,177 @@
+"""What was seen on a screen, in order, and how a new look at it is aligned with that.
+
+Rows are compared without their whitespace. Alignment is anchored: the heaviest increasing
+sequence of equal rows is taken as the same rows, and what stands between two anchors is compared
+as one stream of characters, so that a reflow to another width is not new text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: Rows that are remembered; older ones are forgotten and would be heard again.
+KEEP = 2000
+_PER_KEY = 6
+_PAIRS = 600
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One row that was seen. Times in seconds of the caller's clock."""
+
+    key: str
+    heard: bool
+    born: float  # when a row first stood in this place
+    changed: float  # when it last became another
+    seen: float  # when it was last on the screen
+    owner: str = ""  # whose words they are; the caller's to set
+
+
+@dataclass(slots=True)
+class Aligned:
+    """The entry of each row of a look, and the entries that scrolled away before they settled."""
+
+    entries: list[Entry]
+    scrolled: list[Entry]
+    changed: bool
+
+
+class Transcript:
+    """The rows seen so far, oldest first."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def add_heard(self, keys: Sequence[str], now: float) -> None:
+        """Rows that were heard without a look."""
+        self.entries += [Entry(key, True, now, now, now) for key in keys if key]
+        self._trim()
+
+    def align(self, keys: Sequence[str], now: float, last_look: float) -> Aligned:
+        """Find the rows ``keys`` of a look; those that are new become entries, not heard yet."""
+        pairs = match([entry.key for entry in self.entries], keys)
+        result: list[Entry] = []
+        merged: list[Entry] = []
+        scrolled: list[Entry] = []
+        changed = False
+        ends = [*pairs, (len(self.entries), len(keys))]
+        here = there = 0
+        for index, (entry_at, key_at) in enumerate(ends):
+            gap, rows = self.entries[here:entry_at], keys[there:key_at]
+            visible = index > 0 and entry_at < len(self.entries)
+            # Above the first row that is still there nothing is redrawn: it scrolled away.
+            placed, kept = _fill(gap, rows, now, replace=index > 0 or not pairs)
+            if index == 0 and pairs:
+                scrolled = [e for e in kept if not e.heard and e.seen >= last_look]
+            elif visible:
+                # Between two rows that are still there: what is gone was wiped, not scrolled.
+                kept = [e for e in kept if e.heard]
+            changed = changed or any(not entry.heard for entry in placed)
+            merged += _merge(kept, placed)
+            result += placed
+            if entry_at < len(self.entries):
+                entry = self.entries[entry_at]
+                merged.append(entry)
+                result.append(entry)
+            here, there = entry_at + 1, key_at + 1
+        for entry in result:
+            entry.seen = now
+        self.entries = [e for e in merged if e.heard or e.seen == now or now - e.seen < 2.0]
+        self._trim()
+        return Aligned(result, scrolled, changed)
+
+    def _trim(self) -> None:
+        if len(self.entries) > KEEP + 200:
+            del self.entries[:-KEEP]
+
+
+def _merge(kept: list[Entry], placed: list[Entry]) -> list[Entry]:
+    """One list of both without doubles: what was known first, then what is new."""
+    own = {id(entry) for entry in placed}
+    return [entry for entry in kept if id(entry) not in own] + placed
+
+
+def _fill(
+    gap: list[Entry], rows: Sequence[str], now: float, *, replace: bool
+) -> tuple[list[Entry], list[Entry]]:
+    """Entries for ``rows``, none of which equals its place in ``gap``; and what is left of it.
+
+    ``replace``: rows of the gap that have not settled are earlier forms of the new ones.
+    """
+    if not rows:
+        return [], gap
+    heard = "".join(entry.key for entry in gap if entry.heard)
+    waiting = [entry for entry in gap if replace and not entry.heard]
+    replaced = set(map(id, waiting))
+    placed: list[Entry] = []
+    at = 0
+    known = False
+    for row in rows:
+        found = heard.find(row, at) if heard else -1
+        if found >= 0:
+            at = found + len(row)
+            known = True
+            placed.append(Entry(row, True, now, now, now))
+            continue
+        old = waiting.pop(0) if waiting else None
+        born = old.born if old else now
+        placed.append(Entry(row, False, born, now, now))
+    replaced -= set(map(id, waiting))
+    left = [entry for entry in gap if id(entry) not in replaced]
+    if known:
+        # The same text in other rows: they take the place of the old ones they cover.
+        left = _uncovered(left, at)
+    return placed, left
+
+
+def _uncovered(left: list[Entry], size: int) -> list[Entry]:
+    """``left`` without the heard entries that lie wholly in the first ``size`` characters."""
+    kept: list[Entry] = []
+    at = 0
+    for entry in left:
+        if entry.heard:
+            at += len(entry.key)
+            if at <= size:
+                continue
+        kept.append(entry)
+    return kept
+
+
+def match(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
+    """The heaviest sequence of equal pairs (old index, new index) that increases in both.
+
+    Long rows weigh more than short ones, neighbours more than scattered ones, late places a
+    little more than early ones.
+    """
+    places: dict[str, list[int]] = {}
+    wanted = set(new)
+    for index in range(len(old) - 1, -1, -1):
+        key = old[index]
+        if key in wanted:
+            kept = places.setdefault(key, [])
+            if len(kept) < _PER_KEY:
+                kept.append(index)
+    pairs = [(o, n) for n, key in enumerate(new) for o in places.get(key, ())][:_PAIRS]
+    if not pairs:
+        return []
+    last = max(1, len(old))
+    best: list[float] = []
+    back: list[int] = []
+    for index, (o, n) in enumerate(pairs):
+        own = 1.0 + min(len(new[n]), 40) / 8 + o / last
+        score, link = own, -1
+        for other in range(index - 1, -1, -1):
+            po, pn = pairs[other]
+            if po < o and pn < n:
+                bonus = 2.0 if o - po == 1 and n - pn == 1 else 0.0
+                if best[other] + own + bonus > score:
+                    score, link = best[other] + own + bonus, other
+        best.append(score)
+        back.append(link)
+    at = max(range(len(pairs)), key=best.__getitem__)
+    chain: list[tuple[int, int]] = []
+    while at >= 0:
+        chain.append(pairs[at])
+        at = back[at]
+    return chain[::-1]

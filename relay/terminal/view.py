@@ -1,0 +1,212 @@
+"""What the rows of a painted screen are: the agent's text, the person's, a tool's, or decoration.
+
+Pure functions over one snapshot. They go by what agents' programs have in common: a bullet before
+the agent's words, a chevron before the person's, a corner before a tool's output.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from relay.terminal.hearing import solid
+
+
+class Snapshot(NamedTuple):
+    """The logical rows of a screen, which of them holds the cursor, and the screen's width."""
+
+    rows: list[str]
+    cursor_line: int
+    cols: int
+
+
+class Kind(StrEnum):
+    AGENT = "agent"
+    PERSON = "person"  # submitted: the person's words, or what relay typed
+    DRAFT = "draft"  # in the input line
+    TOOL = "tool"  # what a tool printed
+    OTHER = "other"  # spinners, dialogs, what stands below the input line
+
+
+@dataclass(slots=True)
+class Row:
+    """One row that is not blank. ``gap``: blank rows stand before it.
+
+    ``joins``: None, or what belongs between the row before and this one, which continues it
+    because the next word did not fit (a space, or nothing inside of an overlong word).
+    """
+
+    text: str
+    key: str
+    kind: Kind
+    gap: bool
+    joins: str | None = None
+
+
+_RULE = re.compile(r"[\s─━═╌╍┄┅╴╶▔▁▀▄╭╮╰╯┌┐└┘├┤┬┴┼╔╗╚╝╠╣_-]+")
+_PANEL = re.compile(r"(\s*)[│┃║▏▕](.*)[│┃║▏▕]\s*")
+_QUOTE = re.compile(r"(\s*)[│┃║▎▌▍▏┆╎](\s?.*)")
+_PERSON = re.compile(r"\s{0,4}[❯›>»](\s|$)")
+_BULLET = re.compile(r"(\s{0,4})[●•✦◆⏺○◇∙⬤✱](\s+)(?=\S)")
+_TOOL = re.compile(r"(\s*[⎿└↳├╰]\s*)\S?")
+_SPINNER = re.compile(r"\s{0,4}[^\w\s@\"'(\[`#\\<>~$%&=-]\s+\S.*(…|\.\.\.|\besc\b)")
+_BUSY = re.compile(r"\besc (?:again )?(?:to )?(?:interrupt|cancel)\b")
+_DIRECTIVE = re.compile(r"\s*(?:(?:[-*+•◦▪]|\d+[.)])\s+)?(?:\\?@[\w*-]+:|>>>|```|~~~)")
+_LIST_ITEM = re.compile(r"\s*(?:[-*+•◦▪‣]|\d{1,3}[.)])\s")
+_WORD = re.compile(r"\S+")
+_WRAPPED = (Kind.AGENT, Kind.PERSON)
+#: A panel that covers this part of the screen holds the conversation; a smaller one is a dialog,
+#: a tool's output or the input line.
+_PANEL_SHARE = 0.6
+
+
+@dataclass(slots=True)
+class _Raw:
+    text: str  # without frames, with its indentation
+    kind: Kind
+    gap: bool
+    block: int  # rows of one block share a margin
+    indent: int  # where the text starts, the bullet counted as indentation
+    bullet: bool = False
+
+
+def read_rows(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[Row]:
+    """The rows that are not blank, classified, without the agent's own indentation.
+
+    ``typed`` tells whether a text without its whitespace is part of what relay typed.
+    """
+    raws = _classify(snapshot, typed)
+    margins = _margins(raws)
+    edge = _edge(raws, snapshot.cols)
+    rows: list[Row] = []
+    before: _Raw | None = None
+    for raw in raws:
+        text = raw.text
+        if raw.bullet:
+            text = " " * raw.indent + text[raw.indent :]  # the bullet makes room
+        text = text[min(margins[raw.block], raw.indent) :]
+        row = Row(text, solid(raw.text), raw.kind, raw.gap)
+        if before is not None and not raw.gap and before.kind == raw.kind:
+            row.joins = _joint(before.text, raw, edge)
+        rows.append(row)
+        before = raw
+    return rows
+
+
+def _classify(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[_Raw]:
+    texts = [row.replace("\xa0", " ").rstrip() for row in snapshot.rows]
+    panels = sum(1 for text in texts if _PANEL.fullmatch(text))
+    panelled = panels >= _PANEL_SHARE * max(1, sum(1 for text in texts if text))
+    raws: list[_Raw] = []
+    kind, gap, block, tool_column, spoken = Kind.AGENT, True, 0, 0, ""
+    first_draft, last_draft = _input_box(texts, snapshot.cursor_line)
+    draft_seen = False
+    for number, text in enumerate(texts):
+        panel = _PANEL.fullmatch(text)
+        if panel and panelled:
+            text = (panel[1] + panel[2]).rstrip()
+            panel = None
+        if not text or _RULE.fullmatch(text):
+            gap = True
+            if text:
+                block, kind, spoken = block + 1, Kind.AGENT, ""
+            if number == snapshot.cursor_line:
+                draft_seen = True
+            elif kind is Kind.PERSON:
+                kind = Kind.AGENT
+            continue
+        indent = _indent(text)
+        if panel or _BUSY.search(text):
+            this = Kind.OTHER
+        elif _PERSON.match(text):
+            this, block, spoken = Kind.PERSON, block + 1, solid(text)[1:]
+            kind = this
+        elif spoken and typed(spoken + solid(text)):
+            this, spoken = Kind.PERSON, spoken + solid(text)
+        elif bullet := _BULLET.match(text):
+            this = kind = Kind.AGENT
+            block, indent, spoken = block + 1, bullet.end(), ""
+        elif tool := _TOOL.match(text):
+            this = kind = Kind.TOOL
+            tool_column, spoken = len(tool[1]), ""
+        elif kind is Kind.TOOL and indent >= tool_column:
+            this = Kind.TOOL
+        elif _SPINNER.match(text):
+            this = Kind.OTHER
+        else:
+            if kind is not Kind.PERSON:
+                kind, spoken = Kind.AGENT, ""
+            this = kind
+        if quote := _QUOTE.fullmatch(text):
+            text = f"{quote[1]}>{quote[2]}"
+        raws.append(_Raw(text, this, gap, block, indent, bullet=indent != _indent(text)))
+        if first_draft < number < last_draft:
+            raws[-1].kind, draft_seen = Kind.DRAFT, True
+        elif number == snapshot.cursor_line:
+            draft_seen = _mark_draft(raws) or draft_seen
+        elif draft_seen and this is Kind.AGENT:
+            raws[-1].kind = Kind.DRAFT if not gap else Kind.OTHER
+        gap = False
+    return raws
+
+
+def _input_box(texts: list[str], cursor_line: int) -> tuple[int, int]:
+    """The rules above and below the cursor, between which the input line stands; or (-1, -1)."""
+    rules = [index for index, text in enumerate(texts) if text.strip() and _RULE.fullmatch(text)]
+    above = [index for index in rules if index < cursor_line]
+    below = [index for index in rules if index > cursor_line]
+    return (above[-1], below[0]) if above and below else (-1, -1)
+
+
+def _mark_draft(raws: list[_Raw]) -> bool:
+    """The last row holds the cursor: it and the rows of its input line are a draft.
+
+    Says whether that is the input line of a program that draws one; else it is just the line at
+    which the program stands.
+    """
+    prompted = raws[-1].kind is Kind.PERSON
+    at = len(raws) - 1
+    while prompted and at > 0 and not raws[at].gap and raws[at - 1].kind is Kind.PERSON:
+        raws[at].kind = Kind.DRAFT
+        at -= 1
+    raws[at].kind = raws[-1].kind = Kind.DRAFT
+    return prompted
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip(" "))
+
+
+def _margins(raws: list[_Raw]) -> dict[int, int]:
+    """For each block its bullet's indentation, else the most common one (of equals the smaller)."""
+    counts: dict[int, Counter[int]] = {}
+    bullets: dict[int, int] = {}
+    for raw in raws:
+        if raw.bullet:
+            bullets[raw.block] = raw.indent
+        counts.setdefault(raw.block, Counter())[raw.indent] += 1
+    common = {
+        block: min(count, key=lambda indent: (-count[indent], indent))
+        for block, count in counts.items()
+    }
+    return common | bullets
+
+
+def _edge(raws: list[_Raw], cols: int) -> int:
+    """The column at which the program wraps: the widest row, if any comes near the edge."""
+    widest = max((len(raw.text) for raw in raws if raw.kind in _WRAPPED), default=0)
+    return widest if cols - 12 <= widest <= cols else cols
+
+
+def _joint(before: str, raw: _Raw, edge: int) -> str | None:
+    if _DIRECTIVE.match(raw.text) or _LIST_ITEM.match(raw.text) or _BULLET.match(raw.text):
+        return None
+    word = _WORD.search(raw.text)
+    if word is None or len(before) + 1 + len(word[0]) <= edge:
+        return None
+    inside_word = len(before) >= edge - 1 and " " not in before.strip()
+    return "" if inside_word else " "
