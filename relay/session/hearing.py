@@ -42,6 +42,9 @@ class Hearing:
 
     def feed(self, event: Line | Pause | End) -> list[Heard]:
         """What this line, pause or end completes."""
+        if isinstance(event, End) and event.aborted:
+            self._scanners.pop(event.stream, None)
+            return []
         scanner = self._scanner(event.stream)
         if isinstance(event, Line):
             found = scanner.line(event.text)

@@ -33,9 +33,14 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The stream is over: nothing more will come, an open block is a mistake."""
+    """The stream is over: nothing more will come, an open block is a mistake.
+
+    ``aborted``: it was broken off (the person stopped the agent), so that a message which is not
+    complete is not sent.
+    """
 
     stream: str
+    aborted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,10 @@ class Source(Protocol):
 class Screen(Protocol):
     """What delivery must know of the agent's screen (offered by the screen source)."""
 
-    bracketed_paste: bool
+    @property
+    def bracketed_paste(self) -> bool:
+        """Whether the program has turned bracketed paste on."""
+        ...
 
     @property
     def cursor(self) -> tuple[int, int]:
