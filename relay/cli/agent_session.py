@@ -8,18 +8,15 @@ the pump sets; it is not a command for people.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
 import socket
 import sys
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.broker.client import AsyncClient
-from relay.broker.protocol import message_from
+from relay.cli.session_parts import Parts
 from relay.config import LoadedConfig, load_for_session
 from relay.errors import RelayError
 from relay.hooks.registry import Registry
@@ -105,8 +102,6 @@ async def serve(start: Start) -> None:
     checkpoint = _checkpoint(inbox)
     home = Home(start.args["home"])
     config, problem = await _configuration(start, home)
-    from relay.cli.session_parts import Parts
-
     parts = Parts(start, hello, checkpoint, config, link, home)
     if problem:
         parts.facts.notes.append(problem)

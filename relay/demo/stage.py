@@ -13,7 +13,7 @@ from typing import Any
 
 from ptyprocess import PtyProcess
 
-from relay.broker.client import Client
+from relay.broker.client import connect
 from relay.errors import Timeout
 from relay.paths import Home
 
@@ -109,7 +109,7 @@ def finish(actor: Actor) -> int:
 
 def history(home: Home) -> list[dict[str, Any]]:
     """What the ledger says of every message, once all are final."""
-    client = Client.connect(home)
+    client = connect(home)
     try:
         messages = client.request("history", limit=50)["rows"]
         for message in messages:
@@ -122,7 +122,7 @@ def history(home: Home) -> list[dict[str, Any]]:
 
 def stop_broker(home: Home) -> None:
     """End the demo's own broker, if it runs."""
-    client = Client.connect(home, start=False)
+    client = connect(home, start=False)
     try:
         client.request("stop")
     finally:

@@ -21,6 +21,8 @@ from relay.text.envelope import Envelope, Style, envelope
 #: A cooked terminal keeps 4095 bytes and drops the rest without a word (macOS: 1024 a line), so
 #: never more than this stands unread in it.
 COOKED_MAX = 2048
+#: The pump refuses more writes at a time.
+BATCH_MAX = 16
 #: A pasted text needs this long before Enter is taken as Enter (Gemini needs 60 ms).
 PASTE_REST = 0.15
 #: How long the screen may take to show that Enter was taken.
@@ -144,7 +146,7 @@ class TerminalDoor:
         size = 0
         for message in waiting:
             size += len(self._typed(self._wrap(message)))
-            if chosen and size > COOKED_MAX:
+            if len(chosen) == BATCH_MAX or (chosen and size > COOKED_MAX):
                 break
             chosen.append(message)
         return chosen
@@ -169,7 +171,8 @@ class TerminalDoor:
             empty = empty + 1 if self._terminal.unread() == 0 else 0
             pause = 0.002 if empty else min(pause * 2, 0.5)
         self._outstanding.clear()
-        return "read"
+        rows = "" if self._terminal.cooked() else "\n".join(self._screen.visible())
+        return "screen" if self._wrap(batch[-1]).marker in rows else "read"
 
     @property
     def proves_reading(self) -> bool:

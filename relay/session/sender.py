@@ -11,25 +11,32 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from relay.errors import BrokerUnavailable, RelayError
+from relay.errors import BrokerUnavailable, RelayError, StorageError, Timeout
 
 #: Requests that wait for the broker; beyond it what the agent says is refused, and it is told.
 PENDING_MAX = 2000
+#: Between tries while the broker is away or cannot store.
+RETRY_SECONDS = 1.0
 
 Request = Callable[..., Awaitable[dict[str, Any]]]
 
 
 class Sender:
-    """Outgoing messages of one agent. ``notify(text)`` explains to the agent what went wrong."""
+    """Outgoing messages of one agent.
+
+    ``notify(text)`` explains to the agent what went wrong, ``note(text)`` is for the person.
+    """
 
     def __init__(
         self,
         request: Request,
         notify: Callable[[str], None],
+        note: Callable[[str], None],
         spawn: Callable[[Awaitable[None]], None],
     ) -> None:
         self._request = request
         self._notify = notify
+        self._note = note
         self._spawn = spawn
         self._pending: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
@@ -76,8 +83,10 @@ class Sender:
         while True:
             try:
                 answer = await self._request("send", **fields)
-            except BrokerUnavailable:
-                await asyncio.sleep(1.0)
+            except (BrokerUnavailable, Timeout, StorageError) as error:
+                # Not refused, only not accepted yet: it stays pending and keeps its id.
+                self._note(f"a message waits: {error.message}")
+                await asyncio.sleep(RETRY_SECONDS)
                 continue
             except RelayError as error:
                 self._pending.pop(fields["id"], None)

@@ -103,10 +103,11 @@ class Session:
         self._messages = recent_messages()
         self.exited = asyncio.Event()
         self.exit_unread: int | None = None
+        self.orderly = False  # the pump has said that the agent exited
         self._identity = Identity(
             facts.name, facts.name, facts.run_id, facts.cwd, facts.env, facts.task
         )
-        self.sender = Sender(broker.request, self.tell, self.spawn)
+        self.sender = Sender(broker.request, self.tell, self.note, self.spawn)
         self.actions = SessionActions(
             asyncio.get_running_loop(),
             self.sender.send,
@@ -218,6 +219,7 @@ class Session:
             self.courier.look_again()
         elif kind == frames.EXIT:
             self.exit_unread = json.loads(payload).get("unread")
+            self.orderly = True
             self.exited.set()
         self._rearm()
 
@@ -275,6 +277,9 @@ class Session:
 
     def proof(self, proof: Proof) -> None:
         """Text that demonstrably reached the agent."""
+        if proof.by == "screen":
+            # A terminal echoes what its program has not read: the door looks for itself.
+            return
         for message, by in self.courier.proven(proof.text, proof.by):
             self.spawn(self.report(message, State.SEEN, "", by))
 

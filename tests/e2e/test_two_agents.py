@@ -1,0 +1,147 @@
+"""Two wrapped programs talk, through real terminals, sessions and a broker."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.wrapped import relay, relay_json, states, wait_registered, wrapped
+from tests.support import wait_until
+
+#: Says what it reads: a line program with a prompt, and nothing of relay in it.
+ECHO = "import sys\nfor line in sys.stdin:\n    print('GOT', line.strip(), flush=True)\n"
+#: Says what it is told to say: each line of its input, unchanged.
+SAY = "import sys\nfor line in sys.stdin:\n    print(eval(line), flush=True)\n"
+
+
+@pytest.fixture(autouse=True)
+def stop_broker(isolated_home: Path) -> Iterator[None]:
+    yield
+    relay("broker", "stop", status=None)
+
+
+def python(source: str) -> list[str]:
+    return [sys.executable, "-u", "-c", source]
+
+
+def say(text: str) -> str:
+    """What to type into SAY so that it says ``text``."""
+    return repr(text) + "\n"
+
+
+def test_a_message_arrives_and_is_answered() -> None:
+    answer = (
+        "import sys, re\n"
+        "for line in sys.stdin:\n"
+        "    m = re.search(r'from agent (\\w+).*?: (.*?) \\(', line)\n"
+        "    if m: print(f'@relay:{m[1]} you said {m[2]}\\n', flush=True)\n"
+    )
+    with wrapped(python(answer), name="Bob") as bob, wrapped(python(SAY), name="Alice") as alice:
+        wait_registered("Alice", "Bob")
+        alice.type(say("@relay:Bob hello there\n"))
+        bob.wait_for(r"Relay message \[\w+\] from agent Alice: hello there")
+        alice.wait_for(r"Relay message \[\w+\] from agent Bob: you said hello there")
+        wait_until(lambda: states() == ["seen", "seen"], 20, "both receipts")
+
+
+def test_everyone_else_gets_a_broadcast() -> None:
+    with (
+        wrapped(python(ECHO), name="Bob") as bob,
+        wrapped(python(ECHO), name="Carol") as carol,
+        wrapped(python(SAY), name="Alice") as alice,
+    ):
+        wait_registered("Alice", "Bob", "Carol")
+        alice.type(say("@relay:* to all of you\n"))
+        bob.wait_for("GOT Relay message .* to everyone: to all of you")
+        carol.wait_for("GOT Relay message .* to everyone: to all of you")
+        assert "from agent Alice" not in alice.output
+
+
+def test_a_message_waits_for_an_agent_that_is_not_there_yet() -> None:
+    with wrapped(python(SAY), name="Alice") as alice:
+        wait_registered("Alice")
+        alice.type(say("@relay:Zoe are you there?\n"))
+        alice.wait_for("nobody is called Zoe yet")
+        (row,) = [row for row in relay_json("history") if row["to"] == "Zoe"]
+        assert row["state"] == "held" and "Zoe" in row["reason"]
+        with wrapped(python(ECHO), name="Zoe") as zoe:
+            zoe.wait_for("GOT Relay message .*: are you there")
+
+
+def test_a_shell_command_sends_and_waits() -> None:
+    with wrapped(python(ECHO), name="Bob") as bob:
+        wait_registered("Bob")
+        relay("send", "Bob", "from a shell", "--wait=30")
+        bob.wait_for("GOT Relay message .*: from a shell")
+        assert states(body="from a shell") == ["seen"]
+
+
+def test_an_unknown_name_is_refused_in_a_shell_with_a_suggestion() -> None:
+    with wrapped(python(ECHO), name="Bob"):
+        wait_registered("Bob")
+        assert "did you mean Bob" in relay("send", "Bbo", "x", status=3)
+
+
+def test_names_are_made_unique_and_a_taken_one_is_refused() -> None:
+    with wrapped(["cat"]), wrapped(["cat"]):
+        wait_registered("cat", "cat-2")
+        assert "cat" in relay("wrap", "--name", "cat", "--", "true", status=1)
+
+
+def test_a_shell_never_executes_what_it_is_sent(tmp_path: Path) -> None:
+    bait = tmp_path / "bait"
+    with wrapped(["bash", "--norc", "-i"], name="Shell", cwd=tmp_path) as shell:
+        wait_registered("Shell")
+        shell.wait_for(r"\$ ")
+        relay("send", "Shell", f"'; touch {bait}; echo '$(touch {bait})`touch {bait}`", "--wait=30")
+        shell.wait_for("Relay message")
+        shell.type("echo after-$((40+2))\n")
+        shell.wait_for("after-42")
+        assert not bait.exists()
+
+
+def test_a_draft_is_left_alone() -> None:
+    with wrapped(python(ECHO), name="Bob") as bob:
+        wait_registered("Bob")
+        bob.type("my dra")
+        bob.wait_for("my dra")
+        relay("send", "Bob", "not now", "--wait=3", status=5)
+        (row,) = relay_json("inbox", "Bob")
+        assert row["state"] == "held" and "draft" in row["reason"]
+        bob.type("ft\n")
+        bob.wait_for("GOT my draft")
+        bob.wait_for("GOT Relay message .*: not now")
+
+
+def test_what_the_person_types_is_not_the_agents_words() -> None:
+    with wrapped(["cat"], name="Alice") as alice, wrapped(python(ECHO), name="Bob") as bob:
+        wait_registered("Alice", "Bob")
+        alice.type("hello\n")
+        alice.wait_for("hello.*hello")
+        # cat says it again, and that is the agent's; the echo of the keys alone is not.
+        alice.type("@relay:Bob once only\n")
+        bob.wait_for("once only")
+        wait_until(lambda: states(body="once only") == ["seen"], 20)
+        relay("send", "Bob", "marker", "--wait=30")
+        bob.wait_for("GOT .*marker")
+        assert len([row for row in relay_json("history") if row["body"] == "once only"]) == 1
+
+
+def test_the_exit_status_is_the_agents() -> None:
+    with wrapped(["sh", "-c", "exit 7"]) as program:
+        assert program.wait() == 7
+
+
+def test_the_last_words_of_a_program_that_exits_at_once_are_sent() -> None:
+    with wrapped(python(ECHO), name="Bob") as bob:
+        wait_registered("Bob")
+        with wrapped(["printf", "@relay:Bob last words"], name="Short") as short:
+            assert short.wait() == 0
+        bob.wait_for("GOT Relay message .* from agent Short: last words")
+
+
+def test_a_command_that_does_not_exist_starts_nothing() -> None:
+    assert "no-such-program" in relay("wrap", "--", "no-such-program", status=127)

@@ -1,0 +1,139 @@
+"""A wrapped program in a terminal of its own, as a person would have it in front of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ptyprocess import PtyProcess
+
+from tests.support import wait_until
+
+RELAY = [sys.executable, "-m", "relay"]
+
+
+class Wrapped:
+    """``relay wrap`` in a pseudo-terminal; what it shows is collected by a thread."""
+
+    def __init__(
+        self,
+        command: list[str],
+        *,
+        name: str | None = None,
+        size: tuple[int, int] = (24, 100),
+        cwd: Path | None = None,
+        env: dict[str, str] | None = None,
+        options: list[str] | None = None,
+    ) -> None:
+        naming = ["--name", name] if name else []
+        argv = [*RELAY, "wrap", *naming, *(options or []), "--", *command]
+        self._terminal = PtyProcess.spawn(
+            argv, dimensions=size, cwd=str(cwd) if cwd else None, env={**os.environ, **(env or {})}
+        )
+        self.pid: int = self._terminal.pid
+        self._lock = threading.Lock()
+        self._output = bytearray()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._terminal.fd, 65536)
+            except OSError:  # Linux reports the end as EIO
+                return
+            if not data:
+                return
+            with self._lock:
+                self._output += data
+
+    @property
+    def output(self) -> str:
+        """Everything that was shown so far."""
+        with self._lock:
+            return self._output.decode("utf-8", "replace")
+
+    def type(self, text: str) -> None:
+        """Press keys."""
+        os.write(self._terminal.fd, text.encode())
+
+    def wait_for(self, pattern: str, timeout: float = 30.0) -> re.Match[str]:
+        """Until the output holds ``pattern``."""
+        return wait_until(
+            lambda: re.search(pattern, self.output, re.S),
+            timeout,
+            f"{pattern!r} in:\n{self.output[-4000:]}",
+        )
+
+    def wait(self, timeout: float = 30.0) -> int:
+        """The exit status, 128 + n for a signal."""
+        wait_until(lambda: not self._terminal.isalive(), timeout, "the end of the program")
+        self._reader.join(timeout)
+        signaled = self._terminal.signalstatus
+        return 128 + signaled if signaled is not None else int(self._terminal.exitstatus)
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Change the size of the terminal."""
+        self._terminal.setwinsize(rows, cols)
+
+    def close(self) -> None:
+        """Close the terminal and reap what is left."""
+        if self._terminal.isalive():
+            self._terminal.kill(signal.SIGHUP)
+            wait_until(lambda: not self._terminal.isalive(), 15, "the end after a hang-up")
+        self._terminal.close(force=True)
+        self._reader.join(15)
+
+
+@contextmanager
+def wrapped(command: list[str], **options: Any) -> Iterator[Wrapped]:
+    """A wrapped program that is ended when the block is left."""
+    program = Wrapped(command, **options)
+    try:
+        yield program
+    finally:
+        program.close()
+
+
+def relay(*args: str, status: int | None = 0, stdin: str | None = None) -> str:
+    """Run one ``relay`` command and return what it printed; ``status`` None accepts any."""
+    done = subprocess.run(
+        [*RELAY, *args],
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    if status is not None:
+        assert done.returncode == status, f"{args}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout if done.stdout else done.stderr
+
+
+def relay_json(*args: str, status: int | None = 0) -> Any:
+    """The parsed ``--json`` output of a ``relay`` command."""
+    return json.loads(relay(*args, "--json", status=status))
+
+
+def wait_registered(*names: str) -> None:
+    """Until the broker knows these agents as running."""
+
+    def there() -> bool:
+        live = {agent["name"] for agent in relay_json("agents") if agent["state"] != "gone"}
+        return set(names) <= live
+
+    wait_until(there, 30, f"{names} to be registered")
+
+
+def states(*, body: str | None = None) -> list[str]:
+    """The states of all messages, or of those with this body."""
+    return [row["state"] for row in relay_json("history") if body is None or row["body"] == body]

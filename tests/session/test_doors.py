@@ -1,0 +1,257 @@
+"""Typing into line programs and into programs that take pastes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from relay.model import AgentState, Message
+from relay.session import doors, frames
+from relay.session.doors import COOKED_MAX, ChannelDoor, TerminalDoor, write_id
+from relay.session.guards import Guards
+from relay.text.envelope import join_plain
+
+NAMESPACES = frozenset({"relay"})
+
+
+def message(body: str, number: int = 1) -> Message:
+    return Message(id=f"01K{number:023d}", sender="Ann", to="Ben", body=body, created_at=0)
+
+
+class FakeTerminal:
+    def __init__(self, cooked: bool) -> None:
+        self.is_cooked = cooked
+        self.left = 0
+
+    def cooked(self) -> bool:
+        return self.is_cooked
+
+    def secret(self) -> bool:
+        return False
+
+    def unread(self) -> int:
+        return self.left
+
+
+class FakeScreen:
+    def __init__(self, paste: bool) -> None:
+        self.bracketed_paste = paste
+        self.rows = [""]
+        self.cursor = (0, 0)
+        self.expected: list[str] = []
+
+    def visible(self) -> list[str]:
+        return self.rows
+
+    def expect_echo(self, text: str, now: float) -> None:
+        self.expected.append(text)
+
+
+class FakeLink:
+    """Writes at once, unless ``refuse`` says that the person typed."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.ids: list[int] = []
+        self.refuse: Callable[[int], bool] = lambda count: False
+        self.after: Callable[[bytes], None] = lambda data: None
+
+    async def write(self, data: bytes, *, write_id: int, sequence: int) -> bool:
+        if self.refuse(len(self.written)):
+            return False
+        self.written.append(data)
+        self.ids.append(write_id)
+        self.after(data)
+        return True
+
+
+class Desk:
+    def __init__(self, *, cooked: bool = True, paste: bool = False, **options: object) -> None:
+        self.terminal = FakeTerminal(cooked)
+        self.screen = FakeScreen(paste)
+        self.link = FakeLink()
+        self.guards = Guards()
+        self.now = 100.0
+        settings = {"shell": False, **options}
+        self.door = TerminalDoor(
+            self.link,
+            self.terminal,
+            self.screen,
+            self.guards,
+            lambda: self.now,
+            namespaces=lambda: NAMESPACES,
+            **settings,  # type: ignore[arg-type]
+        )
+
+
+@pytest.fixture(autouse=True)
+def no_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors, "PASTE_REST", 0.0)
+    monkeypatch.setattr(doors, "ENTER_REST", 0.0)
+
+
+def test_a_line_program_gets_whole_lines_and_no_escape_sequence() -> None:
+    desk = Desk()
+    submitted = asyncio.run(desk.door.submit([message("hello\x1b[201~ there")]))
+    assert (submitted.count, submitted.hold) == (1, None)
+    (typed,) = desk.link.written
+    assert typed.endswith(b"\n") and b"\x1b" not in typed and b"hello" in typed
+    assert desk.screen.expected
+
+
+def test_several_small_messages_go_together_and_a_refusal_splits_them() -> None:
+    desk = Desk()
+    waiting = [message(f"m{n}", n) for n in range(4)]
+    assert desk.door.batch(waiting) == waiting
+    desk.link.refuse = lambda count: count >= 2
+    submitted = asyncio.run(desk.door.submit(waiting))
+    assert submitted.count == 2
+    assert submitted.hold is not None and "typing" in submitted.hold.reason
+
+
+def test_a_batch_leaves_room_in_the_terminals_queue() -> None:
+    desk = Desk()
+    waiting = [message("x" * 600, n) for n in range(10)]
+    batch = desk.door.batch(waiting)
+    assert 1 <= len(batch) < 4
+
+
+def test_a_long_message_arrives_whole_in_pieces_that_the_terminal_can_hold() -> None:
+    desk = Desk()
+    body = "\n".join(f"line {n} " + "äöü€" * 40 for n in range(100))
+    assert asyncio.run(desk.door.submit([message(body)])).count == 1
+    assert len(desk.link.written) > 5
+    assert all(len(piece) <= COOKED_MAX for piece in desk.link.written)
+    assert len(set(desk.link.ids)) == len(desk.link.ids)
+    lines = b"".join(desk.link.written).decode().splitlines()
+    assert join_plain(lines) == body
+
+
+def test_after_a_crash_only_the_missing_pieces_are_typed() -> None:
+    body = "\n".join(f"line {n} " + "x" * 80 for n in range(100))
+    whole = Desk()
+    asyncio.run(whole.door.submit([message(body)]))
+    before = frozenset(whole.link.ids[:3])
+    again = Desk(written=before)
+    assert not again.door.landed(message(body))
+    asyncio.run(again.door.submit([message(body)]))
+    assert again.link.written == whole.link.written[3:]
+    assert Desk(written=frozenset(whole.link.ids)).door.landed(message(body))
+
+
+def test_a_program_that_takes_pastes_gets_one_and_enter() -> None:
+    desk = Desk(cooked=False, paste=True)
+    assert asyncio.run(desk.door.submit([message("one\ntwo")])).count == 1
+    paste, enter = desk.link.written
+    assert paste.startswith(b"\x1b[200~") and paste.endswith(b"\x1b[201~")
+    assert b"one\ntwo" in paste
+    assert enter == b"\r"
+
+
+def test_enter_is_pressed_again_while_the_text_stands_in_the_input_line() -> None:
+    desk = Desk(cooked=False, paste=True)
+
+    def shown(data: bytes) -> None:
+        enters = desk.link.written.count(b"\r")
+        text = desk.screen.expected[-1]
+        desk.screen.rows = ["history", "> " + text.splitlines()[0]] if enters < 2 else ["sent"]
+        desk.screen.cursor = (5, len(desk.screen.rows) - 1)
+
+    desk.link.after = shown
+    asyncio.run(desk.door.submit([message("hello")]))
+    assert desk.link.written.count(b"\r") == 2
+
+
+def test_enter_is_never_pressed_into_a_dialog() -> None:
+    desk = Desk(cooked=False, paste=True)
+
+    def dialog_opens(data: bytes) -> None:
+        desk.screen.rows = ["Do you want to proceed?", "❯ 1. Yes", "  2. No"]
+
+    desk.link.after = dialog_opens
+
+    async def scenario() -> None:
+        task = asyncio.ensure_future(desk.door.submit([message("hello")]))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert b"\r" not in desk.link.written
+        desk.screen.rows = ["> "]
+        submitted = await task
+        assert submitted.count == 0
+        assert submitted.hold is not None and "dialog" in submitted.hold.reason
+
+    asyncio.run(scenario())
+    assert b"\r" not in desk.link.written
+
+
+def test_a_key_between_paste_and_enter_leaves_the_enter_to_the_person() -> None:
+    desk = Desk(cooked=False, paste=True)
+    desk.link.refuse = lambda count: count == 1
+    assert asyncio.run(desk.door.submit([message("hello")])).count == 1
+    assert b"\r" not in desk.link.written
+
+
+def test_a_raw_program_that_takes_no_pastes_is_left_alone() -> None:
+    held = Desk(cooked=False).door.hold(100.0)
+    assert held is not None and "neither" in held.reason
+
+
+def test_unread_input_is_waited_for() -> None:
+    desk = Desk()
+    desk.terminal.left = 10
+    held = desk.door.hold(100.0)
+    assert held is not None and "not read" in held.reason
+
+
+def test_a_shell_is_only_typed_into_at_its_prompt() -> None:
+    desk = Desk(cooked=False, paste=True, shell=True)
+    assert desk.door.hold(100.0) is None
+    desk.terminal.is_cooked, desk.screen.bracketed_paste = True, False
+    held = desk.door.hold(101.0)
+    assert held is not None and "command is running" in held.reason
+
+
+def test_the_composer_of_a_known_agent_decides() -> None:
+    desk = Desk(cooked=False, paste=True, composer=lambda rows: "dialog")
+    held = desk.door.hold(100.0)
+    assert held is not None and "dialog" in held.reason
+    desk.guards.state = AgentState.IDLE
+    draft = Desk(cooked=False, paste=True, composer=lambda rows: "draft").door.hold(100.0)
+    assert draft is not None and "draft" in draft.reason
+
+
+def test_what_was_read_before_the_end_is_told_apart_from_what_was_not() -> None:
+    desk = Desk()
+    first, second = message("first", 1), message("second", 2)
+    asyncio.run(desk.door.submit([first, second]))
+    size = len(desk.link.written[1])
+    assert desk.door.left_unread(0) == []
+    assert desk.door.left_unread(size) == [second]
+    assert desk.door.left_unread(size + 1) == [second, first]
+
+
+def test_write_ids_are_the_same_after_a_restart_and_differ_by_step() -> None:
+    assert write_id(message("a"), "paste") == write_id(message("a"), "paste")
+    assert write_id(message("a"), "paste") != write_id(message("a"), "enter0")
+    assert write_id(message("a"), "paste") < frames.ANY_SEQUENCE
+
+
+def test_a_channel_hands_over_one_message_and_says_when_it_is_closed() -> None:
+    sent: list[str] = []
+
+    async def submit(text: str, marker: str) -> None:
+        if not sent:
+            sent.append(text)
+        else:
+            raise ConnectionRefusedError("refused")
+
+    open_now = True
+    door = ChannelDoor(submit, lambda: open_now, lambda: NAMESPACES, lambda marker: False)
+    assert door.hold(0.0) is None
+    assert asyncio.run(door.submit([message("hello")])).count == 1
+    refused = asyncio.run(door.submit([message("hello")]))
+    assert refused.count == 0 and refused.hold is not None
+    open_now = False
+    assert door.hold(0.0) is not None

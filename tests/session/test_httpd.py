@@ -1,0 +1,269 @@
+"""The hook server, over real sockets: what clients do right, wrong, slowly and not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.session.httpd import HookServer
+
+TOKEN = "a-token"
+Test = Callable[["Bench"], Awaitable[None]]
+
+
+class Bench:
+    """A running server, what its handler got, and clients for it."""
+
+    def __init__(self, server: HookServer, listener: socket.socket) -> None:
+        self.server = server
+        self.listener = listener
+        self.events: list[dict[str, Any]] = []
+        self.errors: list[BaseException] = []
+        self.answer: dict[str, Any] | Exception = {}
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        address = self.listener.getsockname()
+        if isinstance(address, str):
+            return await asyncio.open_unix_connection(address)
+        return await asyncio.open_connection(*address[:2])
+
+    async def exchange(self, data: bytes) -> tuple[int, dict[str, Any]]:
+        reader, writer = await self.connect()
+        async with asyncio.timeout(10):
+            with contextlib.suppress(ConnectionError):
+                writer.write(data)
+                await writer.drain()
+            answer = await read_answer(reader)
+        writer.close()
+        return answer
+
+
+async def read_answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, Any]]:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    length = int(head.lower().split("content-length: ")[1].split("\r\n")[0])
+    return int(head.split(" ")[1]), json.loads(await reader.readexactly(length))
+
+
+def post(body: bytes, *headers: str, token: str = TOKEN, method: str = "POST") -> bytes:
+    lines = [f"{method} /hook HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", *headers]
+    if not any(h.startswith("Transfer-Encoding") for h in headers):
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+@contextlib.asynccontextmanager
+async def bench(listener: socket.socket | None = None, **limits: Any) -> AsyncIterator[Bench]:
+    if listener is None:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+
+    async def handler(event: dict[str, Any]) -> dict[str, Any]:
+        made.events.append(event)
+        if isinstance(made.answer, Exception):
+            raise made.answer
+        return made.answer
+
+    errors: list[BaseException] = []
+    server = HookServer(handler, TOKEN, on_error=errors.append, **limits)
+    made = Bench(server, listener)
+    made.errors = errors
+    await server.serve(listener)
+    try:
+        yield made
+    finally:
+        await server.close()
+
+
+def run(test: Test, **options: Any) -> None:
+    async def main() -> None:
+        async with bench(**options) as made:
+            await test(made)
+
+    asyncio.run(main())
+
+
+def test_answers_what_the_handler_returns() -> None:
+    async def test(made: Bench) -> None:
+        made.answer = {"ok": "é"}
+        event = {"hook_event_name": "Stop"}
+        answer = await made.exchange(post(json.dumps(event).encode(), "X-Relay-Door: /a/b"))
+        assert answer == (200, {"ok": "é"})
+        assert made.events == [{**event, "relay": {"door": "/a/b"}}]
+
+    run(test)
+
+
+def test_an_event_cannot_bring_its_own_relay_headers() -> None:
+    async def test(made: Bench) -> None:
+        await made.exchange(post(b'{"relay": {"door": "/forged"}}'))
+        assert made.events == [{"relay": {}}]
+
+    run(test)
+
+
+def test_takes_chunked_bodies_cut_anywhere() -> None:
+    async def test(made: Bench) -> None:
+        chunks = b'3\r\n{"a\r\n1;x=y\r\n"\r\n4\r\n: 1}\r\n0\r\n\r\n'
+        data = post(chunks, "Transfer-Encoding: chunked")
+        reader, writer = await made.connect()
+        async with asyncio.timeout(10):
+            for byte in data:
+                writer.write(bytes([byte]))
+                await writer.drain()
+            assert (await read_answer(reader))[0] == 200
+        writer.close()
+        assert made.events == [{"a": 1, "relay": {}}]
+
+    run(test)
+
+
+def test_keeps_a_connection_for_the_next_request() -> None:
+    async def test(made: Bench) -> None:
+        reader, writer = await made.connect()
+        async with asyncio.timeout(10):
+            writer.write(post(b'{"n": 1}') + post(b'{"n": 2}'))
+            assert (await read_answer(reader))[0] == 200
+            assert (await read_answer(reader))[0] == 200
+            writer.write(post(b'{"n": 3}'))
+            assert (await read_answer(reader))[0] == 200
+        writer.close()
+        assert [event["n"] for event in made.events] == [1, 2, 3]
+
+    run(test)
+
+
+def test_expect_100_continue() -> None:
+    async def test(made: Bench) -> None:
+        reader, writer = await made.connect()
+        async with asyncio.timeout(10):
+            head, _, body = post(b"{}", "Expect: 100-continue").partition(b"\r\n\r\n")
+            writer.write(head + b"\r\n\r\n")
+            assert b"100" in await reader.readuntil(b"\r\n\r\n")
+            writer.write(body)
+            assert (await read_answer(reader))[0] == 200
+        writer.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (post(b"{}", token="another"), 403),
+        (b"POST /hook HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 403),
+        (post(b"", method="GET"), 405),
+        (post(b"{not json"), 400),
+        (post(b"[1]"), 400),
+        (post(b"[" * 100_000), 400),
+        (post(b"\xff\xfe"), 400),
+        (b"\x16\x03\x01 nonsense\r\n\r\n", 400),
+        (b"POST /hook HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 200_000 + b"\r\n\r\n", 431),
+    ],
+)
+def test_refuses(data: bytes, status: int) -> None:
+    async def test(made: Bench) -> None:
+        assert (await made.exchange(data))[0] == status
+        assert made.events == []
+        assert (await made.exchange(post(b"{}")))[0] == 200
+
+    run(test)
+
+
+def test_refuses_a_body_that_is_too_long() -> None:
+    async def test(made: Bench) -> None:
+        assert (await made.exchange(post(b'"' + b"x" * 500_000 + b'"')))[0] == 413
+        assert (await made.exchange(post(b'{"x": "' + b"x" * 900 + b'"}')))[0] == 200
+
+    run(test, body_max=1000)
+
+
+def test_a_handler_that_raises_is_reported_and_the_server_goes_on() -> None:
+    async def test(made: Bench) -> None:
+        made.answer = ValueError("no")
+        assert (await made.exchange(post(b"{}")))[0] == 500
+        assert [str(error) for error in made.errors] == ["no"]
+        made.answer = {}
+        assert (await made.exchange(post(b"{}")))[0] == 200
+
+    run(test)
+
+
+def test_a_client_that_goes_away_early_harms_nobody() -> None:
+    async def test(made: Bench) -> None:
+        whole = post(b'{"n": 1}')
+        for length in (0, 1, len(whole) // 2, len(whole) - 1, len(whole)):
+            _, writer = await made.connect()
+            writer.write(whole[:length])
+            writer.close()
+        assert (await made.exchange(post(b'{"n": 2}')))[0] == 200
+
+    run(test)
+
+
+def test_a_request_that_never_ends_is_dropped() -> None:
+    async def test(made: Bench) -> None:
+        reader, writer = await made.connect()
+        writer.write(post(b"{}")[:-1])
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        writer.close()
+
+    run(test, request_deadline=0.05)
+
+
+def test_a_silent_connection_is_dropped() -> None:
+    async def test(made: Bench) -> None:
+        reader, writer = await made.connect()
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        writer.close()
+
+    run(test, idle_deadline=0.05)
+
+
+def test_connections_are_bounded() -> None:
+    async def test(made: Bench) -> None:
+        held = [await made.connect() for _ in range(2)]
+        for reader, writer in held:
+            writer.write(post(b"{}"))
+            await read_answer(reader)
+        assert (await made.exchange(post(b"{}")))[0] == 503
+        for reader, writer in held:
+            writer.write(post(b"{}"))
+            assert (await read_answer(reader))[0] == 200
+            writer.close()
+
+    run(test, connections_max=2)
+
+
+def test_serves_a_unix_socket_and_leaves_its_file(tmp_path: Path) -> None:
+    listener = socket.socket(socket.AF_UNIX)
+    path = tmp_path / "s"
+    listener.bind(str(path))
+    listener.listen(8)
+
+    async def test(made: Bench) -> None:
+        assert (await made.exchange(post(b'{"n": 1}')))[0] == 200
+
+    run(test, listener=listener)
+    assert path.exists()
+
+
+def test_what_was_sent_before_the_server_ran_is_served() -> None:
+    """The pump binds the socket; hooks may call while the session still starts."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+    early = socket.create_connection(listener.getsockname())
+    early.sendall(post(b'{"n": 1}', "Connection: close"))
+    early.close()
+
+    async def test(made: Bench) -> None:
+        await made.exchange(post(b'{"n": 2}'))
+        assert sorted(event["n"] for event in made.events) == [1, 2]
+
+    run(test, listener=listener)
