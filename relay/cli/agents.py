@@ -1,0 +1,124 @@
+"""The verbs ``agents`` and ``status``: who is there, and how they do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relay import __version__
+from relay.broker.client import connect
+from relay.cli import output
+from relay.cli.messages import verb
+from relay.errors import BrokerUnavailable
+from relay.paths import Home
+
+Json = dict[str, Any]
+
+#: What ``agents --json`` shows of each. Scripts rely on the first seven.
+_FIELDS = ("name", "state", "kind", "pid", "cwd", "unread", "since", "command", "last_seen")
+
+
+def add(subparsers: Any) -> None:
+    """Add the verbs to the command line."""
+    agents = verb(
+        subparsers,
+        "agents",
+        "the agents that are there, and those that were",
+        "relay agents\n  relay agents --live --json",
+    )
+    agents.add_argument("--live", action="store_true", help="only those that are there now")
+    agents.add_argument("--json", action="store_true", help="for programs")
+    agents.set_defaults(run=agents_verb)
+    status = verb(
+        subparsers,
+        "status",
+        "the broker and every agent, with what does not work as it should",
+        "relay status\n  relay status --json",
+    )
+    status.add_argument("--json", action="store_true", help="for programs")
+    status.set_defaults(run=status_verb)
+
+
+def agents_verb(options: Any) -> int:
+    """``relay agents``."""
+    with connect(Home.from_env()) as client:
+        rows = [_agent(row) for row in client.request("agents")["agents"]]
+    if options.live:
+        rows = [row for row in rows if row["state"] != "gone"]
+    if options.json:
+        output.as_json(rows)
+    elif rows:
+        output.table(
+            ("NAME", "STATE", "KIND", "PID", "UNREAD", "SINCE", "CWD"),
+            [
+                tuple(row[key] for key in ("name", "state", "kind", "pid", "unread", "since"))
+                + (output.visible(row["cwd"] or "-"),)
+                for row in rows
+            ],
+        )
+    else:
+        output.note("no agents; relay wrap --name NAME COMMAND starts one")
+    return 0
+
+
+def status_verb(options: Any) -> int:
+    """``relay status``. Starts nothing: it says when there is no broker."""
+    found = broker_status(Home.from_env())
+    if options.json:
+        output.as_json(found)
+        return 0
+    print_broker(found)
+    for row in found["agents"]:
+        output.data(f"{row['name']}: {output.state_text(row)}, {row['kind']}{_source(row)}")
+        for remark in row["notes"]:
+            output.data(f"  ! {output.visible(remark)}")
+    return 0
+
+
+def broker_status(home: Home) -> Json:
+    """The broker's ``status`` in the shape that scripts rely on; ``running`` false without one."""
+    try:
+        with connect(home, start=False) as client:
+            answer = client.request("status")
+    except BrokerUnavailable as error:
+        if error.hint and "another user" in error.message:
+            raise
+        return {
+            "running": False,
+            "pid": None,
+            "socket": home.broker_socket,
+            "home": home.root,
+            "version": __version__,
+            "uptime_s": None,
+            "counts": {},
+            "agents": [],
+        }
+    names = ("running", "pid", "socket", "home", "version", "uptime_s", "counts")
+    agents = [
+        {**_agent(row), "reason": row["reason"], "source": row["source"], "notes": row["notes"]}
+        for row in answer["agents"]
+    ]
+    return {**{name: answer[name] for name in names}, "agents": agents}
+
+
+def print_broker(found: Json) -> None:
+    """The broker's part of ``status`` for a person."""
+    if not found["running"]:
+        output.data(f"broker: not running (home {found['home']})")
+        output.note("any verb that needs it starts it")
+        return
+    output.data(
+        f"broker: running, pid {found['pid']}, version {found['version']},"
+        f" for {found['uptime_s']:.0f} s (home {found['home']})"
+    )
+    waiting = sum(number for name, number in found["counts"].items() if name != "events")
+    output.data(f"ledger: {found['counts']['events']} events, {waiting} deliveries open")
+
+
+def _agent(row: Json) -> Json:
+    times = {"since": output.iso(row["since_ms"]), "last_seen": output.iso(row["last_seen_ms"])}
+    return {name: times[name] if name in times else row[name] for name in _FIELDS}
+
+
+def _source(row: Json) -> str:
+    source = f", source {row['source']}" if row["source"] else ""
+    return f"{source}, {row['unread']} unread" if row["unread"] else source

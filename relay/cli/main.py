@@ -1,0 +1,188 @@
+"""``relay VERB …``: builds the parser from the modules below, and turns whatever happens into an
+exit status: 0 done, 1 failed, 2 usage, 3 not found, 4 not delivered, 5 timeout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, NoReturn
+
+from relay import __version__
+from relay.cli import output
+from relay.errors import EXIT_FAILED, EXIT_USAGE, RelayError, UsageError
+
+#: Every module here has ``add(subparsers)``, which sets ``run=function(options) -> exit status``.
+MODULES = (
+    "relay.cli.messages",
+    "relay.cli.agents",
+    "relay.cli.broker_verbs",
+)
+
+_HELP = """\
+examples:
+  relay wrap --name Bob -- claude     run an agent that others can write to
+  relay send Bob "run the tests"      write to it from any shell
+  relay send Bob --wait=60 "ready?"   … and wait until Bob has seen it
+  relay agents                        who is there
+  relay inbox --follow                what agents write to you, as it comes
+
+verbs:
+"""
+
+#: Handled before this module is imported, but shown and known here.
+_WRAP = ("wrap", "run a program as an agent that others can write to")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with errors of our own: they carry a hint and are raised, not printed."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(_readable(message, self), hint=f"{self.prog} --help")
+
+    def options(self) -> list[str]:
+        """All option strings."""
+        return [text for action in self._actions for text in action.option_strings]
+
+
+def main(argv: list[str]) -> int:
+    """Run one command line; returns the exit status and raises nothing."""
+    in_json = "--json" in argv
+    output.prepare()
+    try:
+        status = _run(argv)
+        sys.stdout.flush()
+        return status
+    except RelayError as error:
+        return _report(error, in_json)
+    except BrokenPipeError:
+        return _quiet_pipe()
+    except KeyboardInterrupt:
+        return _die_of(signal.SIGINT)
+    except Exception:
+        return _report(_fault(), in_json)
+
+
+def _run(argv: list[str]) -> int:
+    parser, verbs = build()
+    if not argv:
+        parser.print_help()
+        return EXIT_USAGE
+    _check_verb(argv, verbs)
+    try:
+        options, rest = parser.parse_known_args(_bare_wait(argv))
+    except SystemExit as end:  # --help and --version
+        return end.code if isinstance(end.code, int) else EXIT_FAILED
+    if rest:
+        raise _unknown(rest, verbs.get(argv[0], parser))
+    run: Callable[[Any], int] = options.run
+    return run(options)
+
+
+def build(modules: Iterable[str] = MODULES) -> tuple[Parser, dict[str, Parser]]:
+    """The parser, and the parsers of its verbs by name."""
+    parser = Parser(
+        prog="relay",
+        usage="relay VERB …",
+        description="Wrap command-line agents so that they can talk to each other.",
+        epilog=_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"relay {__version__}")
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", help=argparse.SUPPRESS)
+    for name in modules:
+        import_module(name).add(subparsers)
+    verbs: dict[str, Parser] = dict(subparsers.choices)
+    parser.epilog = _HELP + _verb_list(subparsers)
+    return parser, verbs
+
+
+def _bare_wait(argv: list[str]) -> list[str]:
+    """``--wait`` takes its number only after ``=``: the word that follows is the message."""
+    if argv[0] != "send":
+        return argv
+    end = argv.index("--") if "--" in argv else len(argv)
+    return ["--wait=" if a == "--wait" else a for a in argv[:end]] + argv[end:]
+
+
+def _verb_list(subparsers: Any) -> str:
+    helps = [_WRAP] + [(action.dest, action.help or "") for action in subparsers._choices_actions]
+    width = max(len(name) for name, _ in helps)
+    return "\n".join(f"  {name:<{width}}  {text}" for name, text in helps)
+
+
+def _check_verb(argv: list[str], verbs: dict[str, Parser]) -> None:
+    first = argv[0]
+    if first.startswith("-") or first in verbs:
+        return
+    close = difflib.get_close_matches(first, [*verbs, _WRAP[0]], n=1, cutoff=0.5)
+    hint = f"did you mean relay {close[0]}?" if close else "relay --help lists the verbs"
+    raise UsageError(f"there is no verb {first!r}", hint=hint)
+
+
+def _unknown(rest: list[str], parser: Parser) -> UsageError:
+    wrong = rest[0]
+    if wrong.startswith("-"):
+        return _unknown_option(wrong, parser)
+    return UsageError(
+        f"{wrong!r} is one word too many",
+        hint="put a text of several words into quotes",
+    )
+
+
+def _unknown_option(wrong: str, parser: Parser) -> UsageError:
+    bare = wrong.split("=", 1)[0]
+    close = difflib.get_close_matches(bare, parser.options(), n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]}?" if close else f"{parser.prog} --help"
+    return UsageError(f"there is no option {bare}", hint=hint)
+
+
+def _readable(message: str, parser: Parser) -> str:
+    if message.startswith("the following arguments are required: "):
+        return "missing: " + message.split(": ", 1)[1]
+    return message
+
+
+def _report(error: RelayError, in_json: bool) -> int:
+    try:
+        output.error(error, in_json=in_json)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _quiet_pipe()
+    return error.exit_status
+
+
+def _quiet_pipe() -> int:
+    """The reader has gone: nothing more can be said, and nothing must be said at exit."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+    return 128 + signal.SIGPIPE
+
+
+def _die_of(number: signal.Signals) -> int:
+    """End as a program does that this signal ends, so that a shell's loop ends too."""
+    with suppress(BrokenPipeError):
+        sys.stdout.flush()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return 128 + number
+
+
+def _fault() -> RelayError:
+    from relay.broker.log import Log
+    from relay.paths import Home
+
+    home = Home.from_env()
+    log = Log(os.path.join(home.logs, "cli.log"))
+    log.fault()
+    return RelayError(
+        "relay met a fault of its own", hint=f"the details are in {log.path}", code="internal"
+    )

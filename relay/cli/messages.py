@@ -1,0 +1,447 @@
+"""The verbs about messages: send, inbox, sent, show, history."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from relay.broker.client import Client, connect
+from relay.cli import output
+from relay.errors import (
+    EXIT_NOT_DELIVERED,
+    EXIT_TIMEOUT,
+    BrokerUnavailable,
+    UsageError,
+)
+from relay.model import BODY_MAX, Mode
+from relay.paths import Home
+
+Json = dict[str, Any]
+
+#: ``--wait`` without a number. Seconds.
+WAIT = 60.0
+_FOLLOW_CHECK = 30.0
+
+
+def add(subparsers: Any) -> None:
+    """Add the verbs to the command line."""
+    _add_send(subparsers)
+    _add_inbox(subparsers)
+    sent = verb(
+        subparsers,
+        "sent",
+        "the messages you sent, and how far they are",
+        "relay sent\n  relay sent --limit 5 --json",
+    )
+    sent.add_argument("name", nargs="?", metavar="NAME", help="somebody else's")
+    _limit_and_json(sent)
+    sent.set_defaults(run=sent_verb)
+    show = verb(
+        subparsers, "show", "one message and its deliveries", "relay show 01J8ZD\n  relay show 4QXK"
+    )
+    show.add_argument("id", metavar="ID", help="the id, or a unique beginning or end of it")
+    show.add_argument("--json", action="store_true", help="for programs")
+    show.set_defaults(run=show_verb)
+    _add_history(subparsers)
+
+
+def verb(subparsers: Any, name: str, text: str, examples: str) -> argparse.ArgumentParser:
+    """A new verb; ``text`` says what it does, ``examples`` are indented by two spaces."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name,
+        help=text,
+        usage=argparse.SUPPRESS,
+        description=f"examples:\n  {examples}\n\n{text[0].upper()}{text[1:]}.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.usage = None
+    return parser
+
+
+def _limit_and_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--limit", type=_count, metavar="N", help="at most so many")
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def _add_send(subparsers: Any) -> None:
+    parser = verb(
+        subparsers,
+        "send",
+        "write to an agent or a person",
+        'relay send Bob "please run the tests"\n'
+        "  git diff | relay send Bob,Carol -\n"
+        '  relay send "*" --wait=30 "who is there?"',
+    )
+    parser.add_argument("to", metavar="TO", help="a name, names with commas, or * for everyone")
+    parser.add_argument("text", nargs="?", metavar="TEXT", help="the text; - reads it from stdin")
+    parser.add_argument("--from", dest="sender", metavar="NAME", help="your name (not an agent's)")
+    parser.add_argument(
+        "--mode",
+        choices=[mode.value for mode in Mode],
+        metavar="MODE",
+        help="when the receiver is busy: followup (default), steer, collect, interrupt",
+    )
+    parser.add_argument("--thread", metavar="T", help="the thread it belongs to")
+    parser.add_argument(
+        "--wait",
+        type=_wait_seconds,
+        metavar="S",
+        help=f"wait until it is seen, at most S seconds ({WAIT:.0f}); write --wait or --wait=S",
+    )
+    parser.add_argument(
+        "--offline", action="store_true", help="leave it for a name that never was there"
+    )
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=send_verb)
+
+
+def _add_inbox(subparsers: Any) -> None:
+    parser = verb(
+        subparsers,
+        "inbox",
+        "what agents wrote to you; reading it marks it as seen",
+        "relay inbox\n  relay inbox --follow\n  relay inbox Bob       (what waits for Bob)",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="somebody else's")
+    parser.add_argument("--follow", action="store_true", help="go on as messages come")
+    parser.add_argument("--all", action="store_true", help="also what was seen before")
+    parser.add_argument("--peek", action="store_true", help="do not mark it as seen")
+    _limit_and_json(parser)
+    parser.set_defaults(run=inbox_verb)
+
+
+def _add_history(subparsers: Any) -> None:
+    parser = verb(
+        subparsers,
+        "history",
+        "all messages, oldest first",
+        "relay history --agent Bob --since 2h\n  relay history --grep deploy --json",
+    )
+    parser.add_argument("--agent", metavar="NAME", help="from or to this one")
+    parser.add_argument("--thread", metavar="T", help="in this thread")
+    parser.add_argument(
+        "--since", type=_moment, metavar="WHEN", help="90s, 10m, 2h, 3d, or an ISO 8601 time"
+    )
+    parser.add_argument("--grep", metavar="TEXT", help="with this in the body, whatever its case")
+    _limit_and_json(parser)
+    parser.set_defaults(run=history_verb)
+
+
+# -- send
+
+
+def send_verb(options: Any) -> int:
+    """``relay send``."""
+    body = _body(options.text)
+    targets = [name.strip() for name in options.to.split(",") if name.strip()]
+    fields: Json = {
+        "to": targets[0] if len(targets) == 1 else targets,
+        "body": body,
+        "mode": options.mode,
+        "thread": options.thread,
+        "offline": options.offline,
+        **_speaker(),
+    }
+    if options.sender is not None:
+        fields["from"] = options.sender
+    with connect(Home.from_env()) as client:
+        answer = client.request("send", **fields)
+        if options.wait is not None:
+            return _wait(client, answer, options)
+    _print_sent(answer, options.json)
+    failed = [row for row in answer["deliveries"] if row["state"] == "failed"]
+    return EXIT_NOT_DELIVERED if failed else 0
+
+
+def _wait(client: Client, answer: Json, options: Any) -> int:
+    found = _wait_all(client, answer["id"], options.wait)
+    answer = {**answer, "deliveries": found["deliveries"], "done": found["done"]}
+    _print_sent(answer, options.json)
+    if any(row["state"] == "failed" for row in answer["deliveries"]):
+        return EXIT_NOT_DELIVERED
+    if not found["done"]:
+        if not options.json:
+            output.note(f"relay: not seen within {options.wait:g} s; it is not lost")
+            output.note(f"  relay show {answer['id']}")
+        return EXIT_TIMEOUT
+    return 0
+
+
+def _wait_all(client: Client, id_: str, seconds: float) -> Json:
+    end = time.monotonic() + seconds
+    while True:
+        left = max(0.0, end - time.monotonic())
+        # In pieces, so that the request's own deadline never ends a long wait.
+        step = min(left, 600.0)
+        found = client.request("wait", deadline=step + 30, id=id_, timeout=step)
+        if found["done"] or left <= step:
+            return found
+
+
+def _print_sent(answer: Json, in_json: bool) -> None:
+    rows = [
+        {"to": row["to"], "state": row["state"], "reason": row["reason"]}
+        for row in answer["deliveries"]
+    ]
+    if in_json:
+        shown: Json = {"id": answer["id"], "from": answer["from"], "deliveries": rows}
+        shown["duplicate"] = answer["duplicate"]
+        for name in ("did_you_mean", "present", "done"):
+            if name in answer:
+                shown[name] = answer[name]
+        output.as_json(shown)
+        return
+    output.data(answer["id"])
+    for row in rows:
+        output.note(f"{row['to']}: {output.state_text(row)}")
+    if answer.get("did_you_mean"):
+        output.note(f"did you mean {' or '.join(answer['did_you_mean'])}?")
+
+
+def _body(text: str | None) -> str:
+    if text is None and sys.stdin.isatty():
+        raise UsageError("a message needs a text", hint='relay send NAME "TEXT", or - for stdin')
+    if text is not None and text != "-":
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError("the text is not valid UTF-8") from error
+        return text
+    # One byte more than is possible shows that it is too much, without reading it all.
+    raw = sys.stdin.buffer.read(BODY_MAX + 2)
+    if len(raw) > BODY_MAX + 1:
+        raise UsageError(
+            f"the text is more than {BODY_MAX} bytes long",
+            hint="put it in a file and send its path",
+            code="too_large",
+        )
+    try:
+        return raw.decode().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise UsageError("the text on stdin is not valid UTF-8") from error
+
+
+def _speaker() -> Json:
+    """Inside an agent's tools the message is that agent's, and the broker checks it."""
+    run, token = os.environ.get("RELAY_RUN"), os.environ.get("RELAY_TOKEN")
+    return {"auth": {"run": run, "token": token}} if run and token else {}
+
+
+# -- inbox
+
+
+def inbox_verb(options: Any) -> int:
+    """``relay inbox``."""
+    with connect(Home.from_env()) as client:
+        if options.follow:
+            return _follow(client, options)
+        rows: list[Json] = []
+        answer = client.request("inbox", **_inbox_fields(options))
+        rows = answer["rows"]
+        if options.json:
+            output.as_json([output.message(row) for row in rows])
+        else:
+            _print_inbox(rows, answer["name"])
+        _mark(client, options, answer, rows)
+        if answer["more"]:
+            output.note("there is more: ask again, or give --limit")
+    return 0
+
+
+def _inbox_fields(options: Any) -> Json:
+    return {"name": options.name, "all": options.all, "limit": options.limit, **_speaker()}
+
+
+def _print_inbox(rows: list[Json], name: str) -> None:
+    for row in rows:
+        head = f"{output.iso(row['created_ms'])}  {row['from']} -> {row['to']}"
+        output.data(f"{head}  {output.state_text(row)}  {row['id']}")
+        output.data("\n".join("  " + line for line in _lines(row["body"])) + "\n")
+    if not rows:
+        output.note(f"nothing new for {name}")
+
+
+def _lines(body: str | None) -> list[str]:
+    return output.visible_lines(body or "").split("\n")
+
+
+def _mark(client: Client, options: Any, answer: Json, rows: list[Json]) -> None:
+    """A person's messages are seen once they are printed; an agent's are not ours to mark."""
+    sys.stdout.flush()
+    new = [row["id"] for row in rows if row["state"] not in ("seen", "failed")]
+    if new and answer["kind"] == "person" and not options.peek and not _speaker():
+        client.request("read", name=answer["name"], ids=new)
+
+
+def _follow(client: Client, options: Any) -> int:
+    after = 0
+    everything = options.all
+    first = True
+    while True:
+        try:
+            fields = {**_inbox_fields(options), "follow": True, "after": after}
+            answer = client.request("inbox", **{**fields, "all": everything or not first})
+        except BrokerUnavailable:
+            # It may be killed at any moment; the next one knows as much.
+            client.close()
+            client = connect(Home.from_env())
+            continue
+        rows = answer["rows"]
+        for row in rows:
+            after = max(after, row["delivery"])
+            if options.json:
+                output.as_json_line(output.message(row))
+            else:
+                _print_inbox([row], answer["name"])
+        _mark(client, options, answer, rows)
+        first = first and not rows
+        if not answer["more"]:
+            _next_news(client)
+
+
+def _next_news(client: Client) -> None:
+    """Return when there may be something new."""
+    try:
+        client.next_push(_FOLLOW_CHECK)
+    except BrokerUnavailable:
+        return
+
+
+# -- sent, show, history
+
+
+def sent_verb(options: Any) -> int:
+    """``relay sent``."""
+    with connect(Home.from_env()) as client:
+        answer = client.request("sent", name=options.name, limit=options.limit, **_speaker())
+    _print_rows(answer, options.json, f"{answer['name']} has sent nothing")
+    return 0
+
+
+def history_verb(options: Any) -> int:
+    """``relay history``."""
+    with connect(Home.from_env()) as client:
+        answer = client.request(
+            "history",
+            agent=options.agent,
+            thread=options.thread,
+            since_ms=options.since,
+            grep=options.grep,
+            limit=options.limit,
+            deadline=300.0,
+        )
+    _print_rows(answer, options.json, "no messages")
+    return 0
+
+
+def _print_rows(answer: Json, in_json: bool, nothing: str) -> None:
+    rows = answer["rows"]
+    if in_json:
+        output.as_json([output.message(row) for row in rows])
+    elif rows:
+        output.table(
+            ("TIME", "ID", "FROM", "TO", "STATE", "TEXT"),
+            [
+                (
+                    output.iso(row["created_ms"]),
+                    row["id"],
+                    row["from"],
+                    row["to"],
+                    output.state_text(row),
+                    output.summary(row["body"]),
+                )
+                for row in rows
+            ],
+        )
+    else:
+        output.note(nothing)
+    if answer["more"]:
+        output.note("older ones are left out: --limit N shows more, --since narrows it down")
+
+
+def show_verb(options: Any) -> int:
+    """``relay show``."""
+    with connect(Home.from_env()) as client:
+        row = client.request("show", id=options.id)["message"]
+    shown = {
+        "id": row["id"],
+        "from": row["from"],
+        "from_kind": row["from_kind"],
+        "to": [one["to"] for one in row["deliveries"]],
+        "body": row["body"],
+        "mode": row["mode"],
+        "thread": row["thread"],
+        "attributes": row.get("attributes", {}),
+        "created_at": output.iso(row["created_ms"]),
+        "deliveries": [_delivery(one) for one in row["deliveries"]],
+    }
+    if options.json:
+        output.as_json(shown)
+        return 0
+    for name in ("id", "from", "mode", "thread", "created_at"):
+        if shown[name] is not None:
+            output.data(f"{name + ':':<12}{shown[name]}")
+    for one in shown["deliveries"]:
+        proof = f", proof: {one['proof']}" if one["proof"] else ""
+        tries = f", tries: {one['attempts']}" if one["attempts"] else ""
+        output.data(f"{'to:':<12}{one['to']}  {output.state_text(one)}{proof}{tries}")
+    output.data("")
+    output.data("\n".join(_lines(shown["body"])))
+    return 0
+
+
+def _delivery(row: Json) -> Json:
+    return {
+        "to": row["to"],
+        "state": row["state"],
+        "reason": row["reason"],
+        "proof": row["proof"],
+        "attempts": row["attempts"],
+        "delivering_at": output.iso(row["delivering_ms"]),
+        "submitted_at": output.iso(row["submitted_ms"]),
+        "updated_at": output.iso(row["updated_ms"]),
+    }
+
+
+# -- argument types
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def _wait_seconds(text: str) -> float:
+    return _seconds(text) if text else WAIT
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
+    if match is None or float(match[1]) * _UNITS[match[2] or "s"] > 86400 * 30:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds (30, 1.5, 10m, 2h)")
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 10000")
+    return int(text)
+
+
+def _moment(text: str) -> int:
+    """Milliseconds since the epoch of a time, or of so long ago."""
+    match = re.fullmatch(r"(\d{1,6})([smhdw])", text)
+    if match is not None:
+        return int((time.time() - int(match[1]) * _UNITS[match[2]]) * 1000)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time (10m, 2h, 3d, 2026-01-31, 2026-01-31T12:00:00Z)"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)

@@ -1,0 +1,140 @@
+"""How the verbs print: data to stdout, chatter to stderr, times as ISO 8601 in UTC."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from relay.errors import RelayError
+
+Json = dict[str, Any]
+
+#: The fields of one message in ``inbox``, ``sent`` and ``history``. Scripts rely on them.
+MESSAGE_FIELDS = (
+    "id",
+    "from",
+    "to",
+    "body",
+    "state",
+    "reason",
+    "mode",
+    "thread",
+    "created_at",
+    "updated_at",
+)
+_BODY_SHOWN = 60
+
+
+def iso(ms: int | None) -> str | None:
+    """A time in milliseconds since the epoch as ISO 8601 in UTC."""
+    if ms is None:
+        return None
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"
+
+
+def prepare() -> None:
+    """Let no character that the terminal's encoding lacks end a verb with an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def data(text: str) -> None:
+    """One line of data on stdout."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """One line of chatter on stderr."""
+    sys.stderr.write(text + "\n")
+
+
+def as_json(value: object) -> None:
+    """``value`` as one JSON document on stdout."""
+    data(json.dumps(value, ensure_ascii=_ascii_only(), indent=2))
+
+
+def as_json_line(value: object) -> None:
+    """``value`` as one line of JSON on stdout, at once."""
+    data(json.dumps(value, ensure_ascii=_ascii_only()))
+    sys.stdout.flush()
+
+
+def _ascii_only() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+
+
+def error(failure: RelayError, *, in_json: bool) -> None:
+    """The error, for a person on stderr, or for a program on stdout."""
+    if in_json:
+        fields: Json = {"code": failure.code, "message": failure.message, "hint": failure.hint}
+        fields.update(failure.details)
+        as_json({"error": fields})
+        return
+    note(f"relay: {visible(failure.message)}")
+    if failure.hint:
+        note(f"  {visible(failure.hint)}")
+
+
+def message(row: Json) -> Json:
+    """A row of the broker in the shape that scripts rely on."""
+    times = {"created_at": iso(row["created_ms"]), "updated_at": iso(row["updated_ms"])}
+    return {name: times[name] if name in times else row[name] for name in MESSAGE_FIELDS}
+
+
+def state_text(row: Json) -> str:
+    """``state`` or ``state (reason)``."""
+    return f"{row['state']} ({row['reason']})" if row.get("reason") else str(row["state"])
+
+
+def visible(text: str) -> str:
+    """``text`` with control characters shown: a message must not steer the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(_shown(char) for char in text)
+
+
+def visible_lines(text: str) -> str:
+    """The same, keeping line ends and tabs."""
+    return "\n".join(
+        "\t".join(visible(part) for part in line.split("\t")) for line in text.split("\n")
+    )
+
+
+def _shown(char: str) -> str:
+    if char.isprintable():
+        return char
+    if char < " ":
+        return "^" + chr(ord(char) + 64)
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def summary(body: str | None) -> str:
+    """The body on one line, shortened."""
+    text = visible(" ".join((body or "").split()))
+    return text if len(text) <= _BODY_SHOWN else text[: _BODY_SHOWN - 1] + "…"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A plain table; the last column is not padded."""
+    lines = [list(head)] + [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [max(_width(line[i]) for line in lines) for i in range(len(head))]
+    for line in lines:
+        padded = [cell + " " * (widths[i] - _width(cell)) for i, cell in enumerate(line[:-1])]
+        data("  ".join([*padded, line[-1]]).rstrip())
+
+
+def _width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
