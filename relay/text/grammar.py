@@ -84,9 +84,11 @@ class _Open:
     block: bool
     indent: int
     marker: int | None
+    glyph: bool
     lines: list[str] = field(default_factory=list)
     size: int = 0
     too_long: bool = False
+    headed: bool = False  # the first of the lines stood behind the head
     depth: int = 0  # nested blocks inside this one
     swallowed: list[str] = field(default_factory=list)
     preview: str = ""
@@ -102,6 +104,18 @@ class _Open:
             self.lines.clear()
         if not self.too_long:
             self.lines.append(line)
+
+    def body(self) -> str:
+        """The lines as they are sent: a message loses the indentation that its head accounts for.
+
+        All further lines lose the same, so that they keep their form.
+        """
+        if self.block or self.indent == 0:
+            return "\n".join(self.lines)
+        head, more = self.lines[: self.headed], self.lines[self.headed :]
+        common = min((len(line) - len(line.lstrip(" ")) for line in more), default=0)
+        cut = min(common, self.indent)
+        return "\n".join([*head, *(line[cut:] for line in more)])
 
 
 class Scanner:
@@ -209,12 +223,21 @@ class Scanner:
         head = self._reader.head(text)
         if head is not None:
             return self._finish() + self._begin(head, text)
-        if message.marker is not None:
-            item = self._reader.item(text)
-            if item is not None and item <= message.marker:
-                return self._finish()
-        message.add(self._body_line(message, text), self._body_max)
+        if self._next_item(message, text):
+            return self._finish()
+        message.add(self._reader.unescape(text.rstrip()), self._body_max)
         return []
+
+    def _next_item(self, message: _Open, text: str) -> bool:
+        """Whether ``text`` begins the item after the one in which the message's head stood.
+
+        After a glyph only a glyph does: a list under it is part of what is being said.
+        """
+        item = None if message.marker is None else self._reader.item(text)
+        if item is None or message.marker is None:
+            return False
+        indent, glyph = item
+        return indent <= message.marker and (glyph or not message.glyph)
 
     def _line_in_block(self, message: _Open, text: str) -> list[Found]:
         bare = text.strip()
@@ -242,6 +265,7 @@ class Scanner:
             block=head.block,
             indent=head.indent,
             marker=head.marker,
+            glyph=head.glyph,
         )
         self._message = message
         if head.block:
@@ -253,6 +277,7 @@ class Scanner:
         if self._fence is not None:
             return self._finish()
         if head.text:
+            message.headed = True
             message.add(self._reader.unescape(head.text), self._body_max)
         return []
 
@@ -266,19 +291,12 @@ class Scanner:
             Match(
                 namespace=message.namespace,
                 target=message.target,
-                body="\n".join(message.lines),
+                body=message.body(),
                 attributes=message.attributes,
                 block=message.block,
                 raw=message.raw,
             )
         ]
-
-    def _body_line(self, message: _Open, text: str) -> str:
-        """A continuation line without the indentation that its head accounts for."""
-        lead = 0
-        while lead < message.indent and text[lead] == " ":
-            lead += 1
-        return self._reader.unescape(text[lead:].rstrip())
 
 
 def scan(

@@ -27,8 +27,9 @@ class Head:
     """The first line of a message.
 
     ``text`` is what follows the target and its attributes (without ``<<<``). ``marker`` is the
-    indentation of the list marker or glyph before the head, or None; ``indent`` is the column at
-    which the head begins, which is also what its continuation lines may be indented by.
+    indentation of the list marker or glyph before the head, or None, and ``glyph`` whether it is a
+    glyph; ``indent`` is the column at which the head begins, which is also what its continuation
+    lines may be indented by.
     """
 
     namespace: str
@@ -37,6 +38,7 @@ class Head:
     block: bool
     indent: int
     marker: int | None
+    glyph: bool
     attributes: dict[str, str] = field(default_factory=dict)
 
 
@@ -60,11 +62,12 @@ class Reader:
         self._namespaces = frozenset(namespaces)
         # "@broadcast:" is another way to say "@relay:*".
         self._broadcast = "relay" in self._namespaces
+        self._bullets = bullets
         marker = "[-*+]|[0-9]{1,9}[.)]"
         if bullets:
             marker += f"|[{re.escape(bullets)}]"
         self._prefix = re.compile(rf"( {{0,3}})(?:({marker}) {{1,4}})?(?=@)")
-        self._item = re.compile(rf"( *)(?:{marker})(?: |$)")
+        self._item = re.compile(rf"( *)({marker})(?: |$)")
         self._fence = re.compile(rf"[ \t]*(?:(?:{marker})[ \t]+)?(`{{3,}}|~{{3,}})(.*)", re.DOTALL)
         names = sorted(self._namespaces | ({"broadcast"} if self._broadcast else set()))
         self._escaped = re.compile(rf"\\(@(?:{'|'.join(map(re.escape, names))}):)")
@@ -94,6 +97,7 @@ class Reader:
             block=block,
             indent=prefix.end(),
             marker=len(prefix[1]) if prefix[2] else None,
+            glyph=prefix[2] is not None and prefix[2] in self._bullets,
             attributes=attributes,
         )
 
@@ -109,10 +113,10 @@ class Reader:
             return None  # inline code that happens to begin the line
         return Fence(marks[0], len(marks))
 
-    def item(self, line: str) -> int | None:
-        """The indentation of the list item or glyph that ``line`` begins, or None."""
+    def item(self, line: str) -> tuple[int, bool] | None:
+        """The indentation of the list item that ``line`` begins, and whether a glyph marks it."""
         match = self._item.match(line)
-        return None if match is None else len(match[1])
+        return None if match is None else (len(match[1]), match[2] in self._bullets)
 
     def unescape(self, text: str) -> str:
         r"""``text`` with one backslash taken from before each registered ``@namespace:``."""

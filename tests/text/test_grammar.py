@@ -78,15 +78,20 @@ def test_the_next_item_ends_a_message_that_stood_in_an_item(marker: str) -> None
     assert said(f"{marker} @relay:Bob one\n{marker} two\n") == [("Bob", "one")]
 
 
+def test_a_glyph_ends_a_message_and_a_list_under_a_glyph_does_not() -> None:
+    assert said("- @relay:Bob one\n● Done.") == [("Bob", "one")]
+    assert said("● @relay:Bob do\n- one\n  - two\n● Done.") == [("Bob", "do\n- one\n  - two")]
+
+
 def test_a_deeper_item_does_not_end_it_but_an_outer_one_does() -> None:
     text = "  - @relay:Bob one\n    - deeper\n- outer"
     assert said(text) == [("Bob", "one\n- deeper")]
 
 
 def test_continuation_lines_lose_the_indentation_of_their_item() -> None:
-    assert said("1. @relay:Bob one\n   two\n     three\nfour  \n") == [
-        ("Bob", "one\ntwo\n  three\nfour")
-    ]
+    assert said("1. @relay:Bob one\n   two\n     three  \n") == [("Bob", "one\ntwo\n  three")]
+    assert said("- @relay:Bob\n    two\n     three") == [("Bob", "  two\n   three")]
+    assert said("1. @relay:Bob one\n   two\n three") == [("Bob", "one\n  two\nthree")]
 
 
 def test_code_quotes_and_sentences_are_not_messages() -> None:

@@ -204,11 +204,11 @@ def test_one_backslash_is_taken_from_registered_patterns_only() -> None:
 
 
 def test_items_and_their_indentation() -> None:
-    assert [READER.item(x) for x in ("- a", "  1. a", "● a", "-", "-a", "a", "---")] == [
-        0,
-        2,
-        0,
-        0,
+    assert [READER.item(x) for x in ("- a", "  1. a", " ● a", "-", "-a", "a", "---")] == [
+        (0, False),
+        (2, False),
+        (1, True),
+        (0, False),
         None,
         None,
         None,
