@@ -1,0 +1,380 @@
+"""From Claude Code's two reports of one message to its lines, each heard once. Pure.
+
+The display hook brings a message while it is written: pieces that may arrive in any order, late or
+not at all, under an id of their own. The transcript brings its text blocks when it is finished,
+under the API's id. Nothing but the words ties the two together, so that is what is compared:
+
+* what is displayed is heard at once, line by line;
+* the last line waits a moment for the transcript, which knows whether text goes on in a new block
+  (the display glues blocks together without a line break);
+* a block that was never displayed is heard from the transcript after a grace period;
+* a piece that never came is taken from the transcript.
+
+A stream is named after the prompt and the position of the message in its turn, which both reports
+agree on, so that a session that was restarted names it the same.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from relay.agents.claude_transcript import Record
+from relay.session.ports import Degraded, End, Line, Pause, SourceEvent
+
+#: Seconds that the last line waits for the transcript's word on it.
+TAIL_GRACE = 0.4
+#: Seconds after which a block is taken as never displayed, a piece as lost.
+DISPLAY_GRACE = 2.0
+#: Seconds after which a piece is given up that the transcript does not bring either.
+GAP_DEADLINE = 15.0
+#: Messages, blocks and names that are remembered; the oldest go first.
+MESSAGES_MAX = 64
+BLOCKS_MAX = 512
+#: Characters of one message that are compared; a longer one is cut off from there, visibly.
+TEXT_MAX = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Shown:
+    """One message as it is displayed."""
+
+    stream: str
+    prompt_id: str
+    text: str = ""  # what came without a gap
+    pieces: dict[int, str] = field(default_factory=dict)  # what came beyond a gap
+    next_index: int = 0
+    final: int | None = None
+    heard: int = 0  # characters that went out as lines
+    accounted: int = 0  # characters that the transcript has too
+    breaks: list[int] = field(default_factory=list)  # where a block begins that is not glued on
+    owed: str = ""  # the block that begins at ``owed_at``, as the transcript has it
+    owed_at: int = 0
+    message_id: str = ""  # the API's id, once known
+    touched: float = 0.0
+    closed: bool = False
+    muted: bool = False  # the transcript's words were heard in its place
+
+    @property
+    def complete(self) -> bool:
+        return self.final is not None and self.next_index > self.final
+
+    def forget_words(self) -> None:
+        """Keep no more than that this message was dealt with."""
+        self.text, self.owed, self.pieces = "", "", {}
+        self.heard = self.accounted = self.owed_at = 0
+        self.breaks.clear()
+
+    @property
+    def lagging(self) -> bool:
+        return self.owed_at + len(self.owed) > len(self.text)
+
+
+@dataclass(slots=True)
+class Block:
+    """A text block of the transcript that no displayed message has been found for yet."""
+
+    text: str
+    message_id: str
+    stream: str
+    since: float
+    glued: bool
+
+
+class Messages:
+    """All messages of one conversation. ``displays`` is False where no display hook runs."""
+
+    def __init__(self, *, displays: bool = True) -> None:
+        self.displays = displays
+        self._shown: OrderedDict[str, Shown] = OrderedDict()  # by the display's id
+        self._pending: deque[Block] = deque()
+        self._blocks: OrderedDict[str, None] = OrderedDict()  # uuids that were dealt with
+        self._unshown: OrderedDict[str, str] = OrderedDict()  # API id -> heard from the transcript
+        self._counts: OrderedDict[str, list[int]] = OrderedDict()  # prompt -> displayed, written
+        self._names: OrderedDict[str, str] = OrderedDict()  # API id -> stream
+        self._written: OrderedDict[str, None] = OrderedDict()  # streams open from the transcript
+        self._prompt = ""
+        self._broken: str | None = None  # the API id whose last block was no text
+
+    # -- what comes in ------------------------------------------------------------------------
+
+    def display(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        """One MessageDisplay event."""
+        key, index, delta = event.get("message_id"), event.get("index"), event.get("delta")
+        if not (isinstance(key, str) and isinstance(index, int) and isinstance(delta, str)):
+            return [Degraded("a display event of Claude Code's has an unknown form")]
+        shown = self._shown.get(key)
+        if shown is None:
+            shown = self._new_shown(key, str(event.get("prompt_id") or self._prompt))
+        if shown.closed or index < shown.next_index:
+            return []
+        shown.touched = now
+        shown.pieces[index] = delta
+        if event.get("final"):
+            shown.final = index
+        while shown.next_index in shown.pieces:
+            shown.text += shown.pieces.pop(shown.next_index)
+            shown.next_index += 1
+        return self.settle(now)
+
+    def prompt(self, prompt_id: str) -> None:
+        """The transcript shows a prompt: what is written next answers it."""
+        if prompt_id:
+            self._prompt = prompt_id
+
+    def transcript(self, record: Record, now: float) -> list[SourceEvent]:
+        """A ``said`` or ``break`` record."""
+        if record.kind == "break":
+            self._broken = record.message_id
+            return []
+        if record.uuid in self._blocks:
+            return []
+        _remember(self._blocks, record.uuid, None, BLOCKS_MAX)
+        glued = self._broken != record.message_id
+        self._broken = None
+        if not record.text.strip():
+            return []
+        stream = self._names.get(record.message_id) or self._next_name(record.message_id)
+        self._pending.append(Block(record.text, record.message_id, stream, now, glued))
+        return self.settle(now)
+
+    def interrupted(self, message_id: str) -> list[SourceEvent]:
+        """The person stopped the model: what was not complete is not heard any more."""
+        self._pending = deque(b for b in self._pending if b.message_id != message_id)
+        return [e for shown in self._open() if not shown.complete for e in _abort(shown)]
+
+    def settle(self, now: float, *, at_end: bool = False) -> list[SourceEvent]:
+        """Everything that can be said by ``now``; at the end of the run nothing waits."""
+        events: list[SourceEvent] = []
+        self._pending = deque(
+            block
+            for block in self._pending
+            if not self._account(block) and not self._unheard(block, now, at_end, events)
+        )
+        for shown in self._open():
+            events += self._advance(shown, now, at_end)
+        return events
+
+    def next_deadline(self) -> float | None:
+        """When ``settle`` has something to do though nothing came in."""
+        grace = DISPLAY_GRACE if self.displays else 0.0
+        due = [block.since + grace for block in self._pending]
+        for shown in self._open():
+            if shown.complete:
+                due.append(shown.touched + TAIL_GRACE)
+            elif shown.lagging:
+                due.append(shown.touched + DISPLAY_GRACE)
+            elif shown.pieces:
+                due.append(shown.touched + GAP_DEADLINE)
+        return min(due, default=None)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the transcript's next lines are urgent."""
+        return any(shown.complete or shown.pieces for shown in self._open())
+
+    # -- displayed messages -------------------------------------------------------------------
+
+    def _open(self) -> list[Shown]:
+        return [shown for shown in self._shown.values() if not shown.closed]
+
+    def _new_shown(self, key: str, prompt_id: str) -> Shown:
+        counts = self._counts_of(prompt_id)
+        shown = Shown(f"{prompt_id}/{counts[0]}", prompt_id)
+        counts[0] += 1
+        _remember(self._shown, key, shown, MESSAGES_MAX)
+        return shown
+
+    def _advance(self, shown: Shown, now: float, at_end: bool) -> list[SourceEvent]:
+        waited = now - shown.touched
+        if shown.lagging and not shown.complete and (waited >= DISPLAY_GRACE or at_end):
+            # The hook lost a piece: the transcript has it.
+            shown.text = shown.text[: shown.owed_at] + shown.owed
+            shown.pieces.clear()
+            shown.final = shown.next_index = shown.next_index + 1
+            shown.next_index += 1
+        if len(shown.text) > TEXT_MAX:
+            lost: SourceEvent = Degraded("a message of more than 4 MiB was not heard to its end")
+            return [lost, *_abort(shown)]
+        if self._was_heard(shown):
+            shown.muted = True
+            shown.closed = shown.complete
+            return []
+        shown.muted = False
+        events = _lines(shown)
+        if shown.complete:
+            known = shown.accounted >= len(shown.text.rstrip())
+            if known or at_end or not self.displays or waited >= TAIL_GRACE:
+                events += _close(shown)
+        elif shown.pieces and (waited >= GAP_DEADLINE or at_end):
+            events.append(Degraded("a piece of what the agent said did not reach relay"))
+            events += _abort(shown)
+        elif at_end:
+            events += _abort(shown)
+        return events
+
+    def _was_heard(self, shown: Shown) -> bool:
+        """Whether the transcript was believed before this message was displayed."""
+        if shown.heard or shown.message_id:
+            return False
+        text = shown.text.lstrip("\n")
+        for message_id, heard in self._unshown.items():
+            if text and heard.startswith(text.rstrip()):
+                if shown.complete:
+                    del self._unshown[message_id]
+                return True
+        return False
+
+    # -- blocks of the transcript -------------------------------------------------------------
+
+    def _account(self, block: Block) -> bool:
+        """Find the displayed message that holds this block; whether there is one."""
+        for shown in self._shown.values():
+            if shown.muted or shown.message_id not in ("", block.message_id):
+                continue
+            if not shown.text and shown.message_id == "":
+                continue
+            place = _place(shown, block.text)
+            if place is None:
+                continue
+            begin, body = place
+            shown.message_id = block.message_id
+            if not block.glued:
+                shown.breaks.append(begin)
+            shown.owed, shown.owed_at = body, begin
+            shown.accounted = begin + len(body)
+            return True
+        return False
+
+    def _unheard(self, block: Block, now: float, at_end: bool, events: list[SourceEvent]) -> bool:
+        """Hear a block from the transcript when its display is overdue; whether that was done."""
+        if self.displays and not at_end and now - block.since < DISPLAY_GRACE:
+            return False
+        before = self._unshown.get(block.message_id, "")
+        if not before:
+            # The display, if it comes at all, must not give its name to the next message.
+            counts = self._counts_of(block.stream.rpartition("/")[0])
+            counts[0] = max(counts[0], int(block.stream.rpartition("/")[2]) + 1)
+        heard = before + block.text if before else block.text.lstrip("\n")
+        _remember(self._unshown, block.message_id, heard[-TEXT_MAX:], MESSAGES_MAX)
+        events += [Line(block.stream, text) for text in block.text.split("\n")]
+        events.append(Pause(block.stream))
+        _remember(self._written, block.stream, None, MESSAGES_MAX)
+        return True
+
+    def end_of_turn(self) -> list[SourceEvent]:
+        """The turn is over: what was heard from the transcript ends."""
+        ends: list[SourceEvent] = [End(stream) for stream in self._written]
+        self._written.clear()
+        return ends
+
+    def _next_name(self, message_id: str) -> str:
+        for shown in self._shown.values():
+            if shown.closed and shown.message_id:
+                shown.forget_words()
+        counts = self._counts_of(self._prompt)
+        name = f"{self._prompt}/{counts[1]}"
+        counts[1] += 1
+        _remember(self._names, message_id, name, MESSAGES_MAX)
+        return name
+
+    def _counts_of(self, prompt_id: str) -> list[int]:
+        counts = self._counts.get(prompt_id)
+        if counts is None:
+            counts = [0, 0]
+            _remember(self._counts, prompt_id, counts, MESSAGES_MAX)
+        return counts
+
+    # -- for a restart ------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """A JSON-able snapshot for :meth:`restore`."""
+        shown = {}
+        for key, message in self._shown.items():
+            kept = asdict(message)
+            kept["pieces"] = [list(piece) for piece in kept["pieces"].items()]
+            shown[key] = kept
+        return {
+            "shown": shown,
+            "pending": [asdict(block) for block in self._pending],
+            "blocks": list(self._blocks),
+            "unshown": dict(self._unshown),
+            "counts": dict(self._counts),
+            "names": dict(self._names),
+            "written": list(self._written),
+            "prompt": self._prompt,
+            "broken": self._broken,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where :meth:`state` was taken."""
+        for key, kept in state["shown"].items():
+            pieces = {int(index): delta for index, delta in kept["pieces"]}
+            self._shown[key] = Shown(**{**kept, "pieces": pieces})
+        self._pending = deque(Block(**block) for block in state["pending"])
+        self._blocks = OrderedDict.fromkeys(state["blocks"])
+        self._unshown = OrderedDict(state["unshown"])
+        self._counts = OrderedDict(state["counts"])
+        self._names = OrderedDict(state["names"])
+        self._written = OrderedDict.fromkeys(state["written"])
+        self._prompt, self._broken = state["prompt"], state["broken"]
+
+
+def _remember(store: OrderedDict[str, Any], key: str, value: Any, limit: int) -> None:
+    store[key] = value
+    while len(store) > limit:
+        store.popitem(last=False)
+
+
+def _place(shown: Shown, text: str) -> tuple[int, str] | None:
+    """Where in ``shown`` the block goes on, and its words there; None when they are not these.
+
+    The display leaves out line breaks at the start and may leave out blanks at the end.
+    """
+    rest = shown.text[shown.accounted :]
+    skipped = len(rest) - len(rest.lstrip("\n"))
+    rest, body = rest[skipped:], text.lstrip("\n")
+    begin = shown.accounted + skipped
+    if rest.startswith(body) or body.startswith(rest):
+        if shown.complete and len(rest) < len(body):
+            body = body.rstrip()
+            return (begin, body) if body == rest.rstrip() else None
+        return begin, body
+    return (begin, body.rstrip()) if rest.startswith(body.rstrip()) else None
+
+
+def _lines(shown: Shown) -> list[SourceEvent]:
+    """The lines that are complete and were not heard yet."""
+    events: list[SourceEvent] = []
+    while (end := shown.text.find("\n", shown.heard)) >= 0:
+        events += _split(shown, end)
+        shown.heard = end + 1
+    return events
+
+
+def _split(shown: Shown, end: int) -> list[SourceEvent]:
+    """The line from ``heard`` to ``end``, cut where a new block begins within it."""
+    cuts = [at for at in shown.breaks if shown.heard < at < end]
+    edges = [shown.heard, *cuts, end]
+    parts = [shown.text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    events: list[SourceEvent] = []
+    for number, part in enumerate(parts):
+        if number:
+            events.append(Pause(shown.stream))
+        events.append(Line(shown.stream, part.rstrip("\r")))
+    return events
+
+
+def _close(shown: Shown) -> list[SourceEvent]:
+    """The rest, and the end."""
+    events = _split(shown, len(shown.text)) if shown.heard < len(shown.text) else []
+    shown.heard = len(shown.text)
+    shown.closed = True
+    return [*events, End(shown.stream)]
+
+
+def _abort(shown: Shown) -> list[SourceEvent]:
+    shown.closed = True
+    shown.pieces.clear()
+    return [] if shown.muted else [End(shown.stream, aborted=True)]

@@ -1,0 +1,215 @@
+"""Claude Code's transcript: what its lines mean, where the file is, and reading it as it grows."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+Kind = Literal[
+    "said",  # a text block of the assistant's; text, uuid, message_id
+    "break",  # a block of another kind: thinking or a tool call; message_id
+    "prompt",  # text that reached the model as a user turn or within one; text, prompt_id
+    "queued",  # text that was accepted and waits; text
+    "result",  # a tool has run
+    "interrupted",  # the person stopped the turn; message_id when it was being written
+    "turn_end",  # the turn is over
+]
+
+#: Bytes that one poll reads at most, and that one line may have; a longer line is passed over.
+READ_MAX = 4 * 1024 * 1024
+LINE_MAX = 16 * 1024 * 1024
+#: Of a file that is there already, only the end can be of this run.
+LOOK_BACK = 1024 * 1024
+_INTERRUPTED = "[Request interrupted by user"
+_SESSION_ID = re.compile(r"[0-9A-Za-z-]{8,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of the transcript that matters. ``time`` is in seconds since the epoch."""
+
+    kind: Kind
+    time: float
+    text: str = ""
+    message_id: str = ""
+    prompt_id: str = ""
+    uuid: str = ""
+
+
+def parse(line: str) -> list[Record]:
+    """What one line says; empty for lines of no concern, of subagents, or that are damaged."""
+    if line.startswith('{"type":"api-request'):
+        return []  # copies of whole requests, often large
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError):
+        return []
+    if not isinstance(raw, dict) or raw.get("isSidechain") or raw.get("isCompactSummary"):
+        return []
+    kind, time = raw.get("type"), _time(raw.get("timestamp"))
+    if kind == "assistant":
+        return _assistant(raw, time)
+    if kind == "user":
+        return _user(raw, time)
+    if kind == "attachment":
+        return _attachment(raw, time)
+    if kind == "queue-operation" and raw.get("operation") == "enqueue":
+        return [Record("queued", time, text=_text(raw.get("content")))]
+    if kind == "system" and raw.get("subtype") == "turn_duration":
+        return [Record("turn_end", time)]
+    return []
+
+
+def _assistant(raw: dict[str, Any], time: float) -> list[Record]:
+    message = raw.get("message")
+    if not isinstance(message, dict) or raw.get("isApiErrorMessage"):
+        return []
+    if message.get("model") == "<synthetic>":
+        return []  # the program's own words in the model's place
+    message_id, uuid = str(message.get("id", "")), str(raw.get("uuid", ""))
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    records = []
+    for number, block in enumerate(blocks):
+        if isinstance(block, dict) and block.get("type") == "text":
+            text, own = _text(block.get("text")), f"{uuid}.{number}"
+            records.append(Record("said", time, text=text, message_id=message_id, uuid=own))
+        else:
+            records.append(Record("break", time, message_id=message_id))
+    return records
+
+
+def _user(raw: dict[str, Any], time: float) -> list[Record]:
+    message = raw.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    prompt_id = str(raw.get("promptId", ""))
+    if isinstance(content, list) and any(_is(block, "tool_result") for block in content):
+        return [Record("result", time, prompt_id=prompt_id)]
+    text = _text(content)
+    if text.startswith(_INTERRUPTED):
+        stopped = str(raw.get("interruptedMessageId") or "")
+        return [Record("interrupted", time, message_id=stopped, prompt_id=prompt_id)]
+    return [Record("prompt", time, text=text, prompt_id=prompt_id)] if text else []
+
+
+def _attachment(raw: dict[str, Any], time: float) -> list[Record]:
+    attachment = raw.get("attachment")
+    if not _is(attachment, "queued_command") or not isinstance(attachment, dict):
+        return []
+    return [Record("prompt", time, text=_text(attachment.get("prompt")))]
+
+
+def _is(block: object, kind: str) -> bool:
+    return isinstance(block, dict) and block.get("type") == kind
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "\n".join(_text(item.get("text")) for item in value if _is(item, "text"))
+    return ""
+
+
+def _time(value: object) -> float:
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return datetime.fromisoformat(value).timestamp()
+    return 0.0
+
+
+def find_transcript(config: str, pid: int) -> str | None:
+    """The transcript of the Claude Code process ``pid``, by its own list of running sessions.
+
+    ``config`` is ``$CLAUDE_CONFIG_DIR``, usually ``~/.claude``. None while it is not known: the
+    file appears with the first prompt. By the folder alone it is never guessed: another Claude
+    Code in the same project would be heard as this one.
+    """
+    try:
+        with open(os.path.join(config, "sessions", f"{pid}.json"), encoding="utf-8") as file:
+            session = json.load(file).get("sessionId")
+    except (OSError, ValueError, AttributeError):
+        return None
+    if not isinstance(session, str) or not _SESSION_ID.fullmatch(session):
+        return None
+    projects = os.path.join(config, "projects")
+    try:
+        folders = os.listdir(projects)
+    except OSError:
+        return None
+    for folder in folders:
+        path = os.path.join(projects, folder, f"{session}.jsonl")
+        if os.path.exists(path):
+            return path
+    return None
+
+
+class TranscriptTail:
+    """Reads a transcript as it grows; copes with its replacement, truncation and half lines."""
+
+    def __init__(self) -> None:
+        self.path: str | None = None
+        self._inode = 0
+        self._offset = 0
+        self._skipping = False  # inside a line that is too long
+
+    def follow(self, path: str) -> None:
+        """Read this file from now on; where it exists already, only from near its end."""
+        if path == self.path:
+            return
+        self.path, self._offset, self._skipping = path, 0, False
+        try:
+            facts = os.stat(path)
+        except OSError:
+            self._inode = 0
+            return
+        self._inode = facts.st_ino
+        if facts.st_size > LOOK_BACK:
+            self._offset, self._skipping = facts.st_size - LOOK_BACK, True
+
+    def poll(self) -> list[str]:
+        """The lines that were completed since the last call; at most READ_MAX bytes of them."""
+        if self.path is None:
+            return []
+        try:
+            with open(self.path, "rb") as file:
+                facts = os.fstat(file.fileno())
+                if facts.st_ino != self._inode or facts.st_size < self._offset:
+                    self._inode, self._offset, self._skipping = facts.st_ino, 0, False
+                if facts.st_size == self._offset:
+                    return []
+                file.seek(self._offset)
+                data = file.read(READ_MAX)
+                if b"\n" not in data and len(data) == READ_MAX:
+                    data += file.read(LINE_MAX - READ_MAX)
+        except OSError:
+            return []
+        return self._lines(data)
+
+    def state(self) -> dict[str, Any]:
+        """A JSON-able snapshot for :meth:`restore`."""
+        return {"path": self.path, "inode": self._inode, "offset": self._offset}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where :meth:`state` was taken."""
+        self.path, self._inode = state["path"], state["inode"]
+        self._offset, self._skipping = state["offset"], False
+
+    def _lines(self, data: bytes) -> list[str]:
+        end = data.rfind(b"\n") + 1
+        if not end:
+            if len(data) >= LINE_MAX:
+                self._offset += len(data)
+                self._skipping = True
+            return []
+        self._offset += end
+        lines = data[: end - 1].split(b"\n")
+        if self._skipping:
+            self._skipping = False
+            del lines[0]
+        return [line.decode("utf-8", "replace") for line in lines if line.strip()]
