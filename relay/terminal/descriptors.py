@@ -27,7 +27,7 @@ def close(fds: list[int]) -> None:
         try:
             os.close(fd)
         except OSError:
-            pass
+            continue
 
 
 def release_stdio(fds: tuple[int, ...]) -> None:

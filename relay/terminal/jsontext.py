@@ -1,4 +1,4 @@
-"""JSON text without the ``json`` package, whose import costs the pump 3 ms before the agent runs."""
+"""JSON text without the ``json`` package, whose import takes 3 ms before the agent runs."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from relay.session import frames
-from relay.terminal.signals import signal
+from relay.terminal import signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class Link:
         self._out = bytearray()
 
     def finish(self, now: float) -> bool:
-        """Send all there is; whether something is left for ``relay.terminal.leftover``."""
+        """Send what the socket takes; whether a session is there for ``spawn.leave_behind``."""
         if self.dropped:
             return False
         if self.fd < 0:
@@ -226,7 +226,7 @@ class Link:
         if self.fd < 0 and not self.dropped:
             self.open(now)
             self.flush(now)
-        return self.fd >= 0 and self.unsent
+        return self.fd >= 0
 
     # -- inside
 
@@ -282,7 +282,4 @@ class Link:
     def _kill(self) -> None:
         if self.pid:
             # Ours and not yet reaped, so the number cannot belong to anybody else.
-            try:
-                os.kill(self.pid, signal.SIGKILL)
-            except OSError:
-                pass
+            signals.kill(self.pid, signals.signal.SIGKILL)

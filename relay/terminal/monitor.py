@@ -83,10 +83,7 @@ class Monitor:
     ) -> int:
         pid = os.fork()
         if pid:
-            try:
-                os.setpgid(pid, pid)
-            except OSError:
-                pass  # it has done so itself, and may run already
+            _lead_group(pid)
             return pid
         try:
             os.setpgid(0, 0)
@@ -104,7 +101,7 @@ class Monitor:
         try:
             os.write(self.status, RECORD.pack(kind, number))
         except OSError:
-            pass  # the pump died; the control pipe's end is the next event
+            return  # the pump died; the control pipe's end is the next event
 
     def _reap(self) -> None:
         while self.agent:
@@ -181,12 +178,15 @@ class Monitor:
         try:
             os.tcsetpgrp(self.slave, group)
         except (OSError, termios.error):
-            pass  # the group or the terminal has gone
+            return  # the group or the terminal has gone
 
     def _kill(self, target: int, number: int) -> None:
-        if target in (0, -1):
-            return
-        try:
-            os.kill(target, number)
-        except OSError:
-            pass  # gone, or not ours (set-user-id programs): as without relay
+        if target not in (0, -1):
+            signals.kill(target, number)
+
+
+def _lead_group(pid: int) -> None:
+    try:
+        os.setpgid(pid, pid)
+    except OSError:
+        return  # it has done so itself, and may run already

@@ -10,7 +10,7 @@ import marshal
 import os
 import select
 
-from relay.terminal import child, descriptors, monitor, tty
+from relay.terminal import child, descriptors, monitor, signals, tty
 
 Event = tuple[bytes, int]
 #: How long the monitor may take to end, in seconds.
@@ -86,7 +86,7 @@ class Monitored:
         try:
             os.write(self._control, monitor.COMMAND.pack(command, argument, len(payload)) + payload)
         except OSError:
-            pass  # the monitor was killed: its status pipe says so
+            return  # the monitor was killed: its status pipe says so
 
 
 def start_monitored(
@@ -169,18 +169,13 @@ class Direct:
     def signal(self, number: int) -> None:
         """Send a signal to the agent."""
         if self._alive:
-            try:
-                os.kill(self.pid, number)
-            except OSError:
-                pass  # not ours (a set-user-id program): as without relay
+            signals.kill(self.pid, number)
 
     signal_foreground = signal
 
     def resume(self, foreground: bool) -> None:
         """Continue the stopped agent."""
-        from relay.terminal.signals import signal
-
-        self.signal(signal.SIGCONT)
+        self.signal(signals.signal.SIGCONT)
 
     def set_foreground(self, foreground: bool) -> None:
         """Nothing: it shares our process group."""

@@ -79,7 +79,7 @@ def _console(terminals: tuple[int, ...]) -> Console | None:
 
 
 def _open_terminal(console: Console) -> tuple[int, int]:
-    """(master, slave) of a terminal with the outer one's modes and size; the master non-blocking."""
+    """(master, slave) with the outer terminal's modes and size; the master does not block."""
     master, slave = os.openpty()
     if console.modes.original is not None:
         tty.set_modes(slave, console.modes.original)
@@ -107,4 +107,4 @@ def _say(pump: Pump, session: SessionCommand, program: child.Program) -> None:
             print(f"relay: {line}", file=sys.stderr)
         sys.stderr.flush()
     except OSError:
-        pass  # stderr is gone, and with it whom to tell
+        return  # stderr is gone, and with it whom to tell

@@ -9,6 +9,8 @@ try:
 except ImportError:  # an interpreter that has it in Python only
     import signal  # type: ignore[no-redef,unused-ignore]
 
+__all__ = ("FORWARDED", "catch", "default_for_exec", "kill", "signal", "stop_self")
+
 #: Passed on to the agent when somebody sends them to relay.
 FORWARDED: tuple[int, ...] = (
     signal.SIGHUP,
@@ -48,6 +50,14 @@ def default_for_exec() -> None:
         signal.signal(number, signal.SIG_DFL)
     if _CHILD_IGNORED:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+
+def kill(target: int, number: int) -> None:
+    """Send a signal; a process that has gone or is not ours (set-user-id) is no error."""
+    try:
+        os.kill(target, number)
+    except OSError:
+        return
 
 
 def stop_self(group: bool) -> None:

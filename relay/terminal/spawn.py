@@ -81,7 +81,12 @@ class SessionCommand:
 
 
 def leave_behind(link: Link) -> None:
-    """Fork a process that writes the rest to the session, so that our exit does not wait."""
+    """Fork a process that takes leave of the session, so that our exit does not wait for it.
+
+    It writes the rest, says with the end of the stream that nothing follows, and reads until the
+    session has closed its side: an ACK that met a closed socket would be an error over there, and
+    cost what is still unread.
+    """
     try:
         if os.fork():
             return
@@ -92,15 +97,29 @@ def leave_behind(link: Link) -> None:
         os.setsid()
         descriptors.release_stdio((0, 1, 2))
         descriptors.close_all_but((link.fd,))
-        end = time.monotonic() + LEFTOVER_DEADLINE
-        poll = select.poll()
-        poll.register(link.fd, select.POLLIN | select.POLLOUT)
-        while link.unsent and link.fd >= 0:
-            left = end - time.monotonic()
-            if left <= 0:
-                break
-            if poll.poll(left * 1000):
-                link.receive(time.monotonic())
-                link.flush(time.monotonic())
+        _take_leave(link, time.monotonic() + LEFTOVER_DEADLINE)
     finally:
         os._exit(0)
+
+
+def _take_leave(link: Link, end: float) -> None:
+    poll = select.poll()
+    poll.register(link.fd, select.POLLIN | select.POLLOUT)
+    while link.fd >= 0:
+        if not link.unsent:
+            end_of_stream = _socket.socket(fileno=os.dup(link.fd))
+            end_of_stream.shutdown(_socket.SHUT_WR)
+            end_of_stream.close()
+            poll.modify(link.fd, select.POLLIN)
+            break
+        if not _wait(poll, end):
+            return
+        link.receive(time.monotonic())
+        link.flush(time.monotonic())
+    while link.fd >= 0 and _wait(poll, end):
+        link.receive(time.monotonic())
+
+
+def _wait(poll: select.poll, end: float) -> bool:
+    left = end - time.monotonic()
+    return left > 0 and bool(poll.poll(left * 1000))

@@ -1,0 +1,19 @@
+"""``relay wrap`` with the fake session in place of the real one: ``driver.py ARGS…``."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from relay.cli import wrap
+
+FAKE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_session.py")
+
+
+def _fake() -> list[str]:
+    return [sys.executable, "-S", FAKE]
+
+
+if __name__ == "__main__":
+    wrap.session_command = _fake
+    sys.exit(wrap.main(sys.argv[1:]))
