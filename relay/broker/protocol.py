@@ -20,6 +20,7 @@ Ops (``?`` marks what may be left out):
 ``send``      to (str or list), body, id?, from?, mode?, thread?, attributes?, offline?, auth?
               -> id, from, duplicate, deliveries [{to, state, reason}], did_you_mean, present.
               Answered once the message is on the disk. The same id again changes nothing.
+              With ``notice`` it is from relay, to the very agent whose session sends it.
 ``state``     id, state, reason?, proof?, attempt? (the number of the try, for ``delivering``)
               -> id, state. Only from the connection of the recipient.
 ``agent_state`` state, reason?, source?, notes? -> state. Of the registered agent.

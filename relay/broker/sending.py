@@ -99,6 +99,19 @@ class Sending:
             message.routing = Routing(())
         batch.sends.append(message)
 
+    def _notice(
+        self, connection: Connection | None, request: Json, batch: Batch, body: str
+    ) -> None:
+        """A message from relay itself to the agent whose session asks for it, and to no other."""
+        member = connection.member if connection is not None else None
+        if member is None:
+            raise UsageError("only a registered session can leave its agent a notice")
+        message = self._accept(connection, request, "message", body)
+        message.sender, message.origin = "relay", "relay"
+        message.mode = Mode.FOLLOWUP.value
+        message.routing = Routing((Route(member.name),))
+        batch.sends.append(message)
+
     def event(self, connection: Connection | None, request: Json, batch: Batch) -> None:
         """Check one event that is no message."""
         kind = request.get("kind")

@@ -271,7 +271,6 @@ class Broker:
         return {"protocol": PROTOCOL, "version": __version__, "pid": os.getpid()}
 
     def _status(self, connection: Connection | None, request: Json, batch: Batch) -> Json:
-        names = [member.name for member in self._directory.members.values()]
         return {
             "running": True,
             "pid": os.getpid(),
@@ -280,7 +279,7 @@ class Broker:
             "version": __version__,
             "uptime_s": round(time.monotonic() - self._started, 3),
             "connections": len(self._connections),
-            "counts": queries.counts(self._ledger, names),
+            "counts": queries.counts(self._ledger),
             "agents": self._reading.agent_list(),
         }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -23,6 +24,9 @@ MODULES = (
     "relay.cli.messages",
     "relay.cli.agents",
     "relay.cli.broker_verbs",
+    "relay.cli.config_verbs",
+    "relay.cli.doctor",
+    "relay.cli.demo",
 )
 
 _HELP = """\
@@ -40,11 +44,31 @@ verbs:
 _WRAP = ("wrap", "run a program as an agent that others can write to")
 
 
+_CHOICE = re.compile(r"argument .+: invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)
+
+
 class Parser(argparse.ArgumentParser):
     """argparse with errors of our own: they carry a hint and are raised, not printed."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(_readable(message, self), hint=f"{self.prog} --help")
+        choice = _CHOICE.fullmatch(message)
+        if choice is not None:
+            choices = [word.strip(" '") for word in choice[2].split(",")]
+            close = difflib.get_close_matches(choice[1], choices, n=1, cutoff=0.5)
+            raise UsageError(
+                f"{choice[1]!r} is none of {', '.join(choices)}",
+                hint=f"did you mean {close[0]}?" if close else f"{self.prog} --help",
+            )
+        missing = message.removeprefix("the following arguments are required: ")
+        text = message if missing == message else f"missing: {missing}"
+        raise UsageError(text, hint=f"{self.prog} --help")
+
+    def parse(self, words: list[str]) -> tuple[argparse.Namespace, list[str]]:
+        """The options, which may stand anywhere between the words, and what is left over."""
+        for action in self._get_positional_actions():
+            if action.nargs in (argparse.PARSER, argparse.REMAINDER):
+                return self.parse_known_args(words)
+        return self.parse_known_intermixed_args(words)
 
     def options(self) -> list[str]:
         """All option strings."""
@@ -75,12 +99,14 @@ def _run(argv: list[str]) -> int:
         parser.print_help()
         return EXIT_USAGE
     _check_verb(argv, verbs)
+    chosen = verbs.get(argv[0], parser)
+    words = _bare_wait(argv)[1:] if argv[0] in verbs else argv
     try:
-        options, rest = parser.parse_known_args(_bare_wait(argv))
+        options, rest = chosen.parse(words)
     except SystemExit as end:  # --help and --version
         return end.code if isinstance(end.code, int) else EXIT_FAILED
     if rest:
-        raise _unknown(rest, verbs.get(argv[0], parser))
+        raise _unknown(rest, chosen)
     run: Callable[[Any], int] = options.run
     return run(options)
 
@@ -96,7 +122,9 @@ def build(modules: Iterable[str] = MODULES) -> tuple[Parser, dict[str, Parser]]:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"relay {__version__}")
-    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", help=argparse.SUPPRESS)
+    subparsers = parser.add_subparsers(
+        prog="relay", dest="verb", metavar="VERB", help=argparse.SUPPRESS
+    )
     for name in modules:
         import_module(name).add(subparsers)
     verbs: dict[str, Parser] = dict(subparsers.choices)
@@ -142,12 +170,6 @@ def _unknown_option(wrong: str, parser: Parser) -> UsageError:
     close = difflib.get_close_matches(bare, parser.options(), n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}?" if close else f"{parser.prog} --help"
     return UsageError(f"there is no option {bare}", hint=hint)
-
-
-def _readable(message: str, parser: Parser) -> str:
-    if message.startswith("the following arguments are required: "):
-        return "missing: " + message.split(": ", 1)[1]
-    return message
 
 
 def _report(error: RelayError, in_json: bool) -> int:

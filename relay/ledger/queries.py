@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relay.ledger.rows import COLUMNS, Row, message_row
-from relay.ledger.store import Ledger
+from relay.ledger.store import RECIPIENTS, Ledger
 from relay.model import State
 
 #: How many events one call of ``slice_of`` looks at.
@@ -157,16 +157,14 @@ def deliveries(ledger: Ledger, id_: str) -> list[Row]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def counts(ledger: Ledger, recipients: list[str]) -> Row:
-    """How many events there are, and how many open deliveries these recipients have by state."""
+def counts(ledger: Ledger) -> Row:
+    """How many events there are, and how many open deliveries in each state."""
     out: Row = {"events": last_event(ledger)}
     out.update({state.value: 0 for state in State if not state.final})
     with ledger.guard() as db:
-        for name in recipients:
-            for state, number in db.execute(
-                "SELECT state, count(*) FROM deliveries WHERE recipient=? AND open=1"
-                " GROUP BY state",
-                (name,),
-            ):
-                out[state] += number
+        for state, number in db.execute(
+            f"""{RECIPIENTS} SELECT d.state, count(*) FROM recipients
+            JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1 GROUP BY d.state"""
+        ):
+            out[state] += number
     return out

@@ -37,6 +37,12 @@ _UPDATE_DELIVERY = (
 _DELIVERY_COLUMNS = (
     "d.state, d.reason, d.proof, d.attempts, d.delivering_ms, d.submitted_ms, d.updated_ms"
 )
+#: All recipients. They are few and the index starts with them: hop from one to the next.
+RECIPIENTS = """WITH RECURSIVE recipients (name) AS (
+    SELECT min(recipient) FROM deliveries
+    UNION ALL
+    SELECT (SELECT min(recipient) FROM deliveries WHERE recipient > recipients.name)
+    FROM recipients WHERE recipients.name IS NOT NULL)"""
 _AGENT_COLUMNS = tuple(field.name for field in fields(AgentRecord))
 
 
@@ -204,18 +210,13 @@ class Ledger:
     def held_for_nobody(self, before_ms: int, limit: int) -> list[tuple[int, str, str, str]]:
         """[(event, recipient, id, sender)] held since before ``before_ms`` for unknown names."""
         with self.guard() as db:
-            # Names are few and the index starts with them: hop from one to the next.
             return db.execute(
-                """WITH RECURSIVE names (name) AS (
-                       SELECT min(recipient) FROM deliveries
-                       UNION ALL
-                       SELECT (SELECT min(recipient) FROM deliveries WHERE recipient > names.name)
-                       FROM names WHERE names.name IS NOT NULL)
-                   SELECT d.event, d.recipient, e.id, e.agent FROM names
-                   JOIN deliveries d ON d.recipient = names.name AND d.open = 1
-                   JOIN events e ON e.seq = d.event
-                   WHERE names.name NOT IN (SELECT name FROM agents)
-                   AND d.state = 'held' AND d.updated_ms <= ? LIMIT ?""",
+                f"""{RECIPIENTS}
+                SELECT d.event, d.recipient, e.id, e.agent FROM recipients
+                JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1
+                JOIN events e ON e.seq = d.event
+                WHERE recipients.name NOT IN (SELECT name FROM agents)
+                AND d.state = 'held' AND d.updated_ms <= ? LIMIT ?""",
                 (before_ms, limit),
             ).fetchall()
 
