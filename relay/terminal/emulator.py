@@ -112,7 +112,7 @@ class Emulator:
 
     @property
     def history_rows(self) -> int:
-        """How many rows of scrollback are kept now: the screen row at which the active area starts."""
+        """The rows of scrollback kept now: the screen row at which the active area starts."""
         self._get(self._lib.GHOSTTY_TERMINAL_DATA_SCROLLBACK_ROWS, self._size)
         return int(self._size[0])
 
@@ -153,7 +153,12 @@ class Emulator:
     # -- text ----------------------------------------------------------------------------------
 
     def text(
-        self, start: tuple[int, int], end: tuple[int, int], *, unwrap: bool = True, trim: bool = True
+        self,
+        start: tuple[int, int],
+        end: tuple[int, int],
+        *,
+        unwrap: bool = True,
+        trim: bool = True,
     ) -> str:
         """The text from cell ``start`` to cell ``end`` (both included, screen coordinates).
 
@@ -235,6 +240,15 @@ class Emulator:
     def mark(self, x: int, y: int) -> Mark:
         """Follow the cell at (x, y), screen coordinates of the screen that is active now."""
         return Mark(self, x, y)
+
+    def from_bottom(self, mark: Mark | None) -> list[int] | None:
+        """A mark as a checkpoint keeps it: [x, rows above the last one]; None when it is gone."""
+        position = mark.position() if mark else None
+        return [position[0], self.total_rows - 1 - position[1]] if position else None
+
+    def mark_from_bottom(self, kept: list[int] | None) -> Mark | None:
+        """The mark that ``from_bottom`` described."""
+        return self.mark(kept[0], max(0, self.total_rows - 1 - kept[1])) if kept else None
 
     def new_ref(self, x: int, y: int) -> Any:
         ref = self._ffi.new("GhosttyTrackedGridRef*")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from functools import partial
 from typing import Any
 
 from relay.session.ports import Degraded, End, Line, Pause, Proof, SourceEvent
@@ -16,6 +17,8 @@ STREAM = "screen"
 #: The rest after a line that plainly ended, and after one that may go on, in seconds.
 PAUSE_SOON = 0.020
 PAUSE_LATE = 0.300
+#: How long the person's echo may take to show; without one, what comes is the program's.
+PERSON_WAIT = 1.0
 #: Lines a second, and in one burst, that are passed on whatever they say.
 FLOOD_RATE = 4000.0
 FLOOD_BURST = 40_000.0
@@ -23,6 +26,7 @@ FLOOD_BURST = 40_000.0
 MARKS = (b"@", b"`", b"~~~", b">>>")
 _TEXT_MARKS = tuple(mark.decode() for mark in MARKS)
 
+_LINE = partial(Line, STREAM)
 _ECHO_AGE = 30.0
 _ECHO_LINES = 8192  # about one message of the largest size; older ones are forgotten
 _ECHO_TEXTS = 32
@@ -151,6 +155,9 @@ class Outlet:
             return
         self._refill(now)
         self._budget -= len(texts)
+        if not self._block and not self.echo.waiting and not any("@" in text for text in texts):
+            self._plain_lines(texts, now)
+            return
         if self._budget > 0 or self.echo.waiting:
             for text in texts:
                 self.line(text, now, plain=True)
@@ -161,6 +168,17 @@ class Outlet:
                 self.line(text, now, plain=True)
             else:
                 self.skip(now)
+
+    def _plain_lines(self, texts: list[str], now: float) -> None:
+        """Lines that open nothing, without looking at each."""
+        if self._budget <= 0 and not self._open and not any("`" in text for text in texts):
+            self._budget = max(self._budget, -FLOOD_RATE)
+            self.skip(now)
+            return
+        self._events.extend(map(_LINE, texts))
+        self._open = self._open and all(text.strip() for text in texts)
+        self._skipped = False
+        self.rest(now, plain=True)
 
     def flooded(self, now: float) -> bool:
         """Whether lines that hold none of MARKS need not even be read now."""

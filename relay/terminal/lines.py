@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from relay.session import frames
 from relay.session.ports import SourceEvent
-from relay.terminal.hearing import MARKS, Outlet
+from relay.terminal.hearing import MARKS, PERSON_WAIT, Outlet
 from relay.terminal.modes import ModeScanner
 
 if TYPE_CHECKING:
@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 LINE_MAX = 4 * 1024 * 1024
 _STRING_MAX = 256 * 1024
 _CHECKPOINT_LINE = 128 * 1024
-#: How long an echo may take to show; without one, what follows the keys is the program's.
-PERSON_WAIT = 1.0
 
 # A complete escape sequence; strings (OSC, DCS, APC) run to BEL or ST.
 _SEQUENCE = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[^0-?]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b[^\x5d])|[ -/]*[^ -/\[\]PX^_])"
 )
+_STRINGS = tuple(b"\x1b" + opener for opener in (b"]", b"P", b"X", b"^", b"_"))
 _TOKEN = re.compile(
     r"\x1b\[(?P<args>[0-?]*)[ -/]*(?P<final>[@-~])"
     r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)"
@@ -44,7 +43,9 @@ _PLAIN = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*")
 
 def _incomplete(data: bytes) -> int:
     """Where the escape sequence starts that ``data`` ends within; its length when there is none."""
-    at = data.find(b"\x1b")
+    # Only a string can hold an ESC that starts nothing: without one the last ESC decides.
+    strings = any(opener in data for opener in _STRINGS)
+    at = data.find(b"\x1b") if strings else data.rfind(b"\x1b")
     while at >= 0:
         found = _SEQUENCE.match(data, at)
         if not found:
@@ -207,10 +208,11 @@ class LineSource:
         return []
 
     def _forget_person(self, now: float) -> None:
-        if self._person is not None and now - self._person_at > PERSON_WAIT:
+        if self._person is None or now - self._person_at <= PERSON_WAIT:
+            return
+        if self._person >= len(self._line):
             # No echo came: the program reads keys by itself, and the line is its own.
-            if self._person >= len(self._line):
-                self._person, self._entered = None, False
+            self._person, self._entered = None, False
 
     def expect_echo(self, text: str, now: float) -> None:
         """``text`` is about to be typed by relay; what it shows as is not the program's speech."""

@@ -17,6 +17,9 @@ EXPECTED = (7, 25)
 _MODE = re.compile(
     rb"\x1b\[\?([0-9;]{1,64})([hl])|\x1b([=>c])|\x1b\[([<>=])([0-9;]{0,16})u|\x1b\[!p"
 )
+_STARTS = tuple(
+    b"\x1b" + start for start in (b"[?", b"[>", b"[<", b"[=", b"[!", b"=", b">", b"c", b"]")
+)
 _TITLE = re.compile(rb"\x1b\][02];([^\x07\x1b]{0,1024})(?:\x07|\x1b\\)")
 
 
@@ -68,8 +71,8 @@ class ModeScanner:
 
     def scan(self, data: bytes) -> None:
         """Note the modes that ``data`` sets; it must not end inside of an escape sequence."""
-        if b"\x1b" not in data:
-            return
+        if not any(start in data for start in _STARTS):
+            return  # colours only: the usual case
         for found in _MODE.finditer(data):
             numbers, switch, single, kitty, flags = found.groups()
             if numbers:

@@ -55,8 +55,7 @@ class Painter:
         before = self._view
         self._view = list(zip(rows, aligned.entries, strict=True))
         self._looked_at = now
-        for row, entry in self._view:
-            _keep_owner(row, entry)
+        _keep_owners(self._view)
         if aligned.changed or len(before) != len(self._view):
             self._changed_at = now
         if aligned.scrolled:
@@ -178,9 +177,12 @@ class Painter:
             times = [entry.born - now, entry.changed - now, entry.seen - now]
             shown = id(entry) in visible
             entries.append([entry.key, entry.heard, *times, entry.owner, shown])
-        kept = {id(entry) for entry in self._transcript.entries[len(self._transcript.entries) - len(entries) :]}
+        kept = {
+            id(entry)
+            for entry in self._transcript.entries[len(self._transcript.entries) - len(entries) :]
+        }
         rows = [
-            [row.text, row.key, row.kind, row.gap, row.joins]
+            [row.text, row.key, row.kind, row.gap, row.joins, row.marked]
             for row, entry in self._view
             if id(entry) in kept
         ]
@@ -201,7 +203,8 @@ class Painter:
             if visible:
                 shown.append(entry)
         rows = [
-            Row(text, key, Kind(kind), gap, joins) for text, key, kind, gap, joins in state["rows"]
+            Row(text, key, Kind(kind), gap, joins, marked)
+            for text, key, kind, gap, joins, marked in state["rows"]
         ]
         if len(rows) == len(shown):
             self._view = list(zip(rows, shown, strict=True))
@@ -218,17 +221,22 @@ def _born(paragraph: list[tuple[Row, Entry]]) -> float:
     return min(entry.born for _, entry in paragraph)
 
 
-def _keep_owner(row: Row, entry: Entry) -> None:
+def _keep_owners(view: list[tuple[Row, Entry]]) -> None:
     """A row stays whose it was at first: its mark (a chevron, a corner) may scroll away.
 
-    And some programs keep the last prompt pinned above whatever scrolls by.
+    And some programs keep the last prompt pinned above whatever scrolls by: what comes below a
+    row that is known is of its kind, unless it has a mark of its own.
     """
-    if row.kind not in _OWNERS:
-        return
-    if entry.owner:
-        row.kind = Kind(entry.owner)
-    else:
-        entry.owner = row.kind
+    looked = known = Kind.AGENT
+    for row, entry in view:
+        seems = row.kind
+        if seems in _OWNERS:
+            if entry.owner:
+                row.kind = Kind(entry.owner)
+            elif not row.marked and seems is looked:
+                row.kind = known
+            entry.owner = row.kind
+        looked, known = seems, row.kind
 
 
 def _may_be_heard(row: Row, entry: Entry) -> bool:

@@ -14,11 +14,10 @@ import re
 import zlib
 from typing import Any
 
-from relay.session import frames
 from relay.session.ports import SourceEvent
+from relay.terminal.appended import Appended
 from relay.terminal.emulator import Emulator, EmulatorError, Mark
-from relay.terminal.hearing import MARKS, Outlet
-from relay.terminal.lines import PERSON_WAIT
+from relay.terminal.hearing import Outlet
 from relay.terminal.modes import BRACKETED_PASTE, DISTURBING, EXPECTED, reset_bytes
 from relay.terminal.painter import Painter
 from relay.terminal.view import Snapshot
@@ -26,8 +25,6 @@ from relay.terminal.view import Snapshot
 #: At most this many rows are written between two looks, so that none leaves the scrollback unread.
 SLICE_ROWS = 800
 SLICE_BYTES = 64 * 1024
-#: A line that goes on for longer than this many characters is heard without its rest.
-LINE_MAX = 2 * 1024 * 1024
 #: Frames are looked at no oftener than this, after this much quiet, and at least this often.
 FRAME_GAP = 0.030
 QUIET = 0.030
@@ -59,20 +56,9 @@ class ScreenSource:
         self._emulator = Emulator(cols, rows, history=SLICE_ROWS + 400, snapshot=snapshot)
         self._out = Outlet(now)
         self._painter = Painter(self._out)
+        self._appended = Appended(self._emulator, self._out, self._painter.note, now)
         self._now = now
         self._held = b""  # a control sequence that is not complete
-        # Line programs: the first cell that is not heard yet, and the text that came before it
-        # of a line so long that it has left the screen.
-        self._front: Mark = self._emulator.mark(0, 0)
-        self._head: list[str] = []
-        self._head_size = 0
-        self._unread = 0  # bytes since the last look
-        self._marked = False  # the line being written holds one of MARKS
-        # The person's typing on the line being written.
-        self._person: Mark | None = None
-        self._person_past_edge = False
-        self._person_at = now
-        self._entered = False
         # Painters.
         self._painting = False
         self._tentative = False  # nothing was drawn yet since the cursor went up
@@ -128,8 +114,7 @@ class ScreenSource:
         if self._painting:
             self._look(settle=True)
         else:
-            self._read_lines()
-            self._read_rest()
+            self._appended.read_rest(now)
         self._out.pause()
         self._out.end()
         return self._out.take()
@@ -143,7 +128,7 @@ class ScreenSource:
             self._look()
         self._painter.tick(now)
         self._rest_painter()
-        self._forget_person()
+        self._appended.forget_person(now)
 
     # -- bytes ---------------------------------------------------------------------------------
 
@@ -171,7 +156,7 @@ class ScreenSource:
             if self._painting:
                 self._paint(piece)
             else:
-                self._append(piece)
+                self._appended.append(piece, self._now)
 
     def _rows_in(self, piece: bytes) -> int:
         rows = piece.count(b"\n") + piece.count(b"\x0b") + piece.count(b"\x0c")
@@ -192,7 +177,7 @@ class ScreenSource:
             self._emulator.feed(sequence)
             return
         if not self._painting:
-            self._read_lines()
+            self._appended.read(self._now)
         self._emulator.feed(sequence)
         self._moved_at = self._now
         if self._painting and not self._tentative:
@@ -202,16 +187,14 @@ class ScreenSource:
 
     def _judge_move(self, sequence: bytes) -> None:
         """After a move in the line regime: a painter, unless it stays on its own line."""
-        front = self._front.position()
-        row = self._cursor_row()
         scrolls = sequence[-1:] in b"LMST" and sequence[1:2] == b"["
-        if not scrolls and front is not None and row >= front[1]:
-            if self._tentative:
-                self._appending(row)
-            return
-        if front is None or self._blank_below(row):
+        if not scrolls and self._appended.below_front():
+            self._painting = self._tentative = False
+        elif self._blank_below(self._cursor_row()):
             # The screen was cleared: a line program that starts again at the top.
-            self._appending(row)
+            self._painting = self._tentative = False
+            self._dirty_since = None
+            self._appended.restart(self._now)
         elif not self._painting:
             self._start_painting()
             self._tentative = True
@@ -220,7 +203,7 @@ class ScreenSource:
         if self._painting:
             self._look(settle=self._emulator.alt_screen)
         else:
-            self._read_lines()
+            self._appended.read(self._now)
         self._emulator.feed(sequence)
         self._moved_at = self._now
         if not self._painting:
@@ -230,7 +213,7 @@ class ScreenSource:
 
     def _synchronise(self, sequence: bytes) -> None:
         if not self._painting:
-            self._read_lines()
+            self._appended.read(self._now)
             self._start_painting()
         self._tentative = False
         self._moved_at = self._now
@@ -242,145 +225,12 @@ class ScreenSource:
             if self._dirty_since is not None and self._now >= self._looked_at + FRAME_GAP:
                 self._look()
 
-    # -- line programs -------------------------------------------------------------------------
-
-    def _append(self, piece: bytes) -> None:
-        self._emulator.feed(piece)
-        self._unread += len(piece)
-        newline = piece.rfind(b"\n")
-        if newline < 0 and self._unread < 16_384 and b"\x0b" not in piece and b"\x0c" not in piece:
-            self._marked = self._marked or any(mark in piece for mark in MARKS)
-            return
-        unmarked = not self._marked and not any(mark in piece for mark in MARKS)
-        if newline >= 0:
-            self._marked = any(mark in piece[newline:] for mark in MARKS)
-        else:
-            self._marked = not unmarked
-        self._read_lines(skip=unmarked and self._person is None and self._out.flooded(self._now))
-
-    def _read_lines(self, *, skip: bool = False) -> None:
-        """Hear the lines that the cursor has left."""
-        self._unread = 0
-        row = self._cursor_row()
-        front = self._front.position()
-        if front is None:
-            self._restart(row)
-            return
-        x, y = front
-        start = self._emulator.line_start(row, y) if row > y else y
-        if start > y:
-            if skip:
-                self._head, self._head_size = [], 0
-                self._out.skip(self._now, start - y)
-            else:
-                self._hear((x, y), start)
-            self._set_front(0, start)
-        self._bank()
-        if self._emulator.cursor[0] > 0:
-            self._out.delay(self._now)
-
-    def _hear(self, front: tuple[int, int], end: int) -> None:
-        """Pass on the lines from the front to above row ``end``."""
-        person = self._person.position() if self._person else None
-        if person is None or person[1] >= end or person < front:
-            if self._person is not None and (person is None or person < front):
-                self._drop_person()
-            self._pass_on(self._read(front, end))
-            return
-        start = self._emulator.line_start(person[1], front[1])
-        after = person[1] + 1
-        while after < end and self._emulator.continues(after):
-            after += 1
-        if not self._entered:
-            # A newline before Enter is the program's own: no way to tell whose the line was.
-            self._drop_person()
-            self._pass_on(self._read(front, end))
-            return
-        if start > front[1]:
-            self._pass_on(self._read(front, start))
-            front = (0, start)
-        own = self._text_before(front, person)
-        self._head, self._head_size = [], 0
-        self._drop_person()
-        if own:
-            self._pass_on([own])
-        if after < end:
-            self._pass_on(self._read((0, after), end))
-
-    def _text_before(self, front: tuple[int, int], person: tuple[int, int]) -> str:
-        """What the program had written on the line before the person typed."""
-        x, y = person
-        if self._person_past_edge:
-            x += 1
-        if x == 0:
-            x, y = self._emulator.cols, y - 1
-        if (x - 1, y)[::-1] < front[::-1]:
-            return "".join(self._head).rstrip()
-        return ("".join(self._head) + self._emulator.text(front, (x - 1, y))).rstrip()
-
-    def _read(self, front: tuple[int, int], end: int) -> list[str]:
-        """The logical lines from cell ``front`` to above row ``end``, which starts a line."""
-        text = self._emulator.text(front, (self._emulator.cols - 1, end - 1))
-        if text:
-            lines = text.split("\n")
-            # The formatter leaves out blank rows at the end.
-            row = end - 1
-            while row > front[1] and not self._emulator.row_text(row):
-                lines.append("")
-                row -= 1
-        else:
-            lines = [""] * (end - front[1])
-        if self._head:
-            lines[0] = "".join(self._head) + lines[0]
-            self._head, self._head_size = [], 0
-        return lines
-
-    def _pass_on(self, lines: list[str]) -> None:
-        self._painter.note(lines)
-        self._out.lines(lines, self._now)
-        cols = self._emulator.cols
-        if lines and cols - 1 <= len(lines[-1]) <= cols:
-            self._out.delay(self._now)
-
-    def _bank(self) -> None:
-        """Take the rows of an endless line that have left the screen: they cannot change."""
-        front = self._front.position()
-        history = self._emulator.history_rows
-        if front is None or history - front[1] < 64:
-            return
-        text = self._emulator.text(front, (self._emulator.cols - 1, history - 1), trim=False)
-        if self._head_size < LINE_MAX:
-            self._head.append(text)
-            self._head_size += len(text)
-        self._set_front(0, history)
-
-    def _read_rest(self) -> None:
-        """At the end: the line without a newline, and whatever stands below."""
-        front = self._front.position()
-        if front is None:
-            return
-        bottom = self._emulator.total_rows - 1
-        text = self._emulator.text(front, (self._emulator.cols - 1, bottom))
-        if self._head or text:
-            lines = text.split("\n")
-            lines[0] = "".join(self._head) + lines[0]
-            self._pass_on(lines)
-
-    def _restart(self, row: int) -> None:
-        """The front was lost (a reset, an erased scrollback): go on at the cursor."""
-        self._head, self._head_size = [], 0
-        self._drop_person()
-        self._out.skip(self._now)
-        self._set_front(0, self._emulator.line_start(row))
-
-    def _appending(self, row: int) -> None:
-        self._painting = self._tentative = False
-        self._dirty_since = None
-        self._restart(row)
-
-    def _set_front(self, x: int, y: int) -> None:
-        self._front.close()
-        self._front = self._emulator.mark(x, y)
+    def activity(self, kind: bytes, now: float) -> list[SourceEvent]:
+        """The person pressed keys: frames.TYPED, ENTERED or CLEARED."""
+        self._advance(now)
+        if not self._painting:
+            self._appended.activity(kind, now)
+        return self._out.take()
 
     def _cursor_row(self) -> int:
         return self._emulator.history_rows + self._emulator.cursor[1]
@@ -389,42 +239,11 @@ class ScreenSource:
         bottom = self._emulator.total_rows - 1
         return not self._emulator.text((0, row), (self._emulator.cols - 1, bottom)).strip()
 
-    # -- the person ----------------------------------------------------------------------------
-
-    def activity(self, kind: bytes, now: float) -> list[SourceEvent]:
-        """The person pressed keys: frames.TYPED, ENTERED or CLEARED."""
-        self._advance(now)
-        if kind == frames.CLEARED:
-            self._drop_person()
-        elif not self._painting:
-            if self._person is None:
-                x, y = self._emulator.cursor
-                self._person = self._emulator.mark(x, self._emulator.history_rows + y)
-                self._person_past_edge = self._emulator.pending_wrap
-            self._person_at = now
-            self._entered = self._entered or kind == frames.ENTERED
-        return self._out.take()
-
-    def _forget_person(self) -> None:
-        """Without an echo the program reads the keys by itself, and the line is its own."""
-        if self._person is None or self._now - self._person_at <= PERSON_WAIT:
-            return
-        x, y = self._emulator.cursor
-        if self._person.position() == (x, self._emulator.history_rows + y):
-            self._drop_person()
-
-    def _drop_person(self) -> None:
-        if self._person is not None:
-            self._person.close()
-            self._person = None
-        self._entered = False
-
     # -- painters ------------------------------------------------------------------------------
 
     def _start_painting(self) -> None:
         self._painting = True
-        self._drop_person()
-        self._head, self._head_size = [], 0
+        self._appended.drop_person()
         self._set_top()
 
     def _set_top(self) -> None:
@@ -439,9 +258,8 @@ class ScreenSource:
             self._moved_at = self._now
         self._touch()
         top = self._top.position()
-        if top is None or self._emulator.history_rows - top[1] > SLICE_ROWS // 2:
-            self._look()
-        elif self._sync_since is None and self._late(FRAME_LATEST):
+        leaving = top is None or self._emulator.history_rows - top[1] > SLICE_ROWS // 2
+        if leaving or (self._sync_since is None and self._late(FRAME_LATEST)):
             self._look()
 
     def _touch(self) -> None:
@@ -496,13 +314,11 @@ class ScreenSource:
             return
         if self._now - self._moved_at < PAINTER_RESTS or self._emulator.alt_screen:
             return
-        row = self._cursor_row()
-        below = row + 1
+        below = self._cursor_row() + 1
         if below < self._emulator.total_rows and not self._blank_below(below):
             return
         self._painting = self._tentative = False
-        self._head, self._head_size = [], 0
-        self._set_front(0, self._emulator.line_start(row))
+        self._appended.go_on_here()
 
     # -- what is known of the terminal ---------------------------------------------------------
 
@@ -553,7 +369,6 @@ class ScreenSource:
             smaller = Emulator(1, 1, history=0, snapshot=zlib.decompress(self._snapshot()))
             smaller.forget_history()
             state["emulator"] = _pack(zlib.compress(smaller.snapshot()))
-            state["head"] = "".join(self._head)[:32_768]
             text = json.dumps(state).encode()
         if len(text) > CHECKPOINT_MAX:
             state["painter"] = Painter(self._out).state(self._now)
@@ -569,15 +384,8 @@ class ScreenSource:
             "kind": "screen",
             "emulator": _pack(self._snapshot()),
             "held": _pack(self._held),
-            "front": self._from_bottom(self._front),
-            "top": self._from_bottom(self._top),
-            "person": self._from_bottom(self._person),
-            "entered": self._entered,
-            "past_edge": self._person_past_edge,
-            "person_in": self._person_at - now,
-            "head": "".join(self._head)[:65_536],
-            "marked": self._marked,
-            "unread": self._unread,
+            "top": self._emulator.from_bottom(self._top),
+            "appended": self._appended.state(now),
             "painting": self._painting,
             "tentative": self._tentative,
             "moved_in": self._moved_at - now,
@@ -588,13 +396,6 @@ class ScreenSource:
             "out": self._out.state(now),
             "painter": self._painter.state(now),
         }
-
-    def _from_bottom(self, mark: Mark | None) -> list[int] | None:
-        """A mark as it can be kept: its row counted from the last one."""
-        position = mark.position() if mark else None
-        if position is None:
-            return None
-        return [position[0], self._emulator.total_rows - 1 - position[1]]
 
     @classmethod
     def restore(cls, data: bytes, cols: int, rows: int, now: float) -> ScreenSource:
@@ -614,14 +415,8 @@ class ScreenSource:
 
     def _load(self, state: dict[str, Any], now: float) -> None:
         self._held = base64.b64decode(state["held"])
-        self._front = self._to_mark(state["front"]) or self._front
-        self._top = self._to_mark(state["top"]) or self._top
-        self._person = self._to_mark(state["person"])
-        self._entered, self._person_past_edge = state["entered"], state["past_edge"]
-        self._person_at = now + state["person_in"]
-        self._head = [state["head"]] if state["head"] else []
-        self._head_size = len(state["head"])
-        self._marked, self._unread = state["marked"], state["unread"]
+        self._appended.load(state["appended"], now)
+        self._top = self._emulator.mark_from_bottom(state["top"]) or self._top
         self._painting, self._tentative = state["painting"], state["tentative"]
         self._moved_at = now + state["moved_in"]
         self._dirty_since = None if state["dirty_in"] is None else now + state["dirty_in"]
@@ -630,12 +425,6 @@ class ScreenSource:
         self._sync_since = None if state["sync_in"] is None else now + state["sync_in"]
         self._out.load(state["out"], now)
         self._painter.load(state["painter"], now)
-
-    def _to_mark(self, kept: list[int] | None) -> Mark | None:
-        if kept is None:
-            return None
-        row = self._emulator.total_rows - 1 - kept[1]
-        return self._emulator.mark(kept[0], max(0, row))
 
 
 def _pack(data: bytes) -> str:

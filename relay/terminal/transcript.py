@@ -9,11 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 #: Rows that are remembered; older ones are forgotten and would be heard again.
 KEEP = 2000
 _PER_KEY = 6
-_PAIRS = 600
+_NEIGHBOUR = 2.0
+
+
+class _Link(NamedTuple):
+    """The last pair of a chain of equal rows, and the chain before it."""
+
+    score: float
+    place: int
+    index: int
+    before: _Link | None
 
 
 @dataclass(slots=True, eq=False)
@@ -152,26 +162,51 @@ def match(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
             kept = places.setdefault(key, [])
             if len(kept) < _PER_KEY:
                 kept.append(index)
-    pairs = [(o, n) for n, key in enumerate(new) for o in places.get(key, ())][:_PAIRS]
-    if not pairs:
-        return []
-    last = max(1, len(old))
-    best: list[float] = []
-    back: list[int] = []
-    for index, (o, n) in enumerate(pairs):
-        own = 1.0 + min(len(new[n]), 40) / 8 + o / last
-        score, link = own, -1
-        for other in range(index - 1, -1, -1):
-            po, pn = pairs[other]
-            if po < o and pn < n:
-                bonus = 2.0 if o - po == 1 and n - pn == 1 else 0.0
-                if best[other] + own + bonus > score:
-                    score, link = best[other] + own + bonus, other
-        best.append(score)
-        back.append(link)
-    at = max(range(len(pairs)), key=best.__getitem__)
+    return _heaviest([(places.get(key, []), key) for key in new], len(old))
+
+
+def _heaviest(rows: list[tuple[list[int], str]], size: int) -> list[tuple[int, int]]:
+    """The chain of ``match``: for each new row its places among ``size`` old ones, and its key."""
+    # A Fenwick tree over the old indexes: the heaviest chain that ends at or before each.
+    tree: list[_Link | None] = [None] * (size + 1)
+    above: dict[int, _Link] = {}
+    best: _Link | None = None
+    for index, (places, key) in enumerate(rows):
+        links: dict[int, _Link] = {}
+        for place in places:
+            own = 1.0 + min(len(key), 40) / 8 + place / size
+            link = _Link(own, place, index, None)
+            before = _heaviest_until(tree, place)
+            if before is not None:
+                link = _Link(before.score + own, place, index, before)
+            neighbour = above.get(place - 1)
+            if neighbour is not None and neighbour.score + own + _NEIGHBOUR > link.score:
+                link = _Link(neighbour.score + own + _NEIGHBOUR, place, index, neighbour)
+            links[place] = link
+        # Only now: two places of one row cannot follow each other.
+        for place, link in links.items():
+            if best is None or link.score > best.score:
+                best = link
+            at = place + 1
+            while at <= size:
+                held = tree[at]
+                if held is None or link.score > held.score:
+                    tree[at] = link
+                at += at & -at
+        above = links
     chain: list[tuple[int, int]] = []
-    while at >= 0:
-        chain.append(pairs[at])
-        at = back[at]
+    while best is not None:
+        chain.append((best.place, best.index))
+        best = best.before
     return chain[::-1]
+
+
+def _heaviest_until(tree: list[_Link | None], count: int) -> _Link | None:
+    """The heaviest chain that ends in the first ``count`` old rows."""
+    best: _Link | None = None
+    while count > 0:
+        held = tree[count]
+        if held is not None and (best is None or held.score > best.score):
+            best = held
+        count -= count & -count
+    return best

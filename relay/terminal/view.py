@@ -38,6 +38,7 @@ class Row:
 
     ``joins``: None, or what belongs between the row before and this one, which continues it
     because the next word did not fit (a space, or nothing inside of an overlong word).
+    ``marked``: its kind comes from a mark of its own, not from the row before.
     """
 
     text: str
@@ -45,6 +46,7 @@ class Row:
     kind: Kind
     gap: bool
     joins: str | None = None
+    marked: bool = False
 
 
 _RULE = re.compile(r"[\s─━═╌╍┄┅╴╶▔▁▀▄╭╮╰╯┌┐└┘├┤┬┴┼╔╗╚╝╠╣_-]+")
@@ -72,6 +74,7 @@ class _Raw:
     block: int  # rows of one block share a margin
     indent: int  # where the text starts, the bullet counted as indentation
     bullet: bool = False
+    marked: bool = True
 
 
 def read_rows(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[Row]:
@@ -89,7 +92,7 @@ def read_rows(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[Row]:
         if raw.bullet:
             text = " " * raw.indent + text[raw.indent :]  # the bullet makes room
         text = text[min(margins[raw.block], raw.indent) :]
-        row = Row(text, solid(raw.text), raw.kind, raw.gap)
+        row = Row(text, solid(raw.text), raw.kind, raw.gap, marked=raw.marked)
         if before is not None and not raw.gap and before.kind == raw.kind:
             row.joins = _joint(before.text, raw, edge)
         rows.append(row)
@@ -119,7 +122,7 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[_Raw]:
             elif kind is Kind.PERSON:
                 kind = Kind.AGENT
             continue
-        indent = _indent(text)
+        indent, marked = _indent(text), True
         if panel or _BUSY.search(text):
             this = Kind.OTHER
         elif _PERSON.match(text):
@@ -134,16 +137,16 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[_Raw]:
             this = kind = Kind.TOOL
             tool_column, spoken = len(tool[1]), ""
         elif kind is Kind.TOOL and indent >= tool_column:
-            this = Kind.TOOL
+            this, marked = Kind.TOOL, False
         elif _SPINNER.match(text):
             this = Kind.OTHER
         else:
             if kind is not Kind.PERSON:
                 kind, spoken = Kind.AGENT, ""
-            this = kind
+            this, marked = kind, False
         if quote := _QUOTE.fullmatch(text):
             text = f"{quote[1]}>{quote[2]}"
-        raws.append(_Raw(text, this, gap, block, indent, bullet=indent != _indent(text)))
+        raws.append(_Raw(text, this, gap, block, indent, indent != _indent(text), marked))
         if first_draft < number < last_draft:
             raws[-1].kind, draft_seen = Kind.DRAFT, True
         elif number == snapshot.cursor_line:

@@ -1,0 +1,238 @@
+"""Hearing a line program through the emulator: what it appends is read once the cursor has left it.
+
+The *front* is the first cell that is not heard yet. It is followed through scrolling and reflow,
+so nothing is read twice and, because looks are never far apart, nothing leaves unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from relay.session import frames
+from relay.terminal.emulator import Emulator, Mark
+from relay.terminal.hearing import MARKS, PERSON_WAIT, Outlet
+
+#: A line that goes on for longer than this many characters is heard without its rest.
+LINE_MAX = 2 * 1024 * 1024
+_UNREAD_MAX = 16 * 1024
+_BANK_ROWS = 64
+_HEAD_KEPT = 64 * 1024
+
+
+class Appended:
+    """Reads the lines that a program appends. ``note`` is told what was read."""
+
+    def __init__(
+        self, emulator: Emulator, out: Outlet, note: Callable[[list[str]], None], now: float
+    ) -> None:
+        self._emulator = emulator
+        self._out = out
+        self._note = note
+        self._front: Mark = emulator.mark(0, 0)
+        # The text that came before the front of a line so long that it has left the screen.
+        self._head: list[str] = []
+        self._head_size = 0
+        self._unread = 0  # bytes since the last look
+        self._marked = False  # the line being written holds one of MARKS
+        # Where on the line being written the person's own typing starts, and since when.
+        self._person: Mark | None = None
+        self._person_past_edge = False
+        self._person_at = now
+        self._entered = False
+
+    # -- lines ---------------------------------------------------------------------------------
+
+    def append(self, piece: bytes, now: float) -> None:
+        """Bytes that do not move the cursor up, few enough that no row leaves the scrollback."""
+        self._emulator.feed(piece)
+        self._unread += len(piece)
+        marks = any(mark in piece for mark in MARKS)
+        newline = max(piece.rfind(end) for end in (b"\n", b"\x0b", b"\x0c"))
+        unmarked = not self._marked and not marks
+        if newline < 0:
+            self._marked = not unmarked
+            if self._unread < _UNREAD_MAX:
+                return
+        else:
+            self._marked = marks and any(mark in piece[newline:] for mark in MARKS)
+        self.read(now, skip=unmarked and self._person is None and self._out.flooded(now))
+
+    def read(self, now: float, *, skip: bool = False) -> None:
+        """Hear the lines that the cursor has left; with ``skip`` only pass over them."""
+        self._unread = 0
+        x, row = self._cursor()
+        front = self._front.position()
+        if front is None:
+            self.restart(now)
+            return
+        start = self._emulator.line_start(row, front[1]) if row > front[1] else front[1]
+        if start > front[1]:
+            if skip:
+                self._take_head()
+                self._out.skip(now, start - front[1])
+            else:
+                self._hear(front, start, now)
+            self._set_front(0, start)
+        self._bank()
+        if x > 0:
+            self._out.delay(now)
+
+    def read_rest(self, now: float) -> None:
+        """At the end: the line without a newline, and whatever stands below it."""
+        self.read(now)
+        front = self._front.position()
+        if front is None:
+            return
+        head = self._take_head()
+        text = self._emulator.text(front, (self._emulator.cols - 1, self._emulator.total_rows - 1))
+        if head or text:
+            self._pass_on((head + text).split("\n"), now)
+
+    def restart(self, now: float) -> None:
+        """The front was lost (a reset, a cleared screen): go on at the cursor's line."""
+        self.go_on_here()
+        self._out.skip(now)
+
+    def go_on_here(self) -> None:
+        """What stands above the cursor's line is dealt with."""
+        self._take_head()
+        self.drop_person()
+        self._set_front(0, self._emulator.line_start(self._cursor()[1]))
+
+    def below_front(self) -> bool | None:
+        """Whether the cursor stands on the front's row or below; None when the front was lost."""
+        front = self._front.position()
+        return None if front is None else self._cursor()[1] >= front[1]
+
+    def _hear(self, front: tuple[int, int], end: int, now: float) -> None:
+        """Pass on the lines from the front to above row ``end``, but not the person's typing."""
+        person = self._person.position() if self._person else None
+        if self._person is None or (person is not None and person[1] >= end):
+            self._pass_on(self._lines(front, end), now)
+            return
+        entered = self._entered
+        past_edge = self._person_past_edge
+        self.drop_person()
+        if not entered or person is None or person[::-1] < front[::-1]:
+            # A newline before Enter is the program's own: no way to tell whose the line was.
+            self._pass_on(self._lines(front, end), now)
+            return
+        start = self._emulator.line_start(person[1], front[1])
+        if start > front[1]:
+            self._pass_on(self._lines(front, start), now)
+            front = (0, start)
+        own = self._take_head() + self._text_before(front, person, past_edge)
+        if own.strip():
+            self._pass_on([own.rstrip()], now)
+        after = person[1] + 1
+        while after < end and self._emulator.continues(after):
+            after += 1
+        if after < end:
+            self._pass_on(self._lines((0, after), end), now)
+
+    def _text_before(self, front: tuple[int, int], person: tuple[int, int], past_edge: bool) -> str:
+        """What the program had written on the line before the person typed."""
+        x, y = person[0] + past_edge - 1, person[1]
+        if x < 0:
+            x, y = self._emulator.cols - 1, y - 1
+        return self._emulator.text(front, (x, y)) if (y, x) >= front[::-1] else ""
+
+    def _lines(self, front: tuple[int, int], end: int) -> list[str]:
+        """The logical lines from cell ``front`` to above row ``end``, which starts a line."""
+        text = self._emulator.text(front, (self._emulator.cols - 1, end - 1))
+        # The formatter leaves out blank rows at the end.
+        row = end - 1
+        while row > front[1] and not self._emulator.row_text(row):
+            row -= 1
+        lines = text.split("\n")
+        lines[0] = self._take_head() + lines[0]
+        return lines + [""] * (end - 1 - row)
+
+    def _pass_on(self, lines: list[str], now: float) -> None:
+        self._note(lines)
+        self._out.lines(lines, now)
+        cols = self._emulator.cols
+        if cols - 1 <= len(lines[-1]) <= cols:
+            self._out.delay(now)
+
+    def _bank(self) -> None:
+        """Take the rows of an endless line that have left the screen: they cannot change."""
+        front = self._front.position()
+        history = self._emulator.history_rows
+        if front is None or history - front[1] < _BANK_ROWS:
+            return
+        text = self._emulator.text(front, (self._emulator.cols - 1, history - 1), trim=False)
+        if self._head_size < LINE_MAX:
+            self._head.append(text)
+            self._head_size += len(text)
+        self._set_front(0, history)
+
+    def _take_head(self) -> str:
+        head = "".join(self._head)
+        self._head, self._head_size = [], 0
+        return head
+
+    def _set_front(self, x: int, y: int) -> None:
+        self._front.close()
+        self._front = self._emulator.mark(x, y)
+
+    def _cursor(self) -> tuple[int, int]:
+        """The cursor in screen coordinates."""
+        x, y = self._emulator.cursor
+        return x, self._emulator.history_rows + y
+
+    # -- the person ----------------------------------------------------------------------------
+
+    def activity(self, kind: bytes, now: float) -> None:
+        """The person pressed keys: from the cursor on, this line is theirs until Enter."""
+        if kind == frames.CLEARED:
+            self.drop_person()
+            return
+        if self._person is None:
+            self._person = self._emulator.mark(*self._cursor())
+            self._person_past_edge = self._emulator.pending_wrap
+        self._person_at = now
+        self._entered = self._entered or kind == frames.ENTERED
+
+    def forget_person(self, now: float) -> None:
+        """Without an echo the program reads the keys by itself, and the line is its own."""
+        if self._person is None or now - self._person_at <= PERSON_WAIT:
+            return
+        if self._person.position() == self._cursor():
+            self.drop_person()
+
+    def drop_person(self) -> None:
+        """What comes is the program's."""
+        if self._person is not None:
+            self._person.close()
+            self._person = None
+        self._entered = False
+
+    # -- checkpoint ----------------------------------------------------------------------------
+
+    def state(self, now: float) -> dict[str, Any]:
+        """As JSON. Of a line that has left the screen the first 64 KiB are kept."""
+        return {
+            "front": self._emulator.from_bottom(self._front),
+            "head": "".join(self._head)[:_HEAD_KEPT],
+            "unread": self._unread,
+            "marked": self._marked,
+            "person": self._emulator.from_bottom(self._person),
+            "past_edge": self._person_past_edge,
+            "person_in": self._person_at - now,
+            "entered": self._entered,
+        }
+
+    def load(self, state: dict[str, Any], now: float) -> None:
+        front = self._emulator.mark_from_bottom(state["front"])
+        if front is not None:
+            self._front.close()
+            self._front = front
+        self._head = [state["head"]] if state["head"] else []
+        self._head_size = len(state["head"])
+        self._unread, self._marked = state["unread"], state["marked"]
+        self._person = self._emulator.mark_from_bottom(state["person"])
+        self._person_past_edge = state["past_edge"]
+        self._person_at = now + state["person_in"]
+        self._entered = state["entered"]
