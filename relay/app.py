@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from relay.config import LoadedConfig, executing_config
-from relay.errors import UsageError
+from relay.errors import NotDelivered, Timeout, UsageError
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import TIMEOUT_DEFAULT, Registry, split_pattern
 from relay.paths import Home
 from relay.settings import IDLE_SECONDS, Settings, with_setting
+
+if TYPE_CHECKING:
+    from relay.broker.client import Client
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
 
@@ -119,6 +122,61 @@ class Relay:
 
         return register if handler is None else register(handler)
 
+    def send(
+        self,
+        to: str | Sequence[str],
+        body: str,
+        *,
+        wait: float | None = None,
+        sender: str | None = None,
+        mode: str | None = None,
+        thread: str | None = None,
+        offline: bool = False,
+    ) -> dict[str, Any]:
+        """Send a message, starting the broker if need be.
+
+        Returns ``{"id", "from", "deliveries": [{"to", "state", "reason"}]}`` once it is stored;
+        with ``wait`` (seconds) once every receiver has seen it. Inside of a wrapped agent it goes
+        out as that agent. Raises NotFound for a name that was never seen (unless ``offline``),
+        NotDelivered when a delivery failed, Timeout.
+        """
+        optional = {"from": sender, "mode": mode, "thread": thread, "offline": offline or None}
+        fields: dict[str, Any] = {key: value for key, value in optional.items() if value}
+        receivers = to if isinstance(to, str) else list(to)
+        with self._client() as client:
+            answer = client.request("send", to=receivers, body=body, **fields, **self._auth())
+            result = {key: answer[key] for key in ("id", "from", "deliveries")}
+            if wait is not None:
+                asked = client.request("wait", id=answer["id"], timeout=wait, deadline=wait + 10.0)
+                result["deliveries"] = asked["deliveries"]
+                _check_seen(result, bool(asked["done"]), wait)
+        return result
+
+    def agents(self) -> list[dict[str, Any]]:
+        """The agents that the broker knows, as the op ``agents`` describes them."""
+        with self._client() as client:
+            agents: list[dict[str, Any]] = client.request("agents")["agents"]
+            return agents
+
+    def inbox(self, name: str | None = None) -> list[dict[str, Any]]:
+        """The messages to ``name`` (default: to you, or to the wrapped agent this runs in)."""
+        fields: dict[str, Any] = {} if name is None else {"name": name}
+        with self._client() as client:
+            rows: list[dict[str, Any]] = client.request("inbox", **fields, **self._auth())["rows"]
+            return rows
+
+    def _client(self) -> Client:
+        # Imported on use: a configuration file must not pay for it.
+        from relay.broker.client import connect
+
+        return connect(self.home)
+
+    def _auth(self) -> dict[str, Any]:
+        run, token = os.environ.get("RELAY_RUN"), os.environ.get("RELAY_TOKEN")
+        if not run or not token or self.home.root != Home.from_env().root:
+            return {}
+        return {"auth": {"run": run, "token": token}}
+
     def loaded(self) -> LoadedConfig:
         """These handlers and settings, as a session takes them."""
         return LoadedConfig(None, self.registry, self.settings, None)
@@ -146,4 +204,21 @@ class Relay:
             name=self.name,
             task=self.settings.task if task is None else task,
             session_factory=self.loaded,
+        )
+
+
+def _check_seen(result: dict[str, Any], done: bool, seconds: float) -> None:
+    failed = [row for row in result["deliveries"] if row["state"] == "failed"]
+    if failed:
+        why = "; ".join(f"{row['to']}: {row['reason']}" for row in failed)
+        raise NotDelivered(
+            f"message {result['id']} was not delivered: {why}",
+            hint=f"see: relay show {result['id']}",
+            details=result,
+        )
+    if not done:
+        raise Timeout(
+            f"message {result['id']} was not seen within {seconds:g} s",
+            hint=f"it stays on its way: relay show {result['id']}",
+            details=result,
         )

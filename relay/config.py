@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from relay.errors import ConfigError
+from relay.errors import ConfigError, RelayError
 from relay.hooks.registry import Registry
 from relay.settings import Settings, apply_dictionaries
 from relay.text.escape import clean
@@ -132,7 +132,7 @@ def _run(file: ConfigFile, code: types.CodeType, module: types.ModuleType, limit
 
 
 def _explained(file: ConfigFile, error: BaseException) -> ConfigError:
-    if isinstance(error, ConfigError) and not error.message.startswith(file.path):
+    if isinstance(error, RelayError):
         what, hint = error.message, error.hint
     elif isinstance(error, SystemExit):
         what, hint = "it calls exit()", "a configuration only defines handlers; remove the call"

@@ -79,11 +79,14 @@ def read_config(path: str) -> ConfigFile:
     try:
         # Not blocking: a FIFO that lies there must not stop anybody.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
-            # A directory or device has no regular type: stat's S_IFREG is 0o100000.
-            if os.fstat(file.fileno()).st_mode & 0o170000 != 0o100000:
+        try:
+            # 0o100000 is stat's S_IFREG: a regular file.
+            if os.fstat(fd).st_mode & 0o170000 != 0o100000:
                 raise ConfigError(f"{path} is not a file", hint="name a Python file")
-            data = file.read(CONFIG_MAX + 1)
+            with open(fd, "rb", closefd=False) as file:
+                data = file.read(CONFIG_MAX + 1)
+        finally:
+            os.close(fd)
     except OSError as error:
         raise ConfigError(
             f"cannot read {path}: {error.strerror}", hint="check the path and its permissions"
