@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from relay.broker.committer import Batch
 from relay.broker.directory import Directory, Member
 from relay.broker.protocol import Json
-from relay.broker.router import Route, Routing, route
+from relay.broker.router import EVERYONE, Route, Routing, route
 from relay.errors import RelayError, UsageError
 from relay.ids import new_ulid
 from relay.ledger import queries
@@ -78,6 +78,9 @@ class Sending:
     def send(self, connection: Connection | None, request: Json, batch: Batch) -> None:
         """Check and route one message; it is stored by ``flush``."""
         body = checked_body(request.get("body"))
+        if request.get("notice"):
+            self._notice(connection, request, batch, body)
+            return
         sender, origin = self._sender(connection, request, batch)
         message = self._accept(connection, request, batch, "message", body)
         message.sender = sender
@@ -87,7 +90,10 @@ class Sending:
             raise UsageError(
                 f"there is no mode {message.mode!r}", hint=f"modes: {', '.join(sorted(_MODES))}"
             )
-        attributes = request.get("attributes")
+        attributes = request.get("attributes") or {}
+        if EVERYONE in (request.get("to") or ()):
+            # Each recipient gets a row of its own, and should know that it is not the only one.
+            attributes = {**attributes, "audience": "everyone"}
         if attributes:
             message.meta = _meta({"attributes": attributes})
         try:
@@ -106,7 +112,7 @@ class Sending:
         member = connection.member if connection is not None else None
         if member is None:
             raise UsageError("only a registered session can leave its agent a notice")
-        message = self._accept(connection, request, "message", body)
+        message = self._accept(connection, request, batch, "message", body)
         message.sender, message.origin = "relay", "relay"
         message.mode = Mode.FOLLOWUP.value
         message.routing = Routing((Route(member.name),))

@@ -95,7 +95,7 @@ class Parts:
             on_state=session.state_changed,
             on_proof=session.proof,
         )
-        courier = Courier(self._choose_door, session.report, time.monotonic, lambda: namespaces)
+        courier = Courier(self._choose_door, session.report, time.monotonic)
         self._door = TerminalDoor(
             self._link,
             self._terminal,

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from relay.model import Message, State
 from relay.session.doors import Door
 from relay.session.guards import Hold
-from relay.text.envelope import envelope
+from relay.text.envelope import marker_of
 
 #: A wait shorter than this is not worth telling the sender about.
 HELD_AFTER = 1.0
@@ -33,12 +33,10 @@ class Courier:
         choose_door: Callable[[], Door | None],
         report: Report,
         clock: Callable[[], float],
-        namespaces: Callable[[], frozenset[str]],
     ) -> None:
         self._choose_door = choose_door
         self._report = report
         self._clock = clock
-        self._namespaces = namespaces
         self._waiting: deque[Message] = deque()
         self._known: OrderedDict[str, None] = OrderedDict()
         self._unproven: OrderedDict[str, Message] = OrderedDict()  # marker -> submitted message
@@ -121,12 +119,12 @@ class Courier:
 
     async def _after(self, door: Door, batch: list[Message]) -> None:
         for message in batch:
-            self._unproven[self._marker(message)] = message
+            self._unproven[marker_of(message.id)] = message
         await asyncio.gather(*(self._report(m, State.SUBMITTED, "", "") for m in batch))
         proof = await door.read(batch)
         if proof is None:
             return
-        settled = [m for m in batch if self._unproven.pop(self._marker(m), None) is not None]
+        settled = [m for m in batch if self._unproven.pop(marker_of(m.id), None) is not None]
         await asyncio.gather(*(self._report(m, State.SEEN, "", proof) for m in settled))
 
     async def _wait_out(self, held: Hold) -> None:
@@ -152,6 +150,3 @@ class Courier:
         except TimeoutError:
             return
         self._wake.clear()
-
-    def _marker(self, message: Message) -> str:
-        return envelope(message, style="plain", namespaces=self._namespaces()).marker

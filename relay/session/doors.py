@@ -16,7 +16,7 @@ from relay.errors import RelayError
 from relay.model import Message
 from relay.session.guards import Guards, Hold
 from relay.session.ports import Screen, Terminal
-from relay.text.envelope import Envelope, Style, envelope
+from relay.text.envelope import Envelope, Style, envelope, marker_of
 
 #: A cooked terminal keeps 4095 bytes and drops the rest without a word (macOS: 1024 a line), so
 #: never more than this stands unread in it.
@@ -101,6 +101,7 @@ class TerminalDoor:
         clock: Callable[[], float],
         *,
         shell: bool,
+        ascii_only: bool = False,
         namespaces: Callable[[], frozenset[str]],
         composer: Callable[[list[str]], str] | None = None,
         written: frozenset[int] = frozenset(),
@@ -111,6 +112,7 @@ class TerminalDoor:
         self._guards = guards
         self._clock = clock
         self._shell = shell
+        self._ascii_only = ascii_only
         self._namespaces = namespaces
         self._composer = composer
         self._written = written
@@ -172,7 +174,7 @@ class TerminalDoor:
             pause = 0.002 if empty else min(pause * 2, 0.5)
         self._outstanding.clear()
         rows = "" if self._terminal.cooked() else "\n".join(self._screen.visible())
-        return "screen" if self._wrap(batch[-1]).marker in rows else "read"
+        return "screen" if marker_of(batch[-1].id) in rows else "read"
 
     @property
     def proves_reading(self) -> bool:
@@ -287,7 +289,9 @@ class TerminalDoor:
         style: Style = "plain" if self._terminal.cooked() else "paste"
         if self._shell:
             style = "shell"
-        return envelope(message, style=style, namespaces=self._namespaces())
+        return envelope(
+            message, style=style, namespaces=self._namespaces(), ascii_only=self._ascii_only
+        )
 
     @staticmethod
     def _typed(wrapped: Envelope) -> bytes:
@@ -350,5 +354,4 @@ class ChannelDoor:
         return []
 
     def landed(self, message: Message) -> bool:
-        wrapped = envelope(message, style="paste", namespaces=self._namespaces())
-        return self._heard(wrapped.marker)
+        return self._heard(marker_of(message.id))

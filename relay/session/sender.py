@@ -92,7 +92,9 @@ class Sender:
                 self._pending.pop(fields["id"], None)
                 if not done.done():
                     done.set_exception(error)
-                if not fields.get("notice"):
+                if fields.get("notice"):
+                    self._note(f"the agent could not be told something: {error.message}")
+                else:
                     self.explain(error)
                 return
             self._pending.pop(fields["id"], None)

@@ -157,6 +157,10 @@ class Session:
 
     def begin(self, *, first: bool) -> None:
         """Start delivering; on the first start of a run, fire the session-start hooks."""
+        if self.ears.source == "screen":
+            # Nothing says when such a program is at rest; what can be seen, the door looks at.
+            self._state = StateChange(AgentState.IDLE)
+            self.guards.state = AgentState.IDLE
         self.spawn(self.courier.run())
         self.lifecycle.active(self._clock())
         if first:

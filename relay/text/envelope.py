@@ -109,7 +109,7 @@ def _header(message: Message, marker: str) -> str:
         return f"Relay notice {marker}"
     sender = _label(message.sender)
     parts = [f"Relay message {marker} from {'user' if _personal(message) else 'agent'} {sender}"]
-    if message.to == "*":
+    if message.to == "*" or message.attributes.get("audience") == "everyone":
         parts.append(" to everyone")
     elif message.to[:1] == "#" or "," in message.to:
         parts.append(f" to {_label(message.to)}")

@@ -95,7 +95,7 @@ def test_a_shell_never_executes_what_it_is_sent(tmp_path: Path) -> None:
     bait = tmp_path / "bait"
     with wrapped(["bash", "--norc", "-i"], name="Shell", cwd=tmp_path) as shell:
         wait_registered("Shell")
-        shell.wait_for(r"\$ ")
+        shell.wait_for(r"[$#] ")
         relay("send", "Shell", f"'; touch {bait}; echo '$(touch {bait})`touch {bait}`", "--wait=30")
         shell.wait_for("Relay message")
         shell.type("echo after-$((40+2))\n")

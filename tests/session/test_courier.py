@@ -9,7 +9,7 @@ from relay.model import Message, State
 from relay.session.courier import Courier
 from relay.session.doors import Submitted
 from relay.session.guards import Hold
-from relay.text.envelope import envelope
+from relay.text.envelope import marker_of
 
 
 def message(number: int, attempt: int = 0) -> Message:
@@ -61,9 +61,7 @@ class Desk:
         self.now = 0.0
         self.reports: list[tuple[str, str, str]] = []
         self.told = asyncio.Event()
-        self.courier = Courier(
-            lambda: self.door, self.report, lambda: self.now, lambda: frozenset({"relay"})
-        )
+        self.courier = Courier(lambda: self.door, self.report, lambda: self.now)
 
     async def report(self, message: Message, state: State, reason: str, proof: str) -> None:
         self.reports.append((message.body, state.value, reason or proof))
@@ -166,7 +164,7 @@ def test_without_a_proof_of_reading_the_marker_proves_it() -> None:
         return desk
 
     desk = asyncio.run(scenario())
-    marker = envelope(message(1), style="paste", namespaces={"relay"}).marker
+    marker = marker_of(message(1).id)
     assert desk.courier.proven("something else", "transcript") == []
     ((seen, by),) = desk.courier.proven(f"> Relay message {marker} from", "transcript")
     assert (seen.body, by) == ("m1", "transcript")
