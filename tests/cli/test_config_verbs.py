@@ -1,40 +1,24 @@
 from __future__ import annotations
 
-import argparse
-import json
 import os
-from collections.abc import Callable
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from relay.cli import config_verbs
 from relay.config import load
-from relay.errors import ConfigError, NotFound, RelayError
-from relay.paths import Home
-from relay.trust import CONFIG_NAME, is_trusted, read_config
-
-Verb = Callable[..., int]
+from relay.errors import RelayError
+from relay.trust import CONFIG_NAME, read_config
+from tests.cli.verbs import Verb, printed_json, verbs_of
 
 
 @pytest.fixture
 def relay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verb:
     """Runs a verb in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    parser = argparse.ArgumentParser(prog="relay")
-    config_verbs.add(parser.add_subparsers())
-
-    def run(*words: str) -> int:
-        args = parser.parse_args(words)
-        status: int = args.run(args)
-        return status
-
-    return run
-
-
-def _json(capsys: pytest.CaptureFixture[str]) -> Any:
-    return json.loads(capsys.readouterr().out)
+    return verbs_of(config_verbs)
 
 
 def test_init_writes_a_file_that_loads(relay: Verb, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,108 +56,18 @@ def test_init_does_not_follow_a_link(relay: Verb, tmp_path: Path) -> None:
 
 def test_init_as_json(relay: Verb, capsys: pytest.CaptureFixture[str]) -> None:
     relay("init", "--json")
-    assert _json(capsys)["next"][0] == "relay trust"
+    assert printed_json(capsys)["next"][0] == "relay trust"
 
 
-def test_trust_shows_and_pins(relay: Verb, capsys: pytest.CaptureFixture[str]) -> None:
-    relay("init")
-    capsys.readouterr()
-    home, file = Home.from_env(), read_config(str(Path(CONFIG_NAME).absolute()))
-    assert relay("trust", "--show") == 0
-    shown = capsys.readouterr()
-    assert file.sha256 in shown.out
-    assert "hello" in shown.out
-    assert "on_session_start" in shown.out
-    assert not is_trusted(home, file.path, file.sha256)
-    assert relay("trust", "--json") == 0
-    record = _json(capsys)
-    assert (record["path"], record["sha256"], record["trusted"]) == (file.path, file.sha256, True)
-    assert (record["patterns"], record["hooks"]) == (["hello"], ["on_session_start"])
-    assert is_trusted(home, file.path, file.sha256)
-    assert relay("trust", "--revoke") == 0
-    assert not is_trusted(home, file.path, file.sha256)
-    with pytest.raises(NotFound):
-        relay("trust", "--revoke")
-
-
-def test_trust_runs_nothing(relay: Verb, tmp_path: Path) -> None:
-    Path(CONFIG_NAME).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    relay("trust")
-    assert not (tmp_path / "ran").exists()
-
-
-def test_a_file_that_is_gone_can_be_revoked(relay: Verb) -> None:
-    relay("init")
-    relay("trust", CONFIG_NAME)
-    os.unlink(CONFIG_NAME)
-    assert relay("trust", "--revoke", CONFIG_NAME) == 0
-
-
-def test_trust_refuses_what_could_not_run(relay: Verb) -> None:
-    with pytest.raises(NotFound, match=CONFIG_NAME):
-        relay("trust")
-    Path(CONFIG_NAME).write_text("hooks = {\n")
-    with pytest.raises(ConfigError, match=":1: "):
-        relay("trust")
-
-
-def test_names_in_an_unread_file_cannot_draw_on_the_terminal(
-    relay: Verb, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path(CONFIG_NAME).write_text("patterns = {'a\\x1b[2J': f, g(): f}\n")
-    relay("trust", "--show")
-    captured = capsys.readouterr()
-    assert "\x1b" not in captured.out + captured.err
-    assert "computed when the file runs" in captured.err
-
-
-def test_show_says_where_each_value_comes_from(
-    relay: Verb, capsys: pytest.CaptureFixture[str]
-) -> None:
-    relay("config", "show", "--json")
-    record = _json(capsys)
-    assert (record["path"], record["trusted"]) == (None, "none")
-    assert record["settings"]["timeout"] == {"value": 30.0, "from": "default"}
-    path = Path(CONFIG_NAME).absolute()
-    path.write_text("config = {'timeout': 5, 'hooks': {'idle': lambda ctx: None}}\n")
-    relay("config", "show", "--json")
-    record = _json(capsys)
-    assert (record["trusted"], record["hooks"]) == ("no", ["on_idle"])
-    assert record["settings"]["timeout"] == {"value": 30.0, "from": "default"}
-    relay("trust")
-    capsys.readouterr()
-    relay("config", "show", "--json")
-    record = _json(capsys)
-    assert record["trusted"] == "yes"
-    assert record["settings"]["timeout"] == {"value": 5.0, "from": str(path)}
-    assert record["settings"]["idle_seconds"]["from"] == "default"
-    path.write_text("patterns = {}\n")
-    relay("config", "show")
-    captured = capsys.readouterr()
-    assert "changed" in captured.out
-    assert "relay trust" in captured.err
-
-
-def test_check_runs_only_what_is_trusted(
-    relay: Verb, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ran = tmp_path / "ran"
-    path = Path(CONFIG_NAME)
-    path.write_text(f"open({str(ran)!r}, 'w').close()\nhooks = {{'idle': lambda ctx: None}}\n")
-    assert relay("config", "check", "--json") == 0
-    record = _json(capsys)
-    assert (record["ok"], record["executed"], ran.exists()) == (True, False, False)
-    assert "not trusted" in record["warnings"][0]
-    relay("trust")
-    capsys.readouterr()
-    assert relay("config", "check") == 0
-    assert ran.exists()
-    assert "no mistake found (patterns: 0, hooks: 1)" in capsys.readouterr().out
-
-
-def test_check_finds_mistakes_without_running(relay: Verb) -> None:
-    Path(CONFIG_NAME).write_text("raise SystemExit\nhooks = {'on_idel': 1}\n")
-    with pytest.raises(ConfigError, match="line 2: unknown event 'on_idel'"):
-        relay("config", "check")
-    with pytest.raises(ConfigError, match="no configuration file missing"):
-        relay("config", "check", "missing.py")
+def test_the_parsers_cost_other_verbs_nothing() -> None:
+    heavy = ("ast", "asyncio", "hashlib", "inspect", "platform", "sqlite3", "traceback")
+    code = (
+        "import sys, argparse\n"
+        "base = set(sys.modules)\n"
+        "from relay.cli import config_verbs, doctor\n"
+        "verbs = argparse.ArgumentParser().add_subparsers()\n"
+        "config_verbs.add(verbs), doctor.add(verbs)\n"
+        f"print([m for m in {heavy!r} if m in set(sys.modules) - base])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
