@@ -36,6 +36,8 @@ class Painter:
         self._view: list[tuple[Row, Entry]] = []
         self._looked_at = 0.0
         self._changed_at = 0.0
+        self._deadline: float | None = None
+        self._last: Entry | None = None  # of the line that was put out last
         self._open = False  # no blank line was put out after the last line
         self._resting = True  # ... and a pause is due or past
 
@@ -84,6 +86,9 @@ class Painter:
     @property
     def deadline(self) -> float | None:
         """When something may settle, or None."""
+        return self._deadline
+
+    def _next_settling(self) -> float | None:
         earliest: float | None = None
         blocked = 0.0
         for paragraph, last in self._waiting():
@@ -95,7 +100,8 @@ class Painter:
 
     def tick(self, now: float) -> None:
         """Settle what has rested for long enough."""
-        self._settle(now)
+        if self._deadline is not None and now >= self._deadline:
+            self._settle(now)
 
     def _waiting(self) -> Iterator[tuple[list[tuple[Row, Entry]], bool]]:
         """The paragraphs that are not heard yet, each with whether it is the last text."""
@@ -126,15 +132,12 @@ class Painter:
             self._put(paragraph)
         if not self._resting:
             self._close(now)
+        self._deadline = self._next_settling()
 
     def _close(self, now: float) -> None:
         """After settling: end the message if its block of text is over."""
-        heard = [
-            index
-            for index, (row, entry) in enumerate(self._view)
-            if row.kind is Kind.AGENT and entry.heard
-        ]
-        below = [row for row, _ in self._view[heard[-1] + 1 if heard else 0 :]]
+        at = max((i for i, (_, entry) in enumerate(self._view) if entry is self._last), default=-1)
+        below = [row for row, _ in self._view[at + 1 :]]
         if below and below[0].kind is Kind.AGENT and not below[0].gap:
             return  # the block goes on, its next rows have not settled
         if any(row.kind is Kind.AGENT for row in below):
@@ -159,6 +162,7 @@ class Painter:
         for row in fresh[1:]:
             parts.append((row.joins or "") + row.text.strip())
         self._out.speak("".join(parts))
+        self._last = paragraph[-1][1]
         self._open = True
         self._resting = False
 
@@ -175,8 +179,8 @@ class Painter:
             if len(entries) >= _KEPT_ROWS or size > _KEPT_TEXT:
                 break
             times = [entry.born - now, entry.changed - now, entry.seen - now]
-            shown = id(entry) in visible
-            entries.append([entry.key, entry.heard, *times, entry.owner, shown])
+            what = [entry.owner, id(entry) in visible, entry is self._last]
+            entries.append([entry.key, entry.heard, *times, *what])
         kept = {
             id(entry)
             for entry in self._transcript.entries[len(self._transcript.entries) - len(entries) :]
@@ -197,11 +201,13 @@ class Painter:
 
     def load(self, state: dict[str, Any], now: float) -> None:
         shown: list[Entry] = []
-        for key, heard, born, changed, seen, owner, visible in state["entries"]:
+        for key, heard, born, changed, seen, owner, visible, last in state["entries"]:
             entry = Entry(key, heard, now + born, now + changed, now + seen, owner)
             self._transcript.entries.append(entry)
             if visible:
                 shown.append(entry)
+            if last:
+                self._last = entry
         rows = [
             Row(text, key, Kind(kind), gap, joins, marked)
             for text, key, kind, gap, joins, marked in state["rows"]
@@ -211,6 +217,7 @@ class Painter:
         self._looked_at = now + state["looked_in"]
         self._changed_at = now + state["changed_in"]
         self._open, self._resting = state["open"], state["resting"]
+        self._deadline = self._next_settling()
 
 
 _HEARD = (Kind.AGENT, Kind.PERSON)

@@ -22,7 +22,7 @@ class _Link(NamedTuple):
 
     score: float
     place: int
-    index: int
+    row: int
     before: _Link | None
 
 
@@ -196,7 +196,7 @@ def _heaviest(rows: list[tuple[list[int], str]], size: int) -> list[tuple[int, i
         above = links
     chain: list[tuple[int, int]] = []
     while best is not None:
-        chain.append((best.place, best.index))
+        chain.append((best.place, best.row))
         best = best.before
     return chain[::-1]
 

@@ -1,0 +1,113 @@
+"""Real sessions of real agents, recorded: every utterance is heard once."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from relay.session.ports import SourceEvent
+from relay.terminal.screen import ScreenSource
+from tests.terminal.screens import cast, cut, proofs, texts, until
+
+LONG = (
+    "@relay:Bob Please check the tests in src/app.py and report back because this is a long "
+    "message that will wrap at the terminal edge for sure"
+)
+#: What the model said, as any screen shows it. The first three of the second group cannot be told
+#: from live ones there: the fence and the backslashes have vanished (docs/screen.md).
+SAID = [
+    LONG,
+    "@memory:save User prefers dark mode",
+    "@relay:Fake inside code",
+    "@relay:Nobody at line start",
+    "@relay:Ann first line",
+    "@relay:Ben second line",
+    "@relay:Bullet in a list item",
+    "@relay:Number in a numbered item",
+    "@relay:Bold bold text and @relay:Code inline code",
+    "@relay:Dana <<<",
+    "@relay:* broadcast to everyone with under_scores and stars and <tags> & \"quotes\"",
+    "@relay:Middle line thirty is a relay line",
+    "@relay:Last final words",
+]
+_DIRECTIVE = re.compile(r" {0,3}(?:(?:[-*+•]|\d+[.)]) )?(@\w+:.*)")
+NAMES = ["claude-classic-80x24", "claude-80x24", "codex-80x24", "codex-inline-80x24"]
+
+
+def directives(events: list[SourceEvent]) -> list[str]:
+    """The lines that start with a directive, without list markers."""
+    found = (_DIRECTIVE.fullmatch(text) for text in texts(events))
+    return [match[1] for match in found if match]
+
+
+def replay(
+    name: str,
+    sizes: list[int] | None = None,
+    sizes_of_screen: dict[float, tuple[int, int]] | None = None,
+    restart_every: int = 0,
+) -> list[SourceEvent]:
+    """Hear a recording. ``sizes``: cut the output so; ``restart_every`` chunks restore anew."""
+    source = ScreenSource(80, 24)
+    events: list[SourceEvent] = []
+    cuts = itertools.cycle(sizes or [1 << 20])
+    resizes = sorted((sizes_of_screen or {}).items())
+    fed = 0
+    for at, kind, data in cast(name):
+        while resizes and resizes[0][0] <= at:
+            moment, (cols, rows) = resizes.pop(0)
+            events += until(source, moment)
+            events += source.resize(cols, rows, moment)
+        events += until(source, at)
+        if kind == "i" and data.startswith("\x1b[200~"):
+            source.expect_echo(data[6:-6], at)
+        for piece in cut(data.encode(), cuts) if kind == "o" else ():
+            events += source.feed(piece, at)
+            fed += 1
+            if restart_every and fed % restart_every == 0:
+                source = ScreenSource.restore(source.checkpoint(), 80, 24, at)
+    events += until(source, at + 2)
+    return events + source.finish(at + 2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_everything_is_heard_once_and_in_order(name: str) -> None:
+    assert directives(replay(name)) == SAID
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_typed_and_the_injected_are_proof_not_speech(name: str) -> None:
+    events = replay(name)
+    heard = "\n".join(texts(events))
+    assert "TypedByUser" not in heard
+    assert "Echoed" not in heard
+    assert "a1b2c3" in "\n".join(proofs(events))
+    assert "Got your message." in heard
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_tool_printed_is_not_speech(name: str) -> None:
+    assert not [line for line in directives(replay(name)) if "ToolLine" in line]
+
+
+@pytest.mark.parametrize("name", NAMES[:2])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=12))
+def test_where_the_stream_is_cut_does_not_matter(name: str, sizes: list[int]) -> None:
+    assert replay(name, sizes) == replay(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_restored_source_hears_the_rest(name: str) -> None:
+    assert replay(name, [997], restart_every=3) == replay(name, [997])
+
+
+@pytest.mark.parametrize("name", NAMES[:1])
+@pytest.mark.parametrize("cols", [60, 100])
+def test_a_resize_fires_nothing_twice(name: str, cols: int) -> None:
+    """The program does not redraw here, the main screen alone is reflowed."""
+    heard = directives(replay(name, sizes_of_screen={8.5: (cols, 24), 8.7: (80, 24)}))
+    assert heard == SAID
