@@ -47,11 +47,10 @@ def perform(out: Callable[[str], None], *, now: Callable[[], float] = time.monot
     with tempfile.TemporaryDirectory(prefix="relay-demo-") as root:
         home = Home(root)
         out("Two agents, each wrapped by relay in a terminal of its own:\n")
-        actors = [
-            start(home, "Ben", ["answerer"]),
-            start(home, "Ann", ["asker", "Ben"]),
-        ]
+        actors = [start(home, "Ben", ["answerer"])]
         try:
+            wait_until_there(home, "Ben", deadline=now() + DEADLINE, now=now)
+            actors.append(start(home, "Ann", ["asker", "Ben"]))
             watch(actors, out, deadline=now() + DEADLINE, now=now)
             statuses = [finish(actor) for actor in actors]
             receipts = history(home)
@@ -68,6 +67,20 @@ def start(home: Home, name: str, role: list[str]) -> Actor:
     command += [sys.executable, "-m", "relay.demo.agents", *role]
     env = {**os.environ, "RELAY_HOME": home.root}
     return Actor(name, PtyProcess.spawn(command, env=env, dimensions=(24, 100)))
+
+
+def wait_until_there(
+    home: Home, name: str, *, deadline: float, now: Callable[[], float]
+) -> None:
+    """Until the broker knows ``name`` (a message would also wait for it, and Ann be told so)."""
+    client = connect(home)
+    try:
+        while name not in [agent["name"] for agent in client.request("agents")["agents"]]:
+            if now() > deadline:
+                raise Timeout(f"{name} did not start", hint="run `relay doctor`")
+            client.next_push(0.02)  # nothing is pushed to us: this only waits
+    finally:
+        client.close()
 
 
 def watch(

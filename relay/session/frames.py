@@ -5,7 +5,8 @@ A frame is one type byte, a big-endian uint32 length and that many bytes of payl
 
 Pump to session:
     HELLO     JSON: protocol, run_id, name, pid, tty, cols, rows, xpixel, ypixel, offset,
-              started_ms, restarts, command (argv), cwd
+              started_ms, restarts, command (argv), cwd, written (ids of WRITEs that went in
+              whole, the last 1024)
     CHECKPOINT the bytes of the last ACK that carried any (empty on the first start)
     OUTPUT    the agent's output, verbatim; the first byte after HELLO stands at ``offset``
     ACTIVITY  uint32 sequence, one byte: the person pressed keys (never which)
@@ -13,7 +14,8 @@ Pump to session:
     JOB       one byte: the agent stopped or continued
     WRITTEN   uint32 id: a WRITE has reached the terminal whole
     REFUSED   uint32 id: not a byte of the WRITE was written, the person typed meanwhile
-    EXIT      JSON: status (int or null), signal (int or null); the socket's end follows
+    EXIT      JSON: status (int or null), signal (int or null), unread (bytes of input that the
+              agent had not read, or null); the socket's end follows
 
 Session to pump:
     WRITE     uint32 id, uint32 sequence, bytes: type this, unless an ACTIVITY of a higher

@@ -40,7 +40,8 @@ _NOTICE_LENGTH = 500
 class Pump:
     """One agent's run. ``console`` and ``master`` (-1) are missing when there is no terminal.
 
-    ``signals_fd`` is the read end of the pipe into which signals are written.
+    ``path`` names the agent's side of it. ``signals_fd`` is the read end of the pipe into which
+    signals are written.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Pump:
         signals_fd: int,
         console: Console | None = None,
         master: int = -1,
+        path: str | None = None,
     ) -> None:
         self.agent = agent
         self.link = link
@@ -60,6 +62,8 @@ class Pump:
         self.typing = Typing()
         self._signals_fd = signals_fd
         self._keyboard: Keyboard | None = None
+        self._path = path
+        self._unread: int | None = None  # what the agent left of its input when it ended
         self._status: int | None = None  # the agent's wait status
         self._stopped = False
         self._hangup_at: float | None = None
@@ -343,6 +347,7 @@ class Pump:
                 self._stopped = False
             elif kind == monitor.EXITED:
                 self._status = number
+                self._unread = tty.unread(self._path) if self._path is not None else None
                 self._drain(now)
 
     def _agent_stopped(self, number: int, now: float) -> None:
@@ -433,12 +438,13 @@ class Pump:
         self.agent.quit()
         self._close_master()
         if self.link.pid or self.link.fd >= 0 or not self.failure:
-            self.link.event(frames.EXIT, _exit_payload(self._status or 0))
+            self.link.event(frames.EXIT, _exit_payload(self._status or 0, self._unread))
             return self.link.finish(now)
         return False
 
 
-def _exit_payload(status: int) -> bytes:
+def _exit_payload(status: int, unread: int | None) -> bytes:
+    left = "null" if unread is None else str(unread)
     if os.WIFSIGNALED(status):
-        return f'{{"status":null,"signal":{os.WTERMSIG(status)}}}'.encode()
-    return f'{{"status":{os.WEXITSTATUS(status)},"signal":null}}'.encode()
+        return f'{{"status":null,"signal":{os.WTERMSIG(status)},"unread":{left}}}'.encode()
+    return f'{{"status":{os.WEXITSTATUS(status)},"signal":null,"unread":{left}}}'.encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import sys
 import termios
 
 TYPE_CHECKING = False
@@ -51,6 +52,20 @@ def write_size(fd: int, size: Size) -> None:
         fcntl.ioctl(fd, termios.TIOCSWINSZ, raw)
     except OSError:
         pass
+
+
+def unread(path: str) -> int | None:
+    """Bytes of input that nobody has read from the terminal ``path``; None when it is gone."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
 
 
 def open_private(fd: int) -> tuple[int, bool]:

@@ -15,6 +15,8 @@ HOLD = 2.0
 KEYS_MAX = 64 * 1024
 #: Words waiting for their turn; a further WRITE is refused.
 QUEUE_MAX = 16
+#: Ids of words that are whole, kept for the next session: it must not type them again.
+FINISHED_MAX = 1024
 
 
 class Words:
@@ -36,6 +38,7 @@ class Typing:
         self.keys = bytearray()
         self.sequence = 0  # of the last ACTIVITY
         self.unreported = False  # keys were pressed after that ACTIVITY
+        self.finished: list[int] = []  # the ids of the last words that went in whole
         self._queue: list[Words] = []
 
     @property
@@ -89,7 +92,10 @@ class Typing:
         """``count`` bytes of ``head`` were written. The id of the words that are whole now."""
         del head[:count]
         if self._queue and head is self._queue[0].left and not head:
-            return self._queue.pop(0).number
+            number = self._queue.pop(0).number
+            self.finished.append(number)
+            del self.finished[:-FINISHED_MAX]
+            return number
         return None
 
     def deadline(self) -> float | None:
