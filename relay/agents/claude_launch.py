@@ -88,7 +88,7 @@ def plan_claude(argv: list[str], run: Run) -> Launch:
     """The argv with our hooks in it, or as it was, with the reason in ``data["degraded"]``."""
     data: dict[str, Any] = {}
     if not converses(argv):
-        return Launch(list(argv), {}, "python", {})
+        return Launch(list(argv), {}, "command", {})
     reason = _why_no_hooks(argv, run)
     if reason is None:
         try:

@@ -7,11 +7,12 @@ program's own words and what was said before this run are never heard.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Any
 
 from relay.agents.claude_messages import Messages
-from relay.agents.claude_transcript import Record, parse
+from relay.agents.claude_screen import composer_state
+from relay.agents.claude_transcript import Record, call_key, parse
 from relay.model import AgentState
 from relay.session.ports import Degraded, Proof, SourceEvent, StateChange
 
@@ -22,6 +23,8 @@ ACCEPTED_HEAD = 400
 HOOKS_DEADLINE = 5.0
 #: Prompts whose turn is over that are remembered.
 ENDED_MAX = 64
+#: Tool calls that are remembered until their results come.
+CALLS_MAX = 256
 #: How often the transcript is worth a look, in seconds: when its next line is awaited, busy, idle.
 POLL_URGENT, POLL_BUSY, POLL_IDLE = 0.03, 0.25, 1.0
 
@@ -47,6 +50,9 @@ class ClaudeSource:
         self._ended: deque[str] = deque(maxlen=ENDED_MAX)
         self._last_words = ""
         self._accepted: deque[str] = deque(maxlen=ACCEPTED_MAX)
+        self._calls: OrderedDict[str, str] = OrderedDict()  # a tool call's id -> its key
+        self._asked: deque[str] = deque(maxlen=CALLS_MAX)  # keys of calls that wait for consent
+        self._dialog_shown = False
         self.transcript_path: str | None = None
         self.door_path: str | None = None
 
@@ -126,7 +132,10 @@ class ClaudeSource:
         return self._change(AgentState.BUSY) + events
 
     def _permission(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
-        return self._change(AgentState.BLOCKED, f"asks to use {event.get('tool_name', 'a tool')}")
+        name = event.get("tool_name")
+        self._asked.append(call_key(name, event.get("tool_input")))
+        self._dialog_shown = False
+        return self._change(AgentState.BLOCKED, f"asks to use {name or 'a tool'}")
 
     def _notification(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
         kind = str(event.get("notification_type") or "")
@@ -182,13 +191,39 @@ class ClaudeSource:
         if record.kind == "queued":
             self._accepted.append(record.text[:ACCEPTED_HEAD])
             return []
+        if record.kind == "call":
+            self._calls[record.uuid] = record.text
+            while len(self._calls) > CALLS_MAX:
+                self._calls.popitem(last=False)
+            return []
         if record.kind == "result":
-            blocked = self._state is AgentState.BLOCKED
-            return self._change(AgentState.BUSY) if blocked or not self._hooks_heard else []
+            return self._result(self._calls.pop(record.uuid, ""))
         if record.kind == "interrupted":
             broken_off = self._messages.interrupted(record.message_id)
             return broken_off + self._turn_over(record.prompt_id or self._prompt)
         return self._turn_over(self._prompt) if not self._hooks_heard else []
+
+    def _result(self, key: str) -> list[SourceEvent]:
+        """A tool has run or was refused. Another one may still wait for the person's consent."""
+        if key in self._asked:
+            self._asked.remove(key)
+        if self._state is AgentState.BLOCKED and not self._asked:
+            return self._change(AgentState.BUSY)
+        return self._change(AgentState.BUSY) if self._state is AgentState.STARTING else []
+
+    def screen(self, rows: list[str]) -> list[SourceEvent]:
+        """The screen has settled: whether a dialog that was asked for has gone again.
+
+        Consent is reported by nothing else before the tool has run, which may take long.
+        """
+        if self._state is not AgentState.BLOCKED:
+            return []
+        composer = composer_state(rows)
+        if composer == "dialog":
+            self._dialog_shown = True
+        elif composer in ("empty", "draft") and self._dialog_shown:
+            return self._change(AgentState.BUSY)
+        return []
 
     def _watch_hooks(self, now: float) -> None:
         """Start the clock when the transcript grows though hooks should have come before it."""
@@ -234,6 +269,8 @@ class ClaudeSource:
             "ended": list(self._ended),
             "last_words": self._last_words,
             "accepted": list(self._accepted),
+            "calls": dict(self._calls),
+            "asked": list(self._asked),
             "hooks_heard": self._hooks_heard,
             "displays": self._messages.displays,
             "transcript": self.transcript_path,
@@ -247,6 +284,7 @@ class ClaudeSource:
         self._prompt, self._last_words = state["prompt"], state["last_words"]
         self._ended.extend(state["ended"])
         self._accepted.extend(state["accepted"])
+        self._calls, self._asked = OrderedDict(state["calls"]), deque(state["asked"], CALLS_MAX)
         self._hooks_heard = state["hooks_heard"]
         self._messages.displays = state["displays"]
         self.transcript_path, self.door_path = state["transcript"], state["door"]
@@ -268,5 +306,7 @@ class ClaudeSource:
     def _change(self, state: AgentState, reason: str = "") -> list[SourceEvent]:
         if state is self._state:
             return []
+        if state is not AgentState.BLOCKED:
+            self._asked.clear()
         self._state = state
         return [StateChange(state, reason)]

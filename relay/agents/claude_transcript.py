@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -12,10 +13,11 @@ from typing import Any, Literal
 
 Kind = Literal[
     "said",  # a text block of the assistant's; text, uuid, message_id
-    "break",  # a block of another kind: thinking or a tool call; message_id
+    "break",  # a block of another kind than text begins; message_id
     "prompt",  # text that reached the model as a user turn or within one; text, prompt_id
     "queued",  # text that was accepted and waits; text
-    "result",  # a tool has run
+    "call",  # a tool call, ``uuid`` is its id, ``text`` its key (see ``call_key``)
+    "result",  # a tool has run, or was refused; ``uuid`` is the call's id
     "interrupted",  # the person stopped the turn; message_id when it was being written
     "turn_end",  # the turn is over
 ]
@@ -79,17 +81,27 @@ def _assistant(raw: dict[str, Any], time: float) -> list[Record]:
         if isinstance(block, dict) and block.get("type") == "text":
             text, own = _text(block.get("text")), f"{uuid}.{number}"
             records.append(Record("said", time, text=text, message_id=message_id, uuid=own))
-        else:
-            records.append(Record("break", time, message_id=message_id))
+            continue
+        records.append(Record("break", time, message_id=message_id))
+        if isinstance(block, dict) and block.get("type") == "tool_use":
+            key = call_key(block.get("name"), block.get("input"))
+            records.append(Record("call", time, text=key, uuid=str(block.get("id"))))
     return records
+
+
+def call_key(name: object, arguments: object) -> str:
+    """The same for the same tool with the same input: hooks do not tell a call's id."""
+    whole = json.dumps([name, arguments], sort_keys=True)
+    return hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def _user(raw: dict[str, Any], time: float) -> list[Record]:
     message = raw.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     prompt_id = str(raw.get("promptId", ""))
-    if isinstance(content, list) and any(_is(block, "tool_result") for block in content):
-        return [Record("result", time, prompt_id=prompt_id)]
+    results = [b for b in content if _is(b, "tool_result")] if isinstance(content, list) else []
+    if results:
+        return [Record("result", time, uuid=str(block.get("tool_use_id"))) for block in results]
     text = _text(content)
     if text.startswith(_INTERRUPTED):
         stopped = str(raw.get("interruptedMessageId") or "")

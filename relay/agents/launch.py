@@ -75,4 +75,6 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         from relay.agents.claude_launch import plan_claude
 
         return plan_claude(argv, run)
-    return Launch(list(argv), {}, name, {})
+    from relay.agents.shell import is_interactive_shell
+
+    return Launch(list(argv), {}, "shell" if is_interactive_shell(argv) else name, {})

@@ -40,3 +40,8 @@ def profile_for(argv: list[str]) -> Profile:
     if is_interactive_shell(argv):
         return SHELL
     return Profile(name or "unknown")
+
+
+def profile_named(kind: str) -> Profile:
+    """The profile whose ``kind`` a launch plan has named."""
+    return {"claude": CLAUDE, "shell": SHELL}.get(kind) or Profile(kind or "unknown")

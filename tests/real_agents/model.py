@@ -99,7 +99,10 @@ class Request:
 
     @property
     def after_tool(self) -> bool:
-        return any(block.get("type") == "tool_result" for block in self.newest)
+        """Whether a tool's result is what the model has to answer, and nobody said anything."""
+        texts = [b["text"] for b in self.newest if b.get("type") == "text"]
+        spoken = any(REMINDER.sub("", text).strip() for text in texts)
+        return not spoken and any(b.get("type") == "tool_result" for b in self.newest)
 
     @property
     def last_text(self) -> str:

@@ -52,7 +52,6 @@ def claude(binary: Path, base: Path, model_url: str, options: ClaudeOptions) -> 
         "hasCompletedOnboarding": True,
         "theme": "dark",
         "numStartups": 5,
-        "autoUpdates": False,
         "customApiKeyResponses": {"approved": [KEY[-20:]], "rejected": []},
         "projects": {str(project.resolve()): known},
     }

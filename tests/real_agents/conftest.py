@@ -1,0 +1,26 @@
+"""The real programs and the scripted model, as fixtures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.real_agents.install import CannotInstall, claude_binary
+from tests.real_agents.model import ScriptedModel
+
+
+@pytest.fixture(scope="session")
+def claude() -> Path:
+    """The pinned Claude Code; the test is skipped, with the reason, where it cannot be had."""
+    try:
+        return claude_binary()
+    except CannotInstall as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def model() -> Iterator[ScriptedModel]:
+    with ScriptedModel() as scripted:
+        yield scripted
