@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -159,10 +160,8 @@ class Outer:
             if readable:
                 self.read()
             if writable:
-                try:
+                with contextlib.suppress(BlockingIOError):
                     at += os.write(self.master, data[at : at + 4096])
-                except BlockingIOError:
-                    pass
 
     def wait(self, timeout: float = DEADLINE) -> int:
         """The exit status (negative for a signal), reading output until then."""
