@@ -201,7 +201,8 @@ class ScreenSource:
 
     def _switch_screen(self, sequence: bytes) -> None:
         if self._painting:
-            self._look(settle=self._emulator.alt_screen)
+            if self._emulator.alt_screen != sequence.endswith(b"h"):
+                self._look(settle=True)  # this picture goes away
         else:
             self._appended.read(self._now)
         self._emulator.feed(sequence)

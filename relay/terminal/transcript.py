@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 #: Rows that are remembered; older ones are forgotten and would be heard again.
 KEEP = 2000
-_PER_KEY = 6
+_PER_KEY = 6  # places of one row that are compared at least, the latest ones
+_PAIRS = 2000  # ... and more while all together stay below this
 _NEIGHBOUR = 2.0
 
 
@@ -36,6 +37,7 @@ class Entry:
     changed: float  # when it last became another
     seen: float  # when it was last on the screen
     owner: str = ""  # whose words they are; the caller's to set
+    alias: bool = False  # a part of other entries, shown in other rows than they are
 
 
 @dataclass(slots=True)
@@ -78,7 +80,7 @@ class Transcript:
                 # Between two rows that are still there: what is gone was wiped, not scrolled.
                 kept = [e for e in kept if e.heard]
             changed = changed or any(not entry.heard for entry in placed)
-            merged += _merge(kept, placed)
+            merged += kept + [entry for entry in placed if not entry.alias]
             result += placed
             if entry_at < len(self.entries):
                 entry = self.entries[entry_at]
@@ -96,12 +98,6 @@ class Transcript:
             del self.entries[:-KEEP]
 
 
-def _merge(kept: list[Entry], placed: list[Entry]) -> list[Entry]:
-    """One list of both without doubles: what was known first, then what is new."""
-    own = {id(entry) for entry in placed}
-    return [entry for entry in kept if id(entry) not in own] + placed
-
-
 def _fill(
     gap: list[Entry], rows: Sequence[str], now: float, *, replace: bool
 ) -> tuple[list[Entry], list[Entry]]:
@@ -116,36 +112,18 @@ def _fill(
     replaced = set(map(id, waiting))
     placed: list[Entry] = []
     at = 0
-    known = False
     for row in rows:
-        found = heard.find(row, at) if heard else -1
+        found = heard.find(row, at)
         if found >= 0:
             at = found + len(row)
-            known = True
-            placed.append(Entry(row, True, now, now, now))
+        if found >= 0 or row in heard:
+            # The same text in other rows. The old ones are kept: they are the better memory.
+            placed.append(Entry(row, True, now, now, now, alias=True))
             continue
         old = waiting.pop(0) if waiting else None
-        born = old.born if old else now
-        placed.append(Entry(row, False, born, now, now))
+        placed.append(Entry(row, False, old.born if old else now, now, now))
     replaced -= set(map(id, waiting))
-    left = [entry for entry in gap if id(entry) not in replaced]
-    if known:
-        # The same text in other rows: they take the place of the old ones they cover.
-        left = _uncovered(left, at)
-    return placed, left
-
-
-def _uncovered(left: list[Entry], size: int) -> list[Entry]:
-    """``left`` without the heard entries that lie wholly in the first ``size`` characters."""
-    kept: list[Entry] = []
-    at = 0
-    for entry in left:
-        if entry.heard:
-            at += len(entry.key)
-            if at <= size:
-                continue
-        kept.append(entry)
-    return kept
+    return placed, [entry for entry in gap if id(entry) not in replaced]
 
 
 def match(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
@@ -156,11 +134,12 @@ def match(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
     """
     places: dict[str, list[int]] = {}
     wanted = set(new)
+    each = max(_PER_KEY, _PAIRS // max(1, len(new)))
     for index in range(len(old) - 1, -1, -1):
         key = old[index]
         if key in wanted:
             kept = places.setdefault(key, [])
-            if len(kept) < _PER_KEY:
+            if len(kept) < each:
                 kept.append(index)
     return _heaviest([(places.get(key, []), key) for key in new], len(old))
 

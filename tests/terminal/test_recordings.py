@@ -30,7 +30,7 @@ SAID = [
     "@relay:Number in a numbered item",
     "@relay:Bold bold text and @relay:Code inline code",
     "@relay:Dana <<<",
-    "@relay:* broadcast to everyone with under_scores and stars and <tags> & \"quotes\"",
+    '@relay:* broadcast to everyone with under_scores and stars and <tags> & "quotes"',
     "@relay:Middle line thirty is a relay line",
     "@relay:Last final words",
 ]

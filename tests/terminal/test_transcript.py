@@ -1,0 +1,105 @@
+"""Aligning looks at a screen with what was seen before."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.terminal.transcript import KEEP, Transcript, match
+
+
+def new(transcript: Transcript, rows: list[str], now: float) -> list[str]:
+    """The rows of a look that were not heard before; all are heard afterwards."""
+    aligned = transcript.align(rows, now, now - 1)
+    fresh = [entry.key for entry in aligned.entries if not entry.heard]
+    for entry in aligned.entries:
+        entry.heard = True
+    return fresh
+
+
+def test_what_scrolls_is_new_only_where_it_comes_in() -> None:
+    transcript = Transcript()
+    rows = [f"row{number}" for number in range(40)]
+    assert new(transcript, rows[:10], 1.0) == rows[:10]
+    assert new(transcript, rows[4:14], 2.0) == rows[10:14]
+    assert new(transcript, rows[:10], 3.0) == []
+    assert new(transcript, rows[10:20], 4.0) == rows[14:20]
+
+
+def test_the_same_row_twice_is_two_rows() -> None:
+    transcript = Transcript()
+    assert new(transcript, ["a", "same"], 1.0) == ["a", "same"]
+    assert new(transcript, ["a", "same", "same"], 2.0) == ["same"]
+    assert new(transcript, ["same", "b", "same"], 3.0) == ["b"]
+    assert new(transcript, ["same", "b", "same", "b", "same"], 4.0) == ["b", "same"]
+
+
+def test_the_same_text_in_other_rows_is_not_new() -> None:
+    transcript = Transcript()
+    new(transcript, ["start", "onetwothree", "fourfivesix", "end"], 1.0)
+    assert new(transcript, ["start", "onetwo", "threefour", "fivesix", "end"], 2.0) == []
+    assert new(transcript, ["start", "onetwothreefourfivesix", "end"], 3.0) == []
+    assert new(transcript, ["fivesix", "end", "more"], 4.0) == ["more"]
+
+
+def test_a_row_that_changes_before_it_settles_keeps_its_birth() -> None:
+    transcript = Transcript()
+    transcript.align(["head", "grow"], 1.0, 0.0)
+    entry = transcript.align(["head", "growing"], 2.0, 1.0).entries[1]
+    assert (entry.born, entry.changed, entry.heard) == (1.0, 2.0, False)
+    assert [e.key for e in transcript.entries] == ["head", "growing"]
+
+
+def test_what_scrolls_away_before_it_settles_is_told() -> None:
+    transcript = Transcript()
+    transcript.align(["a", "b", "c"], 1.0, 0.0)
+    aligned = transcript.align(["c", "d"], 2.0, 1.0)
+    assert [entry.key for entry in aligned.scrolled] == ["a", "b"]
+
+
+def test_the_memory_is_bounded() -> None:
+    transcript = Transcript()
+    for number in range(100):
+        transcript.add_heard([f"{number} {row}" for row in range(100)], 1.0)
+    assert len(transcript.entries) <= KEEP + 200
+
+
+@pytest.mark.parametrize(
+    ("old", "fresh", "pairs"),
+    [
+        ([], ["a"], []),
+        (["a"], [], []),
+        (["a", "b"], ["b"], [(1, 0)]),
+        (["x", "x"], ["x", "x"], [(0, 0), (1, 1)]),
+        (["a", "long row here", "b"], ["b", "long row here"], [(1, 1)]),
+    ],
+)
+def test_the_heaviest_sequence(
+    old: list[str], fresh: list[str], pairs: list[tuple[int, int]]
+) -> None:
+    assert match(old, fresh) == pairs
+
+
+@given(st.lists(st.sampled_from("abcdef")), st.lists(st.sampled_from("abcdef")))
+def test_matches_are_equal_and_increase(old: list[str], fresh: list[str]) -> None:
+    pairs = match(old, fresh)
+    assert all(old[o] == fresh[n] for o, n in pairs)
+    assert all(a < c and b < d for (a, b), (c, d) in zip(pairs, pairs[1:], strict=False))
+
+
+@given(st.integers(0, 10_000))
+def test_any_window_of_what_was_seen_says_nothing_new(seed: int) -> None:
+    rng = random.Random(seed)
+    transcript = Transcript()
+    rows = [rng.choice(["ok", "}", f"text {number}", "@relay:Bob go"]) for number in range(60)]
+    rows = [f"{number}" if number % 5 == 0 else row for number, row in enumerate(rows)]
+    heard: list[str] = []
+    for start in range(0, 41, 4):
+        heard += new(transcript, rows[start : start + 20], float(start))
+    assert heard == rows
+    for moment in range(10):
+        start = rng.randrange(40)
+        assert new(transcript, rows[start : start + 20], 100.0 + moment) == []
