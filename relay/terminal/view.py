@@ -103,7 +103,8 @@ def read_rows(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[Row]:
 def _classify(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[_Raw]:
     texts = [row.replace("\xa0", " ").rstrip() for row in snapshot.rows]
     panels = sum(1 for text in texts if _PANEL.fullmatch(text))
-    panelled = panels >= _PANEL_SHARE * max(1, sum(1 for text in texts if text))
+    written = sum(1 for text in texts if text and not _RULE.fullmatch(text))
+    panelled = panels >= _PANEL_SHARE * max(1, written)
     raws: list[_Raw] = []
     kind, gap, block, tool_column, spoken = Kind.AGENT, True, 0, 0, ""
     first_draft, last_draft = _input_box(texts, snapshot.cursor_line)

@@ -1,0 +1,107 @@
+"""Whose words the rows of a painted screen are."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.terminal.view import Kind, Row, Snapshot, read_rows
+
+
+def rows(*texts: str, cursor: int | None = None, cols: int = 80, typed: str = "") -> list[Row]:
+    at = len(texts) - 1 if cursor is None else cursor
+    return read_rows(Snapshot(list(texts), at, cols), lambda text: bool(typed) and text in typed)
+
+
+def kinds(*texts: str, cursor: int | None = None, typed: str = "") -> list[str]:
+    return [row.kind.value for row in rows(*texts, cursor=cursor, typed=typed)]
+
+
+@pytest.mark.parametrize("bullet", ["● ", "• ", "✦ ", "  ◆ "])
+def test_the_agents_bullet_and_margin_are_taken_off(bullet: str) -> None:
+    margin = " " * len(bullet)
+    read = rows(bullet + "First words", margin + "@relay:Bob hi", margin + "  code", "", "❯ ")
+    assert [row.text for row in read[:3]] == ["First words", "@relay:Bob hi", "  code"]
+
+
+def test_the_margin_without_a_bullet_is_the_most_common_one() -> None:
+    read = rows("     one", "     @relay:Bob two", "       three", "", "x")
+    assert [row.text for row in read[:3]] == ["one", "@relay:Bob two", "  three"]
+
+
+@pytest.mark.parametrize("prompt", ["❯ ", "› ", " > ", "  > ", "❯\xa0"])
+def test_the_persons_rows_end_at_a_blank_row(prompt: str) -> None:
+    assert kinds(prompt + "do it", "  @relay:Bob no", "", "  yes", "", "x")[:3] == [
+        Kind.PERSON, Kind.PERSON, Kind.AGENT,
+    ]  # fmt: skip
+
+
+def test_what_relay_typed_is_the_persons_beyond_blank_rows() -> None:
+    found = kinds(
+        "❯ one two", "", "  @relay:Bob three", "", "● four", "", "x", typed="onetwo@relay:Bobthree"
+    )
+    assert found[:3] == [Kind.PERSON, Kind.PERSON, Kind.AGENT]
+
+
+def test_a_tools_output_is_the_tools_as_far_as_it_is_indented() -> None:
+    found = kinds(
+        "● Bash(make)", "  ⎿  @relay:Tool one", "     @relay:Tool two", "", "     three",
+        "  speech", "", "x",
+    )  # fmt: skip
+    assert found[:5] == [Kind.AGENT, Kind.TOOL, Kind.TOOL, Kind.TOOL, Kind.AGENT]
+
+
+def test_the_input_line_is_a_draft_and_what_stands_below_is_neither() -> None:
+    found = kinds(
+        "● said", "", "────", "❯ my @relay:Bob", "  draft", "────", "  ? for shortcuts", cursor=4
+    )
+    assert found == [Kind.AGENT, Kind.DRAFT, Kind.DRAFT, Kind.OTHER]
+
+
+def test_the_row_of_the_cursor_alone_is_a_draft_without_a_prompt() -> None:
+    assert kinds("output", "more output", "@relay:Bob be") == [
+        Kind.AGENT, Kind.AGENT, Kind.DRAFT,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "row", ["✻ Baking… (3s)", "· Thinking...", "⠙ Working… ", "• @relay:X (2s • esc to interrupt)"]
+)
+def test_a_spinner_is_nobodys_speech(row: str) -> None:
+    assert kinds("● said", "", row, "", "x")[1] == Kind.OTHER
+
+
+def test_frames_are_taken_off_a_panel_that_holds_the_conversation() -> None:
+    read = rows("╭────────╮", "│ @relay:Bob hi │", "│ there         │", "╰────────╯", "x")
+    assert [(row.text, row.kind) for row in read[:2]] == [
+        ("@relay:Bob hi", Kind.AGENT), ("there", Kind.AGENT),
+    ]  # fmt: skip
+
+
+def test_a_small_panel_is_a_dialog() -> None:
+    read = rows("said one", "said two", "said three", "╭──╮", "│ @relay:Bob hi │", "╰──╯", "x")
+    assert read[3].kind is Kind.OTHER
+
+
+def test_a_bar_on_the_left_is_a_quote() -> None:
+    assert rows("said", "", "▎ @relay:Bob quoted", "", "x")[1].text == "> @relay:Bob quoted"
+
+
+def test_rows_that_wrapped_are_joined_and_others_are_not() -> None:
+    joins = [
+        row.joins
+        for row in rows(
+            "@relay:Bob words that reach the edge and",
+            "continue here",
+            "@relay:Ann another",
+            "- item",
+            cols=44,
+            cursor=9,
+        )
+    ]
+    assert joins == [None, " ", None, None]
+
+
+def test_a_word_longer_than_the_screen_is_joined_without_a_space() -> None:
+    assert [row.joins for row in rows("x" * 40, "y" * 40, "z", cols=40, cursor=9)] == [
+        None, "", "",
+    ]  # fmt: skip
