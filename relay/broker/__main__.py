@@ -132,7 +132,15 @@ def _serve(home: Home, log: Log, ledger: Ledger) -> None:
             idle = float(os.environ.get("RELAY_BROKER_IDLE") or IDLE)
         except ValueError:
             idle = IDLE
-        broker = Broker(home, ledger, log=log.write, fault=log.fault, idle=idle)
+        broker = Broker(
+            home,
+            ledger,
+            log=log.write,
+            fault=log.fault,
+            idle=idle,
+            # Before it stops listening: who comes now must not find a socket that is closing.
+            on_stop=lambda: _unlink(home.broker_socket),
+        )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, broker.stop)

@@ -237,17 +237,10 @@ class AsyncClient:
         starter = Starter(self.home, start=self._start, deadline=deadline)
         while True:
             try:
-                connection = open_socket(self.home)
+                link, hello = await self._try(deadline)
                 break
             except OSError as error:
                 await asyncio.sleep(await loop.run_in_executor(None, starter.next_pause, error))
-        connection.setblocking(False)
-        _, link = await loop.create_unix_connection(lambda: _Link(self._heard), sock=connection)
-        try:
-            hello = await link.ask("hello", {}, deadline)
-        except BaseException:
-            link.close()
-            raise
         if hello["protocol"] != PROTOCOL:
             link.close()
             raise BrokerUnavailable(
@@ -256,6 +249,20 @@ class AsyncClient:
             )
         self._link = link
         return link
+
+    async def _try(self, deadline: float) -> tuple[_Link, Json]:
+        """A link and its hello. Raises OSError when there is no broker, or it goes away."""
+        connection = open_socket(self.home)
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        _, link = await loop.create_unix_connection(lambda: _Link(self._heard), sock=connection)
+        try:
+            return link, await link.ask("hello", {}, deadline)
+        except BaseException as error:
+            link.close()
+            if isinstance(error, BrokerUnavailable) and link.lost.is_set():
+                raise ConnectionResetError(error.message) from error
+            raise
 
     async def _resume(self, link: _Link) -> None:
         """Register again and repeat what had no answer."""

@@ -24,6 +24,10 @@ __all__ = ["AsyncClient", "Client", "connect"]
 _PUSHES_MAX = 1024
 
 
+class _Broken(BrokerUnavailable):
+    """There was a connection, and it broke."""
+
+
 class Client:
     """One connection. Raises relay.errors; ``BrokerUnavailable`` when the connection breaks.
 
@@ -49,7 +53,7 @@ class Client:
         end = time.monotonic() + deadline
         try:
             return self._ask(op, fields, end)
-        except BrokerUnavailable:
+        except _Broken:
             if op == "stop" or time.monotonic() >= end:
                 raise
         self._open()
@@ -85,20 +89,23 @@ class Client:
         self.close()
 
     def _open(self) -> None:
-        self.close()
-        self._part.clear()
-        self._lines.clear()
         starter = Starter(self.home, start=self._start, deadline=self._deadline)
-        while self._socket is None:
+        while True:
+            self.close()
+            self._part.clear()
+            self._lines.clear()
             try:
                 self._socket = open_socket(self.home)
+                hello = self._ask("hello", {}, time.monotonic() + self._deadline)
+                break
             except OSError as error:
                 time.sleep(starter.next_pause(error))
-        try:
-            hello = self._ask("hello", {}, time.monotonic() + self._deadline)
-        except BaseException:
-            self.close()
-            raise
+            except _Broken as error:
+                # It was just going away; the next one is on its way.
+                time.sleep(starter.next_pause(ConnectionResetError(error.message)))
+            except BaseException:
+                self.close()
+                raise
         if hello["protocol"] != PROTOCOL:
             self.close()
             raise BrokerUnavailable(
@@ -150,13 +157,13 @@ class Client:
                 return None
             except OSError as error:
                 self.close()
-                raise BrokerUnavailable(
+                raise _Broken(
                     f"the connection to the broker broke: {os.strerror(error.errno or 0)}",
                     hint="run the command again",
                 ) from error
             if not data:
                 self.close()
-                raise BrokerUnavailable("the broker went away", hint="run the command again")
+                raise _Broken("the broker went away", hint="run the command again")
             self._split(data)
         return self._lines.popleft()
 

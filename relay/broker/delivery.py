@@ -47,14 +47,14 @@ def advance(
 ) -> Delivery:
     """The delivery in its next state.
 
-    The same report again changes nothing and returns the same object, so that a request may be
-    repeated after a lost answer. For ``delivering``, ``attempt`` is the number of the try that
-    begins: the one already counted is a repetition, the next one a new try; without it every
-    report is a new try. Raises UsageError for a step that does not exist.
+    A report that repeats what is known changes nothing and returns the same object, so that
+    requests may be repeated in order after lost answers. For ``delivering``, ``attempt`` is the
+    number of the try that begins: one already counted is a repetition, the next one a new try;
+    without it every report is a new try. Raises UsageError for a step that does not exist.
     """
     if state in _NEED_REASON and not reason:
         raise UsageError(f"a delivery that is {state} needs a reason")
-    if state is delivery.state and _repeats(delivery, state, reason, attempt):
+    if _repeats(delivery, state, reason, attempt):
         return delivery
     if state not in _ALLOWED[delivery.state]:
         raise UsageError(f"a delivery cannot go from {delivery.state} to {state}")
@@ -66,10 +66,9 @@ def advance(
         updated_ms=now_ms,
     )
     if state is State.DELIVERING:
-        if attempt is not None and not delivery.attempts <= attempt <= delivery.attempts + 1:
+        if attempt is not None and attempt != delivery.attempts + 1:
             raise UsageError(f"attempt {attempt} cannot follow attempt {delivery.attempts}")
-        count = delivery.attempts + 1 if attempt is None else attempt
-        return replace(step, attempts=count, delivering_ms=now_ms)
+        return replace(step, attempts=delivery.attempts + 1, delivering_ms=now_ms)
     if state is State.SUBMITTED:
         return replace(step, submitted_ms=now_ms)
     return step
@@ -77,10 +76,12 @@ def advance(
 
 def _repeats(delivery: Delivery, state: State, reason: str | None, attempt: int | None) -> bool:
     if state is State.DELIVERING:
-        return attempt is not None and attempt == delivery.attempts
-    if state is State.HELD:
-        return reason == delivery.reason
-    return True
+        return attempt is not None and 1 <= attempt <= delivery.attempts
+    if state is State.SUBMITTED and delivery.state is State.SEEN:
+        return True  # seen says so already
+    if state is State.HELD and reason != delivery.reason:
+        return False
+    return state is delivery.state
 
 
 def nobody(name: str) -> str:

@@ -52,6 +52,7 @@ class Member:
         "window",
         "behind",
         "refilling",
+        "missed",
         "source",
         "notes",
     )
@@ -66,9 +67,11 @@ class Member:
         # What was pushed to the connection: up to this event, and these ids are still in hand.
         self.cursor = 0
         self.window: set[str] = set()
-        # The ledger holds more beyond the cursor / a query for it is on its way.
+        # The ledger holds more beyond the cursor; a query for it is on its way; something came
+        # that this query may not find.
         self.behind = False
         self.refilling = False
+        self.missed = False
         self.source = ""
         self.notes: list[str] = []
 

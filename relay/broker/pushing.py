@@ -52,6 +52,7 @@ class Pushing:
                     self._push(member, message.seq, pushed(message, index))
                 else:
                     member.behind = True
+                    member.missed = True
             if key in self.followers:
                 self._notify(key)
 
@@ -90,6 +91,7 @@ class Pushing:
             failed()
             return
         batch.on_failure.append(failed)
+        member.missed = False
         rows, left = self._ledger.open_deliveries(
             member.name, member.cursor, WINDOW - len(member.window), _REFILL_BYTES
         )
@@ -106,7 +108,7 @@ class Pushing:
         for event, row in rows:
             if event > member.cursor and row["id"] not in member.window:
                 self._push(member, event, row)
-        member.behind = left
+        member.behind = left or member.missed
         self.more(member)
 
     def _push(self, member: Member, event: int, row: Row) -> None:

@@ -85,19 +85,23 @@ class Sending:
         message = self._accept(connection, request, batch, "message", body)
         message.sender = sender
         message.origin = origin
-        message.mode = request.get("mode") or Mode.FOLLOWUP.value
-        if message.mode not in _MODES:
+        mode = request.get("mode")
+        message.mode = Mode.FOLLOWUP.value if mode is None else mode
+        if not isinstance(message.mode, str) or message.mode not in _MODES:
             raise UsageError(
-                f"there is no mode {message.mode!r}", hint=f"modes: {', '.join(sorted(_MODES))}"
+                f"there is no mode {mode!r}", hint=f"modes: {', '.join(sorted(_MODES))}"
             )
         attributes = request.get("attributes") or {}
-        if EVERYONE in (request.get("to") or ()):
+        if not isinstance(attributes, dict):
+            raise UsageError("attributes are names with values")
+        to = request.get("to")
+        if to == EVERYONE or (isinstance(to, list) and EVERYONE in to):
             # Each recipient gets a row of its own, and should know that it is not the only one.
             attributes = {**attributes, "audience": "everyone"}
         if attributes:
             message.meta = _meta({"attributes": attributes})
         try:
-            message.routing = self._route(request.get("to"), sender, origin, request)
+            message.routing = self._route(to, sender, origin, request)
         except RelayError:
             if not message.given or not self._ledger.known([message.id]):
                 raise

@@ -49,6 +49,7 @@ class Broker:
         log: Callable[[str], None],
         fault: Callable[[], RelayError],
         idle: float = IDLE,
+        on_stop: Callable[[], None] = lambda: None,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
         """``fault`` logs the exception in flight and returns what a client is told of it.
@@ -61,6 +62,7 @@ class Broker:
         self._ledger = ledger
         self._now_ms = now_ms
         self._idle = idle
+        self._on_stop = on_stop
         self._started = time.monotonic()
         self._needed = time.monotonic()
         self._loop = asyncio.get_running_loop()
@@ -139,6 +141,7 @@ class Broker:
         try:
             await self.stopped.wait()
         finally:
+            self._on_stop()
             server.close()
             for connection in self._connections:
                 connection.stop_reading()
@@ -215,9 +218,13 @@ class Broker:
 
     def request(self, connection: Connection, request: Json) -> None:
         """Take one request. Raises RelayError when it is none."""
-        handler = self._handlers.get(request.get("op", ""))
+        op = request.get("op")
+        handler = self._handlers.get(op) if isinstance(op, str) else None
         if handler is None:
-            raise UsageError(f"there is no op {request.get('op')!r}", hint="upgrade the broker")
+            raise UsageError(
+                f"this broker knows no op {str(op)[:100]!r}",
+                hint="relay broker stop; the next command starts one of this version",
+            )
         self._committer.submit(handler, connection, request)
 
     # -- batches

@@ -1,0 +1,133 @@
+"""A broker of the test's own, and sessions that are scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from relay.broker.async_client import AsyncClient
+from relay.broker.client import Client, connect
+from relay.errors import RelayError
+from relay.ids import new_ulid
+from relay.paths import Home
+from tests.support import wait_until
+
+Json = dict[str, Any]
+
+
+def stop_broker(home: Home) -> None:
+    """Stop the broker of ``home``, if one runs, and wait until it has ended."""
+    try:
+        with connect(home, start=False) as client:
+            client.request("stop")
+    except RelayError:
+        pass
+    wait_until(lambda: lock_is_free(home), what="the broker to end")
+
+
+def lock_is_free(home: Home) -> bool:
+    """Whether no process is the broker of ``home``."""
+    if not os.path.exists(home.broker_lock):
+        return True
+    fd = os.open(home.broker_lock, os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def broker_process(home: Home, **kwargs: Any) -> subprocess.Popen[bytes]:
+    """A broker as a child of the test."""
+    command = [sys.executable, "-m", "relay.broker", "--home", home.root]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, **kwargs)
+
+
+def wait_for_broker(home: Home) -> None:
+    """Return once somebody listens on the broker's socket."""
+
+    def answers() -> bool:
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(home.broker_socket) == 0
+
+    wait_until(answers, what="the broker to listen")
+
+
+def registration(name: str, run: str = "run-1", token: str = "secret") -> Json:
+    """The fields of ``register``."""
+    return {
+        "name": name,
+        "run": run,
+        "token": token,
+        "kind": "screen",
+        "pid": os.getpid(),
+        "cwd": "/",
+        "command": "true",
+    }
+
+
+def register(home: Home, name: str, run: str = "run-1", token: str = "secret") -> Client:
+    """A connection of its own that is registered as ``name``."""
+    client = connect(home)
+    try:
+        client.request("register", **registration(name, run, token))
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+class Session:
+    """A session of an agent that records what is pushed, and may answer it."""
+
+    def __init__(self, home: Home, name: str, run: str = "run-1") -> None:
+        self.name = name
+        self.run = run
+        self.pushes: list[Json] = []
+        self.problems: list[RelayError] = []
+        self.news = asyncio.Event()
+        self.client = AsyncClient(home, on_push=self._pushed, on_problem=self.problems.append)
+        self.on_deliver: Callable[[Json], None] = lambda _: None
+
+    def _pushed(self, push: Json) -> None:
+        self.pushes.append(push)
+        if push["push"] == "deliver":
+            self.on_deliver(push)
+        self.news.set()
+
+    async def __aenter__(self) -> Session:
+        await self.client.open()
+        try:
+            await self.client.register(**registration(self.name, self.run))
+        except BaseException:
+            await self.client.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.client.close()
+
+    def delivered(self) -> list[Json]:
+        """The deliveries so far."""
+        return [push for push in self.pushes if push["push"] == "deliver"]
+
+    async def until(self, check: Callable[[], Any], timeout: float = 30.0) -> Any:
+        """Wait for pushes until ``check`` returns something true."""
+        async with asyncio.timeout(timeout):
+            while not (value := check()):
+                self.news.clear()
+                await self.news.wait()
+            return value
+
+
+def message_id(number: int) -> str:
+    """A valid id that belongs to a number."""
+    return new_ulid(number, number.to_bytes(10, "big"))

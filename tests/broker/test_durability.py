@@ -1,0 +1,175 @@
+"""Acknowledged means stored: killed at any moment, a full disk, an answer that got lost."""
+
+from __future__ import annotations
+
+import random
+import resource
+import signal
+import socket
+import sqlite3
+import threading
+from collections import defaultdict
+
+from relay.broker.client import connect
+from relay.broker.protocol import decode, encode
+from relay.errors import StorageError
+from relay.ids import new_ulid
+from relay.paths import Home
+from tests.broker.support import Json, broker_process, lock_is_free, register, wait_for_broker
+from tests.support import wait_until
+
+ROUNDS = 20
+IN_FLIGHT = 32
+RECIPIENTS = ("Al", "Bob", "Cy")
+
+
+class Flood:
+    """Sends with ``IN_FLIGHT`` requests out, until the broker dies; remembers what was promised."""
+
+    def __init__(self, home: Home, round_: int) -> None:
+        self.promised: dict[str, str] = {}  # id -> recipient
+        self._round = round_
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(30)
+        self._socket.connect(home.broker_socket)
+        self._asked: dict[int, tuple[str, str]] = {}
+        self._n = 0
+
+    def run(self, enough: threading.Event) -> None:
+        try:
+            self._send(IN_FLIGHT)
+            part = b""
+            while data := self._socket.recv(65536):
+                *lines, part = (part + data).split(b"\n")
+                for line in lines:
+                    answer = decode(line)
+                    assert answer["ok"], answer
+                    id_, to = self._asked.pop(answer["n"])
+                    self.promised[id_] = to
+                if len(self.promised) > 100:
+                    enough.set()
+                self._send(len(lines))
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # killed while we were writing
+        finally:
+            enough.set()
+            self._socket.close()
+
+    def _send(self, count: int) -> None:
+        for _ in range(count):
+            self._n += 1
+            to = RECIPIENTS[self._n % 3]
+            id_ = new_ulid(self._round * 100_000 + self._n)
+            self._asked[self._n] = (id_, to)
+            request: Json = {"n": self._n, "op": "send", "to": to, "id": id_, "offline": True}
+            self._socket.sendall(encode({**request, "body": f"{self._round} {self._n}"}))
+
+
+def test_killed_at_any_moment(home: Home) -> None:
+    home.create()
+    promised: dict[str, str] = {}
+    moment = random.Random(7)
+    for round_ in range(1, ROUNDS + 1):
+        process = broker_process(home)
+        with process:
+            wait_for_broker(home)
+            flood = Flood(home, round_)
+            enough = threading.Event()
+            thread = threading.Thread(target=flood.run, args=(enough,))
+            thread.start()
+            assert enough.wait(30)
+            threading.Event().wait(moment.random() / 50)  # not always at the same point
+            process.send_signal(signal.SIGKILL)
+            process.wait(timeout=30)
+            thread.join(timeout=30)
+            assert not thread.is_alive()
+        assert len(flood.promised) > 100
+        promised.update(flood.promised)
+    _check(home, promised)
+
+
+def _check(home: Home, promised: dict[str, str]) -> None:
+    with connect(home) as client:  # a last start: it recovers and serves what was stored
+        assert client.request("status")["counts"]["held"] >= len(promised)
+        client.request("stop")
+    wait_until(lambda: lock_is_free(home), what="the broker to end")
+    database = sqlite3.connect(home.ledger)
+    assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    stored = database.execute(
+        "SELECT e.id, d.recipient, d.n, e.body FROM events e JOIN deliveries d ON d.event = e.seq"
+        " ORDER BY e.seq"
+    ).fetchall()
+    database.close()
+    assert len({row[0] for row in stored}) == len(stored)
+    found = {id_: to for id_, to, _, _ in stored}
+    assert {id_: found.get(id_) for id_ in promised} == promised
+    order: dict[str, list[int]] = defaultdict(list)
+    spoken: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    for _, to, number, body in stored:
+        order[to].append(number)
+        spoken[to].append(tuple(int(word) for word in body.split()))
+    for to in RECIPIENTS:
+        assert order[to] == list(range(1, len(order[to]) + 1))
+        assert spoken[to] == sorted(spoken[to])
+
+
+def test_a_repetition_after_a_lost_answer_is_one_message(home: Home) -> None:
+    id_ = new_ulid(1)
+    with connect(home) as client:
+        lost = client._socket
+        assert lost is not None
+        line = encode({"n": 9, "op": "send", "to": "Bob", "offline": True, "body": "x", "id": id_})
+        lost.sendall(line)
+        assert lost.recv(1)  # it is stored; the answer is not read to its end
+        with connect(home) as other:
+            other.request("stop")
+    with connect(home) as client:  # after a restart, too
+        again = client.request("send", to="Bob", body="x", id=id_, offline=True)
+        assert again["duplicate"] is True
+        assert len(client.request("history")["rows"]) == 1
+
+
+def test_a_full_disk_is_an_error_and_nothing_is_acknowledged(home: Home) -> None:
+    home.create()
+    limit = 400_000
+
+    def bounded() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    process = broker_process(home, preexec_fn=bounded)
+    accepted: list[str] = []
+    try:
+        wait_for_broker(home)
+        with connect(home, start=False) as client:
+            failure = None
+            for number in range(200):
+                try:
+                    answer = client.request(
+                        "send", to="Bob", body=f"{number} " + "x" * 5000, offline=True
+                    )
+                except StorageError as error:
+                    failure = error
+                    break
+                accepted.append(answer["id"])
+            assert failure is not None and "nothing" in failure.hint
+            assert accepted
+            # It goes on reading, and refuses again without harm.
+            assert client.request("hello")["protocol"] == 1
+            try:
+                client.request("send", to="Bob", body="y" * 500_000, offline=True)
+                raise AssertionError("a message that cannot be stored was accepted")
+            except StorageError:
+                pass
+            stored = [row["id"] for row in client.request("history")["rows"]]
+            assert stored == accepted
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+        assert process.stderr is not None
+        process.stderr.close()
+    with connect(home) as client:  # with room again
+        client.request("send", to="Bob", body="room", offline=True)
+        assert [r["id"] for r in client.request("history")["rows"]][:-1] == accepted
+    with register(home, "Bob") as bob:
+        push = bob.next_push(20)
+        assert push is not None and push["id"] == accepted[0]

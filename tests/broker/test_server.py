@@ -1,0 +1,432 @@
+"""The broker over real sockets: what each op does and refuses."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from relay.broker.client import Client, connect
+from relay.broker.directory import owner_login, person_name
+from relay.broker.protocol import LINE_MAX, decode
+from relay.errors import NameTaken, NotFound, RelayError, UsageError
+from relay.ids import new_ulid
+from relay.model import BODY_MAX, State
+from relay.paths import Home
+from tests.broker.support import Json, register, registration
+from tests.support import wait_until
+
+OWNER = person_name(owner_login())
+
+
+@pytest.fixture
+def client(home: Home) -> Iterator[Client]:
+    with connect(home) as client:
+        yield client
+
+
+def agent(client: Client, name: str) -> Json:
+    found = [row for row in client.request("agents")["agents"] if row["name"] == name]
+    return found[0] if found else {}
+
+
+def speaking_as(name: str) -> Json:
+    """The field ``from``, which is a word of Python's."""
+    return {"from": name}
+
+
+def deliver(client: Client) -> Json:
+    push = client.next_push(20)
+    assert push is not None and push["push"] == "deliver"
+    return push
+
+
+# -- sending
+
+
+def test_a_message_from_a_person_reaches_an_agent_and_is_seen(home: Home, client: Client) -> None:
+    with register(home, "Bob") as bob:
+        sent = client.request("send", to="bob", body="hello\x00\x1b[31m", thread="t", mode="steer")
+        push = deliver(bob)
+        assert push["id"] == sent["id"] and push["attempt"] == 0 and push["delivery"] == 1
+        assert (push["from"], push["from_kind"], push["to"]) == (OWNER, "person", "Bob")
+        assert (push["body"], push["thread"], push["mode"]) == ("hello\x00\x1b[31m", "t", "steer")
+        for state in (State.DELIVERING, State.SUBMITTED):
+            bob.request("state", id=sent["id"], state=state)
+        bob.request("state", id=sent["id"], state="seen", proof="hook")
+    shown = client.request("show", id=sent["id"])["message"]["deliveries"][0]
+    assert (shown["state"], shown["proof"], shown["attempts"]) == ("seen", "hook", 1)
+
+
+def test_the_sender_gets_receipts(home: Home) -> None:
+    with register(home, "Al") as al, register(home, "Bob") as bob:
+        id_ = al.request("send", to="Bob", body="x")["id"]
+        deliver(bob)
+        bob.request("state", id=id_, state="held", reason="a draft")
+        bob.request("state", id=id_, state="failed", reason="the agent ended")
+        pushes = [al.next_push(20) for _ in range(2)]
+        assert [(p["push"], p["id"], p["to"], p["state"], p["reason"]) for p in pushes if p] == [
+            ("receipt", id_, "Bob", "held", "a draft"),
+            ("receipt", id_, "Bob", "failed", "the agent ended"),
+        ]
+
+
+def test_a_body_of_exactly_the_largest_size_arrives_whole(home: Home, client: Client) -> None:
+    body = "\x01" * BODY_MAX  # six times as long on the wire
+    with register(home, "Bob") as bob:
+        client.request("send", to="Bob", body=body)
+        assert deliver(bob)["body"] == body
+    rows = client.request("history", agent="Bob")["rows"]
+    assert rows[0]["body"] == body
+
+
+@pytest.mark.parametrize("body", ["", " \n\t", None, 7])
+def test_an_empty_body_is_refused(client: Client, body: object) -> None:
+    with pytest.raises(UsageError) as failure:
+        client.request("send", to=["Bob"], body=body, offline=True)
+    assert failure.value.hint
+    assert client.request("status")["counts"]["events"] == 0
+
+
+def test_a_body_that_is_too_large_is_refused_not_cut(client: Client) -> None:
+    with pytest.raises(RelayError, match=f"at most {BODY_MAX}") as failure:
+        client.request("send", to="Bob", body="é" * (BODY_MAX // 2 + 1), offline=True)
+    assert failure.value.code == "too_large"
+    assert client.request("status")["counts"]["events"] == 0
+
+
+def test_half_a_surrogate_pair_is_refused(client: Client) -> None:
+    with pytest.raises(RelayError, match="surrogate"):
+        client.request("send", to="Bob", body="\ud800", offline=True)
+    connection = client._socket
+    assert connection is not None
+    connection.sendall(b'{"n":99,"op":"send","to":"Bob","offline":true,"body":"\\ud800"}\n')
+    assert b"surrogate" in connection.recv(4096)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mode": "shout"},
+        {"mode": []},
+        {"to": 7},
+        {"attributes": [1]},
+        {"id": "short"},
+        {"thread": 5},
+        {"thread": "x" * 300},
+        {"to": None},
+        {"to": []},
+        {"to": [1]},
+        {"attributes": {"x": "y" * 70_000}},
+        {"from": "relay"},
+        {"from": "a b"},
+        {"auth": {"run": "x", "token": "y"}},
+        {"auth": "x"},
+    ],
+)
+def test_what_is_wrong_is_refused_and_nothing_is_stored(client: Client, fields: Json) -> None:
+    request = {"to": "Bob", "body": "x", "offline": True, **fields}
+    with pytest.raises(RelayError):
+        client.request("send", **request)
+    assert client.request("status")["counts"]["events"] == 0
+
+
+def test_the_same_id_again_changes_nothing(home: Home, client: Client) -> None:
+    id_ = new_ulid(1)
+    with register(home, "Bob") as bob:
+        first = client.request("send", to="Bob", body="once", id=id_)
+        again = client.request("send", to="Bob", body="twice", id=id_)
+        assert (first["duplicate"], again["duplicate"]) == (False, True)
+        deliver(bob)
+        bob.request("state", id=id_, state="seen")
+        again = client.request("send", to="Bob", body="once", id=id_)
+        assert again["deliveries"] == [{"to": "Bob", "state": "seen", "reason": None}]
+        assert bob.next_push(0.05) is None
+    assert [row["body"] for row in client.request("history")["rows"]] == ["once"]
+
+
+def test_the_same_id_twice_in_one_commit(home: Home, client: Client) -> None:
+    connection = client._socket
+    assert connection is not None
+    line = b'{"n":%d,"op":"send","to":"Bob","offline":true,"body":"x","id":"ULID"}\n'
+    line = line.replace(b"ULID", new_ulid(3).encode())
+    connection.sendall(line % 51 + line % 52)
+    part = b""
+    while part.count(b"\n") < 2:
+        part += connection.recv(4096)
+    answers = [decode(one) for one in part.splitlines()]
+    assert [one["duplicate"] for one in answers] == [False, True]
+    assert answers[1]["deliveries"][0]["state"] == "held"
+
+
+def test_a_repeated_broadcast_is_known_though_everyone_has_left(home: Home, client: Client) -> None:
+    id_ = new_ulid(5)
+    with register(home, "Bob") as bob:
+        client.request("send", to="*", body="x", id=id_)
+        bob.request("agent_state", state="gone")
+        again = client.request("send", to="*", body="x", id=id_)
+        assert again["duplicate"] and again["deliveries"][0]["to"] == "Bob"
+
+
+def test_everyone_else_gets_a_broadcast(home: Home, client: Client) -> None:
+    with register(home, "Al") as al, register(home, "Bob") as bob, register(home, "Cy") as cy:
+        sent = al.request("send", to="*", body="all")
+        assert [row["to"] for row in sent["deliveries"]] == ["Bob", "Cy"]
+        assert deliver(bob)["body"] == deliver(cy)["body"] == "all"
+        assert al.next_push(0.05) is None
+
+
+# -- names
+
+
+def test_a_message_for_a_name_that_comes_later(home: Home) -> None:
+    with register(home, "Al") as al:
+        answer = al.request("send", to="Bobby", body="for later")
+        assert answer["deliveries"][0] == {
+            "to": "Bobby",
+            "state": "held",
+            "reason": "nobody is called Bobby yet",
+        }
+        assert answer["present"] == []
+        with register(home, "bobby") as bob:
+            assert deliver(bob)["body"] == "for later"
+            push = al.next_push(20)
+            assert push is not None and push["state"] == "queued"
+
+
+def test_messages_to_one_that_was_here_wait_for_it(home: Home, client: Client) -> None:
+    with register(home, "Bob") as bob:
+        bob.request("agent_state", state="gone")
+    assert agent(client, "Bob")["state"] == "gone"
+    for number in range(3):
+        client.request("send", to="Bob", body=f"{number}")
+    assert agent(client, "Bob")["unread"] == 3
+    with register(home, "Bob", run="run-2") as bob:
+        assert [deliver(bob)["body"] for _ in range(3)] == ["0", "1", "2"]
+
+
+def test_a_person_is_told_what_was_meant(home: Home, client: Client) -> None:
+    with register(home, "Bob"):
+        with pytest.raises(NotFound) as failure:
+            client.request("send", to="Bobb", body="x")
+        assert failure.value.details["did_you_mean"] == ["Bob"]
+        assert failure.value.exit_status == 3
+
+
+def test_a_name_can_be_taken_only_once(home: Home) -> None:
+    with register(home, "Bob"):
+        with pytest.raises(NameTaken, match="another agent called Bob"):
+            register(home, "BOB", run="run-2")
+        with pytest.raises(RelayError, match="token"):
+            register(home, "Bob", token="guessed")
+
+
+def test_the_same_run_takes_over_its_own_connection(home: Home, client: Client) -> None:
+    with register(home, "Bob") as old:
+        client.request("send", to="Bob", body="x")
+        id_ = deliver(old)["id"]
+        old.request("state", id=id_, state="delivering", attempt=1)
+        with register(home, "Bob") as new:
+            push = deliver(new)
+            assert (push["id"], push["attempt"], push["state"]) == (id_, 1, "delivering")
+            with pytest.raises(RelayError):
+                while old.next_push(20):
+                    pass
+            assert agent(client, "Bob")["state"] == "starting"
+
+
+def test_an_agent_cannot_have_the_persons_name(home: Home) -> None:
+    with pytest.raises(NameTaken, match="person"):
+        register(home, OWNER)
+
+
+@pytest.mark.parametrize("name", ["relay", "*", "a b", "", "x" * 65])
+def test_names_that_cannot_be(client: Client, name: str) -> None:
+    with pytest.raises(UsageError):
+        client.request("register", **registration(name))
+
+
+def test_nobody_speaks_as_an_agent(home: Home, client: Client) -> None:
+    with register(home, "Bob") as bob, register(home, "Al"):
+        with pytest.raises(UsageError, match="Al is an agent"):
+            client.request("send", to="Bob", body="x", **speaking_as("al"))
+        with pytest.raises(UsageError, match="Bob cannot speak as Al"):
+            bob.request("send", to="Al", body="x", **speaking_as("Al"))
+        with pytest.raises(RelayError) as failure:
+            auth = {"run": "run-1", "token": "guessed"}
+            client.request("send", to="Bob", body="x", auth=auth)
+        assert failure.value.code == "forbidden"
+
+
+def test_a_tool_of_the_agent_speaks_as_the_agent(home: Home, client: Client) -> None:
+    with register(home, "Al", run="run-a", token="t"), register(home, "Bob") as bob:
+        auth = {"run": "run-a", "token": "t"}
+        client.request("send", to="Bob", body="x", auth=auth)
+        assert (deliver(bob)["from"]) == "Al"
+        assert client.request("sent", auth=auth)["rows"][0]["body"] == "x"
+
+
+# -- inboxes
+
+
+def test_an_agent_answers_the_person_who_wrote(home: Home, client: Client) -> None:
+    with register(home, "Bob") as bob:
+        client.request("send", to="Bob", body="?", **speaking_as("Ann"))
+        assert deliver(bob)["from"] == "Ann"
+        id_ = bob.request("send", to="ann", body="!")["id"]
+        inbox = client.request("inbox", name="Ann")
+        assert (inbox["kind"], [row["body"] for row in inbox["rows"]]) == ("person", ["!"])
+        assert client.request("read", name="ann", ids=[id_])["read"] == 1
+        push = bob.next_push(20)
+        assert push is not None and (push["state"], push["to"]) == ("seen", "Ann")
+        assert client.request("inbox", name="Ann")["rows"] == []
+        assert len(client.request("inbox", name="Ann", all=True)["rows"]) == 1
+        assert client.request("read", name="ann", ids=[id_, "unknown"])["read"] == 0
+
+
+def test_an_agents_messages_are_not_marked_by_others(home: Home, client: Client) -> None:
+    with register(home, "Bob") as bob:
+        id_ = client.request("send", to="Bob", body="x")["id"]
+        with pytest.raises(UsageError, match="is an agent"):
+            client.request("read", name="Bob", ids=[id_])
+        with pytest.raises(UsageError, match="only a person"):
+            bob.request("read", name=OWNER, ids=[id_])
+        with register(home, "Al") as al, pytest.raises(NotFound):
+            al.request("state", id=id_, state="seen")
+    with pytest.raises(UsageError, match="registered"):
+        client.request("state", id=id_, state="seen")
+
+
+def test_following_an_inbox(home: Home, client: Client) -> None:
+    with register(home, "Bob") as bob:
+        assert client.request("inbox", follow=True)["rows"] == []
+        for number in range(3):
+            bob.request("send", to=OWNER, body=f"{number}")
+        push = client.next_push(20)
+        assert push is not None and push["push"] == "inbox"
+        assert client.next_push(0.05) is None  # once, until it is asked
+        rows = client.request("inbox", follow=True)["rows"]
+        assert [row["body"] for row in rows] == ["0", "1", "2"]
+        bob.request("send", to=OWNER, body="more")
+        assert client.next_push(20) is not None
+
+
+def test_an_unknown_inbox(client: Client) -> None:
+    with pytest.raises(NotFound, match="nobody is called Zed"):
+        client.request("inbox", name="Zed")
+
+
+# -- waiting
+
+
+def test_wait_ends_with_the_last_delivery(home: Home, client: Client) -> None:
+    with register(home, "Bob") as bob, register(home, "Cy") as cy:
+        id_ = client.request("send", to=["Bob", "Cy"], body="x")["id"]
+        for one, state in ((bob, "seen"), (cy, "failed")):
+            deliver(one)
+            assert client.request("wait", id=id_, timeout=0)["done"] is False
+            one.request("state", id=id_, state=state, reason="no" if state == "failed" else None)
+        answer = client.request("wait", id=id_, timeout=30)
+        assert answer["done"] and [row["state"] for row in answer["deliveries"]] == [
+            "seen",
+            "failed",
+        ]
+
+
+def test_wait_runs_out(client: Client) -> None:
+    id_ = client.request("send", to="Nobody", body="x", offline=True)["id"]
+    answer = client.request("wait", id=id_, timeout=0.05)
+    assert not answer["done"] and answer["deliveries"][0]["state"] == "held"
+    with pytest.raises(NotFound):
+        client.request("wait", id=new_ulid(1), timeout=1)
+
+
+# -- presence
+
+
+def test_an_agent_is_gone_a_moment_after_its_connection(home: Home, client: Client) -> None:
+    with register(home, "Bob") as bob:
+        bob.request("agent_state", state="busy", source="hooks", notes=["no transcript"])
+        row = agent(client, "Bob")
+        assert (row["state"], row["source"], row["notes"]) == ("busy", "hooks", ["no transcript"])
+    assert agent(client, "Bob")["state"] == "busy"
+    wait_until(lambda: agent(client, "Bob")["state"] == "gone", what="the grace to end")
+    with register(home, "Bob", run="run-2"):
+        assert agent(client, "Bob")["state"] == "starting"
+
+
+# -- other ops
+
+
+def test_show_by_a_part_of_the_id(client: Client) -> None:
+    id_ = client.request("send", to="Bob", body="x", offline=True)["id"]
+    assert client.request("show", id=id_[-5:].lower())["message"]["id"] == id_
+    for wrong, kind in (("ZZZZZZ", NotFound), ("abc", UsageError)):
+        with pytest.raises(kind):
+            client.request("show", id=wrong)
+    other = client.request("send", to="Bob", body="y", offline=True)["id"]
+    with pytest.raises(UsageError, match="could be"):
+        client.request("show", id=os.path.commonprefix([id_, other]))
+
+
+def test_events_that_are_no_messages(client: Client) -> None:
+    id_ = new_ulid(1)
+    first = client.request("event", kind="turn.end", body="b", meta={"from": "forged"}, id=id_)
+    again = client.request("event", kind="turn.end", body="b", id=id_)
+    assert (first["duplicate"], again["duplicate"]) == (False, True)
+    assert client.request("history")["rows"] == []
+    row = client.request("history", kind="turn.end")["rows"][0]
+    assert (row["from"], row["meta"], row["state"]) == (OWNER, {"from": "forged"}, None)
+    for kind in ("message", "Bad Kind", None):
+        with pytest.raises(UsageError):
+            client.request("event", kind=kind)
+
+
+def test_status(home: Home, client: Client) -> None:
+    status = client.request("status")
+    assert status["running"] is True and status["home"] == home.root
+    assert status["socket"] == home.broker_socket and status["uptime_s"] >= 0
+
+
+def test_an_answer_that_is_too_long_for_a_line_is_shortened_and_says_so(client: Client) -> None:
+    for _ in range(10):
+        client.request("send", to="Bob", body="x" * 1_000_000, offline=True)
+    answer = client.request("history")
+    assert answer["more"] and 0 < len(answer["rows"]) < 10
+    assert client.request("history", limit=3)["more"]
+    assert client.request("history", limit=10, grep="nothing like it")["rows"] == []
+
+
+# -- what is no request
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"garbage", b"[1]", b"{}", b'{"n":"x","op":"hello"}', b'{"n":1,"op":[]}', b"[" * 100_000,
+     b'{"n":1}', b'{"n":1,"op":"fly"}', b"\xff\xfe"],
+)  # fmt: skip
+def test_what_is_no_request_is_refused_and_harms_nobody(client: Client, line: bytes) -> None:
+    connection = client._socket
+    assert connection is not None
+    connection.sendall(line + b"\n")
+    assert b'"ok":false' in connection.recv(4096)
+    assert client.request("hello")["protocol"] == 1
+
+
+def test_a_line_without_end_is_cut_off(home: Home, client: Client) -> None:
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.settimeout(20)
+        raw.connect(home.broker_socket)
+        try:
+            raw.sendall(b"x" * (LINE_MAX + 2_000_000))
+            assert b"more than" in raw.recv(4096)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # cut off while it was still writing
+    assert client.request("hello")["protocol"] == 1
+
+
+def test_the_socket_is_private(home: Home, client: Client) -> None:
+    assert os.stat(home.broker_socket).st_mode & 0o777 == 0o600
+    assert os.stat(home.run).st_mode & 0o777 == 0o700

@@ -1,0 +1,205 @@
+"""Starting: on demand, one at a time, and clear words when it cannot."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from relay.broker.client import connect
+from relay.broker.start import Starter
+from relay.errors import BrokerUnavailable, RelayError, StorageError
+from relay.paths import Home
+from tests.broker.support import broker_process, lock_is_free, wait_for_broker
+from tests.support import wait_until
+
+
+def test_a_client_starts_it_and_leaves_no_child(home: Home) -> None:
+    with connect(home) as client:
+        pid = client.request("hello")["pid"]
+        with pytest.raises(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
+        assert os.getsid(pid) != os.getsid(0)
+        with connect(home) as other:
+            assert other.request("hello")["pid"] == pid
+
+
+def test_it_is_not_started_when_that_is_not_wanted(home: Home) -> None:
+    with pytest.raises(BrokerUnavailable, match="no broker is running") as failure:
+        connect(home, start=False)
+    assert failure.value.hint
+    assert not os.path.exists(home.broker_socket)
+
+
+def test_of_several_that_start_at_once_one_serves(home: Home) -> None:
+    home.create()
+    started = [broker_process(home) for _ in range(4)]
+    try:
+        wait_for_broker(home)
+        with connect(home, start=False) as client:
+            pid = client.request("hello")["pid"]
+            losers = [process for process in started if process.pid != pid]
+            assert len(losers) == 3
+            assert [process.wait(timeout=30) for process in losers] == [0, 0, 0]
+            client.request("send", to="Bob", body="x", offline=True)
+            client.request("stop")
+        winner = next(process for process in started if process.pid == pid)
+        assert winner.wait(timeout=30) == 0
+    finally:
+        for process in started:
+            process.kill()
+            process.wait(timeout=30)
+            assert process.stderr is not None
+            process.stderr.close()
+
+
+def test_a_stale_socket_is_replaced(home: Home) -> None:
+    home.create()
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(home.broker_socket)
+    stale.close()
+    with connect(home) as client:
+        assert client.request("hello")["protocol"] == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_cleanly(home: Home, number: signal.Signals) -> None:
+    home.create()
+    with broker_process(home) as process:
+        wait_for_broker(home)
+        with connect(home, start=False) as client:
+            client.request("send", to="Bob", body="x", offline=True)
+            process.send_signal(number)
+            assert process.wait(timeout=30) == 0
+        assert process.stderr is not None and process.stderr.read() == b""
+    assert not os.path.exists(home.broker_socket)
+    assert not os.path.exists(home.ledger + "-wal")  # everything is in the one file
+    assert lock_is_free(home)
+
+
+def test_it_ends_when_nobody_needs_it(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RELAY_BROKER_IDLE", "0.2")
+    with connect(home) as client:
+        pid = client.request("hello")["pid"]
+    wait_until(lambda: lock_is_free(home), what="the broker to end by itself")
+    with connect(home) as client:
+        assert client.request("hello")["pid"] != pid
+
+
+def test_it_does_not_end_while_somebody_is_connected(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RELAY_BROKER_IDLE", "0.05")
+    with connect(home) as client:
+        pid = client.request("hello")["pid"]
+        assert client.next_push(0.5) is None
+        assert client.request("hello")["pid"] == pid
+
+
+@pytest.mark.parametrize("content", [b"this is no database", b"\x00" * 4096])
+def test_a_file_that_is_no_ledger_is_reported_to_the_client(home: Home, content: bytes) -> None:
+    home.create()
+    Path(home.ledger).write_bytes(content)
+    with pytest.raises(StorageError, match="not a ledger") as failure:
+        connect(home)
+    assert failure.value.hint
+    assert Path(home.ledger).read_bytes() == content
+    os.unlink(home.ledger)
+    with connect(home) as client:  # as the hint says
+        assert client.request("hello")["protocol"] == 1
+
+
+def test_a_state_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    with pytest.raises(RelayError) as failure:
+        connect(Home(str(in_the_way / "relay")))
+    assert failure.value.code == "state_dir" and "RELAY_HOME" in failure.value.hint
+
+
+def test_a_broker_that_never_comes_is_not_waited_for_long(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.create()
+    monkeypatch.setattr("relay.broker.start.launch", lambda home: None)
+    with pytest.raises(BrokerUnavailable, match="cannot be reached") as failure:
+        connect(home, deadline=0.2)
+    assert home.broker_log in failure.value.hint
+
+
+def test_the_reason_of_an_earlier_failure_is_not_taken_for_this_one(home: Home) -> None:
+    home.create()
+    Path(home.run, "broker.failed").write_text('{"at": 1, "error": {"code": "storage"}}')
+    starter = Starter(home, start=True, deadline=10)
+    assert starter._failure() is None
+    with connect(home) as client:
+        client.request("hello")
+    assert not os.path.exists(os.path.join(home.run, "broker.failed"))
+
+
+_STRANGER = """
+import os, socket, sys
+os.setgid(65534); os.setuid(65534)
+s = socket.socket(socket.AF_UNIX)
+try:
+    s.connect(sys.argv[1])
+    print(s.recv(4096).decode(), end="")
+except (PermissionError, BrokenPipeError, ConnectionResetError) as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_user_is_refused(home: Home) -> None:
+    with connect(home) as client:
+        pid = client.request("hello")["pid"]
+        command = [sys.executable, "-I", "-c", _STRANGER, home.broker_socket]
+        shut = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        assert shut.stdout.strip() == "PermissionError"
+        # Even with every door on the way open, the broker asks who it is.
+        folders = [path for path in Path(home.broker_socket).parents if not path.stat().st_mode & 1]
+        opened = [Path(home.broker_socket), *folders]
+        modes = [(path, path.stat().st_mode & 0o7777) for path in opened]
+        try:
+            for path, mode in modes:
+                path.chmod(mode | 0o007 if path.is_socket() else mode | 0o001)
+            out = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        finally:
+            for path, mode in modes:
+                path.chmod(mode)
+        assert "belongs to another user" in out.stdout
+        assert '"ok":true' not in out.stdout
+        assert client.request("hello")["pid"] == pid
+
+
+_IMPOSTOR = """
+import os, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o777)
+os.setgid(65534); os.setuid(65534)
+listener.listen()  # the kernel notes who calls this
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_socket_of_another_user_is_not_trusted(home: Home) -> None:
+    home.create()
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", _IMPOSTOR, home.broker_socket],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as impostor:
+        assert impostor.stdout is not None and impostor.stdin is not None
+        assert impostor.stdout.readline() == b"ready\n"
+        with pytest.raises(BrokerUnavailable, match="another user"):
+            connect(home)
+        impostor.stdin.close()
+    os.unlink(home.broker_socket)

@@ -1,0 +1,114 @@
+"""What people ask the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from relay.broker.delivery import advance
+from relay.ledger import queries
+from relay.ledger.queries import Filter
+from relay.ledger.store import Ledger
+from relay.model import State
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(str(tmp_path / "ledger.db"))
+    yield ledger
+    ledger.close()
+
+
+def put(
+    ledger: Ledger, number: int, sender: str, to: list[str], body: str, thread: str | None = None
+) -> str:
+    id_ = f"01{number:024d}"
+    seq = ledger.next_seq()
+    ledger.begin()
+    ledger.add(
+        [(seq, id_, "message", sender, "agent", "followup", thread, body, None, number * 1000)],
+        [(seq, one, ledger.next_number(one), 1, "queued", None, number * 1000) for one in to],
+    )
+    ledger.commit()
+    return id_
+
+
+def found(ledger: Ledger, wanted: Filter, limit: int = 100) -> list[tuple[str, str]]:
+    """(body, to) of everything that matches, newest first, over all slices."""
+    top = queries.last_event(ledger)
+    rows = []
+    while top:
+        part, top = queries.slice_of(ledger, top, wanted, limit)
+        rows += part
+    return [(row["body"], row["to"]) for row in rows]
+
+
+def test_filters(ledger: Ledger) -> None:
+    put(ledger, 1, "Al", ["Bob"], "Deploy now", "t1")
+    put(ledger, 2, "Bob", ["Al", "Carol"], "done")
+    put(ledger, 3, "Carol", ["Dan"], "100% _sure")
+    assert found(ledger, Filter(agent="bob")) == [
+        ("done", "Carol"),
+        ("done", "Al"),
+        ("Deploy now", "Bob"),
+    ]
+    assert found(ledger, Filter(sender="BOB")) == [("done", "Carol"), ("done", "Al")]
+    assert found(ledger, Filter(thread="t1")) == [("Deploy now", "Bob")]
+    assert found(ledger, Filter(grep="dEPLOY")) == [("Deploy now", "Bob")]
+    assert found(ledger, Filter(grep="0% _s")) == [("100% _sure", "Dan")]
+    assert found(ledger, Filter(grep="%")) == [("100% _sure", "Dan")]
+    assert found(ledger, Filter(since_ms=3000)) == [("100% _sure", "Dan")]
+    assert found(ledger, Filter(kind="other")) == []
+
+
+def test_a_search_goes_through_all_slices(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "SLICE", 3)
+    for number in range(1, 11):
+        put(ledger, number, "Al", ["Bob"], f"{number}", "odd" if number % 2 else "even")
+    assert [body for body, _ in found(ledger, Filter(thread="odd"))] == ["9", "7", "5", "3", "1"]
+    assert [body for body, _ in found(ledger, Filter(since_ms=7000))] == ["10", "9", "8", "7"]
+
+
+def test_inbox(ledger: Ledger) -> None:
+    ids = [put(ledger, number, "Al", ["Bob"], f"{number}") for number in range(1, 6)]
+    seen = ledger.delivery(ids[1], "Bob")
+    assert seen is not None
+    ledger.begin()
+    ledger.update_delivery(seen[0], "Bob", advance(seen[2], State.SEEN, 9))
+    ledger.commit()
+
+    def inbox(**options: object) -> list[str]:
+        chosen = {"everything": False, "after": 0, "limit": 100, **options}
+        rows = queries.inbox(ledger, "bob", **chosen)  # type: ignore[arg-type]
+        return [row["body"] for row in rows]
+
+    assert inbox() == ["1", "3", "4", "5"]
+    assert inbox(limit=2) == ["1", "3"]
+    assert inbox(everything=True) == ["1", "2", "3", "4", "5"]
+    assert inbox(everything=True, limit=2) == ["4", "5"]
+    assert inbox(everything=True, after=3) == ["4", "5"]
+    assert queries.unread(ledger, "BOB") == 4
+    assert queries.counts(ledger)["queued"] == 4
+
+
+def test_ids_are_found_by_a_part(ledger: Ledger) -> None:
+    one = put(ledger, 1111, "Al", ["Bob"], "a")
+    two = put(ledger, 1112, "Al", ["Bob"], "b")
+    assert queries.matching_ids(ledger, one.lower()) == [one]
+    assert queries.matching_ids(ledger, "1112") == [two]
+    assert queries.matching_ids(ledger, "0100") == [one, two]
+    assert queries.matching_ids(ledger, "9999") == []
+    assert queries.matching_ids(ledger, "%___") == []
+
+
+def test_one_message_with_all_its_deliveries(ledger: Ledger) -> None:
+    id_ = put(ledger, 5, "Al", ["Bob", "Carol"], "both")
+    row = queries.message(ledger, id_)
+    assert row is not None and row["body"] == "both" and "state" not in row
+    assert [(d["to"], d["state"]) for d in row["deliveries"]] == [
+        ("Bob", "queued"),
+        ("Carol", "queued"),
+    ]
+    assert queries.message(ledger, "01" + "9" * 24) is None

@@ -1,0 +1,140 @@
+"""The ledger's file is created, migrated, or refused and left alone."""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from pathlib import Path
+
+import pytest
+
+from relay.errors import StorageError
+from relay.ledger import schema
+from relay.ledger.store import Ledger
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.db"
+
+
+def made(path: Path) -> Path:
+    Ledger(str(path)).close()
+    return path
+
+
+def test_a_new_file_is_ours_and_private(path: Path) -> None:
+    made(path)
+    database = sqlite3.connect(path)
+    assert database.execute("PRAGMA user_version").fetchone()[0] == schema.VERSION
+    assert database.execute("PRAGMA application_id").fetchone()[0] == schema.APPLICATION_ID
+    assert database.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    database.close()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_every_commit_is_synced(path: Path) -> None:
+    connection = schema.connect(str(path))
+    assert connection.execute("PRAGMA synchronous").fetchone()[0] == 2
+    connection.close()
+
+
+def test_an_empty_file_becomes_a_ledger(path: Path) -> None:
+    path.touch()
+    made(path)
+
+
+def test_a_newer_file_is_refused_and_untouched(path: Path) -> None:
+    made(path)
+    database = sqlite3.connect(path)
+    database.execute(f"PRAGMA user_version={schema.VERSION + 1}")
+    database.close()
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match="newer relay") as failure:
+        Ledger(str(path))
+    assert "upgrade" in failure.value.hint
+    assert path.read_bytes() == before
+
+
+def test_a_newer_version_that_only_the_log_holds_is_refused_too(path: Path) -> None:
+    made(path)
+    writer = sqlite3.connect(path)
+    writer.execute("PRAGMA journal_mode=WAL")
+    writer.execute("PRAGMA wal_autocheckpoint=0")
+    writer.execute(f"PRAGMA user_version={schema.VERSION + 1}")
+    before = path.read_bytes()
+    assert struct.unpack(">I", before[60:64])[0] == schema.VERSION
+    with pytest.raises(StorageError, match="newer relay"):
+        Ledger(str(path))
+    assert path.read_bytes() == before
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database", b"x" * 5000, b"SQLite format 3\x00" + b"\xff" * 4080]
+)
+def test_what_is_no_ledger_is_refused_and_untouched(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(StorageError) as failure:
+        Ledger(str(path))
+    assert failure.value.hint
+    assert path.read_bytes() == content
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_another_programs_database_is_refused_and_untouched(path: Path) -> None:
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE events (mine)")
+    database.close()
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match="another program"):
+        Ledger(str(path))
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_page_is_reported_and_not_repaired(path: Path) -> None:
+    made(path)
+    content = bytearray(path.read_bytes())
+    content[100:400] = b"\xff" * 300  # the schema's own page
+    path.write_bytes(bytes(content))
+    with pytest.raises(StorageError) as failure:
+        Ledger(str(path))
+    assert failure.value.code == "storage"
+    assert path.read_bytes() == bytes(content)
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(StorageError) as failure:
+        Ledger(str(tmp_path / "missing" / "ledger.db"))
+    assert "writable" in failure.value.hint
+
+
+def test_a_migration_that_fails_leaves_the_last_version(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(path)
+    broken = ("CREATE TABLE half (x)", "INSERT INTO nowhere VALUES (1)")
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, broken))
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    with pytest.raises(StorageError):
+        Ledger(str(path))
+    monkeypatch.undo()
+    ledger = Ledger(str(path))
+    with ledger.guard() as database:
+        tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
+    assert "half" not in tables
+    ledger.close()
+
+
+def test_migrations_run_in_order_on_an_old_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(path)
+    more = (("CREATE TABLE first (x)",), ("ALTER TABLE first ADD COLUMN y",))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, *more))
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 2)
+    ledger = Ledger(str(path))
+    with ledger.guard() as database:
+        database.execute("INSERT INTO first (x, y) VALUES (1, 2)")
+        assert database.execute("PRAGMA user_version").fetchone()[0] == schema.VERSION
+    ledger.close()

@@ -1,0 +1,152 @@
+"""What is written comes back as it was; what is rolled back never was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from relay.broker.delivery import advance, nobody
+from relay.errors import StorageError
+from relay.ids import new_ulid
+from relay.ledger.rows import AgentRecord
+from relay.ledger.store import Ledger
+from relay.model import State
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(str(tmp_path / "ledger.db"))
+    yield ledger
+    ledger.close()
+
+
+def put(ledger: Ledger, to: str, body: str = "text", *, held: bool = False, at: int = 1000) -> str:
+    """Store one message in the open transaction; returns its id."""
+    id_ = new_ulid(at)
+    seq = ledger.next_seq()
+    state = State.HELD if held else State.QUEUED
+    ledger.begin()
+    ledger.add(
+        [(seq, id_, "message", "Al", "agent", "followup", None, body, None, at)],
+        [(seq, to, ledger.next_number(to), 1, state.value, nobody(to) if held else None, at)],
+    )
+    return id_
+
+
+def bodies(ledger: Ledger, to: str, after: int = 0, **limits: int) -> list[str]:
+    limits = {"limit": 1000, "max_bytes": 10**9, **limits}
+    rows, _ = ledger.open_deliveries(to, after, **limits)
+    return [row["body"] for _, row in rows]
+
+
+@pytest.mark.parametrize("body", ["a\x00b", "\x1b[201~\x1b]0;x\x07", "päh 漢字 🙂", " \n x"])
+def test_bodies_are_kept_as_they_are(ledger: Ledger, body: str) -> None:
+    put(ledger, "Bob", body)
+    ledger.commit()
+    assert bodies(ledger, "Bob") == [body]
+
+
+def test_what_is_rolled_back_leaves_no_gap(ledger: Ledger) -> None:
+    put(ledger, "Bob", "1")
+    ledger.commit()
+    put(ledger, "Bob", "lost")
+    ledger.rollback()
+    put(ledger, "Bob", "2")
+    ledger.commit()
+    rows, _ = ledger.open_deliveries("Bob", 0, 10, 10**9)
+    assert [(seq, row["delivery"], row["body"]) for seq, row in rows] == [(1, 1, "1"), (2, 2, "2")]
+
+
+def test_numbers_go_on_after_everything_was_seen_and_after_a_restart(tmp_path: Path) -> None:
+    path = str(tmp_path / "again.db")
+    for round_ in (1, 2, 3):
+        ledger = Ledger(path)
+        id_ = put(ledger, "Bob")
+        found = ledger.delivery(id_, "BOB")
+        assert found is not None
+        rows, _ = ledger.open_deliveries("bob", 0, 10, 10**9)
+        assert [row["delivery"] for _, row in rows] == [round_]
+        ledger.update_delivery(found[0], "Bob", advance(found[2], State.SEEN, 5))
+        ledger.commit()
+        ledger.close()
+
+
+def test_an_id_can_be_stored_only_once(ledger: Ledger) -> None:
+    id_ = put(ledger, "Bob")
+    ledger.commit()
+    assert ledger.known([id_, new_ulid(1)]) == {id_}
+    ledger.begin()
+    with pytest.raises(StorageError):
+        ledger.add(
+            [(ledger.next_seq(), id_, "message", "A", "agent", None, None, "x", None, 1)], []
+        )
+    ledger.rollback()
+    assert bodies(ledger, "Bob") == ["text"]
+
+
+def test_a_delivery_comes_back_as_it_was_stored(ledger: Ledger) -> None:
+    id_ = put(ledger, "Bob")
+    found = ledger.delivery(id_, "Bob")
+    assert found is not None
+    event, sender, delivery = found
+    assert sender == "Al"
+    for state, more in (
+        (State.DELIVERING, {}),
+        (State.HELD, {"reason": "a draft"}),
+        (State.DELIVERING, {}),
+        (State.SUBMITTED, {}),
+        (State.SEEN, {"proof": "hook"}),
+    ):
+        delivery = advance(delivery, state, delivery.updated_ms + 7, **more)  # type: ignore[arg-type]
+        ledger.update_delivery(event, "Bob", delivery)
+        again = ledger.delivery(id_, "Bob")
+        assert again is not None and again[2] == delivery
+    ledger.commit()
+    assert bodies(ledger, "Bob") == []
+
+
+def test_reading_on_is_bounded_by_rows_and_by_bytes(ledger: Ledger) -> None:
+    for number in range(10):
+        put(ledger, "Bob", f"{number}" * 100)
+    ledger.commit()
+    rows, left = ledger.open_deliveries("Bob", 0, 3, 10**9)
+    assert [row["body"][0] for _, row in rows] == ["0", "1", "2"] and left
+    rows, left = ledger.open_deliveries("Bob", rows[-1][0], 100, 250)
+    assert [row["body"][0] for _, row in rows] == ["3", "4", "5"] and left
+    rows, left = ledger.open_deliveries("Bob", rows[-1][0], 100, 10**9)
+    assert len(rows) == 4 and not left
+
+
+def test_what_was_held_is_released_for_that_name_only(ledger: Ledger) -> None:
+    for_bob = put(ledger, "Bob", held=True)
+    put(ledger, "Carol", held=True)
+    ledger.commit()
+    ledger.begin()
+    assert ledger.release_held("BOB", 9) == [(for_bob, "Al")]
+    ledger.commit()
+    found = ledger.delivery(for_bob, "Bob")
+    assert found is not None and found[2].state is State.QUEUED and found[2].reason is None
+    rows, _ = ledger.open_deliveries("Carol", 0, 10, 10**9)
+    assert rows[0][1]["state"] == "held"
+
+
+def test_only_old_messages_for_unknown_names_expire(ledger: Ledger) -> None:
+    old = put(ledger, "Ghost", held=True, at=1000)
+    put(ledger, "Ghost", held=True, at=5000)
+    put(ledger, "Bob", held=True, at=1000)
+    put(ledger, "Carol", at=1000)
+    ledger.save_agent(AgentRecord("Bob", False, "screen", "idle", 1, 1))
+    ledger.commit()
+    assert [row[1:3] for row in ledger.held_for_nobody(2000, 10)] == [("Ghost", old)]
+
+
+def test_agents_come_back(ledger: Ledger) -> None:
+    record = AgentRecord("Bob", False, "claude", "busy", 3, 4, "run", "hash", 7, "/", "claude")
+    ledger.begin()
+    ledger.save_agent(record)
+    record.name, record.state = "BOB", "idle"
+    ledger.save_agent(record)
+    ledger.commit()
+    assert ledger.agents() == [record]
