@@ -43,6 +43,9 @@ SUBCOMMANDS = frozenset(
         "upgrade",
     )
 )
+PACKAGE = "@anthropic-ai/claude-code"
+#: The oldest version in which every hook that is used here has been seen at work.
+OLDEST = (2, 1, 330)
 _ASIDE = frozenset({"-v", "--version", "-h", "--help"})
 _WITHOUT_HOOKS = {"--bare": "--bare turns hooks off", "--safe-mode": "--safe-mode turns hooks off"}
 
@@ -63,12 +66,12 @@ REPORTED = (
 #: An argument of a program may have 128 KiB on Linux; what is longer stays as the user wrote it.
 ARGUMENT_MAX = 120_000
 
-# Sends the event that stands on stdin. Only bash is needed, and where it is missing the report is
-# left out: relay then reads the transcript. The token comes from the environment, because
-# everybody on the machine can read a command line.
+# Sends the event that stands on stdin. It needs bash, and where that is missing the report is left
+# out: relay then reads the transcript. The token comes from the environment, because everybody on
+# the machine can read a command line.
 _REPORT = r"""command -v bash >/dev/null 2>&1 || exit 0
 exec bash -c 'LC_ALL=C
-IFS= read -r -d "" event
+event=$(cat)
 exec 3<>"/dev/tcp/127.0.0.1/$RELAY_PORT" || exit 0
 printf "POST /hook HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n" "$RELAY_TOKEN" >&3
 printf "X-Relay-Door: %s\r\n" "$CLAUDE_CODE_MESSAGING_SOCKET" >&3
@@ -84,12 +87,12 @@ def converses(argv: list[str]) -> bool:
     return not any(word in _ASIDE for word in _options(argv))
 
 
-def plan_claude(argv: list[str], run: Run) -> Launch:
+def plan_claude(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """The argv with our hooks in it, or as it was, with the reason in ``data["degraded"]``."""
     data: dict[str, Any] = {}
     if not converses(argv):
         return Launch(list(argv), {}, "command", {})
-    reason = _why_no_hooks(argv, run)
+    reason = _why_no_hooks(argv, env, run)
     if reason is None:
         try:
             arguments, theirs = _take_settings(argv[1:], os.getcwd())
@@ -134,13 +137,72 @@ def _tell(text: str) -> dict[str, Any]:
     return {"type": "command", "command": f"printf '%s' '{quoted}'", "timeout": REPORT_TIMEOUT}
 
 
-def _why_no_hooks(argv: list[str], run: Run) -> str | None:
+def _why_no_hooks(argv: list[str], env: dict[str, str], run: Run) -> str | None:
     if run.port is None:
         return "no loopback port could be bound for hooks"
     for option in _options(argv):
         if option in _WITHOUT_HOOKS:
             return _WITHOUT_HOOKS[option]
+    # A version that does not know one of our hooks stops at its start to complain of it.
+    version = version_of(argv[0], env)
+    if version is None:
+        return "the version of this Claude Code cannot be told"
+    if version < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        return f"Claude Code before {wanted} may not know the hooks that relay uses"
     return None
+
+
+def version_of(program: str, env: dict[str, str]) -> tuple[int, ...] | None:
+    """The version of an installed Claude Code, without starting it; None when it cannot be told.
+
+    It stands in the path (native installer, Homebrew) or in the package around the program (npm).
+    """
+    found = _which(program, env)
+    if found is None:
+        return None
+    path = os.path.realpath(found)
+    return _version_of_package(path) or _version_in_path(path)
+
+
+def _version_of_package(path: str) -> tuple[int, ...] | None:
+    for _ in range(3):
+        path = os.path.dirname(path)
+        try:
+            with open(os.path.join(path, "package.json"), encoding="utf-8") as file:
+                package = json.load(file)
+            if package.get("name") == PACKAGE:
+                return _version(str(package.get("version")))
+        except (OSError, ValueError, AttributeError):
+            continue
+    return None
+
+
+def _version_in_path(path: str) -> tuple[int, ...] | None:
+    """``…/claude/versions/2.1.330`` or ``…/claude-code/2.1.330/claude``; not Node's version."""
+    parts = path.split(os.sep)
+    for at in range(len(parts) - 1, 1, -1):
+        folder = parts[at - 2] if parts[at - 1] == "versions" else parts[at - 1]
+        if folder in ("claude", "claude-code") and (version := _version(parts[at])):
+            return version
+    return None
+
+
+def _which(program: str, env: dict[str, str]) -> str | None:
+    if os.sep in program:
+        return program
+    for folder in env.get("PATH", os.defpath).split(os.pathsep):
+        path = os.path.join(folder, program)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def _version(text: str) -> tuple[int, ...] | None:
+    numbers = text.split("-")[0].split(".")
+    return (
+        tuple(map(int, numbers)) if len(numbers) == 3 and all(map(str.isdigit, numbers)) else None
+    )
 
 
 def _options(argv: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from relay.agents.claude_messages import Messages
 from relay.agents.claude_screen import composer_state
-from relay.agents.claude_transcript import Record, call_key, parse
+from relay.agents.claude_transcript import Record, Whereabouts, call_key, parse
 from relay.model import AgentState
 from relay.session.ports import Degraded, Proof, SourceEvent, StateChange
 
@@ -77,6 +77,11 @@ class ClaudeSource:
         if self._messages.waiting:
             return POLL_URGENT
         return POLL_BUSY if self._state in (AgentState.BUSY, AgentState.BLOCKED) else POLL_IDLE
+
+    def found(self, where: Whereabouts) -> None:
+        """What was found without hooks; what hooks told counts more."""
+        self.transcript_path = self.transcript_path or where.transcript
+        self.door_path = self.door_path or where.door
 
     def failed(self, reason: str) -> list[SourceEvent]:
         """Nothing can be heard here (no hook, no transcript): the screen stands in."""

@@ -135,20 +135,36 @@ def _time(value: object) -> float:
     return 0.0
 
 
-def find_transcript(config: str, pid: int) -> str | None:
-    """The transcript of the Claude Code process ``pid``, by its own list of running sessions.
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where one running Claude Code keeps its things, as far as it tells; None: not (yet) there."""
 
-    ``config`` is ``$CLAUDE_CONFIG_DIR``, usually ``~/.claude``. None while it is not known: the
-    file appears with the first prompt. By the folder alone it is never guessed: another Claude
-    Code in the same project would be heard as this one.
+    transcript: str | None = None
+    door: str | None = None
+
+
+def whereabouts(config: str, pid: int) -> Whereabouts:
+    """What the process ``pid`` has noted of itself, for when its hooks do not tell.
+
+    ``config`` is ``$CLAUDE_CONFIG_DIR``, usually ``~/.claude``. The transcript appears with the
+    first prompt. It is never guessed by its folder alone: another Claude Code in the same project
+    would be heard as this one.
     """
     try:
         with open(os.path.join(config, "sessions", f"{pid}.json"), encoding="utf-8") as file:
-            session = json.load(file).get("sessionId")
-    except (OSError, ValueError, AttributeError):
-        return None
-    if not isinstance(session, str) or not _SESSION_ID.fullmatch(session):
-        return None
+            noted = json.load(file)
+    except (OSError, ValueError):
+        return Whereabouts()
+    if not isinstance(noted, dict):
+        return Whereabouts()
+    session, door = noted.get("sessionId"), noted.get("messagingSocketPath")
+    transcript = None
+    if isinstance(session, str) and _SESSION_ID.fullmatch(session):
+        transcript = _transcript_of(config, session)
+    return Whereabouts(transcript, door if isinstance(door, str) and door else None)
+
+
+def _transcript_of(config: str, session: str) -> str | None:
     projects = os.path.join(config, "projects")
     try:
         folders = os.listdir(projects)

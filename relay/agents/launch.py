@@ -74,7 +74,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     if name == "claude":
         from relay.agents.claude_launch import plan_claude
 
-        return plan_claude(argv, run)
+        return plan_claude(argv, env, run)
     from relay.agents.shell import is_interactive_shell
 
     return Launch(list(argv), {}, "shell" if is_interactive_shell(argv) else name, {})

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from relay.agents.claude_door import ClaudeDoor
 from relay.agents.claude_source import ClaudeSource
-from relay.agents.claude_transcript import TranscriptTail, find_transcript
+from relay.agents.claude_transcript import TranscriptTail, whereabouts
 from relay.agents.launch import Launch, Run, plan
 from relay.model import AgentState
 from relay.session.httpd import HookServer
@@ -110,7 +110,9 @@ class ClaudeRun:
     async def _poll(self) -> None:
         config = str(self.recipe.home / ".claude")
         while True:
-            path = self.source.transcript_path or find_transcript(config, self.terminal.pid)
+            if self.source.transcript_path is None or self.source.door_path is None:
+                self.source.found(whereabouts(config, self.terminal.pid))
+            path = self.source.transcript_path
             if path:
                 self._tail.follow(path)
             for line in self._tail.poll():

@@ -116,10 +116,10 @@ def test_disabled_hooks_stay_disabled_and_the_transcript_is_read(
         run.ask("run the demo")
         wait_until(lambda: "@relay:Last *final* words" in run.lines(), what="the last words")
         run.wait_state(AgentState.IDLE)
+        wait_until(lambda: any(isinstance(event, Degraded) for event in list(run.events)))
         run.quit()
         assert run.hooks == []
         assert run.lines() == FIRST + SECOND
-        assert any(isinstance(event, Degraded) for event in run.events)
     assert not marks.exists()
 
 
