@@ -10,7 +10,7 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     parser = subparsers.add_parser(
         "demo", help="two small wrapped agents talk to each other, on this terminal"
     )
-    parser.set_defaults(func=run)
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

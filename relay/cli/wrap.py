@@ -219,8 +219,11 @@ def wrap(options: Options) -> int:
 
 
 def session_command() -> list[str]:
-    """The program that hears and speaks for the agent."""
-    return [sys.executable, "-m", "relay.cli.agent_session"]
+    """The program that hears and speaks for the agent.
+
+    -P: the agent's folder is not ours to import from; a json.py there must not run as relay.
+    """
+    return [sys.executable, "-P", "-m", "relay.cli.agent_session"]
 
 
 def _environment(home: str, run: object, additions: dict[str, str]) -> dict[bytes, bytes]:

@@ -89,6 +89,16 @@ class PumpLink(asyncio.Protocol):
         """A line for the person, shown once the agent has exited."""
         self._send(frames.NOTICE, text.encode("utf-8", "replace"))
 
+    def pause_reading(self) -> None:
+        """Read no more for the moment: the pump keeps what the agent says."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def close(self) -> None:
         """Hang up; the pump sees the end and, while the agent runs, starts another session."""
         if self._transport is not None:

@@ -13,8 +13,13 @@ from typing import Any
 
 from relay.errors import BrokerUnavailable, RelayError, StorageError, Timeout
 
-#: Requests that wait for the broker; beyond it what the agent says is refused, and it is told.
-PENDING_MAX = 2000
+#: Messages, and bytes of their texts, that wait for the broker. Beyond it what the agent says is
+#: refused, and it is told: so much fits into a checkpoint.
+PENDING_MAX = 10_000
+PENDING_BYTES_MAX = 8 * 1024 * 1024
+#: With so many waiting the agent is slowed down while the broker makes progress.
+BUSY_AT = 500
+BUSY_BYTES_AT = 1024 * 1024
 #: Between tries while the broker is away or cannot store.
 RETRY_SECONDS = 1.0
 
@@ -39,6 +44,13 @@ class Sender:
         self._note = note
         self._spawn = spawn
         self._pending: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._bytes = 0
+        self.on_room: Callable[[], None] = lambda: None  # called when it is no longer busy
+
+    @property
+    def busy(self) -> bool:
+        """Whether so much waits that no more should be heard for the moment."""
+        return len(self._pending) >= BUSY_AT or self._bytes >= BUSY_BYTES_AT
 
     def send(self, fields: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
         """Send a message (the fields of the broker's ``send``, with ``id``), in order.
@@ -47,7 +59,7 @@ class Sender:
         """
         done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         done.add_done_callback(lambda future: future.cancelled() or future.exception())
-        if len(self._pending) >= PENDING_MAX:
+        if len(self._pending) >= PENDING_MAX or self._bytes >= PENDING_BYTES_MAX:
             error = RelayError(
                 "the broker cannot be reached and too many messages wait for it already",
                 hint="run `relay doctor`",
@@ -56,6 +68,7 @@ class Sender:
             self.explain(error)
             return done
         self._pending[fields["id"]] = fields
+        self._bytes += len(fields["body"])
         self._spawn(self._deliver(fields, done))
         return done
 
@@ -89,7 +102,7 @@ class Sender:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             except RelayError as error:
-                self._pending.pop(fields["id"], None)
+                self._forget(fields)
                 if not done.done():
                     done.set_exception(error)
                 if fields.get("notice"):
@@ -97,12 +110,19 @@ class Sender:
                 else:
                     self.explain(error)
                 return
-            self._pending.pop(fields["id"], None)
+            self._forget(fields)
             if not done.done():
                 done.set_result(answer)
             if not fields.get("notice"):
                 self._report_unknown(answer)
             return
+
+    def _forget(self, fields: dict[str, Any]) -> None:
+        was_busy = self.busy
+        if self._pending.pop(fields["id"], None) is not None:
+            self._bytes -= len(fields["body"])
+        if was_busy and not self.busy:
+            self.on_room()
 
     def _report_unknown(self, answer: dict[str, Any]) -> None:
         """Nobody has this name, or nobody is there at all: the agent should know."""

@@ -36,6 +36,9 @@ from relay.text.grammar import Match
 #: Output is acknowledged after this many bytes, or this many seconds after the last of it.
 ACK_BYTES = 512 * 1024
 ACK_SECONDS = 0.1
+#: How long the agent may be kept waiting for the broker at a time; the pump gives a session up that
+#: makes no progress for five seconds.
+PAUSE_MAX = 1.0
 #: How long an ended agent's last words, hooks and messages may take.
 CLOSING_DEADLINE = 20.0
 
@@ -52,6 +55,8 @@ class Link(Protocol):
     """The part of the pump link that a session needs beside typing."""
 
     def ack(self, offset: int, checkpoint: bytes) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
     def notice(self, text: str) -> None: ...
 
 
@@ -95,6 +100,7 @@ class Session:
         self._now_ms = now_ms
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
         self._ack_timer: asyncio.TimerHandle | None = None
         self._offset = self._acked = facts.offset
         self._state = StateChange(AgentState.STARTING)
@@ -108,6 +114,7 @@ class Session:
             facts.name, facts.name, facts.run_id, facts.cwd, facts.env, facts.task
         )
         self.sender = Sender(broker.request, self.tell, self.note, self.spawn)
+        self.sender.on_room = self._go_on
         self.actions = SessionActions(
             asyncio.get_running_loop(),
             self.sender.send,
@@ -182,7 +189,7 @@ class Session:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for timer in (self._timer, self._ack_timer):
+        for timer in (self._timer, self._ack_timer, self._pause):
             if timer is not None:
                 timer.cancel()
 
@@ -210,6 +217,7 @@ class Session:
             self.lifecycle.active(now)
             self.ears.output(payload, now)
             self._schedule_ack()
+            self._slow_down()
         elif kind == frames.ACTIVITY:
             sequence, activity = int.from_bytes(payload[:4], "big"), payload[4:5]
             self.guards.activity(sequence, activity, now)
@@ -324,6 +332,18 @@ class Session:
             thread=match.attributes.get("thread"),
         )
         return not answer.get("duplicate")
+
+    def _slow_down(self) -> None:
+        """Hear no more while much waits for the broker; but not for long, should it be away."""
+        if self.sender.busy and self._pause is None:
+            self._link.pause_reading()
+            self._pause = asyncio.get_running_loop().call_later(PAUSE_MAX, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+            self._link.resume_reading()
 
     def _schedule_ack(self) -> None:
         if self._offset - self._acked >= ACK_BYTES:

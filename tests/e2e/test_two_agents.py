@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.e2e.wrapped import relay, relay_json, states, wait_registered, wrapped
+from tests.e2e.wrapped import (
+    ECHO,
+    SAY,
+    python,
+    relay,
+    relay_json,
+    say,
+    states,
+    wait_registered,
+    wrapped,
+)
 from tests.support import wait_until
-
-#: Says what it reads: a line program with a prompt, and nothing of relay in it.
-ECHO = "import sys\nfor line in sys.stdin:\n    print('GOT', line.strip(), flush=True)\n"
-#: Says what it is told to say: each line of its input, unchanged.
-SAY = "import sys\nfor line in sys.stdin:\n    print(eval(line), flush=True)\n"
-
-
-@pytest.fixture(autouse=True)
-def stop_broker(isolated_home: Path) -> Iterator[None]:
-    yield
-    relay("broker", "stop", status=None)
-
-
-def python(source: str) -> list[str]:
-    return [sys.executable, "-u", "-c", source]
-
-
-def say(text: str) -> str:
-    """What to type into SAY so that it says ``text``."""
-    return repr(text) + "\n"
 
 
 def test_a_message_arrives_and_is_answered() -> None:

@@ -19,6 +19,19 @@ from ptyprocess import PtyProcess
 from tests.support import wait_until
 
 RELAY = [sys.executable, "-m", "relay"]
+#: Says what it reads: a line program with a prompt, and nothing of relay in it.
+ECHO = "import sys\nfor line in sys.stdin:\n    print('GOT', line.strip(), flush=True)\n"
+#: Says what it is told to say: each line of its input, unchanged.
+SAY = "import sys\nfor line in sys.stdin:\n    print(eval(line), flush=True)\n"
+
+
+def python(source: str) -> list[str]:
+    return [sys.executable, "-u", "-c", source]
+
+
+def say(text: str) -> str:
+    """What to type into SAY so that it says ``text``."""
+    return repr(text) + "\n"
 
 
 class Wrapped:
@@ -137,3 +150,27 @@ def wait_registered(*names: str) -> None:
 def states(*, body: str | None = None) -> list[str]:
     """The states of all messages, or of those with this body."""
     return [row["state"] for row in relay_json("history") if body is None or row["body"] == body]
+
+
+def session_pid(program: Wrapped) -> int | None:
+    """The process id of the program's session, if one runs at this moment."""
+    listing = subprocess.run(["ps", "-axo", "pid=,ppid=,command="], capture_output=True, text=True)
+    for line in listing.stdout.splitlines():
+        pid, parent, command = line.split(None, 2)
+        if int(parent) == program.pid and "agent_session" in command:
+            return int(pid)
+    return None
+
+
+def kill_session(program: Wrapped) -> None:
+    """Kill the session with SIGKILL, and wait until the pump has started another."""
+    before = wait_until(lambda: session_pid(program), 20, "a session")
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: session_pid(program) not in (None, before), 20, "another session")
+
+
+def kill_broker() -> None:
+    """Kill the broker with SIGKILL."""
+    status = relay_json("broker", "status")
+    if status["running"]:
+        os.kill(status["pid"], signal.SIGKILL)

@@ -1,0 +1,142 @@
+"""SIGKILL at any moment: the agent notices nothing, nothing is lost, nothing is doubled."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import termios
+from pathlib import Path
+
+from tests.e2e.wrapped import (
+    ECHO,
+    Wrapped,
+    kill_broker,
+    kill_session,
+    python,
+    relay,
+    relay_json,
+    states,
+    wait_registered,
+    wrapped,
+)
+from tests.support import wait_until
+
+#: Says a message on each line it reads, numbered: "go 5" says five.
+BURST = (
+    "import sys\n"
+    "n = 0\n"
+    "for line in sys.stdin:\n"
+    "    if not line.startswith('go '): continue\n"
+    "    for _ in range(int(line.split()[1])):\n"
+    "        print(f'@relay:Bob number {n}.\\n', flush=True); n += 1\n"
+)
+#: Keeps what it gets in a file, one line for each message.
+KEEP = (
+    "import re, sys\n"
+    "out = open(sys.argv[1], 'a', buffering=1)\n"
+    "for line in sys.stdin:\n"
+    "    m = re.search(r'number (\\d+)', line)\n"
+    "    if m: out.write(m[1] + '\\n')\n"
+)
+
+
+def numbers(path: Path) -> list[int]:
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def all_there(path: Path, count: int) -> None:
+    """All of them, once, in order."""
+    wait_until(lambda: len(numbers(path)) >= count, 90, f"{count} messages")
+    wait_until(lambda: set(states()) == {"seen"}, 60, "all receipts")
+    assert numbers(path) == list(range(count))
+
+
+def test_sessions_are_killed_while_messages_flow(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    with (
+        wrapped([*python(KEEP), str(kept)], name="Bob") as bob,
+        wrapped(python(BURST), name="Alice") as alice,
+    ):
+        wait_registered("Alice", "Bob")
+        for round_ in range(3):
+            alice.type("go 10\n")
+            kill_session(bob if round_ % 2 else alice)
+        all_there(kept, 30)
+        alice.type("go 1\n")
+        all_there(kept, 31)
+
+
+def test_the_broker_is_killed_while_messages_flow(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    with (
+        wrapped([*python(KEEP), str(kept)], name="Bob"),
+        wrapped(python(BURST), name="Alice") as alice,
+    ):
+        wait_registered("Alice", "Bob")
+        for _ in range(4):
+            alice.type("go 10\n")
+            kill_broker()
+        all_there(kept, 40)
+
+
+def test_the_agent_notices_nothing(tmp_path: Path) -> None:
+    with wrapped(python(ECHO), name="Bob") as bob:
+        wait_registered("Bob")
+        bob.type("before\n")
+        bob.wait_for("GOT before")
+        kill_session(bob)
+        kill_broker()
+        bob.type("after\n")
+        bob.wait_for("GOT after")
+        relay("send", "Bob", "still here", "--offline", "--wait=30")
+        bob.wait_for("GOT Relay message .*still here")
+
+
+def test_what_was_half_said_when_the_session_died_is_sent_once(tmp_path: Path) -> None:
+    slow = "import sys\nfor line in sys.stdin:\n    print(eval(line), end='', flush=True)\n"
+    with wrapped(python(ECHO), name="Bob") as bob, wrapped(python(slow), name="Alice") as alice:
+        wait_registered("Alice", "Bob")
+        alice.type(repr("@relay:Bob first half") + "\n")
+        alice.wait_for("\n@relay:Bob first half")
+        kill_session(alice)
+        alice.type(repr(" and second\n\n") + "\n")
+        bob.wait_for("GOT Relay message")
+        wait_until(lambda: states() and set(states()) == {"seen"}, 30)
+        bodies = [row["body"] for row in relay_json("history")]
+        # What comes after a pause is no part of the message; the typed echo splits the line here.
+        assert len(bodies) == 1 and bodies[0].startswith("first half")
+
+
+def test_a_killed_pump_leaves_the_terminal_as_it_was() -> None:
+    master, slave = os.openpty()
+    before = termios.tcgetattr(slave)
+    program = Wrapped(["cat"], name="Cat")
+    try:
+        fd = program._terminal.fd
+        sane = termios.tcgetattr(fd)
+        wait_registered("Cat")
+        wait_until(lambda: not termios.tcgetattr(fd)[3] & termios.ICANON, 10, "raw mode")
+        program.type("\x1b")
+        os.kill(program.pid, signal.SIGKILL)
+        wait_until(lambda: termios.tcgetattr(fd)[3] & termios.ICANON, 10, "cooked mode again")
+        assert termios.tcgetattr(fd)[3] == sane[3] or sane[3] & termios.ICANON == 0
+        assert before[3] & termios.ICANON
+    finally:
+        os.close(master)
+        os.close(slave)
+        program.close()
+
+
+def test_five_thousand_messages_at_once_arrive_once_and_in_order(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    with (
+        wrapped([*python(KEEP), str(kept)], name="Bob"),
+        wrapped(python(BURST), name="Alice") as alice,
+    ):
+        wait_registered("Alice", "Bob")
+        alice.type("go 5000\n")
+        wait_until(lambda: len(numbers(kept)) >= 5000, 300, "5000 messages")
+        assert numbers(kept) == list(range(5000))
+        counts = relay_json("status")
+        assert re.search(r"5000", str(counts))
