@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
 
 from relay.agents.launch import Launch, Run
 from relay.agents.primer import primer
+
+TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
+if TYPE_CHECKING:
+    from typing import Any
 
 #: First words that start something else than a conversation.
 SUBCOMMANDS = frozenset(

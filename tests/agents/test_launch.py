@@ -1,0 +1,201 @@
+"""The plan for starting an agent: what is put in, what is left alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.agents.claude_launch import OLDEST, REPORTED, version_of
+from relay.agents.launch import Launch, Run, plan, wants_tcp
+
+VERSION = ".".join(map(str, OLDEST))
+TOKEN = "5f0fe2a0d723"
+
+
+@pytest.fixture
+def claude(tmp_path: Path) -> str:
+    """A program that looks installed by the native installer, in the oldest version we know."""
+    return installed(tmp_path, VERSION)
+
+
+def installed(base: Path, version: str) -> str:
+    real = base / "share" / "claude" / "versions" / version
+    real.parent.mkdir(parents=True, exist_ok=True)
+    real.write_text("#!/bin/sh\n")
+    real.chmod(0o755)
+    link = base / "bin" / "claude"
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(real)
+    return str(link)
+
+
+def make(argv: list[str], port: int | None = 4321, primer: bool = False) -> Launch:
+    return plan(argv, {}, Run(name="Alice", run_id="R", token=TOKEN, port=port, primer=primer))
+
+
+def settings(launch: Launch) -> dict[str, Any]:
+    assert launch.argv[1] == "--settings"
+    found = json.loads(launch.argv[2])
+    assert isinstance(found, dict)
+    return found
+
+
+def test_other_programs_are_left_alone() -> None:
+    launch = make(["vim", "--settings", "x"])
+    assert (launch.argv, launch.env, launch.profile) == (["vim", "--settings", "x"], {}, "vim")
+    assert make(["/bin/bash"]).profile == "shell"
+    assert not wants_tcp(["vim"])
+
+
+@pytest.mark.parametrize(
+    "rest", [["mcp", "list"], ["--version"], ["--model", "opus", "-h"], ["update"]]
+)
+def test_what_is_no_conversation_is_left_alone(claude: str, rest: list[str]) -> None:
+    assert make([claude, *rest]).argv == [claude, *rest]
+    assert not wants_tcp([claude, *rest])
+
+
+def test_hooks_are_put_in_front_of_the_users_arguments(claude: str) -> None:
+    launch = make([claude, "-p", "--model", "x", "--", "--settings", "is a prompt"])
+    assert launch.argv[3:] == ["-p", "--model", "x", "--", "--settings", "is a prompt"]
+    assert wants_tcp(launch.argv)
+    hooks = settings(launch)["hooks"]
+    assert set(hooks) == {"MessageDisplay", *REPORTED}
+    assert launch.data == {"hooks": True}
+    assert launch.profile == "claude"
+
+
+def test_no_secret_stands_in_the_command_line(claude: str) -> None:
+    assert TOKEN not in " ".join(make([claude], primer=True).argv)
+
+
+def test_what_claude_waits_for_has_a_short_deadline(claude: str) -> None:
+    for event, groups in settings(make([claude]))["hooks"].items():
+        [hook] = groups[0]["hooks"]
+        if event == "MessageDisplay":
+            assert (hook["type"], hook["timeout"]) == ("http", 0.5)
+        else:
+            assert (hook["type"], hook["async"]) == ("command", True)
+
+
+@pytest.mark.parametrize("form", ["json", "joined", "file", "relative file"])
+def test_the_users_settings_are_merged(
+    claude: str, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = {"model": "opus", "hooks": {"Stop": [{"hooks": [{"type": "command"}]}], "X": [1]}}
+    text = json.dumps(mine)
+    file = tmp_path / "mine.json"
+    file.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    given = {
+        "json": ["--settings", text],
+        "joined": [f"--settings={text}"],
+        "file": ["--settings", str(file)],
+        "relative file": ["--settings=mine.json"],
+    }[form]
+    launch = make([claude, "--settings", '{"model": "not this"}', *given, "go"])
+    merged = settings(launch)
+    assert launch.argv[3:] == ["go"]
+    assert merged["model"] == "opus"
+    assert merged["hooks"]["X"] == [1]
+    assert merged["hooks"]["Stop"][0] == {"hooks": [{"type": "command"}]}
+    assert len(merged["hooks"]["Stop"]) == 2
+    assert file.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--settings", "/no/such/file"],
+        ["--settings", "{not json"],
+        ["--settings", '{"hooks": "x"}'],
+        ["--settings", '{"hooks": {"Stop": "x"}}'],
+        ["--settings"],
+        ["--settings", json.dumps({"x": "y" * 200_000})],
+    ],
+)
+def test_settings_that_cannot_be_extended_stay(claude: str, given: list[str]) -> None:
+    launch = make([claude, *given])
+    assert launch.argv == [claude, *given]
+    assert launch.profile == "claude"
+    assert "--settings" in str(launch.data["degraded"])
+    assert launch.data["hooks"] is False
+
+
+def test_disabled_hooks_are_not_turned_on_again(claude: str) -> None:
+    merged = settings(make([claude, "--settings", '{"disableAllHooks": true}']))
+    assert merged["disableAllHooks"] is True
+    assert "disableAllHooks" not in settings(make([claude]))
+
+
+@pytest.mark.parametrize("flag", ["--bare", "--safe-mode"])
+def test_where_hooks_are_off_none_are_put_in(claude: str, flag: str) -> None:
+    launch = make([claude, flag])
+    assert launch.argv == [claude, flag]
+    assert flag in str(launch.data["degraded"])
+
+
+def test_without_a_port_no_hooks(claude: str) -> None:
+    assert make([claude], port=None).argv == [claude]
+
+
+@pytest.mark.parametrize("version", ["2.1.329", "1.0.44"])
+def test_an_older_version_gets_no_hooks(tmp_path: Path, version: str) -> None:
+    program = installed(tmp_path, version)
+    launch = make([program])
+    assert launch.argv == [program]
+    assert VERSION in str(launch.data["degraded"])
+
+
+def test_an_unknown_version_gets_no_hooks(tmp_path: Path) -> None:
+    program = tmp_path / "claude"
+    program.write_text("#!/bin/sh\n")
+    assert make([str(program)]).argv == [str(program)]
+
+
+def test_versions_are_found_without_starting_anything(tmp_path: Path) -> None:
+    node = tmp_path / "nodejs" / "20.11.0" / "lib" / "node_modules" / "@anthropic-ai"
+    package = node / "claude-code"
+    (package / "bin").mkdir(parents=True)
+    (package / "package.json").write_text(
+        json.dumps({"name": "@anthropic-ai/claude-code", "version": "2.1.400"})
+    )
+    program = package / "bin" / "claude"
+    program.write_text("")
+    program.chmod(0o755)
+    cask = tmp_path / "Caskroom" / "claude-code" / "2.1.331" / "claude"
+    cask.parent.mkdir(parents=True)
+    cask.write_text("")
+    assert version_of(str(program), {}) == (2, 1, 400)
+    assert version_of("claude", {"PATH": f"/no:{program.parent}"}) == (2, 1, 400)
+    assert version_of(str(cask), {}) == (2, 1, 331)
+    (package / "package.json").unlink()
+    assert version_of(str(program), {}) is None
+    assert version_of("claude", {"PATH": str(tmp_path)}) is None
+
+
+def test_the_primer_is_told_by_a_hook_and_survives_the_shell(claude: str) -> None:
+    launch = plan([claude], {}, Run(name="O'Neil", run_id="R", token="t", port=1, primer=True))
+    told = settings(launch)["hooks"]["SessionStart"][0]["hooks"][1]["command"]
+    done = subprocess.run(["sh", "-c", told], capture_output=True, text=True, check=True)
+    output = json.loads(done.stdout)["hookSpecificOutput"]
+    assert output["hookEventName"] == "SessionStart"
+    assert "O'Neil" in output["additionalContext"]
+    assert len(settings(make([claude]))["hooks"]["SessionStart"][0]["hooks"]) == 1
+
+
+def test_the_pump_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from relay.agents.launch import Run, plan;"
+        "plan(['claude'], {}, Run(name='a', run_id='r', token='t', port=1));"
+        "print([m for m in ('dataclasses', 'asyncio', 'typing', 'h11') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout.strip() == "[]"

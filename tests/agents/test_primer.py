@@ -1,0 +1,19 @@
+"""The primer stays short whatever is registered."""
+
+from __future__ import annotations
+
+from relay.agents.primer import PRIMER_MAX, primer
+
+
+def test_it_names_the_agent_and_fits() -> None:
+    text = primer("A" * 64)
+    assert "A" * 64 in text
+    assert "@relay:" in text
+    assert len(text) <= PRIMER_MAX
+
+
+def test_namespaces_are_added_while_they_fit() -> None:
+    assert "@memory:save" in primer("Al", ("relay", "memory"))
+    assert "@deploy:, @ci:" in primer("Al", ("relay", "deploy", "ci"))
+    many = tuple(f"namespace{number}" for number in range(200))
+    assert len(primer("Al", many)) <= PRIMER_MAX

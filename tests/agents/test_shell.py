@@ -1,0 +1,34 @@
+"""Which commands are shells that wait for a person, and what the registry makes of commands."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.agents.registry import CLAUDE, SHELL, profile_for, profile_named
+from relay.agents.shell import is_interactive_shell
+
+
+@pytest.mark.parametrize(
+    "command", ["bash", "/bin/zsh -il", "bash --norc", "bash -o vi", "sh -s x", "fish", "dash -"]
+)
+def test_shells_at_a_prompt(command: str) -> None:
+    assert is_interactive_shell(command.split())
+    assert profile_for(command.split()) is SHELL
+
+
+@pytest.mark.parametrize(
+    "command", ["bash script.sh", "sh -c make", "bash -lc x", "bash -o vi f", "python3", "zsh -- f"]
+)
+def test_programs(command: str) -> None:
+    assert not is_interactive_shell(command.split())
+    assert profile_for(command.split()).style == "plain"
+
+
+def test_the_registry() -> None:
+    assert not is_interactive_shell([])
+    assert profile_for(["/usr/bin/claude", "-p"]) is CLAUDE
+    assert not profile_for(["claude", "mcp", "list"]).door
+    assert profile_for(["/opt/x/aider"]).kind == "aider"
+    assert profile_named("claude") is CLAUDE
+    assert profile_named("shell") is SHELL
+    assert profile_named("").kind == "unknown"
