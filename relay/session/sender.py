@@ -7,7 +7,7 @@ the disk, and is part of the checkpoint: a session that is killed sends it again
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,6 +17,8 @@ from relay.errors import BrokerUnavailable, RelayError, StorageError, Timeout
 #: refused, and it is told: so much fits into a checkpoint.
 PENDING_MAX = 10_000
 PENDING_BYTES_MAX = 8 * 1024 * 1024
+#: Requests under way at a time: what does not wait in the client cannot overtake there.
+WINDOW = 256
 #: With so many waiting the agent is slowed down while the broker makes progress.
 BUSY_AT = 500
 BUSY_BYTES_AT = 1024 * 1024
@@ -44,6 +46,10 @@ class Sender:
         self._note = note
         self._spawn = spawn
         self._pending: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._done: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._queue: deque[str] = deque()  # ids that are not under way, in the order said
+        self._under_way = 0
+        self._returned: set[str] = set()  # ids that the broker could not take
         self._bytes = 0
         self.on_room: Callable[[], None] = lambda: None  # called when it is no longer busy
 
@@ -57,6 +63,8 @@ class Sender:
 
         The future ends with the broker's answer or a RelayError.
         """
+        if (known := self._done.get(fields["id"])) is not None:
+            return known  # heard again while it waits
         done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         done.add_done_callback(lambda future: future.cancelled() or future.exception())
         if len(self._pending) >= PENDING_MAX or self._bytes >= PENDING_BYTES_MAX:
@@ -67,9 +75,12 @@ class Sender:
             done.set_exception(error)
             self.explain(error)
             return done
-        self._pending[fields["id"]] = fields
+        identifier = fields["id"]
+        self._pending[identifier] = fields
+        self._done[identifier] = done
         self._bytes += len(fields["body"])
-        self._spawn(self._deliver(fields, done))
+        self._queue.append(identifier)
+        self._fill()
         return done
 
     def state(self) -> list[dict[str, Any]]:
@@ -92,37 +103,56 @@ class Sender:
         """Tell the agent that something it said was not sent, and why."""
         self._notify(f"not sent: {error.message}" + (f" ({error.hint})" if error.hint else ""))
 
-    async def _deliver(self, fields: dict[str, Any], done: asyncio.Future[dict[str, Any]]) -> None:
-        while True:
-            try:
-                answer = await self._request("send", **fields)
-            except (BrokerUnavailable, Timeout, StorageError) as error:
-                # Not refused, only not accepted yet: it stays pending and keeps its id.
-                self._note(f"a message waits: {error.message}")
-                await asyncio.sleep(RETRY_SECONDS)
-                continue
-            except RelayError as error:
-                self._forget(fields)
-                if not done.done():
-                    done.set_exception(error)
-                if fields.get("notice"):
-                    self._note(f"the agent could not be told something: {error.message}")
-                else:
-                    self.explain(error)
-                return
-            self._forget(fields)
-            if not done.done():
-                done.set_result(answer)
-            if not fields.get("notice"):
-                self._report_unknown(answer)
-            return
+    def _fill(self) -> None:
+        """Start as many requests as may be under way, unless some must be asked again first."""
+        while self._queue and self._under_way < WINDOW and not self._returned:
+            self._under_way += 1
+            self._spawn(self._ask(self._pending[self._queue.popleft()]))
 
-    def _forget(self, fields: dict[str, Any]) -> None:
+    async def _ask(self, fields: dict[str, Any]) -> None:
+        try:
+            answer = await self._request("send", **fields)
+        except (BrokerUnavailable, Timeout, StorageError) as error:
+            # Not refused, only not accepted yet: it stays pending and keeps its id.
+            self._note(f"a message waits: {error.message}")
+            self._returned.add(fields["id"])
+        except RelayError as error:
+            self._refused(fields, error)
+        else:
+            self._accepted(fields, answer)
+        finally:
+            self._under_way -= 1
+        if self._returned and not self._under_way:
+            # Once nothing is under way, all that came back goes again in the order it was said.
+            await asyncio.sleep(RETRY_SECONDS)
+            self._queue.extendleft(i for i in reversed(self._pending) if i in self._returned)
+            self._returned.clear()
+        self._fill()
+
+    def _refused(self, fields: dict[str, Any], error: RelayError) -> None:
+        done = self._forget(fields)
+        if not done.done():
+            done.set_exception(error)
+        if fields.get("notice"):
+            self._note(f"the agent could not be told something: {error.message}")
+        else:
+            self.explain(error)
+
+    def _accepted(self, fields: dict[str, Any], answer: dict[str, Any]) -> None:
+        done = self._forget(fields)
+        if not done.done():
+            done.set_result(answer)
+        if not fields.get("notice"):
+            self._report_unknown(answer)
+
+    def _forget(self, fields: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
+        """It is no longer pending; returns the future of whoever waits for it."""
         was_busy = self.busy
-        if self._pending.pop(fields["id"], None) is not None:
-            self._bytes -= len(fields["body"])
+        del self._pending[fields["id"]]
+        self._bytes -= len(fields["body"])
         if was_busy and not self.busy:
             self.on_room()
+        return self._done.pop(fields["id"])
 
     def _report_unknown(self, answer: dict[str, Any]) -> None:
         """Nobody has this name, or nobody is there at all: the agent should know."""

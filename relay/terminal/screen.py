@@ -96,8 +96,12 @@ class ScreenSource:
         """The terminal has a new size; the main screen is reflowed."""
         self._advance(now)
         if (cols, rows) != (self._emulator.cols, self._emulator.rows) and cols > 0 and rows > 0:
+            if self._painting and self._dirty_since is not None:
+                self._look()
             self._emulator.resize(cols, rows)
             if self._painting:
+                # What the reflow pushed off the screen was seen, and may be drawn again below.
+                self._set_top(whole_line=False)
                 self._touch()
         return self._out.take()
 
@@ -209,6 +213,7 @@ class ScreenSource:
         self._moved_at = self._now
         if not self._painting:
             self._start_painting()
+        self._set_top()
         self._tentative = False
         self._touch()
 
@@ -247,9 +252,14 @@ class ScreenSource:
         self._appended.drop_person()
         self._set_top()
 
-    def _set_top(self) -> None:
+    def _set_top(self, *, whole_line: bool = True) -> None:
+        """What stands above the screen was seen, but for a line that reaches into it."""
+        emulator = self._emulator
+        top = emulator.history_rows
+        if whole_line:
+            top = emulator.line_start(top, max(0, top - 2 * emulator.rows))
         self._top.close()
-        self._top = self._emulator.mark(0, self._emulator.history_rows)
+        self._top = emulator.mark(0, top)
 
     def _paint(self, piece: bytes) -> None:
         if self._tentative and not _INVISIBLE.fullmatch(piece):
@@ -289,7 +299,6 @@ class ScreenSource:
         alt = emulator.alt_screen
         top = None if alt else self._top.position()
         first = history if alt or top is None else min(top[1], history)
-        first = emulator.line_start(first, max(0, first - 2 * emulator.rows))
         text = emulator.text((0, first), (emulator.cols - 1, emulator.total_rows - 1))
         rows = text.split("\n")
         cursor_row = emulator.line_start(history + emulator.cursor[1], first)

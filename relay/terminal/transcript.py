@@ -16,6 +16,7 @@ KEEP = 2000
 _PER_KEY = 6  # places of one row that are compared at least, the latest ones
 _PAIRS = 2000  # ... and more while all together stay below this
 _NEIGHBOUR = 2.0
+_OVERLAID = 12  # characters that must still show
 
 
 class _Link(NamedTuple):
@@ -73,7 +74,7 @@ class Transcript:
             gap, rows = self.entries[here:entry_at], keys[there:key_at]
             visible = index > 0 and entry_at < len(self.entries)
             # Above the first row that is still there nothing is redrawn: it scrolled away.
-            placed, kept = _fill(gap, rows, now, replace=index > 0 or not pairs)
+            placed, kept = _fill(gap, rows, now, replace=index > 0 or not pairs, inner=visible)
             if index == 0 and pairs:
                 scrolled = [e for e in kept if not e.heard and e.seen >= last_look]
             elif visible:
@@ -99,11 +100,12 @@ class Transcript:
 
 
 def _fill(
-    gap: list[Entry], rows: Sequence[str], now: float, *, replace: bool
+    gap: list[Entry], rows: Sequence[str], now: float, *, replace: bool, inner: bool
 ) -> tuple[list[Entry], list[Entry]]:
     """Entries for ``rows``, none of which equals its place in ``gap``; and what is left of it.
 
     ``replace``: rows of the gap that have not settled are earlier forms of the new ones.
+    ``inner``: rows that are still there stand above and below.
     """
     if not rows:
         return [], gap
@@ -116,7 +118,7 @@ def _fill(
         found = heard.find(row, at)
         if found >= 0:
             at = found + len(row)
-        if found >= 0 or row in heard:
+        if found >= 0 or row in heard or (inner and _overlaid(row, gap)):
             # The same text in other rows. The old ones are kept: they are the better memory.
             placed.append(Entry(row, True, now, now, now, alias=True))
             continue
@@ -124,6 +126,16 @@ def _fill(
         placed.append(Entry(row, False, old.born if old else now, now, now))
     replaced -= set(map(id, waiting))
     return placed, [entry for entry in gap if id(entry) not in replaced]
+
+
+def _overlaid(row: str, gap: list[Entry]) -> bool:
+    """Whether ``row`` is one of ``gap`` with something (a hint, a menu) drawn over its end."""
+    need = max(_OVERLAID, len(row) // 2)
+    return any(
+        entry.heard and entry.key[:need] == row[:need] and not row.startswith(entry.key)
+        for entry in gap
+        if len(row) >= need
+    )
 
 
 def match(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:

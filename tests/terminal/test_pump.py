@@ -390,13 +390,14 @@ def test_continued_in_the_background_and_reading_the_terminal_it_stops_again(
     outer.until(lambda seen: b"$ " in seen.partition(b"Stopped")[2])
     outer.type(b"bg\r")
     outer.until(b" &")
-    # A shell tells of a stopped job before its next prompt.
-    for _ in range(100):
+
+    def told() -> bool:
+        """A shell tells of a stopped job before its next prompt."""
         outer.type(b"\r")
         outer.read(0.1)
-        if outer.seen.count(b"Stopped") >= 2:
-            break
-    outer.until(lambda seen: seen.count(b"Stopped") >= 2)
+        return outer.seen.count(b"Stopped") >= 2
+
+    wait_until(told)
     outer.type(b"fg\r")
     outer.until(lambda seen: b"; cat'" in seen.rpartition(b"fg")[2])
     outer.type(b"words\r")
