@@ -130,7 +130,7 @@ def _fill(
 
 def _overlaid(row: str, gap: list[Entry]) -> bool:
     """Whether ``row`` is one of ``gap`` with something (a hint, a menu) drawn over its end."""
-    need = max(_OVERLAID, len(row) // 2)
+    need = max(_OVERLAID, len(row) * 2 // 5)
     return any(
         entry.heard and entry.key[:need] == row[:need] and not row.startswith(entry.key)
         for entry in gap

@@ -64,6 +64,9 @@ def replay(
         events += until(source, at)
         if kind == "i" and data.startswith("\x1b[200~"):
             source.expect_echo(data[6:-6], at)
+        if kind == "r":
+            cols, rows = map(int, data.split("x"))
+            events += source.resize(cols, rows, at)
         for piece in cut(data.encode(), cuts) if kind == "o" else ():
             events += source.feed(piece, at)
             fed += 1
@@ -105,9 +108,15 @@ def test_a_restored_source_hears_the_rest(name: str) -> None:
     assert replay(name, [997], restart_every=3) == replay(name, [997])
 
 
-@pytest.mark.parametrize("name", NAMES[:1])
 @pytest.mark.parametrize("cols", [60, 100])
-def test_a_resize_fires_nothing_twice(name: str, cols: int) -> None:
-    """The program does not redraw here, the main screen alone is reflowed."""
-    heard = directives(replay(name, sizes_of_screen={8.5: (cols, 24), 8.7: (80, 24)}))
+def test_a_reflow_without_a_redraw_fires_nothing_twice(cols: int) -> None:
+    heard = directives(replay(NAMES[0], sizes_of_screen={8.5: (cols, 24), 8.7: (80, 24)}))
     assert heard == SAID
+
+
+@pytest.mark.parametrize(
+    "name", ["claude-classic-resize", "claude-resize", "codex-resize", "codex-inline-resize"]
+)
+def test_resizes_redraws_and_scrolling_back_fire_nothing_twice(name: str) -> None:
+    """The recordings hold five resizes, one while the model speaks, and Page Up and Down."""
+    assert directives(replay(name)) == SAID[:-2]
