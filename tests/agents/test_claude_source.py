@@ -1,0 +1,362 @@
+"""What is heard from hooks and transcript, in every order in which they may come.
+
+The events have the form that Claude Code 2.1.330 was seen to send; times are invented.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from relay.agents.claude_messages import DISPLAY_GRACE, GAP_DEADLINE, TAIL_GRACE
+from relay.agents.claude_source import HOOKS_DEADLINE, ClaudeSource
+from relay.model import AgentState
+from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
+
+STARTED = 1_800_000_000.0
+
+
+class Script:
+    """Feeds a source and collects what comes out; ``now`` moves only when told."""
+
+    def __init__(self, *, hooks: bool = True) -> None:
+        self.source = ClaudeSource(STARTED, hooks=hooks)
+        self.events: list[SourceEvent] = []
+        self.now = 100.0
+        self._uuids = itertools.count()
+
+    def hook(self, name: str, **fields: Any) -> Script:
+        event = {"hook_event_name": name, "prompt_id": "p1", **fields}
+        self.events += self.source.hook(event, self.now)
+        return self
+
+    def show(
+        self, message: str, index: int, delta: str, final: bool = False, prompt: str = "p1"
+    ) -> Script:
+        fields = {"message_id": message, "index": index, "delta": delta, "final": final}
+        return self.hook("MessageDisplay", prompt_id=prompt, **fields)
+
+    def line(self, age: float = 0.0, **record: Any) -> Script:
+        when = datetime.fromtimestamp(STARTED + 1 - age, UTC)
+        record = {"uuid": f"u{next(self._uuids)}", "timestamp": when.isoformat(), **record}
+        self.events += self.source.transcript(json.dumps(record), self.now)
+        return self
+
+    def wrote(self, message: str, *blocks: Any, age: float = 0.0, **more: Any) -> Script:
+        for block in blocks:
+            content = [{"type": "text", "text": block}] if isinstance(block, str) else [block]
+            body = {"id": message, "role": "assistant", "content": content}
+            self.line(age, type="assistant", message=body, **more)
+        return self
+
+    def user(self, content: Any, **more: Any) -> Script:
+        record = {"promptId": "p1", "message": {"role": "user", "content": content}, **more}
+        return self.line(type="user", **record)
+
+    def wait(self, seconds: float) -> Script:
+        self.now += seconds
+        self.events += self.source.tick(self.now)
+        return self
+
+    @property
+    def lines(self) -> list[str]:
+        return [event.text for event in self.events if isinstance(event, Line)]
+
+    @property
+    def ends(self) -> list[End]:
+        return [event for event in self.events if isinstance(event, End)]
+
+    @property
+    def states(self) -> list[AgentState]:
+        return [event.state for event in self.events if isinstance(event, StateChange)]
+
+    @property
+    def proofs(self) -> list[str]:
+        return [event.text for event in self.events if isinstance(event, Proof)]
+
+
+THINKING = {"type": "thinking", "thinking": "@relay:Thought x"}
+
+
+def call(identifier: str, command: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": identifier, "name": "Bash", "input": {"command": command}}
+
+
+def result(identifier: str) -> list[dict[str, Any]]:
+    return [{"type": "tool_result", "tool_use_id": identifier, "content": "@relay:Tool x"}]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_pieces_are_put_in_order(order: tuple[int, ...]) -> None:
+    pieces = ["one\n\n", "@relay:Bob two\nmore\n", "three"]
+    script = Script()
+    for index in order:
+        script.show("m", index, pieces[index], final=index == 2)
+    script.wrote("api", "".join(pieces))
+    assert script.lines == ["one", "", "@relay:Bob two", "more", "three"]
+    assert script.ends == [End("p1/0")]
+
+
+def test_lines_are_heard_as_they_come() -> None:
+    script = Script().show("m", 0, "one\n")
+    assert script.lines == ["one"]
+    assert script.show("m", 1, "half").lines == ["one"]
+
+
+def test_a_piece_that_comes_twice_is_heard_once() -> None:
+    script = Script().show("m", 0, "one\n").show("m", 0, "one\n").show("m", 1, "two", final=True)
+    script.wait(TAIL_GRACE).show("m", 1, "two", final=True).wait(TAIL_GRACE)
+    assert script.lines == ["one", "two"]
+    assert len(script.ends) == 1
+
+
+def test_the_last_line_does_not_wait_long_for_the_transcript() -> None:
+    script = Script().show("m", 0, "only", final=True)
+    assert script.lines == []
+    assert script.source.next_deadline() == script.now + TAIL_GRACE
+    assert script.wait(TAIL_GRACE).lines == ["only"]
+    assert script.wrote("api", "only").wait(DISPLAY_GRACE).lines == ["only"]
+
+
+def test_a_block_after_thinking_begins_a_line_of_its_own() -> None:
+    script = Script().show("m", 0, "First.@relay:Bob second", final=True)
+    script.wrote("api", "First.", THINKING, "@relay:Bob second")
+    assert script.wait(TAIL_GRACE).lines == ["First.", "@relay:Bob second"]
+    assert len(script.ends) == 1
+
+
+def test_blocks_that_follow_each_other_are_one_text() -> None:
+    script = Script().show("m", 0, "A claim, as in the source.", final=True)
+    script.wrote("api", "A claim,", " as in the source.").wait(TAIL_GRACE)
+    assert script.lines == ["A claim, as in the source."]
+
+
+def test_the_same_words_said_twice_are_heard_twice() -> None:
+    script = Script().show("m1", 0, "@relay:Bob hi", final=True).wrote("a1", "@relay:Bob hi")
+    script.show("m2", 0, "@relay:Bob hi", final=True).wrote("a2", "@relay:Bob hi")
+    script.wait(DISPLAY_GRACE)
+    assert script.lines == ["@relay:Bob hi"] * 2
+    assert [end.stream for end in script.ends] == ["p1/0", "p1/1"]
+
+
+def test_what_was_never_displayed_is_heard_from_the_transcript() -> None:
+    script = Script().hook("SessionStart", source="startup").wrote("api", "one\ntwo")
+    assert script.lines == []
+    assert script.wait(DISPLAY_GRACE).lines == ["one", "two"]
+    script.show("m", 0, "one\n").show("m", 1, "two", final=True).wait(DISPLAY_GRACE)
+    assert script.lines == ["one", "two"]
+
+
+def test_after_a_message_that_was_not_displayed_the_next_one_is_named_right() -> None:
+    script = Script().hook("SessionStart").user("go").wrote("a1", "one").wait(DISPLAY_GRACE)
+    script.show("m2", 0, "two", final=True).wrote("a2", "two").hook("Stop")
+    streams = [event.stream for event in script.events if isinstance(event, Line)]
+    assert streams == ["p1/0", "p1/1"]
+    assert {end.stream for end in script.ends} == {"p1/0", "p1/1"}
+
+
+def test_a_lost_piece_is_taken_from_the_transcript() -> None:
+    script = Script().show("m", 0, "one\n").show("m", 2, "three", final=True)
+    script.wrote("api", "one\n@relay:Bob two\nthree")
+    assert script.lines == ["one"]
+    assert script.wait(DISPLAY_GRACE).lines == ["one", "@relay:Bob two", "three"]
+    assert script.show("m", 1, "@relay:Bob two\n").wait(DISPLAY_GRACE).ends == [End("p1/0")]
+
+
+def test_a_piece_that_is_lost_for_good_is_reported() -> None:
+    script = Script().show("m", 0, "@relay:Bob one\n").show("m", 2, "three", final=True)
+    script.wait(GAP_DEADLINE)
+    assert script.ends == [End("p1/0", aborted=True)]
+    assert any(isinstance(event, Degraded) for event in script.events)
+
+
+def test_a_whole_conversation_without_hooks() -> None:
+    script = Script(hooks=False).user("go").wrote("a1", THINKING, "one", call("t1", "ls"))
+    script.user(result("t1")).wrote("a2", "@relay:Bob two")
+    script.line(type="system", subtype="turn_duration")
+    assert script.lines == ["one", "@relay:Bob two"]
+    assert script.states == [AgentState.BUSY, AgentState.IDLE]
+    assert script.proofs == ["go"]
+    assert [end.stream for end in script.ends] == ["p1/0", "p1/1"]
+
+
+def test_hooks_that_never_come_are_noticed() -> None:
+    script = Script().user("go").wrote("a1", "one").wait(HOOKS_DEADLINE)
+    assert script.lines == ["one"]
+    assert [e for e in script.events if isinstance(e, Degraded)]
+    assert script.source.trusted
+    assert script.wrote("a2", "two").lines == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"isSidechain": True},
+        {"isApiErrorMessage": True},
+        {"age": 3600.0},
+        {"timestamp": "nonsense"},
+        {"timestamp": None},
+    ],
+)
+def test_what_is_not_the_agents_own_word_of_this_run_is_not_heard(more: dict[str, Any]) -> None:
+    script = Script(hooks=False).wrote("api", "@relay:Bob x", **more).wait(60)
+    assert script.events == []
+
+
+def test_damaged_lines_are_passed_over() -> None:
+    source = ClaudeSource(STARTED, hooks=False)
+    for line in (
+        "",
+        "{",
+        "[]",
+        "1",
+        '{"type":"assistant"}',
+        '{"type":"user","message":3}',
+        "[" * 9999,
+    ):
+        assert source.transcript(line, 1.0) == []
+
+
+def test_an_unknown_display_event_is_reported() -> None:
+    script = Script().hook("MessageDisplay", text="x")
+    assert any(isinstance(event, Degraded) for event in script.events)
+
+
+def test_a_subagent_is_not_heard() -> None:
+    script = Script().hook("MessageDisplay", agent_id="a", message_id="m", index=0, delta="x\n")
+    assert script.lines == []
+
+
+def test_interrupted_while_speaking() -> None:
+    script = Script().hook("UserPromptSubmit", prompt="go").show("m", 0, "@relay:Bob part\n")
+    script.wrote("api", "@relay:Bob part\nof a").user(
+        [{"type": "text", "text": "[Request interrupted by user]"}], interruptedMessageId="api"
+    )
+    script.wait(DISPLAY_GRACE)
+    assert script.lines == ["@relay:Bob part"]
+    assert script.ends == [End("p1/0", aborted=True)]
+    assert script.states == [AgentState.BUSY, AgentState.IDLE]
+
+
+def test_a_failed_request_breaks_off_what_it_had_begun() -> None:
+    script = Script().hook("UserPromptSubmit", prompt="go").show("m", 0, "@relay:Bob part\n")
+    script.hook("StopFailure", error="overloaded")
+    assert script.ends == [End("p1/0", aborted=True)]
+    assert script.states[-1] is AgentState.IDLE
+
+
+def test_reports_that_overtake_each_other_do_not_confuse_the_state() -> None:
+    script = Script().hook("UserPromptSubmit", prompt="go")
+    script.hook("Stop", last_assistant_message="one\n\ntwo").show("m", 0, "one\n\n")
+    script.show("m", 1, "two", final=True)
+    assert script.states == [AgentState.BUSY, AgentState.IDLE]
+    script.hook("UserPromptSubmit", prompt="next", prompt_id="p2").hook("Stop")
+    assert script.source.agent_state is AgentState.BUSY
+    script.hook("Stop", prompt_id="p2").hook("UserPromptSubmit", prompt="late", prompt_id="p2")
+    assert script.states[-1] is AgentState.IDLE
+    assert "late" in script.proofs
+
+
+def test_a_turn_that_goes_on_after_stop_is_busy_again() -> None:
+    script = Script().hook("UserPromptSubmit", prompt="go").hook("Stop", last_assistant_message="x")
+    assert script.show("m2", 0, "I go on\n").source.agent_state is AgentState.BUSY
+
+
+def test_a_dialog_blocks_until_that_very_tool_has_run() -> None:
+    script = Script().hook("UserPromptSubmit", prompt="go")
+    script.wrote("a", call("t1", "ls"), call("t2", "rm x"))
+    script.hook("PermissionRequest", tool_name="Bash", tool_input={"command": "rm x"})
+    assert script.source.agent_state is AgentState.BLOCKED
+    script.user(result("t1")).show("m", 0, "late words\n")
+    assert script.source.agent_state is AgentState.BLOCKED
+    assert script.user(result("t2")).source.agent_state is AgentState.BUSY
+
+
+def test_a_dialog_that_has_left_the_screen_does_not_block() -> None:
+    composer = ["─" * 40, "❯", "─" * 40]
+    dialog = ["Do you want to proceed?", "❯ 1. Yes", "  2. No"]
+    script = Script().hook("PermissionRequest", tool_name="Bash", tool_input={})
+    assert script.source.screen(composer) == []  # not painted yet
+    assert script.source.screen(dialog) == []
+    assert script.source.screen(composer) == [StateChange(AgentState.BUSY)]
+    assert script.source.screen(composer) == []
+
+
+def test_notifications() -> None:
+    script = Script().hook("UserPromptSubmit", prompt="go")
+    for kind in ("permission_prompt", "idle_prompt", "permission_prompt"):
+        script.hook("Notification", notification_type=kind)
+    assert script.states == [AgentState.BUSY, AgentState.BLOCKED, AgentState.IDLE]
+
+
+def test_what_proves_that_a_message_was_seen() -> None:
+    script = Script().line(type="queue-operation", operation="enqueue", content="Relay [M1] x")
+    assert script.source.heard("[M1]")
+    assert script.proofs == []  # it only waits
+    script.line(type="attachment", attachment={"type": "queued_command", "prompt": "Relay [M1] x"})
+    script.user("Another session sent a message:\nRelay [M2] y").hook(
+        "UserPromptSubmit", prompt="Relay [M3] z"
+    )
+    assert [text.split("[")[1][:2] for text in script.proofs] == ["M1", "M2", "M3"]
+    assert not script.source.heard("[M4]")
+    script.user(result("t"))
+    assert len(script.proofs) == 3
+
+
+def test_hooks_tell_where_things_are() -> None:
+    script = Script().hook("SessionStart", transcript_path="/t/a.jsonl", relay={"door": "/s/1"})
+    assert script.source.transcript_path == "/t/a.jsonl"
+    assert script.source.door_path == "/s/1"
+    assert script.states == [AgentState.IDLE]
+    script.hook("SessionEnd", relay={"door": ""}, transcript_path="/t/b.jsonl", reason="clear")
+    assert script.source.door_path == "/s/1"
+    assert script.source.transcript_path == "/t/b.jsonl"
+
+
+def test_a_source_that_hears_nothing_says_so_and_recovers() -> None:
+    script = Script()
+    assert [type(e) for e in script.source.failed("nothing")] == [Degraded]
+    assert script.source.failed("nothing") == []
+    assert not script.source.trusted
+    assert script.hook("SessionStart").source.trusted
+
+
+def test_the_end_of_the_run_leaves_nothing_behind() -> None:
+    script = Script().hook("SessionStart").show("m1", 0, "tail", final=True)
+    script.show("m2", 0, "@relay:Bob cut\n").wrote("a3", "never displayed")
+    events = script.source.finish(script.now)
+    assert [e.text for e in events if isinstance(e, Line)] == ["never displayed", "tail"]
+    assert End("p1/0") in events
+    assert End("p1/1", aborted=True) in events
+    assert events[-1] == StateChange(AgentState.GONE)
+
+
+SAID = ["one\n\n@relay:Bob tw", "o\nmore\n", "tail"]
+
+
+@pytest.mark.parametrize("cut", range(7))
+def test_a_restart_anywhere_loses_and_doubles_nothing(cut: int) -> None:
+    steps: list[Callable[[Script], object]] = [
+        lambda s: s.hook("UserPromptSubmit", prompt="go").user("go"),
+        lambda s: s.show("m", 0, SAID[0]),
+        lambda s: s.show("m", 1, SAID[1]),
+        lambda s: s.show("m", 2, SAID[2], final=True),
+        lambda s: s.wrote("api", "".join(SAID)),
+        lambda s: s.show("m2", 0, "next", final=True),
+        lambda s: s.wrote("api2", "next"),
+    ]
+    script = Script()
+    for number, step in enumerate(steps):
+        if number == cut:
+            kept = json.loads(json.dumps(script.source.state()))
+            script.source = ClaudeSource(STARTED)
+            script.source.restore(kept)
+        step(script)
+    script.wait(DISPLAY_GRACE)
+    assert script.lines == ["one", "", "@relay:Bob two", "more", "tail", "next"]
+    assert [end.stream for end in script.ends] == ["p1/0", "p1/1"]
