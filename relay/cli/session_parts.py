@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import socket
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from relay.agents.claude_screen import composer_state
+from relay.agents.registry import profile_named
 from relay.broker.directory import owner_login, person_name
 from relay.broker.protocol import message_from
 from relay.cli.session_broker import RegisteredBroker
+from relay.cli.session_claude import Claude
 from relay.config import LoadedConfig
 from relay.paths import Home
 from relay.session.courier import Courier
-from relay.session.doors import Door, TerminalDoor
+from relay.session.doors import ChannelDoor, Door, TerminalDoor
 from relay.session.ears import Ears
 from relay.session.guards import Guards
 from relay.session.hearing import Hearing
+from relay.session.httpd import HookServer
 from relay.session.link import PumpLink
 from relay.session.session import Facts, Session
 from relay.terminal.inner import InnerTerminal, NoTerminal
@@ -24,6 +31,9 @@ from relay.terminal.lines import make_source
 
 if TYPE_CHECKING:
     from relay.cli.agent_session import Start
+
+#: How long after its start an agent's own message channel is waited for. Seconds.
+CHANNEL_PATIENCE = 20.0
 
 
 class Parts:
@@ -60,6 +70,22 @@ class Parts:
             offset=hello["offset"],
             notes=[str(note) for note in checkpoint.get("notes", [])],
         )
+        self._profile = profile_named(args.get("profile") or "")
+        self._claude: Claude | None = None
+        if self._profile.structured:
+            self._claude = Claude(
+                started_ms=hello["started_ms"],
+                pid=hello["pid"],
+                launch=args.get("launch") or {},
+                env=self.facts.env,
+                checkpoint=checkpoint,
+            )
+        degraded = (args.get("launch") or {}).get("degraded")
+        if degraded:
+            self.facts.notes.append(str(degraded))
+        self._built = time.monotonic()
+        self._channel: ChannelDoor | None = None
+        self._server: HookServer | None = None
         self._broker: RegisteredBroker | None = None
         self._session: Session | None = None
 
@@ -89,7 +115,7 @@ class Parts:
         ears = Ears(
             hearing,
             self._screen,
-            None,
+            self._claude.source if self._claude else None,
             on_heard=session.heard,
             on_text=session.said,
             on_state=session.state_changed,
@@ -102,16 +128,26 @@ class Parts:
             self._screen,
             self._guards,
             time.monotonic,
-            shell=False,
+            shell=self._profile.style == "shell",
+            ascii_only=not _utf8(self.facts.env),
             namespaces=lambda: namespaces,
+            composer=composer_state if self._claude else None,
             written=frozenset(hello.get("written", ())),
         )
+        if self._claude:
+            self._channel = ChannelDoor(
+                self._claude.door.submit,
+                lambda: self._claude is not None and self._claude.door.available,
+                lambda: namespaces,
+                self._claude.source.heard,
+            )
         session.connect(ears, courier)
+        await self._listen(session, ears)
         broker.start(
             name=args["name"],
             run=args["run_id"],
             token=args["token"],
-            kind=args.get("profile") or "program",
+            kind=self._profile.kind,
             pid=hello["pid"],
             cwd=args["cwd"],
             command=" ".join(args["argv"]),
@@ -124,19 +160,52 @@ class Parts:
     def restore_terminal(self) -> None:
         """The pump was killed: undo on the outer terminal what the program had set there."""
         orderly = self._session is not None and self._session.orderly
-        if self._start.tty is not None and not orderly:
+        path = self._start.args.get("terminal")
+        if path and not orderly:
+            # Opened only now: a terminal that is held open has no end for whoever reads it.
             with contextlib.suppress(OSError):
-                os.write(self._start.tty, self._screen.reset_sequences())
+                fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+                with contextlib.closing(os.fdopen(fd, "wb", buffering=0)) as terminal:
+                    terminal.write(self._screen.reset_sequences())
 
     async def close(self) -> None:
         """Hang up everywhere."""
+        if self._server is not None:
+            await self._server.close()
         if self._broker is not None:
             await self._broker.close()
         self._link.close()
         self._terminal.close()
 
+    async def _listen(self, session: Session, ears: Ears) -> None:
+        """Answer the agent's hooks, and follow its transcript where it has one."""
+        wake = asyncio.Event()
+
+        async def hook(event: dict[str, Any]) -> dict[str, Any]:
+            session.hook(event)
+            wake.set()
+            return {}
+
+        server = HookServer(hook, self._start.args["token"], on_error=self._hook_failed)
+        self._server = server
+        for fd in (self._start.unix, self._start.tcp):
+            if fd is not None:
+                await server.serve(socket.socket(fileno=fd))
+        claude = self._claude
+        if claude is not None:
+            session.more_state = lambda: {"transcript": claude.state()}
+            session.on_enter = claude.entered
+            session.spawn(claude.watch(ears, wake, session.heard_elsewhere))
+
+    def _hook_failed(self, error: BaseException) -> None:
+        self._note(f"a hook's report could not be used: {type(error).__name__}: {error}")
+
     def _choose_door(self) -> Door | None:
-        return self._door
+        if self._channel is None:
+            return self._door
+        # The socket is known a moment after the start; typing is for a Claude Code without one.
+        young = time.monotonic() - self._built < CHANNEL_PATIENCE
+        return self._channel if self._channel.available or young else self._door
 
     def _note(self, text: str) -> None:
         if self._session is not None:
@@ -157,3 +226,9 @@ def _terminal(hello: dict[str, Any]) -> InnerTerminal | NoTerminal:
         with contextlib.suppress(OSError):
             return InnerTerminal(hello["tty"])
     return NoTerminal()
+
+
+def _utf8(env: dict[str, str]) -> bool:
+    """Whether programs with this environment take what is typed as UTF-8."""
+    locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
+    return "utf" in locale.lower() or sys.platform == "darwin"

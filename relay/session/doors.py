@@ -28,6 +28,8 @@ PASTE_REST = 0.15
 #: How long the screen may take to show that Enter was taken.
 ENTER_REST = 0.5
 ENTER_TRIES = 3
+#: What an agent has taken through its channel stands in its transcript after this many seconds.
+CHANNEL_LANDING = 3.0
 
 _PASTE = "\x1b[200~{}\x1b[201~"
 
@@ -67,6 +69,11 @@ class Door(Protocol):
 
     def landed(self, message: Message) -> bool:
         """Whether an earlier try, perhaps of a session that was killed, did get through."""
+        ...
+
+    @property
+    def landing_takes(self) -> float:
+        """After so many seconds ``landed`` knows of everything that an earlier session did."""
         ...
 
     @property
@@ -175,6 +182,10 @@ class TerminalDoor:
         self._outstanding.clear()
         rows = "" if self._terminal.cooked() else "\n".join(self._screen.visible())
         return "screen" if marker_of(batch[-1].id) in rows else "read"
+
+    @property
+    def landing_takes(self) -> float:
+        return 0.0
 
     @property
     def proves_reading(self) -> bool:
@@ -345,6 +356,10 @@ class ChannelDoor:
 
     async def read(self, batch: list[Message]) -> str | None:
         return None  # proven by the agent's own hooks and transcript
+
+    @property
+    def landing_takes(self) -> float:
+        return CHANNEL_LANDING
 
     @property
     def proves_reading(self) -> bool:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from relay.model import AgentState
 from relay.session.hearing import Heard, Hearing
 from relay.session.ports import (
     Degraded,
@@ -36,6 +37,7 @@ class ScreenLike(Protocol):
     def activity(self, kind: bytes, now: float) -> list[SourceEvent]: ...
     def finish(self, now: float) -> list[SourceEvent]: ...
     def checkpoint(self) -> bytes: ...
+    def visible(self) -> list[str]: ...
 
 
 class Structured(Protocol):
@@ -43,6 +45,10 @@ class Structured(Protocol):
 
     @property
     def trusted(self) -> bool: ...
+    @property
+    def agent_state(self) -> AgentState: ...
+    def failed(self, reason: str) -> list[SourceEvent]: ...
+    def screen(self, rows: list[str]) -> list[SourceEvent]: ...
     def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]: ...
     def transcript(self, line: str, now: float) -> list[SourceEvent]: ...
     def tick(self, now: float) -> list[SourceEvent]: ...
@@ -105,8 +111,11 @@ class Ears:
     def tick(self, now: float) -> None:
         """Time has passed."""
         self._take(self._screen.tick(now), "screen")
-        if self._structured is not None:
-            self._take(self._structured.tick(now), "structured")
+        structured = self._structured
+        if structured is not None:
+            self._take(structured.tick(now), "structured")
+            if structured.agent_state is AgentState.BLOCKED:
+                self._take(structured.screen(self._screen.visible()), "structured")
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is due."""
@@ -133,6 +142,11 @@ class Ears:
             **extra,
         }
         return json.dumps(record, separators=(",", ":")).encode()
+
+    def give_up(self, reason: str) -> None:
+        """The structured source cannot hear: the screen stands in from now on."""
+        if self._structured is not None:
+            self._take(self._structured.failed(reason), "structured")
 
     def note(self, reason: str) -> None:
         """Keep a remark for ``relay status``."""

@@ -103,6 +103,8 @@ class Session:
         self._pause: asyncio.TimerHandle | None = None
         self._ack_timer: asyncio.TimerHandle | None = None
         self._offset = self._acked = facts.offset
+        self._changed = False  # something but output has been heard since the last ACK
+        self.more_state: Callable[[], dict[str, Any]] = dict
         self._state = StateChange(AgentState.STARTING)
         self._reported: tuple[object, ...] = ()
         self._output = recent_output()
@@ -114,6 +116,7 @@ class Session:
             facts.name, facts.name, facts.run_id, facts.cwd, facts.env, facts.task
         )
         self.sender = Sender(broker.request, self.tell, self.note, self.spawn)
+        self.on_enter: Callable[[float], None] = lambda now: None
         self.sender.on_room = self._go_on
         self.actions = SessionActions(
             asyncio.get_running_loop(),
@@ -222,6 +225,8 @@ class Session:
             sequence, activity = int.from_bytes(payload[:4], "big"), payload[4:5]
             self.guards.activity(sequence, activity, now)
             self.ears.activity(activity, now)
+            if activity == frames.ENTERED:
+                self.on_enter(now)
             self.courier.look_again()
         elif kind == frames.SIZE:
             cols, rows, _, _ = _SIZE.unpack(payload)
@@ -234,6 +239,17 @@ class Session:
             self.orderly = True
             self.exited.set()
         self._rearm()
+
+    def heard_elsewhere(self) -> None:
+        """A source other than the terminal has said something: the checkpoint is out of date."""
+        self._changed = True
+        self._schedule_ack()
+        self._rearm()
+
+    def hook(self, event: dict[str, Any]) -> None:
+        """The agent's own hook reports."""
+        self.ears.hook(event, self._clock())
+        self.heard_elsewhere()
 
     def lost(self) -> None:
         """The pump has hung up: the agent is gone."""
@@ -356,13 +372,12 @@ class Session:
         if self._ack_timer is not None:
             self._ack_timer.cancel()
             self._ack_timer = None
-        if self._offset == self._acked:
+        if self._offset == self._acked and not self._changed:
             return
         self._acked = self._offset
-        checkpoint = self.ears.checkpoint(
-            {"unfinished": self.dispatcher.state(), "pending": self.sender.state()}
-        )
-        self._link.ack(self._offset, checkpoint)
+        self._changed = False
+        extra = {"unfinished": self.dispatcher.state(), "pending": self.sender.state()}
+        self._link.ack(self._offset, self.ears.checkpoint(extra | self.more_state()))
 
     def _rearm(self) -> None:
         """Wake up when a source or a hook is due, and not before."""

@@ -29,6 +29,7 @@ class FakeDoor:
         self.take = 64
         self.landed_before: set[str] = set()
         self.proves_reading = True
+        self.landing_takes = 0.0
 
     def hold(self, now: float) -> Hold | None:
         return self.closed
