@@ -233,8 +233,11 @@ class Messages:
         for shown in self._shown.values():
             if shown.muted or shown.message_id not in ("", block.message_id):
                 continue
-            if not shown.text and shown.message_id == "":
-                continue
+            if not shown.text and not shown.message_id:
+                # Its first piece is missing: the others tell.
+                pieces = shown.pieces.values()
+                if not pieces or not all(piece.strip() in block.text for piece in pieces):
+                    continue
             place = _place(shown, block.text)
             if place is None:
                 continue
