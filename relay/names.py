@@ -147,7 +147,7 @@ def _numbered(base: str) -> list[str]:
 
 def _from_command(command: str) -> str:
     kept = "".join(c if c in _INNER else "-" for c in os.path.basename(command))
-    return kept.lstrip("_.-")[:_LONGEST].rstrip(".") or "agent"
+    return kept.lstrip("_.-")[:_LONGEST].rstrip(".-") or "agent"
 
 
 def _pid_in(content: bytes) -> int:

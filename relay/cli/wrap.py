@@ -11,6 +11,16 @@ import time
 
 from relay.errors import EXIT_FAILED, EXIT_USAGE, RelayError, UsageError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from relay.agents.launch import Launch, Run
+    from relay.config import LoadedConfig
+    from relay.paths import Home
+    from relay.terminal.listen import Listeners
+    from relay.terminal.spawn import SessionCommand
+
 HELP = """\
 Run a program so that other agents can talk to it, and it to them.
 
@@ -148,74 +158,126 @@ def find_program(command: str, path: str | None) -> str:
 
 
 def wrap(options: Options) -> int:
-    """Claim a name, plan the launch, and run; returns the exit status. Raises RelayError."""
+    """Do what the command line says; returns the exit status. Raises RelayError."""
+    values = options.values
+    return run(
+        options.command,
+        name=values.get("--name"),
+        task=values.get("--task"),
+        config=values.get("--config"),
+        primer="--no-primer" not in options.flags,
+        exclusive=True,
+    )
+
+
+def run(
+    command: list[str],
+    *,
+    name: str | None = None,
+    task: str | None = None,
+    config: str | None = None,
+    primer: bool = True,
+    session_factory: Callable[[], LoadedConfig] | None = None,
+    exclusive: bool = False,
+) -> int:
+    """Claim a name, plan the launch, and run ``command`` here; returns its exit status.
+
+    With ``session_factory`` the session is a copy of this process with that configuration.
+    ``exclusive``: this process exits afterwards. Raises RelayError before anything starts.
+    """
     from relay import names
     from relay.agents import launch
     from relay.ids import new_ulid
     from relay.paths import Home
+    from relay.terminal import descriptors
     from relay.terminal import run as terminal
     from relay.terminal.child import Program
-    from relay.terminal.descriptors import open_missing
     from relay.terminal.listen import Listeners
-    from relay.terminal.spawn import SessionCommand
 
-    open_missing()
-    command = options.command
-    find_program(command[0], os.environ.get("PATH"))
-    config = options.values.get("--config")
+    descriptors.open_missing()
+    path = os.environ.get("PATH")
+    find_program(command[0], path)
     if config is not None and not os.path.isfile(config):
         raise UsageError(f"no such configuration file: {config}", hint="make one with: relay init")
     started_ms = time.time_ns() // 1_000_000
     run_id = new_ulid(started_ms)
-    token = os.urandom(16).hex()
     home = Home.from_env()
     home.create()
-    claim = names.claim(home, options.values.get("--name"), command[0], run_id)
-    listeners = Listeners(home.session_socket(run_id), launch.wants_tcp(command))
-    primer = "--no-primer" not in options.flags
-    about = launch.Run(
-        name=claim.name,
-        run_id=run_id,
-        token=token,
-        port=listeners.port,
-        socket=listeners.path,
-        primer=primer,
-    )
-    plan = launch.plan(command, dict(os.environ), about)
-    program = Program(
-        find_program(plan.argv[0], os.environ.get("PATH")),
-        plan.argv,
-        _environment(home.root, about, plan.env),
-    )
-    facts: dict[str, object] = {
-        "run_id": run_id,
-        "name": claim.name,
-        "command": command,
-        "cwd": _cwd(),
-        "started_ms": started_ms,
-    }
+    claim = names.claim(home, name, command[0], run_id)
+    try:
+        listeners = Listeners(home.session_socket(run_id), launch.wants_tcp(command))
+        about = launch.Run(
+            name=claim.name,
+            run_id=run_id,
+            token=os.urandom(16).hex(),
+            port=listeners.port,
+            socket=listeners.path,
+            primer=primer,
+        )
+        plan = launch.plan(command, dict(os.environ), about)
+        env = _environment(home.root, about, plan.env)
+        program = Program(find_program(plan.argv[0], path), plan.argv, env)
+        facts: dict[str, object] = {
+            "run_id": run_id,
+            "name": claim.name,
+            "command": command,
+            "cwd": _cwd(),
+            "started_ms": started_ms,
+        }
+        session = _session(home, about, plan, facts, listeners, session_factory)
+        session.args["task"] = task
+        session.args["config"] = None if config is None else os.path.abspath(config)
+        status = terminal.run(program, session, facts, exclusive)
+    finally:
+        claim.release()
+    if not exclusive:
+        session.close()
+    return status
+
+
+def _session(
+    home: Home,
+    about: Run,
+    plan: Launch,
+    facts: dict[str, object],
+    listeners: Listeners,
+    factory: Callable[[], LoadedConfig] | None,
+) -> SessionCommand:
+    from relay.terminal.spawn import SessionCommand
+
+    command = facts["command"]
+    assert isinstance(command, list)
     long = sum(map(len, command)) > _ARGS_MAX
     args: dict[str, object] = {
-        "run_id": run_id,
-        "token": token,
-        "name": claim.name,
+        "run_id": about.run_id,
+        "token": about.token,
+        "name": about.name,
         "home": home.root,
-        "config": None if config is None else os.path.abspath(config),
-        "task": options.values.get("--task"),
-        "primer": primer,
+        "primer": about.primer,
         "profile": plan.profile,
         "launch": plan.data,
         "argv": command[:1] if long else command,
         "cwd": facts["cwd"],
     }
-    session = SessionCommand(
-        session_command(),
-        dict(os.environb),
-        args,
-        {"unix": listeners.unix, "tcp": listeners.tcp, "tty": None},
-        os.path.join(home.logs, f"{run_id}.log"),
-    )
-    return terminal.run(program, session, facts)
+    fds: dict[str, int | None] = {"unix": listeners.unix, "tcp": listeners.tcp, "tty": None}
+    log = os.path.join(home.logs, f"{about.run_id}.log")
+    entry = None if factory is None else _entry(factory)
+    return SessionCommand(session_command(), dict(os.environb), args, fds, log, entry)
+
+
+def _entry(
+    factory: Callable[[], LoadedConfig],
+) -> Callable[[dict[str, int | None], dict[str, object]], object]:
+    def enter(fds: dict[str, int | None], args: dict[str, object]) -> None:
+        from relay.cli import agent_session
+
+        pump = fds["pump"]
+        assert pump is not None
+        agent_session.run(
+            agent_session.Start(pump, fds["unix"], fds["tcp"], fds["tty"], args, factory())
+        )
+
+    return enter
 
 
 def session_command() -> list[str]:
@@ -226,11 +288,9 @@ def session_command() -> list[str]:
     return [sys.executable, "-P", "-m", "relay.cli.agent_session"]
 
 
-def _environment(home: str, run: object, additions: dict[str, str]) -> dict[bytes, bytes]:
-    from relay.agents.launch import Run
+def _environment(home: str, run: Run, additions: dict[str, str]) -> dict[bytes, bytes]:
     from relay.terminal.environment import original
 
-    assert isinstance(run, Run)
     env = original()
     env.pop(b"RELAY_PORT", None)  # of a wrapped shell that we were started from
     ours = {

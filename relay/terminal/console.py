@@ -28,7 +28,6 @@ class Console:
         self.gone = False
         self.background = not tty.in_foreground(self.keys)
         self.size = tty.read_size(self.screen)
-        self._spare = -1
 
     def read(self) -> bytes:
         """Keys; empty when there are none. A hung-up terminal is ``gone`` afterwards."""
@@ -88,15 +87,16 @@ class Console:
             wanted[self.screen] = wanted.get(self.screen, 0) | select.POLLOUT
         return wanted
 
-    def spare(self) -> int | None:
-        """A further private descriptor, for the session; None when it cannot be had."""
-        if self._spare < 0:
-            self._spare, _ = tty.open_private(self.screen)
-        return self._spare
+    def name(self) -> str | None:
+        """The path of the terminal, None where it has none."""
+        try:
+            return os.ttyname(self.screen)
+        except OSError:
+            return None
 
     def close(self) -> None:
         """Close the descriptors; the modes are restored before."""
-        descriptors.close([self._spare, self.screen])
+        descriptors.close([self.screen])
         if self.keys != self.screen:
             descriptors.close([self.keys])
 

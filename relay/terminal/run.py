@@ -18,48 +18,60 @@ from relay.terminal.spawn import SessionCommand, leave_behind
 _CAUGHT = (*signals.FORWARDED, signal.SIGWINCH, signal.SIGCONT, signal.SIGCHLD)
 
 
-def run(program: child.Program, session: SessionCommand, facts: dict[str, object]) -> int:
+def run(
+    program: child.Program,
+    session: SessionCommand,
+    facts: dict[str, object],
+    exclusive: bool = True,
+) -> int:
     """Run ``program`` until it ends; returns its exit status (128 + n for signal n).
 
     ``facts`` are the fields of HELLO that do not change: run_id, name, command, cwd, started_ms.
-    Raises OSError when no process or terminal is to be had.
+    ``exclusive``: this process has nothing else to do and exits afterwards, so what only the agent
+    needs is closed here. Raises OSError when no process or terminal is to be had.
     """
-    extra = descriptors.inherited()
+    extra = descriptors.inherited() if exclusive else []
     signals_fd, wake = os.pipe()
     os.set_blocking(signals_fd, False)
     os.set_blocking(wake, False)
-    signals.catch(_CAUGHT, wake)
+    caught = signals.catch(_CAUGHT, wake)
     terminals = tuple(fd for fd in (0, 1, 2) if os.isatty(fd))
     console = _console(terminals)
     path: str | None = None
+    agent: process.Monitored | process.Direct
     if console is None:
-        agent: process.Monitored | process.Direct = process.start_direct(program)
+        agent = process.start_direct(program)
         master = -1
     else:
         master, slave = _open_terminal(console)
         path = os.ttyname(slave)
-        session.fds["tty"] = console.spare()
+        session.args["terminal"] = console.name()
         agent = process.start_monitored(
             program, slave, console.keys, terminals, not console.background
         )
         os.close(slave)
     descriptors.close(extra)
-    # Pipes that the agent has are not held open by us; our own messages need stderr.
-    descriptors.release_stdio(tuple(fd for fd in (0, 1) if fd not in terminals))
+    if exclusive:
+        # Pipes that the agent has are not held open by us; our own messages need stderr.
+        descriptors.release_stdio(tuple(fd for fd in (0, 1) if fd not in terminals))
     size = console.size if console is not None and 1 in terminals else tty.Size()
 
     def hello(offset: int, packed: bytes, restarts: int) -> bytes:
         fields = {**facts, "protocol": frames.PROTOCOL, "pid": agent.pid, "tty": path}
         fields.update(zip(("cols", "rows", "xpixel", "ypixel"), _unpack(packed), strict=True))
-        fields["written"] = pump.typing.finished
         return dumps({**fields, "offset": offset, "restarts": restarts}).encode()
 
     link = Link(session.start, hello, size.packed())
-    pump = Pump(agent, link, signals_fd, console, master, path)
+    pump = Pump(agent, link, signals_fd, console, master)
     status = pump.run()
     if pump.close():
         leave_behind(link)
     _say(pump, session, program)
+    if not exclusive:
+        signals.give_back(caught)
+        descriptors.close([signals_fd, wake, link.fd])
+        if console is not None:
+            console.close()
     if os.WIFSIGNALED(status):
         return 128 + os.WTERMSIG(status)
     return os.WEXITSTATUS(status)

@@ -33,15 +33,30 @@ def _noted(number: int, frame: object) -> None:
     """The handler: nothing. The number is in the wake-up pipe."""
 
 
-def catch(numbers: tuple[int, ...], wakeup: int) -> None:
+Caught = tuple[int, list[tuple[int, object]]]
+
+
+def catch(numbers: tuple[int, ...], wakeup: int) -> Caught:
     """Have the signals written to the file descriptor ``wakeup`` (non-blocking), one byte each.
 
-    One that was ignored when relay started (``nohup``) stays ignored, for the agent too.
+    One that was ignored when relay started (``nohup``) stays ignored, for the agent too. Returns
+    what ``give_back`` needs.
     """
-    signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+    before = [(number, signal.getsignal(number)) for number in numbers]
+    previous = signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     for number in numbers:
         if number == signal.SIGCHLD or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _noted)
+    return previous, before
+
+
+def give_back(caught: Caught) -> None:
+    """Put the handlers back that were there before ``catch``."""
+    previous, before = caught
+    signal.set_wakeup_fd(previous)
+    for number, handler in before:
+        if handler is not None:
+            signal.signal(number, handler)
 
 
 def default_for_exec() -> None:
@@ -91,3 +106,10 @@ def plain_interrupt() -> None:
     """Let Ctrl-C end us without a traceback until the agent is there to hear it."""
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def forget() -> None:
+    """In a copy of the pump that becomes something else: its signals are its own again."""
+    signal.set_wakeup_fd(-1)
+    for number in (*FORWARDED, signal.SIGCHLD, signal.SIGCONT, signal.SIGWINCH):
+        signal.signal(number, signal.SIG_DFL)

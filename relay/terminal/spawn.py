@@ -14,6 +14,10 @@ from relay.terminal import descriptors, signals
 from relay.terminal.jsontext import dumps
 from relay.terminal.link import Link
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 #: How long what the session has not read yet is offered to it after the agent's end.
 LEFTOVER_DEADLINE = 10.0
 
@@ -22,7 +26,8 @@ class SessionCommand:
     """How sessions of this run are started: each call is one process.
 
     ``fds`` (unix, tcp, tty; None where there is none) and ``args`` reach it as JSON in
-    RELAY_SESSION_FDS and RELAY_SESSION_ARGS, beside the environment ``env``.
+    RELAY_SESSION_FDS and RELAY_SESSION_ARGS, beside the environment ``env``. With ``entry`` the
+    session is a copy of this process that calls it with both instead.
     """
 
     def __init__(
@@ -32,12 +37,14 @@ class SessionCommand:
         args: dict[str, object],
         fds: dict[str, int | None],
         log: str,
+        entry: Callable[[dict[str, int | None], dict[str, object]], object] | None = None,
     ) -> None:
         self.command = [os.fsencode(word) for word in command]
         self.env = env
         self.args = args
         self.fds = fds
         self.log = log
+        self.entry = entry
 
     def start(self) -> tuple[int, int]:
         """(our non-blocking end of the socketpair, the session's pid). Raises OSError."""
@@ -67,6 +74,11 @@ class SessionCommand:
         except OSError:
             pass  # its messages are lost, the run is not
         fds: dict[str, int | None] = {"pump": socket, **self.fds}
+        if self.entry is not None:
+            descriptors.close_all_but(tuple(fd for fd in fds.values() if fd is not None))
+            signals.forget()
+            self.entry(fds, self.args)
+            os._exit(0)
         for fd in fds.values():
             if fd is not None:
                 os.set_inheritable(fd, True)

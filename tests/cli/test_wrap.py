@@ -1,0 +1,183 @@
+"""``relay wrap``: the command line, and every way of not starting."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from relay.cli import wrap
+from relay.errors import UsageError
+from relay.names import claim
+from relay.paths import Home
+from tests.terminal.outer import DRIVER, Fake, stop_sessions
+
+
+def relay(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "relay", "wrap", *argv],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "values", "flags", "command"),
+    [
+        (["claude", "--name", "x"], {}, set(), ["claude", "--name", "x"]),
+        (["--name", "A", "--", "-odd"], {"--name": "A"}, set(), ["-odd"]),
+        (["--name=A", "--task=a=b", "c"], {"--name": "A", "--task": "a=b"}, set(), ["c"]),
+        (["--no-primer", "c", "--", "d"], {}, {"--no-primer"}, ["c", "--", "d"]),
+        (["-h"], {}, {"--help"}, []),
+        (["--name", "--", "c"], {"--name": "--"}, set(), ["c"]),
+    ],
+)
+def test_parse(
+    argv: list[str], values: dict[str, str], flags: set[str], command: list[str]
+) -> None:
+    options = wrap.parse(argv)
+    assert (options.values, options.flags, options.command) == (values, flags, command)
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--nmae", "A", "c"], "did you mean --name?"),
+        (["-x", "c"], "relay wrap --help"),
+        (["--name"], "relay wrap --help"),
+        (["--no-primer=1", "c"], "relay wrap --help"),
+    ],
+)
+def test_mistakes(argv: list[str], says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        wrap.parse(argv)
+    assert says in caught.value.hint
+
+
+def test_help_and_usage() -> None:
+    done = relay("--help")
+    assert done.returncode == 0 and done.stdout.index("Examples") < done.stdout.index("Usage")
+    assert relay().returncode == 2
+    assert relay("--nmae", "A", "c").returncode == 2
+
+
+def test_commands_that_cannot_run(tmp_path: Path, isolated_home: Path) -> None:
+    done = relay("no-such-program")
+    assert done.returncode == 127 and "command not found: no-such-program" in done.stderr
+    (tmp_path / "plain").write_text("echo")
+    assert relay(str(tmp_path / "plain")).returncode == 126
+    assert relay(str(tmp_path)).returncode == 126
+    assert relay(str(tmp_path / "none")).returncode == 127
+    assert relay("--config", str(tmp_path / "none"), "true").returncode == 2
+    assert not isolated_home.exists()  # nothing was started, nothing was made
+
+
+def test_the_state_directory_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = relay("true", RELAY_HOME=str(tmp_path / "file" / "home"))
+    assert done.returncode == 1
+    assert "set RELAY_HOME" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_name_that_is_taken(isolated_home: Path) -> None:
+    home = Home(str(isolated_home))
+    home.create()
+    holder = claim(home, "Bob", "bash")
+    done = relay("--name", "bob", "touch", str(isolated_home / "started"))
+    holder.release()
+    assert done.returncode == 1
+    assert str(os.getpid()) in done.stderr and "bob-2" in done.stderr
+    assert not (isolated_home / "started").exists()
+
+
+def test_a_script_without_an_interpreter_line_runs(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text('echo "ran $1"; exit 9\n')
+    (tmp_path / "script").chmod(0o755)
+    fake = Fake(tmp_path / "fake")
+    done = subprocess.run(
+        [sys.executable, DRIVER, str(tmp_path / "script"), "so"],
+        capture_output=True,
+        env={**os.environ, "FAKE": str(fake.folder)},
+        timeout=60,
+        check=False,
+    )
+    stop_sessions(fake)
+    assert (done.returncode, done.stdout) == (9, b"ran so\n")
+
+
+def test_a_broken_interpreter_line_is_said(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text("#!/no/such/interpreter\n")
+    (tmp_path / "script").chmod(0o755)
+    fake = Fake(tmp_path / "fake")
+    done = subprocess.run(
+        [sys.executable, DRIVER, str(tmp_path / "script")],
+        capture_output=True,
+        env={**os.environ, "FAKE": str(fake.folder)},
+        timeout=60,
+        check=False,
+    )
+    stop_sessions(fake)
+    assert done.returncode == 126
+    assert b"cannot run" in done.stderr and b"Traceback" not in done.stderr
+
+
+def test_names_are_made_from_the_command_and_unique(tmp_path: Path) -> None:
+    fake = Fake(tmp_path / "fake")
+    env = {**os.environ, "FAKE": str(fake.folder)}
+    first = subprocess.Popen(
+        [sys.executable, DRIVER, "sh", "-c", "echo $RELAY_AGENT; cat"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=env,
+    )
+    watchdog = threading.Timer(60, first.kill)
+    watchdog.start()
+    assert first.stdout is not None
+    assert first.stdout.readline() == b"sh\n"
+    second = subprocess.run(
+        [sys.executable, DRIVER, "sh", "-c", "echo $RELAY_AGENT"],
+        capture_output=True,
+        env=env,
+        timeout=60,
+        check=False,
+    )
+    assert second.stdout == b"sh-2\n"
+    first.communicate()
+    watchdog.cancel()
+    stop_sessions(fake)
+    assert first.returncode == 0
+
+
+def test_run_gives_a_program_its_own_things_back(tmp_path: Path) -> None:
+    """As a library: handlers and descriptors are as before, and the session has the program's."""
+    text = """
+import os, signal, sys
+from relay.cli import wrap
+wrap.session_command = lambda: [sys.executable, "-S", %r]
+handler = signal.getsignal(signal.SIGINT)
+before = set(os.listdir("/dev/fd"))
+status = wrap.run(["sh", "-c", "exit 7"])
+assert signal.getsignal(signal.SIGINT) is handler
+assert set(os.listdir("/dev/fd")) == before, os.listdir("/dev/fd")
+print("status", status)
+"""
+    fake = Fake(tmp_path / "fake")
+    path = os.path.join(os.path.dirname(DRIVER), "fake_session.py")
+    done = subprocess.run(
+        [sys.executable, "-c", text % path],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "FAKE": str(fake.folder)},
+        timeout=60,
+        check=False,
+    )
+    stop_sessions(fake)
+    assert done.stdout == "status 7\n", done.stderr
