@@ -100,10 +100,16 @@ class Appended:
         self.drop_person()
         self._set_front(0, self._emulator.line_start(self._cursor()[1]))
 
+    @property
+    def front_row(self) -> int | None:
+        """The screen row of the first cell that is not heard; None when it was lost."""
+        front = self._front.position()
+        return None if front is None else front[1]
+
     def below_front(self) -> bool | None:
         """Whether the cursor stands on the front's row or below; None when the front was lost."""
-        front = self._front.position()
-        return None if front is None else self._cursor()[1] >= front[1]
+        front = self.front_row
+        return None if front is None else self._cursor()[1] >= front
 
     def _hear(self, front: tuple[int, int], end: int, now: float) -> None:
         """Pass on the lines from the front to above row ``end``, but not the person's typing."""

@@ -147,6 +147,7 @@ class Outlet:
         """One line of which the caller knows that it is no echo, and when the stream rests."""
         if text and self.echo.typed_anything:
             self.proof(text)
+        self._budget = max(self._budget - 1, -FLOOD_RATE)
         self._emit(text)
 
     def lines(self, texts: list[str], now: float) -> None:

@@ -64,6 +64,13 @@ class Painter:
             self._put_scrolled(before, {id(entry) for entry in aligned.scrolled})
         self._settle(now, everything=settle)
 
+    def absorb(self, snapshot: Snapshot, now: float) -> None:
+        """The screen shows ``snapshot``, and nothing of it is to be heard any more."""
+        self._learn_noted(now)
+        keys = [row.key for row in read_rows(snapshot, self._out.echo.part_of_text)]
+        for entry in self._transcript.align(keys, now, self._looked_at).entries:
+            entry.heard = True
+
     def _learn_noted(self, now: float) -> None:
         if self._noted:
             self._transcript.add_heard([solid(line) for line in self._noted[-_NOTED:]], now)

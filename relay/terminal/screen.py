@@ -17,7 +17,7 @@ from typing import Any
 from relay.session.ports import SourceEvent
 from relay.terminal.appended import Appended
 from relay.terminal.emulator import Emulator, EmulatorError, Mark
-from relay.terminal.hearing import Outlet
+from relay.terminal.hearing import MARKS, Outlet
 from relay.terminal.modes import BRACKETED_PASTE, DISTURBING, EXPECTED, reset_bytes
 from relay.terminal.painter import Painter
 from relay.terminal.view import Snapshot
@@ -68,6 +68,7 @@ class ScreenSource:
         self._looked_at = now - FRAME_GAP
         self._top: Mark = self._emulator.mark(0, 0)
         self._sync_since: float | None = None
+        self._marked = False  # one of MARKS was written since the last look
 
     # -- in ------------------------------------------------------------------------------------
 
@@ -204,15 +205,13 @@ class ScreenSource:
             self._tentative = True
 
     def _switch_screen(self, sequence: bytes) -> None:
-        if self._painting:
-            if self._emulator.alt_screen != sequence.endswith(b"h"):
-                self._look(settle=True)  # this picture goes away
-        else:
+        if not self._painting:
             self._appended.read(self._now)
+            self._start_painting()
+        elif self._emulator.alt_screen != sequence.endswith(b"h"):
+            self._look(settle=True)  # this picture goes away
         self._emulator.feed(sequence)
         self._moved_at = self._now
-        if not self._painting:
-            self._start_painting()
         self._set_top()
         self._tentative = False
         self._touch()
@@ -250,6 +249,12 @@ class ScreenSource:
     def _start_painting(self) -> None:
         self._painting = True
         self._appended.drop_person()
+        # All that stands above the front was dealt with, the person's own lines included.
+        emulator = self._emulator
+        top, front = emulator.history_rows, self._appended.front_row
+        if front is not None and front > top:
+            text = emulator.text((0, top), (emulator.cols - 1, front - 1))
+            self._painter.absorb(Snapshot(text.split("\n"), -1, emulator.cols), self._now)
         self._set_top()
 
     def _set_top(self, *, whole_line: bool = True) -> None:
@@ -269,8 +274,12 @@ class ScreenSource:
             self._moved_at = self._now
         self._touch()
         top = self._top.position()
+        self._marked = self._marked or any(mark in piece for mark in MARKS)
         leaving = top is None or self._emulator.history_rows - top[1] > SLICE_ROWS // 2
-        if leaving or (self._sync_since is None and self._late(FRAME_LATEST)):
+        if leaving and not self._marked and self._out.flooded(self._now):
+            self._out.skip(self._now)
+            self._set_top()
+        elif leaving or (self._sync_since is None and self._late(FRAME_LATEST)):
             self._look()
 
     def _touch(self) -> None:
@@ -286,7 +295,7 @@ class ScreenSource:
         if not self._painting or self._dirty_since is None:
             return None
         if self._sync_since is not None:
-            return self._sync_since + SYNC_LATEST
+            return max(self._sync_since + SYNC_LATEST, self._looked_at + FRAME_LATEST)
         quiet = max(self._changed_at + QUIET, self._looked_at + FRAME_GAP)
         return min(quiet, self._dirty_since + FRAME_LATEST)
 
@@ -294,6 +303,7 @@ class ScreenSource:
         """Compare the screen with what was heard."""
         self._dirty_since = None
         self._looked_at = self._now
+        self._marked = False
         emulator = self._emulator
         history = emulator.history_rows
         alt = emulator.alt_screen
@@ -398,6 +408,7 @@ class ScreenSource:
             "appended": self._appended.state(now),
             "painting": self._painting,
             "tentative": self._tentative,
+            "marked": self._marked,
             "moved_in": self._moved_at - now,
             "dirty_in": None if self._dirty_since is None else self._dirty_since - now,
             "changed_in": self._changed_at - now,
@@ -428,6 +439,7 @@ class ScreenSource:
         self._appended.load(state["appended"], now)
         self._top = self._emulator.mark_from_bottom(state["top"]) or self._top
         self._painting, self._tentative = state["painting"], state["tentative"]
+        self._marked = state["marked"]
         self._moved_at = now + state["moved_in"]
         self._dirty_since = None if state["dirty_in"] is None else now + state["dirty_in"]
         self._changed_at = now + state["changed_in"]

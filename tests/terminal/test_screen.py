@@ -120,6 +120,15 @@ def test_in_a_flood_directives_blocks_and_fences_still_get_through() -> None:
     assert len(heard) < 150_000
 
 
+def test_a_flood_below_a_drawn_line_is_thinned_too() -> None:
+    noise = b"".join(b"noise %d\r\n" % number for number in range(120_000))
+    drawn = b"one\r\ntwo\r\n\x1b[2A\x1b[Jthree\r\n"
+    data = drawn + noise + b"@relay:Bob hi\r\n\r\n" + noise
+    heard = hear(source(), data, 65536)
+    assert heard.count("@relay:Bob hi") == 1
+    assert len(heard) < 100_000
+
+
 # -- the person and relay's own typing ---------------------------------------------------------
 
 
@@ -333,6 +342,17 @@ def test_leaving_the_full_screen_settles_and_repeats_nothing() -> None:
     events += screen.feed(b"\x1b[?1049l" + BOB.encode() + b"\r\n", 0.1)
     events += until(screen, 5.0)
     assert texts(events + screen.finish(5.0)).count(BOB) == 1
+
+
+def test_what_the_person_typed_is_not_heard_after_a_full_screen_program_either() -> None:
+    screen = source()
+    screen.feed(b"$ ", 0.0)
+    events = screen.activity(frames.TYPED, 0.1)
+    events += screen.feed(b"@relay:Bob mine", 0.1)
+    events += screen.activity(frames.ENTERED, 0.2)
+    events += screen.feed(b"\r\n", 0.2) + screen.feed(b"\x1b[?1049h\x1b[Hpager", 1.0)
+    events += until(screen, 3.0) + screen.feed(b"\x1b[?1049l", 3.0) + until(screen, 9.0)
+    assert not [line for line in texts(events) if "@" in line]
 
 
 # -- what is known of the terminal -------------------------------------------------------------
