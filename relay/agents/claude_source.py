@@ -39,7 +39,7 @@ class ClaudeSource:
     """
 
     def __init__(self, started: float, *, hooks: bool = True) -> None:
-        self._started = started
+        self._started = int(started * 1000) / 1000  # the transcript counts in milliseconds
         self._hooks_planned = hooks
         self._hooks_heard = False
         self._silent_since: float | None = None  # the transcript grows, no hook ever came
@@ -176,8 +176,7 @@ class ClaudeSource:
         """One complete line of the transcript, in the order of the file."""
         events: list[SourceEvent] = []
         for record in parse(line):
-            # The clock of the file counts in milliseconds, ours may be a little ahead.
-            if record.time >= self._started - 1.0:
+            if record.time >= self._started:
                 events += self._record(record, now)
         return events
 

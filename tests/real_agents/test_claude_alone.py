@@ -276,3 +276,27 @@ def test_a_door_whose_agent_was_killed_is_closed(
         run.terminal.wait_end()
         with pytest.raises(DoorClosed):
             run.call(run.door.submit("MARK-DEAD", ""))
+
+
+def test_history_is_not_heard_again(claude: Path, tmp_path: Path, model: ScriptedModel) -> None:
+    model.when("say it", Say("@relay:Bob from the first run"))
+    model.when("once more", Say("@relay:Bob from the second run"))
+    model.when("afresh", Say("@relay:Bob after the clearing"))
+    with ClaudeRun(recipe(claude, tmp_path, model)) as run:
+        run.ready()
+        run.ask("say it")
+        wait_until(lambda: run.ended() == 1)
+        run.wait_state(AgentState.IDLE)
+        run.quit()
+    with ClaudeRun(recipe(claude, tmp_path, model, arguments=["--continue"])) as run:
+        run.terminal.wait_for("from the first run")
+        run.ask("once more")
+        wait_until(lambda: run.ended() == 1)
+        run.wait_state(AgentState.IDLE)
+        before = run.source.transcript_path
+        run.ask("/clear")
+        wait_until(lambda: run.source.transcript_path != before, what="the new session")
+        run.ask("afresh")
+        wait_until(lambda: run.ended() == 2)
+        run.quit()
+        assert run.lines() == ["@relay:Bob from the second run", "@relay:Bob after the clearing"]

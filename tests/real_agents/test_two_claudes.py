@@ -1,0 +1,190 @@
+"""The main job on real agents: two Claude Codes under ``relay wrap`` talk to each other.
+
+Their model is scripted and runs here; what it was asked is what really reached them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.wrapped import relay, relay_json, wait_registered
+from tests.real_agents import recipes
+from tests.real_agents.model import Gate, Say, ScriptedModel, Tool
+from tests.real_agents.recipes import RENDERERS, ClaudeOptions, Recipe
+from tests.real_agents.terminal import Terminal
+from tests.support import wait_until
+
+LONG = "please check the tests in the source folder and report back, " * 5 + "for sure"
+TASK = "\n".join(
+    [
+        "I tell Bob now.",
+        "",
+        f"@relay:Bob {LONG}",
+        "",
+        "How such a line looks:",
+        "",
+        "```",
+        "@relay:Fake inside a fence",
+        "```",
+        "",
+        "\\@relay:Nobody escaped, so it is text.",
+        "",
+        "@relay:Bob the first of two",
+        "@relay:Bob the second of two",
+        "",
+        "That is all.",
+    ]
+)
+
+
+@pytest.fixture(autouse=True)
+def stop_broker(isolated_home: Path) -> Iterator[None]:
+    yield
+    relay("broker", "stop", status=None)
+
+
+class Agents:
+    """Real Claude Codes, each wrapped, in a terminal and with a home of its own."""
+
+    def __init__(self, claude: Path, base: Path, model: ScriptedModel, stack: ExitStack) -> None:
+        self._claude, self._base, self._model, self._stack = claude, base, model, stack
+        self.terminals: dict[str, Terminal] = {}
+        self.made: dict[str, Recipe] = {}
+
+    def start(
+        self,
+        name: str,
+        *,
+        renderer: str = "fullscreen",
+        cols: int = 80,
+        rows: int = 24,
+        arguments: list[str] | None = None,
+    ) -> Terminal:
+        options = ClaudeOptions(renderer, {}, arguments or [])
+        made = recipes.claude(self._claude, self._base / name, self._model.url, options)
+        env = {**made.env, "RELAY_HOME": os.environ["RELAY_HOME"]}
+        wrap = [sys.executable, "-P", "-m", "relay", "wrap", "--name", name, "--"]
+        terminal = Terminal(argv=[*wrap, *made.argv], env=env, cwd=made.cwd, cols=cols, rows=rows)
+        self._stack.enter_context(terminal)
+        self.terminals[name], self.made[name] = terminal, made
+        terminal.wait_for("? for shortcuts")
+        wait_registered(name)
+        return terminal
+
+
+@contextmanager
+def agents(claude: Path, base: Path, model: ScriptedModel) -> Iterator[Agents]:
+    with ExitStack() as stack:
+        yield Agents(claude, base, model, stack)
+
+
+def ask(terminal: Terminal, text: str) -> None:
+    """Type a prompt and submit it."""
+    terminal.type(text)
+    terminal.wait_for(text)
+    terminal.type("\r")
+
+
+def messages() -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = relay_json("history")
+    return rows
+
+
+def all_seen(count: int) -> None:
+    def done() -> bool:
+        found = messages()
+        return len(found) == count and {row["state"] for row in found} == {"seen"}
+
+    wait_until(done, 60, f"{count} receipts")
+
+
+@pytest.mark.parametrize("renderer", RENDERERS)
+@pytest.mark.parametrize(("cols", "rows"), [(80, 24), (120, 40)])
+def test_two_claudes_talk(
+    claude: Path, tmp_path: Path, model: ScriptedModel, renderer: str, cols: int, rows: int
+) -> None:
+    model.when("tell Bob what to do", Say(TASK))
+    model.when(r"Relay message \[\w+\] from agent Bob", Say("Thank you, Bob."))
+    model.when("the second of two", Say("Done.\n\n@relay:Alice all tests pass\n"), times=1)
+    model.when(r"Relay message \[\w+\] from agent Alice", Say("I see."))
+    with agents(claude, tmp_path, model) as both:
+        both.start("Bob", renderer=renderer, cols=cols, rows=rows)
+        alice = both.start("Alice", renderer=renderer, cols=cols, rows=rows)
+        ask(alice, "tell Bob what to do")
+        all_seen(4)
+        bodies = [(row["from"], row["to"], row["body"]) for row in messages()]
+        assert bodies == [
+            ("Alice", "Bob", LONG),
+            ("Alice", "Bob", "the first of two"),
+            ("Alice", "Bob", "the second of two"),
+            ("Bob", "Alice", "all tests pass"),
+        ]
+        for text in (LONG, "the first of two", "the second of two", "all tests pass"):
+            assert model.seen(text), text
+        heard = "\n".join(request.last_text for request in model.requests)
+        received = re.findall(r"Relay message \[\w+\] from agent (\w+)", heard)
+        assert set(received) == {"Alice", "Bob"}
+        for request in model.requests:
+            if "Relay message" in request.last_text:
+                assert "inside a fence" not in request.last_text
+                assert "escaped" not in request.last_text
+
+
+def test_a_message_answers_no_permission_dialog(
+    claude: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    made = tmp_path / "made"
+    model.when("make the file", Tool("Bash", {"command": f"touch {made}", "description": "x"}))
+    model.when("hello while you wait", Say("Hello."))
+    model.when_tool(Say("It was refused."))
+    with agents(claude, tmp_path, model) as both:
+        bob = both.start("Bob")
+        ask(bob, "make the file")
+        bob.wait_for("1. Yes")
+        relay("send", "Bob", "hello while you wait")
+        wait_until(lambda: messages()[0]["state"] in ("submitted", "seen"), 30)
+        bob.wait_for("1. Yes")
+        assert not made.exists()
+        bob.type("\x1b")
+        all_seen(1)
+        assert not made.exists()
+        assert model.seen("hello while you wait")
+
+
+def test_a_session_killed_in_the_middle_loses_and_doubles_nothing(
+    claude: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.when("tell Bob", Say("@relay:Bob one\n\n"), Gate("middle"), Say("@relay:Bob two\n\nEnd."))
+    model.when("Relay message", Say("Fine."))
+    with agents(claude, tmp_path, model) as both:
+        both.start("Bob")
+        alice = both.start("Alice")
+        ask(alice, "tell Bob")
+        wait_until(lambda: [row["body"] for row in messages()] == ["one"], 30)
+        for terminal in both.terminals.values():
+            kill_session_of(terminal.pid)
+        model.open("middle")
+        all_seen(2)
+        assert [row["body"] for row in messages()] == ["one", "two"]
+        asked = [request for request in model.requests if "from agent Alice" in request.last_text]
+        assert sum("one" in request.last_text for request in asked) >= 1
+
+
+def kill_session_of(pump: int) -> None:
+    """SIGKILL to the session of the pump with this process id."""
+    listing = subprocess.run(["ps", "-axo", "pid=,ppid=,command="], capture_output=True, text=True)
+    for line in listing.stdout.splitlines():
+        pid, parent, command = line.split(None, 2)
+        if int(parent) == pump and "agent_session" in command:
+            os.kill(int(pid), 9)
+            return
+    raise AssertionError("no session to kill")
