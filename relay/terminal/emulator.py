@@ -10,12 +10,12 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from relay.terminal.modes import DISTURBING, EXPECTED, reset_bytes
+
 # libghostty drops scrollback by whole pages, and a page holds about this many cells.
 _PAGE_CELLS = 60_000
 _SCROLLBACK_BYTES = 64 * 1024 * 1024
 _CONTINUATION_MAX = 64 * 1024
-
-ALT_MODES = (47, 1047, 1049)
 
 
 class EmulatorError(Exception):
@@ -150,6 +150,16 @@ class Emulator:
         )
         return result == 0 and bool(config.value)
 
+    def reset_sequences(self) -> bytes:
+        """What to write to a terminal to undo the modes that are set in this one."""
+        return reset_bytes(
+            [mode for mode in DISTURBING if self.mode(mode)],
+            [mode for mode in EXPECTED if not self.mode(mode)],
+            kitty=bool(self.kitty_flags),
+            alt=self.alt_screen,
+            insert=self.mode(4, ansi=True),
+        )
+
     # -- text ----------------------------------------------------------------------------------
 
     def text(
@@ -182,6 +192,13 @@ class Emulator:
             self._buffer = self._ffi.new("uint8_t[]", self._size[0])
         self._check(result, "format")
         return bytes(self._ffi.buffer(self._buffer, self._size[0])[:]).decode("utf-8", "replace")
+
+    def visible(self) -> list[str]:
+        """The rows of the active area, top to bottom, without what is blank at their ends."""
+        top = self.history_rows
+        text = self.text((0, top), (self.cols - 1, top + self.rows - 1), unwrap=False)
+        rows = text.split("\n")
+        return rows + [""] * (self.rows - len(rows))
 
     def row_text(self, y: int) -> str:
         """The text of one row, in screen coordinates, without what is blank at its end."""

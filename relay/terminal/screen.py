@@ -18,7 +18,7 @@ from relay.session.ports import SourceEvent
 from relay.terminal.appended import Appended
 from relay.terminal.emulator import Emulator, EmulatorError, Mark
 from relay.terminal.hearing import MARKS, Outlet
-from relay.terminal.modes import BRACKETED_PASTE, DISTURBING, EXPECTED, reset_bytes
+from relay.terminal.modes import BRACKETED_PASTE
 from relay.terminal.painter import Painter
 from relay.terminal.view import Snapshot
 
@@ -35,8 +35,9 @@ PAINTER_RESTS = 1.0
 CHECKPOINT_MAX = 256 * 1024
 
 # Sequences that may move the cursor up, and those that switch screens or frames.
-_MOVES = re.compile(rb"\x1b(?:\[[0-9;]*[AEFHJLMSTdfr]|\[\?[0-9;]*[hl]|[M78c])")
-_SWITCHES = re.compile(rb"\x1b(?:\[\?[0-9;]*[hl]|c)")
+# Possessive, because most sequences are colours, and none of those is worth a second try.
+_MOVES = re.compile(rb"\x1b(?:\[[0-9;]*+[AEFHJLMSTdfr]|\[\?[0-9;]*+[hl]|[M78c])")
+_SWITCHES = re.compile(rb"\x1b(?:\[\?[0-9;]*+[hl]|c)")
 _PARTIAL = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,4})?\Z")
 _SCREENS = frozenset((b"47", b"1047", b"1049"))
 _ROWS_BY_ESCAPE = (b"\x1bD", b"\x1bE")
@@ -362,22 +363,11 @@ class ScreenSource:
 
     def visible(self) -> list[str]:
         """The rows on the screen, top to bottom."""
-        emulator = self._emulator
-        history = emulator.history_rows
-        end = (emulator.cols - 1, history + emulator.rows - 1)
-        rows = emulator.text((0, history), end, unwrap=False).split("\n")
-        return rows + [""] * (emulator.rows - len(rows))
+        return self._emulator.visible()
 
     def reset_sequences(self) -> bytes:
         """What to write to the real terminal if the program died without cleaning up."""
-        emulator = self._emulator
-        return reset_bytes(
-            [mode for mode in DISTURBING if emulator.mode(mode)],
-            [mode for mode in EXPECTED if not emulator.mode(mode)],
-            kitty=bool(emulator.kitty_flags),
-            alt=emulator.alt_screen,
-            insert=emulator.mode(4, ansi=True),
-        )
+        return self._emulator.reset_sequences()
 
     # -- checkpoint ----------------------------------------------------------------------------
 
