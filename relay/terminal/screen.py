@@ -35,8 +35,8 @@ PAINTER_RESTS = 1.0
 CHECKPOINT_MAX = 256 * 1024
 
 # Sequences that may move the cursor up, and those that switch screens or frames.
-# Possessive, because most sequences are colours, and none of those is worth a second try.
-_MOVES = re.compile(rb"\x1b(?:\[[0-9;]*+[AEFHJLMSTdfr]|\[\?[0-9;]*+[hl]|[M78c])")
+# Colours are told first and possessively: they are most of what comes, and never wanted.
+_MOVES = re.compile(rb"\x1b(?!\[[0-9;:]*+[mK])(?:\[[0-9;]*+[AEFHJLMSTdfr]|\[\?[0-9;]*+[hl]|[M78c])")
 _SWITCHES = re.compile(rb"\x1b(?:\[\?[0-9;]*+[hl]|c)")
 _PARTIAL = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,4})?\Z")
 _SCREENS = frozenset((b"47", b"1047", b"1049"))
