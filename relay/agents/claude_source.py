@@ -47,9 +47,12 @@ class ClaudeSource:
         self._messages = Messages(displays=hooks)
         self._state = AgentState.STARTING
         self._prompt = ""
+        self._session = ""
+        self._left: deque[str] = deque(maxlen=ENDED_MAX)  # sessions before the present one
         self._ended: deque[str] = deque(maxlen=ENDED_MAX)
         self._last_words = ""
         self._accepted: deque[str] = deque(maxlen=ACCEPTED_MAX)
+        self._proven: deque[str] = deque(maxlen=ACCEPTED_MAX)
         self._calls: OrderedDict[str, str] = OrderedDict()  # a tool call's id -> its key
         self._asked: deque[str] = deque(maxlen=CALLS_MAX)  # keys of calls that wait for consent
         self._dialog_shown = False
@@ -71,6 +74,10 @@ class ClaudeSource:
         """Whether a text with ``marker`` at its beginning has been taken by Claude Code already,
         be it that it still waits in its queue: sending it again would double it."""
         return any(marker in text for text in self._accepted)
+
+    def seen(self, marker: str) -> bool:
+        """Whether a text with ``marker`` at its beginning has demonstrably reached the model."""
+        return any(marker in text for text in self._proven)
 
     def poll_interval(self) -> float:
         """In how many seconds the transcript should be looked at again."""
@@ -100,11 +107,22 @@ class ClaudeSource:
             self.door_path = str(own["door"])
         if event.get("agent_id"):
             return events  # a subagent's
-        path = event.get("transcript_path")
-        if isinstance(path, str) and path:
-            self.transcript_path = path
+        self._follow(event)
         handler = self._HOOKS.get(str(event.get("hook_event_name")))
         return events + handler(self, event, now) if handler else events
+
+    def _follow(self, event: dict[str, Any]) -> None:
+        """Note which transcript is written now. ``/clear`` begins another one, and what is still
+        reported of the old session may come after what the new one reports."""
+        session, path = str(event.get("session_id") or ""), event.get("transcript_path")
+        name = event.get("hook_event_name")
+        if name == "SessionStart" and session != self._session:
+            self._left.append(self._session)
+            self._session = session
+        elif name == "SessionEnd" or session in self._left and session != self._session:
+            return
+        if isinstance(path, str) and path:
+            self.transcript_path = path
 
     def _first_hook(self) -> list[SourceEvent]:
         self._failed = False
@@ -270,9 +288,12 @@ class ClaudeSource:
             "messages": self._messages.state(),
             "state": self._state.value,
             "prompt": self._prompt,
+            "session": self._session,
+            "left": list(self._left),
             "ended": list(self._ended),
             "last_words": self._last_words,
             "accepted": list(self._accepted),
+            "proven": list(self._proven),
             "calls": dict(self._calls),
             "asked": list(self._asked),
             "hooks_heard": self._hooks_heard,
@@ -286,8 +307,11 @@ class ClaudeSource:
         self._messages.restore(state["messages"])
         self._state = AgentState(state["state"])
         self._prompt, self._last_words = state["prompt"], state["last_words"]
+        self._session = state["session"]
+        self._left.extend(state["left"])
         self._ended.extend(state["ended"])
         self._accepted.extend(state["accepted"])
+        self._proven.extend(state["proven"])
         self._calls, self._asked = OrderedDict(state["calls"]), deque(state["asked"], CALLS_MAX)
         self._hooks_heard = state["hooks_heard"]
         self._messages.displays = state["displays"]
@@ -297,6 +321,7 @@ class ClaudeSource:
 
     def _accept(self, text: str, by: str) -> list[SourceEvent]:
         self._accepted.append(text[:ACCEPTED_HEAD])
+        self._proven.append(text[:ACCEPTED_HEAD])
         return [Proof(text, by)]
 
     def _turn_over(self, prompt_id: str) -> list[SourceEvent]:

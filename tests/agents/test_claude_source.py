@@ -313,9 +313,18 @@ def test_hooks_tell_where_things_are() -> None:
     assert script.source.transcript_path == "/t/a.jsonl"
     assert script.source.door_path == "/s/1"
     assert script.states == [AgentState.IDLE]
-    script.hook("SessionEnd", relay={"door": ""}, transcript_path="/t/b.jsonl", reason="clear")
+    script.hook("SessionEnd", relay={"door": ""})
     assert script.source.door_path == "/s/1"
+
+
+def test_reports_of_a_session_that_was_left_do_not_bring_it_back() -> None:
+    script = Script().hook("SessionStart", session_id="a", transcript_path="/t/a.jsonl")
+    script.hook("SessionStart", session_id="b", transcript_path="/t/b.jsonl", source="clear")
+    script.hook("SessionEnd", session_id="a", transcript_path="/t/a.jsonl", reason="clear")
+    script.hook("Stop", session_id="a", transcript_path="/t/a.jsonl")
     assert script.source.transcript_path == "/t/b.jsonl"
+    script.hook("SessionStart", session_id="a", transcript_path="/t/a.jsonl", source="resume")
+    assert script.source.transcript_path == "/t/a.jsonl"
 
 
 def test_a_source_that_hears_nothing_says_so_and_recovers() -> None:

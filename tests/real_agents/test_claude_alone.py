@@ -290,12 +290,14 @@ def test_history_is_not_heard_again(claude: Path, tmp_path: Path, model: Scripte
         run.quit()
     with ClaudeRun(recipe(claude, tmp_path, model, arguments=["--continue"])) as run:
         run.terminal.wait_for("from the first run")
+        run.ready()
         run.ask("once more")
         wait_until(lambda: run.ended() == 1)
         run.wait_state(AgentState.IDLE)
         before = run.source.transcript_path
         run.ask("/clear")
         wait_until(lambda: run.source.transcript_path != before, what="the new session")
+        run.ready()
         run.ask("afresh")
         wait_until(lambda: run.ended() == 2)
         run.quit()

@@ -104,7 +104,10 @@ def all_seen(count: int) -> None:
         found = messages()
         return len(found) == count and {row["state"] for row in found} == {"seen"}
 
-    wait_until(done, 60, f"{count} receipts")
+    try:
+        wait_until(done, 60, f"{count} receipts")
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{messages()}\n{relay('status')}") from None
 
 
 @pytest.mark.parametrize("renderer", RENDERERS)
