@@ -140,6 +140,7 @@ class Parts:
                 lambda: self._claude is not None and self._claude.door.available,
                 lambda: namespaces,
                 self._claude.source.heard,
+                self._claude.source.seen,
             )
         session.connect(ears, courier)
         await self._listen(session, ears)

@@ -330,11 +330,13 @@ class ChannelDoor:
         available: Callable[[], bool],
         namespaces: Callable[[], frozenset[str]],
         heard: Callable[[str], bool],
+        seen: Callable[[str], bool],
     ) -> None:
         self._submit = submit
         self._available = available
         self._namespaces = namespaces
         self._heard = heard
+        self._seen = seen
 
     @property
     def available(self) -> bool:
@@ -355,7 +357,9 @@ class ChannelDoor:
         return Submitted(1)
 
     async def read(self, batch: list[Message]) -> str | None:
-        return None  # proven by the agent's own hooks and transcript
+        # Usually proven later, by the agent's own hooks and transcript; after a restart it may
+        # have been proven to the session before this one.
+        return "transcript" if self._seen(marker_of(batch[0].id)) else None
 
     @property
     def landing_takes(self) -> float:

@@ -248,7 +248,7 @@ def test_a_channel_hands_over_one_message_and_says_when_it_is_closed() -> None:
             raise ConnectionRefusedError("refused")
 
     open_now = True
-    door = ChannelDoor(submit, lambda: open_now, lambda: NAMESPACES, lambda marker: False)
+    door = ChannelDoor(submit, lambda: open_now, lambda: NAMESPACES, *[lambda marker: False] * 2)
     assert door.hold(0.0) is None
     assert asyncio.run(door.submit([message("hello")])).count == 1
     refused = asyncio.run(door.submit([message("hello")]))
