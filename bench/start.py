@@ -58,7 +58,7 @@ def measure(rounds: int) -> dict[str, float]:
         "wrap": [sys.executable, "-m", "relay", "wrap", true],
     }
     times: dict[str, list[float]] = {name: [] for name in commands}
-    with tempfile.TemporaryDirectory(prefix="relay-bench-") as home:
+    with tempfile.TemporaryDirectory(prefix="relay-bench-", ignore_cleanup_errors=True) as home:
         env = {**os.environ, "RELAY_HOME": home}
         for _ in range(rounds):
             for name, argv in commands.items():

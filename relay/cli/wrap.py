@@ -262,7 +262,7 @@ def _session(
     fds: dict[str, int | None] = {"unix": listeners.unix, "tcp": listeners.tcp, "tty": None}
     log = os.path.join(home.logs, f"{about.run_id}.log")
     entry = None if factory is None else _entry(factory)
-    return SessionCommand(session_command(), dict(os.environb), args, fds, log, entry)
+    return SessionCommand(session_command(), dict(os.environb), args, fds, log, about.socket, entry)
 
 
 def _entry(

@@ -39,13 +39,24 @@ Frame = tuple[int, bytes]
 
 
 class Link:
-    """One agent's connection to its sessions, one after the other."""
+    """One agent's connection to its sessions, one after the other.
 
-    def __init__(self, start: Start, hello: Hello, size: bytes, kept_max: int = KEPT_MAX) -> None:
+    ``give_up`` is called when no further session will be started during the run.
+    """
+
+    def __init__(
+        self,
+        start: Start,
+        hello: Hello,
+        size: bytes,
+        give_up: Callable[[], None] | None = None,
+        kept_max: int = KEPT_MAX,
+    ) -> None:
         self.fd = -1
         self.dropped = ""  # why no session will be started any more
         self._start = start
         self._hello = hello
+        self._give_up = give_up
         self._kept_max = kept_max
         self.pid = 0  # of the session; 0 once it is reaped
         self._kept = bytearray()
@@ -215,6 +226,8 @@ class Link:
         self._events = []
         self._sizes = []
         self._out = bytearray()
+        if self._give_up is not None:
+            self._give_up()
 
     def finish(self, now: float) -> bool:
         """Send what the socket takes; whether a session is there for ``spawn.leave_behind``."""

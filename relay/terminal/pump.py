@@ -14,6 +14,7 @@ import time
 from relay.session import frames
 from relay.terminal import monitor, signals, tty
 from relay.terminal.console import PENDING_MAX, Console
+from relay.terminal.jobs import Jobs
 from relay.terminal.link import Frame, Link
 from relay.terminal.process import Direct, Event, Monitored
 from relay.terminal.signals import signal
@@ -58,6 +59,7 @@ class Pump:
         self.console = console
         self.master = master
         self.notices: list[str] = []
+        self.jobs = Jobs(agent, link, console, master)
         self.failure = 0  # errno: the agent could not be started
         self.typing = Typing()
         self._signals_fd = signals_fd
@@ -65,7 +67,6 @@ class Pump:
         self._path = path
         self._unread: int | None = None  # what the agent left of its input when it ended
         self._status: int | None = None  # the agent's wait status
-        self._stopped = False
         self._hangup_at: float | None = None
         self._tail_until = 0.0
         self._poll = select.poll()
@@ -77,8 +78,7 @@ class Pump:
         """Pump until the agent has ended and its output is out; returns its wait status."""
         if self.console is None:
             self.link.open(time.monotonic())
-        elif not self.console.background:
-            self._go_raw()
+        self.jobs.start()
         while not self._finished():
             now = time.monotonic()
             self._register()
@@ -159,8 +159,7 @@ class Pump:
         if self._keyboard is not None:
             self._keyboard.tick(self._cooked(), now)
             self.typing.unreported = self._keyboard.unreported
-        if self.console is not None and self.console.background:
-            self._look_for_foreground()
+        self.jobs.look_for_foreground()
         if self._hangup_at is not None and now >= self._hangup_at and self._status is None:
             if self.master >= 0:
                 self._close_master()
@@ -290,11 +289,11 @@ class Pump:
     def _signals(self, now: float) -> None:
         for number in self._pending_signals():
             if number == signal.SIGWINCH:
-                self._resize()
+                self.jobs.resize()
             elif number == signal.SIGCHLD:
                 self._reap(now)
             elif number == signal.SIGCONT:
-                self._continued(now)
+                self.jobs.continued(now)
             elif number == signal.SIGHUP:
                 self.agent.signal_foreground(number)
                 self.agent.signal(number)
@@ -342,76 +341,14 @@ class Pump:
             elif kind == monitor.FAILED:
                 self.failure = number
             elif kind == monitor.STOPPED:
-                self._agent_stopped(number, now)
+                self._drain(now)
+                self.jobs.agent_stopped(number, self._pending_signals)
             elif kind == monitor.CONTINUED:
-                self._stopped = False
+                self.jobs.agent_continued()
             elif kind == monitor.EXITED:
                 self._status = number
                 self._unread = tty.unread(self._path) if self._path is not None else None
                 self._drain(now)
-
-    def _agent_stopped(self, number: int, now: float) -> None:
-        self._stopped = True
-        self._drain(now)
-        self.link.event(frames.JOB, frames.STOPPED)
-        self.link.flush(now)
-        if self.console is not None:
-            while self.console.pending and self.console.flush():
-                pass
-            self._leave_raw()
-        signals.stop_self(group=number == signal.SIGTSTP)
-        pending = self._pending_signals()
-        if number == signal.SIGSTOP and signal.SIGCONT not in pending:
-            # Nobody can stop and continue us here; whoever stopped the agent will continue it.
-            if self.console is not None and not self.console.background:
-                self._go_raw()
-        else:
-            self._continued(time.monotonic())
-        for other in pending:
-            if other != signal.SIGCONT:
-                os.kill(os.getpid(), other)
-
-    def _continued(self, now: float) -> None:
-        """We are running again, in the foreground or not: the agent likewise."""
-        self.link.resumed(now)
-        foreground = True
-        if self.console is not None:
-            foreground = tty.in_foreground(self.console.keys)
-            self.console.background = not foreground
-            if foreground:
-                self._go_raw()
-                self._resize()
-        if self._stopped:
-            self._stopped = False
-            self.agent.resume(foreground)
-            self.link.event(frames.JOB, frames.CONTINUED)
-
-    def _look_for_foreground(self) -> None:
-        assert self.console is not None
-        if not self.console.gone and tty.in_foreground(self.console.keys):
-            self.console.background = False
-            self._go_raw()
-            self._resize()
-            self.agent.set_foreground(True)
-
-    def _go_raw(self) -> None:
-        assert self.console is not None
-        self.console.modes.enter(self.agent.going_raw)
-
-    def _leave_raw(self) -> None:
-        assert self.console is not None
-        self.console.modes.leave()
-        self.agent.going_raw(None, None)
-
-    def _resize(self) -> None:
-        if self.console is None or self.master < 0:
-            return
-        size = tty.read_size(self.console.screen)
-        if size.packed() == self.console.size.packed():
-            return
-        self.console.size = size
-        tty.write_size(self.master, size)
-        self.link.event(frames.SIZE, size.packed())
 
     def _hang_up(self, now: float) -> None:
         """The outer terminal has gone: so has the agent's, in a moment."""
@@ -433,8 +370,7 @@ class Pump:
     def close(self) -> bool:
         """Restore the terminal and take leave. Whether the session still has something to read."""
         now = time.monotonic()
-        if self.console is not None:
-            self._leave_raw()
+        self.jobs.leave()
         self.agent.quit()
         self._close_master()
         if self.link.pid or self.link.fd >= 0 or not self.failure:

@@ -59,10 +59,11 @@ def run(
     def hello(offset: int, packed: bytes, restarts: int) -> bytes:
         fields = {**facts, "protocol": frames.PROTOCOL, "pid": agent.pid, "tty": path}
         fields.update(zip(("cols", "rows", "xpixel", "ypixel"), _unpack(packed), strict=True))
+        fields["written"] = pump.typing.finished
         return dumps({**fields, "offset": offset, "restarts": restarts}).encode()
 
-    link = Link(session.start, hello, size.packed())
-    pump = Pump(agent, link, signals_fd, console, master)
+    link = Link(session.start, hello, size.packed(), session.give_up)
+    pump = Pump(agent, link, signals_fd, console, master, path)
     status = pump.run()
     if pump.close():
         leave_behind(link)

@@ -37,6 +37,7 @@ class SessionCommand:
         args: dict[str, object],
         fds: dict[str, int | None],
         log: str,
+        socket: str,
         entry: Callable[[dict[str, int | None], dict[str, object]], object] | None = None,
     ) -> None:
         self.command = [os.fsencode(word) for word in command]
@@ -44,6 +45,7 @@ class SessionCommand:
         self.args = args
         self.fds = fds
         self.log = log
+        self.socket = socket
         self.entry = entry
 
     def start(self) -> tuple[int, int]:
@@ -90,6 +92,15 @@ class SessionCommand:
     def close(self) -> None:
         """Close what only further sessions would need."""
         descriptors.close([fd for fd in self.fds.values() if fd is not None])
+        self.fds = dict.fromkeys(self.fds)
+
+    def give_up(self) -> None:
+        """Nobody will answer any more: the agent's hooks find that out at once, not by waiting."""
+        self.close()
+        try:
+            os.unlink(self.socket)
+        except OSError:
+            return
 
 
 def leave_behind(link: Link) -> None:

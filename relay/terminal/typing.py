@@ -62,10 +62,6 @@ class Typing:
         """The session that asked has gone: what has not begun is not typed; the next asks anew."""
         del self._queue[1 if self.writing else 0 :]
 
-    def urgent(self, keys: bytes) -> None:
-        """Keys that go before everything else."""
-        self.keys[0:0] = keys
-
     def refused(self, settled: bool) -> list[int]:
         """Take out and return the ids at the head that must not be typed any more.
 

@@ -14,7 +14,7 @@ import pytest
 
 from relay.session import frames
 from tests.support import wait_until
-from tests.terminal.outer import Fake, Outer, stop_sessions
+from tests.terminal.outer import Fake, Outer, alive, stop_sessions
 
 PY = sys.executable
 
@@ -52,8 +52,8 @@ def test_sessions_killed_during_a_stream_lose_and_double_nothing(
     outer.raw()
     outer.wrap(PY, "-S", "-c", code)
     for round_ in range(4):
-        outer.until(b"%06d \r\n" % (round_ * 1000 + 999))
-        wait_until(lambda: fake.frames(frames.OUTPUT))
+        outer.until(b"%06d \r\n" % (round_ * 1000 + 500))
+        wait_until(lambda: fake.frames(frames.OUTPUT) and alive(fake.pids()[-1]))
         os.kill(fake.pids()[-1], signal.SIGKILL)
         outer.type(b"\n")
     assert outer.wait() == 0

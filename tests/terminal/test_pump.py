@@ -59,7 +59,7 @@ def test_nothing_of_the_tail_is_lost(outer: Outer, fake: Fake, tmp_path: Path) -
     outer.wrap(PY, "-S", "-c", code)
     assert outer.wait() == 5
     assert len(outer.seen) == 256 * 1024 and outer.seen.endswith(b"xend")
-    assert json.loads(fake.wait(frames.EXIT)[0]) == {"status": 5, "signal": None}
+    assert json.loads(fake.wait(frames.EXIT)[0]) == {"status": 5, "signal": None, "unread": 0}
     assert len(fake.stream()) == 256 * 1024
 
 
@@ -312,7 +312,7 @@ def piped(fake: Fake, *argv: str, stdin: bytes = b"") -> subprocess.CompletedPro
 def test_no_terminal_at_all(fake: Fake) -> None:
     done = piped(fake, "sh", "-c", "cat; echo err >&2; exit 6", stdin=b"words")
     assert (done.returncode, done.stdout, done.stderr) == (6, b"words", b"err\n")
-    assert json.loads(fake.wait(frames.EXIT)[0]) == {"status": 6, "signal": None}
+    assert json.loads(fake.wait(frames.EXIT)[0]) == {"status": 6, "signal": None, "unread": None}
 
 
 def test_a_reader_that_goes_away_ends_the_agent(fake: Fake) -> None:
