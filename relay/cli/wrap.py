@@ -204,6 +204,8 @@ def run(
     home = Home.from_env()
     home.create()
     claim = names.claim(home, name, command[0], run_id)
+    if session_factory is None:
+        _say_untrusted(home, config)
     try:
         listeners = Listeners(home.session_socket(run_id), launch.wants_tcp(command))
         about = launch.Run(
@@ -233,6 +235,15 @@ def run(
     if not exclusive:
         session.close()
     return status
+
+
+def _say_untrusted(home: Home, config: str | None) -> None:
+    """Say once that a configuration applies here and will not run, while the person can read it."""
+    from relay.trust import untrusted_notice
+
+    notice = untrusted_notice(home, _cwd(), config)
+    if notice:
+        print(f"relay: {notice}", file=sys.stderr, flush=True)
 
 
 def _session(
