@@ -217,9 +217,12 @@ class Pump:
             return
         if not data:
             return
+        keys = data
         if self.typing.writing and b"\x03" in data and self._interrupts():
+            # Behind words that the agent does not read Ctrl-C would do nothing.
             self.agent.signal_foreground(signal.SIGINT)
-        self.typing.keys += data
+            keys = data.replace(b"\x03", b"")
+        self.typing.keys += keys
         self._type(now)
         if self._keyboard is None:
             from relay.terminal.keyboard import Keyboard  # not before the first key

@@ -170,6 +170,17 @@ def test_words_arrive_whole_while_the_person_types(
     assert fake.wait(frames.WRITTEN) == [(7).to_bytes(4, "big")]
 
 
+def test_control_c_does_not_wait_behind_words(outer: Outer, fake: Fake) -> None:
+    code = "import tty, signal, os; tty.setcbreak(0); os.write(1, b'READY'); signal.pause()"
+    outer.wrap(PY, "-c", "import signal; signal.signal(2, signal.SIG_DFL); " + code)
+    outer.until(b"READY")
+    fake.wait(frames.HELLO)
+    fake.send(frames.WRITE, write(7, 0, b"w" * 60_000))
+    wait_until(lambda: _queued(outer, fake), what="words in the agent's terminal")
+    outer.type(b"\x03")
+    assert outer.wait() == 128 + signal.SIGINT
+
+
 def _queued(outer: Outer, fake: Fake) -> bool:
     """Whether the agent's terminal holds unread input."""
     import fcntl

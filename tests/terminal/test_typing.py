@@ -6,37 +6,42 @@ from relay.session.frames import ANY_SEQUENCE
 from relay.terminal.typing import HOLD, QUEUE_MAX, Typing
 
 
+def head_of(typing: Typing, now: float, settled: bool) -> bytearray:
+    """The next bytes; empty for none."""
+    head = typing.head(now, settled)
+    return bytearray() if head is None else head
+
+
 def test_keys_go_at_once() -> None:
     typing = Typing()
     typing.keys += b"keys"
-    head = typing.head(0.0, True)
+    head = head_of(typing, 0.0, True)
     assert head == b"keys"
     assert typing.taken(head, 4) is None
-    assert not typing.waiting and typing.head(0.0, True) is None
+    assert not typing.waiting and head_of(typing, 0.0, True) == b""
 
 
 def test_keys_wait_behind_words_that_have_begun() -> None:
     typing = Typing()
     assert typing.words(1, 0, b"words")
-    head = typing.head(0.0, True)
+    head = head_of(typing, 0.0, True)
     assert head == b"words"
     assert typing.taken(head, 2) is None
     typing.keys += b"k"
-    head = typing.head(HOLD - 0.1, True)
+    head = head_of(typing, HOLD - 0.1, True)
     assert head == b"rds"
     assert typing.deadline() == HOLD
     assert typing.taken(head, 3) == 1
-    assert typing.head(0.0, True) == b"k"
+    assert head_of(typing, 0.0, True) == b"k"
 
 
 def test_keys_do_not_wait_for_ever() -> None:
     typing = Typing()
     typing.words(1, 0, b"words")
-    head = typing.head(0.0, True)
-    assert head is not None
+    head = head_of(typing, 0.0, True)
     typing.taken(head, 2)
     typing.keys += b"k"
-    assert typing.head(HOLD, True) == b"k"
+    assert head_of(typing, HOLD, True) == b"k"
 
 
 def test_words_are_refused_after_typing_but_not_once_begun() -> None:
@@ -46,20 +51,20 @@ def test_words_are_refused_after_typing_but_not_once_begun() -> None:
     typing.words(3, ANY_SEQUENCE, b"c")
     typing.sequence = 4
     assert typing.refused(True) == []
-    assert typing.head(0.0, True) == b"a"
+    assert head_of(typing, 0.0, True) == b"a"
     typing.sequence = 5
     assert typing.refused(True) == []
-    head = typing.head(0.0, True)
-    assert head is not None and typing.taken(head, 1) == 1
+    head = head_of(typing, 0.0, True)
+    assert typing.taken(head, 1) == 1
     assert typing.refused(True) == [2]
-    assert typing.head(0.0, True) == b"c"
+    assert head_of(typing, 0.0, True) == b"c"
 
 
 def test_nothing_is_decided_inside_a_key_sequence() -> None:
     typing = Typing()
     typing.words(1, 0, b"a")
     typing.unreported = True
-    assert typing.refused(False) == [] and typing.head(0.0, False) is None
+    assert typing.refused(False) == [] and head_of(typing, 0.0, False) == b""
     assert typing.refused(True) == [1]
 
 
@@ -67,15 +72,15 @@ def test_keys_before_words() -> None:
     typing = Typing()
     typing.keys += b"k"
     typing.words(1, ANY_SEQUENCE, b"a")
-    assert typing.head(0.0, True) == b"k"
+    assert head_of(typing, 0.0, True) == b"k"
 
 
 def test_the_queue_is_bounded_and_forgets_what_has_not_begun() -> None:
     typing = Typing()
     assert all(typing.words(n, 0, b"w") for n in range(QUEUE_MAX))
     assert not typing.words(99, 0, b"w")
-    assert typing.head(0.0, True) == b"w"
+    assert head_of(typing, 0.0, True) == b"w"
     typing.forget()
-    head = typing.head(0.0, True)
-    assert head is not None and typing.taken(head, 1) == 0
+    head = head_of(typing, 0.0, True)
+    assert typing.taken(head, 1) == 0
     assert not typing.waiting
