@@ -1,0 +1,167 @@
+"""The user's own patterns and hooks, in a wrapped program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.e2e.wrapped import ECHO, SAY, python, relay, relay_json, wait_registered, wrapped
+from tests.support import wait_until
+
+CONFIG = """
+import asyncio
+
+def deploy(target, message, ctx):
+    return {"inject": f"deployed {message} to {target} for {ctx.agent_name}"}
+
+async def slow(target, message, ctx):
+    await asyncio.sleep(0)
+    return f"asynchronous {target}"
+
+def broken(target, message, ctx):
+    raise RuntimeError("this handler is broken")
+
+def first(target, message, ctx):
+    return {"inject": "only the first", "stop": True}
+
+def second(target, message, ctx):
+    return "never the second"
+
+patterns = {
+    "deploy": deploy,
+    "slow": slow,
+    "broken": broken,
+    "chain:exact": first,
+    "chain:*": second,
+}
+
+def on_session_start(ctx):
+    return f"welcome {ctx.agentName}, task {ctx.task}"
+
+def on_output(output, ctx):
+    if "ERROR" in output:
+        ctx.notify("errors", output)
+
+def on_message_received(sender, body, ctx):
+    ctx.inject(f"heard from {sender}: {body}")
+
+def on_idle(ctx):
+    return "are you asleep?"
+
+hooks = {
+    "on_session_start": on_session_start,
+    "onOutput": on_output,
+    "on_message_received": on_message_received,
+    "on_idle": on_idle,
+}
+config = {"idle_seconds": 3}
+"""
+
+
+def project(tmp_path: Path, text: str = CONFIG, *, trusted: bool = True) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / ".git").mkdir()
+    (folder / "relay.config.py").write_text(text)
+    if trusted:
+        relay("trust", str(folder / "relay.config.py"))
+    return folder
+
+
+def test_patterns_and_hooks_of_a_trusted_configuration(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    with wrapped(python(SAY), name="Alice", cwd=folder, options=["--task", "ship it"]) as alice:
+        alice.wait_for("Relay notice .*: welcome Alice, task ship it")
+        wait_registered("Alice")
+
+
+def test_a_pattern_answers_the_agent(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    keep_reading = (
+        "import sys\n"
+        "print('@deploy:staging v1.2\\n\\n@slow:lane x\\n\\n@chain:exact x\\n', flush=True)\n"
+        "print('@broken:now x\\n\\n@unknown:thing is text\\n', flush=True)\n"
+        "for line in sys.stdin: print('GOT', line.strip(), flush=True)\n"
+    )
+    with wrapped(python(keep_reading), name="Alice", cwd=folder) as alice:
+        alice.wait_for("GOT Relay notice .*: deployed v1.2 to staging for Alice")
+        alice.wait_for("GOT Relay notice .*: asynchronous lane")
+        alice.wait_for("GOT Relay notice .*: only the first")
+        alice.wait_for("GOT Relay notice .*: @broken:now: its handler failed")
+        assert "never the second" not in alice.output
+        wait_until(lambda: "this handler is broken" in relay("status"), 20)
+        assert "@unknown" not in str(relay_json("history"))
+
+
+def test_hooks_hear_output_messages_and_silence(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    with wrapped(python(ECHO), name="Bob", cwd=folder) as bob:
+        wait_registered("Bob")
+        relay("send", "Bob", "knock knock")
+        bob.wait_for("GOT Relay notice .*: heard from .*: knock knock")
+        bob.type("an ERROR of mine\n")
+        bob.wait_for("GOT an ERROR of mine")
+        wait_until(lambda: "an ERROR of mine" in str(relay_json("inbox")), 20)
+        bob.wait_for("GOT Relay notice .*: are you asleep", 30)
+
+
+def test_an_untrusted_configuration_does_not_run_and_says_so_once(tmp_path: Path) -> None:
+    folder = project(tmp_path, "open('ran', 'w').close()\n", trusted=False)
+    with wrapped(["sh", "-c", "echo started; read x"], name="A", cwd=folder) as first:
+        first.wait_for("not trusted.*relay trust.*started")
+        wait_registered("A")
+        wait_until(lambda: "not trusted" in relay("status"), 20)
+    with wrapped(["sh", "-c", "echo started; read x"], name="B", cwd=folder) as second:
+        second.wait_for("started")
+        assert "not trusted" not in second.output
+    assert not (folder / "ran").exists()
+
+
+def test_a_change_asks_for_trust_again(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    (folder / "relay.config.py").write_text(CONFIG + "\n# changed\n")
+    with wrapped(["sh", "-c", "echo started; read x"], name="A", cwd=folder) as program:
+        program.wait_for("started")
+        assert "not trusted" in program.output or "changed" in program.output
+
+
+def test_a_broken_configuration_costs_its_handlers_and_nothing_else(tmp_path: Path) -> None:
+    folder = project(tmp_path, "patterns = {'a': missing}\n")
+    with wrapped(python(ECHO), name="Bob", cwd=folder) as bob:
+        wait_registered("Bob")
+        relay("send", "Bob", "all the same", "--wait=30")
+        bob.wait_for("GOT Relay message .*: all the same")
+        wait_until(lambda: "relay.config.py:1" in relay("status"), 20)
+
+
+def test_a_program_that_uses_the_library(tmp_path: Path) -> None:
+    program = tmp_path / "wrapper.py"
+    program.write_text(
+        "import sys\n"
+        "from relay import Relay\n"
+        "relay = Relay('Alice')\n"
+        "@relay.pattern('deploy')\n"
+        "def deploy(target, message, ctx):\n"
+        "    return f'library deployed {target}'\n"
+        "@relay.on('session_start')\n"
+        "async def start(ctx):\n"
+        "    ctx.inject('library says hello')\n"
+        "source = 'import sys\\nprint(\"@deploy:prod x\\\\n\", flush=True)\\n'\n"
+        "source += 'for line in sys.stdin: print(\"GOT\", line.strip(), flush=True)\\n'\n"
+        "sys.exit(relay.wrap([sys.executable, '-c', source]))\n"
+    )
+    import sys
+
+    from ptyprocess import PtyProcess
+
+    terminal = PtyProcess.spawn([sys.executable, str(program)])
+    try:
+        output = bytearray()
+
+        def shown() -> bool:
+            output.extend(terminal.read(4096))
+            text = output.decode("utf-8", "replace")
+            return "GOT" in text and "library deployed prod" in text and "says hello" in text
+
+        wait_until(shown, 30, "the library's answers")
+    finally:
+        terminal.close(force=True)
