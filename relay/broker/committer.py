@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: The most requests in one commit; what is beyond waits for the next.
 BATCH_MAX = 1024
+#: Groups up to this many requests are committed at once, larger ones by halves.
+SPLIT = 32
 
 #: (connection, request, batch) -> the answer's fields, or None when the batch is told otherwise.
 Handler = Callable[["Connection | None", Json, "Batch"], "Json | None"]
@@ -125,8 +127,12 @@ class Committer:
 
     def _run(self) -> None:
         self._scheduled = False
-        if self._pending and not self._busy:
-            self._one_batch()
+        finished = self._next_batch()
+        if finished is not None:
+            self._done(finished)
+        self._go_on()
+
+    def _go_on(self) -> None:
         if self._busy:
             return
         if self._pending:
@@ -135,27 +141,33 @@ class Committer:
         else:
             self._idle.set()
 
-    def _one_batch(self) -> None:
-        batch = Batch(self._now_ms())
+    def _next_batch(self) -> Batch | None:
+        """Apply what is pending, and hand it to the thread.
+
+        Returns the batch when there is nothing to commit: it is finished already."""
         pending = self._pending
+        if self._busy or not pending:
+            return None
+        batch = Batch(self._now_ms())
+        # Not all of a large group: while one half is being committed, the clients can take the
+        # other half's answers and send what comes next. Both halves then stay in step.
+        count = min(len(pending), max(SPLIT, (len(pending) + 1) // 2), BATCH_MAX)
         try:
-            for _ in range(min(len(pending), BATCH_MAX)):
+            for _ in range(count):
                 handler, connection, request = pending.popleft()
                 self._apply(batch, handler, connection, request)
                 if batch.cut:
                     break
             self._flush(batch)
         except StorageError as error:
-            self._fail(batch, error)
-            return
+            return self._failed(batch, error)
         except Exception:
-            self._fail(batch, self._fault())
-            return
+            return self._failed(batch, self._fault())
         if self._ledger.in_transaction:
             self._busy = True
             self._work.put(batch)
-        else:
-            self._done(batch)
+            return None
+        return batch
 
     def _apply(
         self, batch: Batch, handler: Handler, connection: Connection | None, request: Json
@@ -173,7 +185,8 @@ class Committer:
         except Exception:
             batch.refuse(connection, n, self._fault())
 
-    def _fail(self, batch: Batch, error: RelayError) -> None:
+    def _failed(self, batch: Batch, error: RelayError) -> Batch:
+        """What to finish instead of ``batch``: every request gets the error."""
         self._ledger.rollback()
         self._log(f"refused {len(batch.asked)} requests: {error.message}")
         failed = Batch(batch.now_ms)
@@ -181,7 +194,7 @@ class Committer:
         failed.after = batch.on_failure
         for connection, request in batch.asked:
             failed.refuse(connection, request["n"], error)
-        self._done(failed)
+        return failed
 
     # -- the thread
 
@@ -199,8 +212,13 @@ class Committer:
 
     def _committed(self, batch: Batch, error: StorageError | None) -> None:
         self._busy = False
-        if error is None:
-            self._done(batch)
-        else:
-            self._fail(batch, error)
-        self._run()
+        if error is not None or batch.cut:
+            self._done(batch if error is None else self._failed(batch, error))
+            self._run()
+            return
+        # The disk first: it works while this batch is answered.
+        following = self._next_batch()
+        self._done(batch)
+        if following is not None:
+            self._done(following)
+        self._go_on()

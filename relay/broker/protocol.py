@@ -1,8 +1,9 @@
 """What travels over the broker's socket: newline-delimited JSON, UTF-8, one object a line.
 
 A client asks ``{"n": int, "op": str, ...}`` and is answered ``{"n": int, "ok": true, ...}`` or
-``{"n": int, "ok": false, "error": {"code", "message", "hint", "details"}}``. Answers may come in
-another order than the questions. The broker also sends ``{"push": str, ...}`` unasked.
+``{"n": int, "ok": false, "error": {"code", "message", "hint", "status", "details"?}}``, where
+``status`` is the exit status that the error stands for. Answers may come in another order than the
+questions. The broker also sends ``{"push": str, ...}`` unasked.
 
 Times are integers, milliseconds since the epoch (``*_ms``); durations are seconds.
 
@@ -58,7 +59,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from relay.errors import BY_CODE, RelayError
+from relay.errors import BY_CODE, NotDelivered, NotFound, RelayError, Timeout, UsageError
 from relay.model import Message, Mode
 
 PROTOCOL = 1
@@ -71,6 +72,11 @@ WINDOW = 256
 ROWS_MAX = 10_000
 
 Json = dict[str, Any]
+
+#: For errors whose code is finer than their class: the exit status is kept.
+_BY_STATUS: dict[int, type[RelayError]] = {
+    cls.exit_status: cls for cls in (UsageError, NotFound, NotDelivered, Timeout)
+}
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
@@ -97,7 +103,12 @@ def decode(line: bytes) -> Json:
 
 def error_fields(error: RelayError) -> Json:
     """What ``error`` looks like on the wire and in ``--json``."""
-    fields: Json = {"code": error.code, "message": error.message, "hint": error.hint}
+    fields: Json = {
+        "code": error.code,
+        "message": error.message,
+        "hint": error.hint,
+        "status": error.exit_status,
+    }
     if error.details:
         fields["details"] = error.details
     return fields
@@ -106,7 +117,7 @@ def error_fields(error: RelayError) -> Json:
 def error_from(fields: Json) -> RelayError:
     """The exception that an answer's ``error`` stands for."""
     code = str(fields.get("code") or "failed")
-    kind = BY_CODE.get(code, RelayError)
+    kind = BY_CODE.get(code) or _BY_STATUS.get(fields.get("status", 0)) or RelayError
     details = fields.get("details")
     return kind(
         str(fields.get("message") or "the broker refused the request"),

@@ -1,0 +1,207 @@
+"""How fast the broker accepts messages, beside what the disk and the socket alone can do.
+
+    python bench/broker.py [--json] [--rounds N] [--count N]
+
+Each round measures, one after the other, on the same file system:
+
+- ``raw``: rows of the same size into a bare SQLite table (no index), ``synchronous=FULL``,
+  64 rows a commit, one process;
+- ``accepted``: messages that a broker has stored and acknowledged, 64 in flight on one connection,
+  to an agent that is not running; each is an event, a delivery and three B-trees;
+- ``delivered``: the same to a session that is connected and reports nothing;
+- ``echo``: lines of the same size to a process that sends them back, 64 in flight.
+
+The figure that counts is the ratio of the medians; goal: accepted / raw at least 0.35.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from relay.broker.client import Client, connect
+from relay.broker.protocol import encode
+from relay.ids import new_ulid
+from relay.paths import Home
+
+IN_FLIGHT = 64
+BODY = "x" * 512
+GOAL = 0.35
+
+_ECHO = """
+import socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1]); listener.listen()
+print(flush=True)
+peer, _ = listener.accept()
+while data := peer.recv(262144):
+    peer.sendall(data)
+"""
+
+
+def raw(folder: str, count: int) -> float:
+    """Rows a second."""
+    path = os.path.join(folder, f"raw-{new_ulid(0)}.db")
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=FULL")
+    database.execute("CREATE TABLE rows (seq INTEGER PRIMARY KEY, id TEXT UNIQUE, body TEXT)")
+    rows = [(new_ulid(number), BODY) for number in range(count)]
+    begin = time.perf_counter()
+    for start in range(0, count, IN_FLIGHT):
+        database.execute("BEGIN")
+        database.executemany(
+            "INSERT INTO rows (id, body) VALUES (?, ?)", rows[start : start + IN_FLIGHT]
+        )
+        database.execute("COMMIT")
+    seconds = time.perf_counter() - begin
+    database.close()
+    os.unlink(path)
+    return count / seconds
+
+
+def pipelined(connection: socket.socket, lines: list[bytes]) -> float:
+    """Lines a second, with ``IN_FLIGHT`` out; every line is answered with one line."""
+    begin = time.perf_counter()
+    connection.sendall(b"".join(lines[:IN_FLIGHT]))
+    sent, answered = min(IN_FLIGHT, len(lines)), 0
+    while answered < len(lines):
+        data = connection.recv(262144)
+        if not data or b'"ok":false' in data:
+            raise SystemExit(f"a request was refused: {data[:300]!r}")
+        fresh = data.count(b"\n")
+        answered += fresh
+        if sent < len(lines):
+            connection.sendall(b"".join(lines[sent : sent + fresh]))
+            sent += fresh
+    return len(lines) / (time.perf_counter() - begin)
+
+
+def accepted(client: Client, to: str, count: int) -> float:
+    """Acknowledged messages a second."""
+    lines = [
+        encode({"n": number, "op": "send", "id": new_ulid(number), "to": to, "body": BODY})
+        for number in range(1000, 1000 + count)
+    ]
+    connection = client._socket
+    assert connection is not None
+    connection.settimeout(60)
+    return pipelined(connection, lines)
+
+
+def echo(folder: str, count: int) -> float:
+    """Lines a second to and from another process."""
+    path = os.path.join(folder, f"{new_ulid(0)[-8:]}.sock")
+    with (
+        subprocess.Popen([sys.executable, "-c", _ECHO, path], stdout=subprocess.PIPE) as process,
+        socket.socket(socket.AF_UNIX) as connection,
+    ):
+        assert process.stdout is not None
+        process.stdout.readline()
+        connection.connect(path)
+        line = BODY.encode() + b"\n"
+        rate = pipelined(connection, [line] * count)
+        connection.close()
+        process.wait(timeout=30)
+    return rate
+
+
+@contextmanager
+def receivers(home: Home) -> Iterator[Client]:
+    """A client, an agent ``Away`` that is known but gone, and one ``Here`` that only reads."""
+
+    def register(name: str) -> Client:
+        client = connect(home)
+        client.request(
+            "register", name=name, run=name, token="t", kind="bench", pid=0, cwd="/", command=""
+        )
+        return client
+
+    away = register("Away")
+    away.request("agent_state", state="gone")
+    here = register("Here")
+    here_socket = here._socket
+    assert here_socket is not None
+    here_socket.settimeout(None)
+    reader = threading.Thread(target=_read, args=(here_socket,), daemon=True)
+    reader.start()
+    client = connect(home)
+    try:
+        yield client
+    finally:
+        away.close()
+        here_socket.shutdown(socket.SHUT_RDWR)
+        reader.join(timeout=10)
+        here.close()
+        client.request("stop")
+        client.close()
+
+
+def _read(connection: socket.socket) -> None:
+    while connection.recv(262144):
+        continue
+
+
+def measure(rounds: int, count: int) -> dict[str, list[float]]:
+    """All figures of all rounds, interleaved."""
+    figures: dict[str, list[float]] = {"raw": [], "accepted": [], "delivered": [], "echo": []}
+    with tempfile.TemporaryDirectory(prefix="relay-bench-") as folder:
+        home = Home(os.path.join(folder, "home"))
+        with receivers(home) as client:
+            subjects: dict[str, Callable[[], float]] = {
+                "raw": lambda: raw(folder, count),
+                "accepted": lambda: accepted(client, "Away", count),
+                "delivered": lambda: accepted(client, "Here", count),
+                "echo": lambda: echo(folder, count),
+            }
+            for name in ("raw", "accepted"):
+                subjects[name]()  # warm
+            for _ in range(rounds):
+                for name, subject in subjects.items():
+                    figures[name].append(subject())
+    return figures
+
+
+def main() -> int:
+    """Print the medians and their ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--count", type=int, default=12_800)
+    options = parser.parse_args()
+    figures = measure(options.rounds, options.count)
+    medians = {name: round(statistics.median(values)) for name, values in figures.items()}
+    ratios = [a / r for a, r in zip(figures["accepted"], figures["raw"], strict=True)]
+    result = {
+        "per_second": medians,
+        "accepted_to_raw": round(medians["accepted"] / medians["raw"], 3),
+        "delivered_to_raw": round(medians["delivered"] / medians["raw"], 3),
+        "accepted_to_echo": round(medians["accepted"] / medians["echo"], 3),
+        "accepted_to_raw_by_round": [round(ratio, 3) for ratio in ratios],
+        "goal": GOAL,
+        "in_flight": IN_FLIGHT,
+        "body_bytes": len(BODY),
+    }
+    if options.json:
+        print(json.dumps(result, indent=2))
+        return 0
+    for name, value in medians.items():
+        print(f"{name:<10} {value:>9,} / s")
+    print(f"accepted / raw   {result['accepted_to_raw']}  (goal {GOAL}; by round {ratios[0]:.2f}…)")
+    print(f"accepted / echo  {result['accepted_to_echo']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""agents and status."""
+
+from __future__ import annotations
+
+import json
+
+from relay.paths import Home
+from tests.broker.support import register
+from tests.cli.conftest import Run
+
+
+def test_agents(relay: Run, broker_home: Home) -> None:
+    with register(broker_home, "Bob") as bob, register(broker_home, "Al") as al:
+        al.request("agent_state", state="gone")
+        bob.request("agent_state", state="busy")
+        relay("send", "Bob", "x")
+        rows = json.loads(relay("agents", "--json").stdout)
+        shown = ["name", "state", "kind", "pid", "cwd", "unread", "since"]
+        assert list(rows[0])[:7] == shown
+        assert [(row["name"], row["state"], row["unread"]) for row in rows] == [
+            ("Bob", "busy", 1),
+            ("Al", "gone", 0),
+        ]
+        live = json.loads(relay("agents", "--live", "--json").stdout)
+        assert [row["name"] for row in live] == ["Bob"]
+        table = relay("agents").stdout.splitlines()
+        assert table[0].split() == ["NAME", "STATE", "KIND", "PID", "UNREAD", "SINCE", "CWD"]
+        assert table[1].startswith("Bob  ")
+
+
+def test_nobody(relay: Run) -> None:
+    assert relay("agents", "--json").stdout == "[]\n"
+    assert "relay wrap" in relay("agents").stderr
+
+
+def test_status_shows_what_does_not_work(relay: Run, broker_home: Home) -> None:
+    with register(broker_home, "Bob") as bob:
+        bob.request(
+            "agent_state", state="blocked", reason="a dialog", source="screen", notes=["no hooks"]
+        )
+        out = relay("status").stdout
+        assert "Bob: blocked (a dialog), screen, source screen" in out and "! no hooks" in out
+        status = json.loads(relay("status", "--json").stdout)
+        assert status["agents"][0]["notes"] == ["no hooks"]
+
+
+def test_status_starts_nothing(relay: Run, broker_home: Home) -> None:
+    status = json.loads(relay("status", "--json").stdout)
+    assert status["running"] is False and status["agents"] == []
+    assert "not running" in relay("status").stdout
+    assert json.loads(relay("broker", "status", "--json").stdout)["running"] is False

@@ -1,0 +1,49 @@
+"""The examples of docs/messages.md, run in order; ``…`` stands for anything."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from relay.paths import Home
+
+PAGE = Path(__file__).parents[2] / "docs" / "messages.md"
+
+
+def examples() -> list[tuple[str, str]]:
+    """(command, expected output) of every ``$`` line."""
+    out: list[tuple[str, str]] = []
+    for block in re.findall(r"```console\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, expected = part.partition("\n")
+            out.append((command, expected))
+    return out
+
+
+def test_the_examples(broker_home: Home) -> None:
+    script = f'relay() {{ {shlex.quote(sys.executable)} -m relay "$@"; }}\n'
+    found = examples()
+    assert len(found) > 10
+    status = 0
+    for command, expected in found:
+        if command == "echo $?":
+            assert f"{status}\n" == expected
+            continue
+        done = subprocess.run(
+            ["/bin/sh", "-c", script + command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=60,
+            env=os.environ,
+        )
+        status = done.returncode
+        pattern = re.escape(expected).replace("…", ".*")
+        # A table's columns are as wide as their contents.
+        pattern = re.sub(r"(\\ ){2,}", " +", pattern)
+        assert re.fullmatch(pattern, done.stdout, re.DOTALL), (command, done.stdout)

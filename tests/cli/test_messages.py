@@ -1,0 +1,213 @@
+"""send, inbox, sent, show, history as a user or a script meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from relay.broker.client import Client
+from relay.broker.directory import owner_login, person_name
+from relay.paths import Home
+from tests.broker.support import register
+from tests.cli.conftest import Run
+
+OWNER = person_name(owner_login())
+FIELDS = ["id", "from", "to", "body", "state", "reason", "mode", "thread", "created_at"]
+ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+def listed(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout)
+    assert isinstance(value, list)
+    return value
+
+
+def deliver(session: Client) -> dict[str, Any]:
+    push = session.next_push(20)
+    assert push is not None
+    return push
+
+
+def test_the_id_is_the_only_data(relay: Run) -> None:
+    done = relay("send", "Bob", "hello", "--offline")
+    assert done.returncode == 0
+    assert re.fullmatch(r"[0-9A-Z]{26}\n", done.stdout)
+    assert "held (nobody is called Bob yet)" in done.stderr
+
+
+def test_shapes_that_scripts_rely_on(relay: Run) -> None:
+    relay("send", "Bob", "hello\nyou", "--offline", "--thread", "t", "--mode", "steer")
+    for verb in (("sent",), ("history",), ("inbox", OWNER, "--all")):
+        rows = listed(relay(*verb, "--json"))
+        if verb[0] == "inbox":
+            assert rows == []
+            continue
+        row = rows[0]
+        assert list(row) == [*FIELDS, "updated_at"]
+        assert ISO.fullmatch(row["created_at"]) and ISO.fullmatch(row["updated_at"])
+        assert (row["from"], row["to"], row["body"]) == (OWNER, "Bob", "hello\nyou")
+        assert (row["state"], row["thread"], row["mode"]) == ("held", "t", "steer")
+
+
+def test_wait_says_how_it_ended(relay: Run, broker_home: Home) -> None:
+    with register(broker_home, "Bob") as bob:
+        for state, reason, status in (("seen", None, 0), ("failed", "no", 4), (None, None, 5)):
+            wait = "--wait=0.2" if state is None else "--wait"
+            command = [sys.executable, "-m", "relay", "send", "Bob", wait, "x", "--json"]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                id_ = deliver(bob)["id"]
+                if state is not None:
+                    bob.request("state", id=id_, state=state, reason=reason)
+                out, _ = process.communicate(timeout=60)
+            assert process.returncode == status
+            shown = json.loads(out)
+            assert shown["deliveries"][0]["state"] == (state or "queued")
+            assert shown["done"] is (state is not None)
+
+
+def test_text_from_stdin(relay: Run) -> None:
+    assert relay("send", "Bob", "-", "--offline", stdin="one\ntwo\n").returncode == 0
+    assert relay("send", "Bob", "--offline", stdin="three").returncode == 0
+    bodies = [row["body"] for row in listed(relay("history", "--json"))]
+    assert bodies == ["one\ntwo", "three"]
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "status", "says"),
+    [
+        (["send", "Bob", "hi"], None, 3, "nobody is called Bob"),
+        (["send", "*", "hi"], None, 3, "nobody is there"),
+        (["send", OWNER, "hi"], None, 2, "cannot send to yourself"),
+        (["send", "Bob", "", "--offline"], None, 2, "empty"),
+        (["send", "Bob", "-", "--offline"], "x" * (1 << 20 | 1), 2, "at most|more than"),
+        (["send", "Bob", "-", "--offline"], "x" * (2 << 20), 2, "more than"),
+        (["send", "a b", "hi"], None, 2, "cannot be a name"),
+        (["send", "Bob", "hi", "--from", "relay"], None, 2, "cannot be a name"),
+        (["send", "Bob", "two", "words"], None, 2, "one word too many"),
+        (["send", "Bob", "hi", "--wait=soon"], None, 2, "no number of seconds"),
+        (["send"], None, 2, "missing: TO"),
+        (["inbox", "Zed"], None, 3, "nobody is called Zed"),
+        (["show", "ZZZZZZ"], None, 3, "there is no message"),
+        (["show", "ab"], None, 2, "at least 4"),
+        (["history", "--since", "yesterday"], None, 2, "is no time"),
+        (["history", "--limit", "0"], None, 2, "1 to 10000"),
+    ],
+)
+def test_errors_say_what_and_what_next(
+    relay: Run, words: list[str], stdin: str | None, status: int, says: str
+) -> None:
+    done = relay(*words, stdin=stdin)
+    assert done.returncode == status
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith("relay: ") and re.search(says, first)
+    assert rest and rest[0].startswith("  ")
+    assert done.stdout == ""
+    as_json = relay(*words, "--json", stdin=stdin)
+    assert as_json.returncode == status and as_json.stderr == ""
+    error = json.loads(as_json.stdout)["error"]
+    assert error["code"] and re.search(says, error["message"]) and error["hint"]
+
+
+def test_the_inbox_is_seen_once_printed(relay: Run, broker_home: Home) -> None:
+    with register(broker_home, "Bob") as bob:
+        id_ = bob.request("send", to=OWNER, body="done \x1b[2J\x07é")["id"]
+        peeked = relay("inbox", "--peek")
+        assert "done ^[[2J^Gé" in peeked.stdout and id_ in peeked.stdout
+        rows = listed(relay("inbox", "--json"))
+        assert [row["body"] for row in rows] == ["done \x1b[2J\x07é"]
+        push = deliver(bob)
+        assert (push["push"], push["id"], push["state"]) == ("receipt", id_, "seen")
+        assert relay("inbox").stderr == f"nothing new for {OWNER}\n"
+        assert len(listed(relay("inbox", "--all", "--json"))) == 1
+
+
+def test_inside_an_agent_it_speaks_as_the_agent_and_marks_nothing(
+    relay: Run, broker_home: Home
+) -> None:
+    env = {"RELAY_RUN": "run-b", "RELAY_TOKEN": "t"}
+    with register(broker_home, "Bob", "run-b", "t") as bob, register(broker_home, "Al") as al:
+        assert relay("send", "Al", "from the tool", env=env).returncode == 0
+        assert deliver(al)["from"] == "Bob"
+        al.request("send", to="Bob", body="for Bob")
+        deliver(bob)
+        rows = listed(relay("inbox", "--json", env=env))
+        assert [(row["to"], row["state"]) for row in rows] == [("Bob", "queued")]
+        al.request("send", to=OWNER, body="for the person")
+        listed(relay("inbox", OWNER, "--json", env=env))
+        assert len(listed(relay("inbox", "--json"))) == 1
+        assert relay("send", "Al", "x", "--from", "Ann", env=env).returncode == 2
+        forged = {**env, "RELAY_TOKEN": "guessed"}
+        assert relay("send", "Al", "x", env=forged).returncode == 1
+
+
+def test_following_prints_what_comes_and_ends_like_any_program(broker_home: Home) -> None:
+    command = [sys.executable, "-m", "relay", "inbox", "--follow", "--json"]
+    with register(broker_home, "Bob") as bob:
+        bob.request("send", to=OWNER, body="0")
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for number in range(4):
+                assert json.loads(process.stdout.readline())["body"] == f"{number}"
+                if number < 3:
+                    bob.request("send", to=OWNER, body=f"{number + 1}")
+                push = deliver(bob)
+                assert push["state"] == "seen"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=30) == -signal.SIGINT
+            assert process.stdout.read() == ""
+
+
+def test_show_has_the_whole_text_and_each_delivery(relay: Run) -> None:
+    id_ = relay("send", "Bob,Carol", "line 1\nline 2", "--offline").stdout.strip()
+    shown = relay("show", id_[-8:])
+    assert shown.stdout.endswith("\nline 1\nline 2\n")
+    assert shown.stdout.count("held (nobody is called") == 2
+    value = json.loads(relay("show", id_, "--json").stdout)
+    assert value["to"] == ["Bob", "Carol"] and value["body"] == "line 1\nline 2"
+
+
+def test_a_closed_pipe_is_no_error(relay: Run, broker_home: Home) -> None:
+    for _ in range(3):
+        relay("send", "Bob", "x" * 100_000, "--offline")
+    with subprocess.Popen(
+        [sys.executable, "-m", "relay", "history", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Unbuffered, Python itself does not notice that only a part was written.
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.wait(timeout=30) == 128 + signal.SIGPIPE
+        assert process.stderr.read() == b""
+
+
+def test_a_terminal_without_the_characters(relay: Run) -> None:
+    relay("send", "Bob", "漢字", "--offline")
+    env = {"PYTHONIOENCODING": "ascii"}
+    assert "\\u6f22" in relay("history", env=env).stdout
+    assert listed(relay("history", "--json", env=env))[0]["body"] == "漢字"
+
+
+def test_a_person_who_follows_survives_the_brokers_death(broker_home: Home) -> None:
+    command = [sys.executable, "-m", "relay", "inbox", "--follow", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        with register(broker_home, "Bob") as bob:
+            bob.request("send", to=OWNER, body="before")
+            assert json.loads(process.stdout.readline())["body"] == "before"
+            bob.request("stop")
+        with register(broker_home, "Bob") as bob:
+            bob.request("send", to=OWNER, body="after")
+            assert json.loads(process.stdout.readline())["body"] == "after"
+        process.terminate()
+        process.wait(timeout=30)
