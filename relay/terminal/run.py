@@ -64,7 +64,11 @@ def run(
 
     link = Link(session.start, hello, size.packed(), session.give_up)
     pump = Pump(agent, link, signals_fd, console, master, path)
-    status = pump.run()
+    try:
+        status = pump.run()
+    except BaseException:
+        pump.jobs.leave()  # whatever went wrong, the person gets the terminal back
+        raise
     if pump.close():
         leave_behind(link)
     _say(pump, session, program)
