@@ -8,6 +8,7 @@ the pump sets; it is not a command for people.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -72,7 +73,9 @@ def main() -> int:
     fds = json.loads(os.environ.pop("RELAY_SESSION_FDS"))
     args = json.loads(os.environ.pop("RELAY_SESSION_ARGS"))
     start = Start(fds["pump"], fds.get("unix"), fds.get("tcp"), fds.get("tty"), args)
-    return run(start)
+    status = run(start)
+    drop_empty_log(Home(args["home"]), args["run_id"])
+    return status
 
 
 def run(start: Start) -> int:
@@ -80,12 +83,22 @@ def run(start: Start) -> int:
     # The person's Ctrl-C is for the agent; a broken socket is an error like any other.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    # What a handler prints is for the log; there is no terminal here that it could go to.
+    sys.stdout = sys.stderr
     try:
         asyncio.run(serve(start))
     except RelayError as error:
         print(f"relay session: {error.message} ({error.hint})", file=sys.stderr)
         return 1
     return 0
+
+
+def drop_empty_log(home: Home, run_id: str) -> None:
+    """Remove this run's log when nothing was written to it: most runs have nothing to say."""
+    path = os.path.join(home.logs, f"{run_id}.log")
+    with contextlib.suppress(OSError):
+        if os.stat(path).st_size == 0:
+            os.unlink(path)
 
 
 async def serve(start: Start) -> None:

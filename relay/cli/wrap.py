@@ -241,9 +241,14 @@ def _say_untrusted(home: Home, config: str | None) -> None:
     """Say once that a configuration applies here and will not run, while the person can read it."""
     from relay.trust import untrusted_notice
 
-    notice = untrusted_notice(home, _cwd(), config)
+    try:
+        notice = untrusted_notice(home, _cwd(), config)
+    except RelayError:
+        if config is not None:
+            raise
+        return  # one that cannot be read does not run, and must not keep the agent from running
     if notice:
-        print(f"relay: {notice}", file=sys.stderr, flush=True)
+        print(notice, file=sys.stderr, flush=True)
 
 
 def _session(
