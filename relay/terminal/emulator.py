@@ -233,6 +233,15 @@ class Emulator:
         self._check(encode(self._terminal, buffer, len(buffer), size), "snapshot")
         return bytes(self._ffi.buffer(buffer, size[0])[:])
 
+    def redrawing(self) -> bytes:
+        """What draws the visible text in a fresh terminal, with the modes; colours are lost."""
+        modes = [mode for mode in (*DISTURBING, *EXPECTED) if mode != 2026]
+        parts = [b"\x1b[?1049h" if self.alt_screen else b""]
+        parts += [b"\x1b[?%d%c" % (mode, b"lh"[self.mode(mode)]) for mode in modes]
+        parts += [b"\x1b[%d;1H%s" % (y, row.encode()) for y, row in enumerate(self.visible(), 1)]
+        x, y = self.cursor
+        return b"".join(parts) + b"\x1b[%d;%dH" % (y + 1, x + 1)
+
     def forget_history(self) -> None:
         """Drop the scrollback, for a smaller snapshot."""
         self._set_size("SCROLLBACK_MAX_LINES", 0)
@@ -265,11 +274,12 @@ class Emulator:
 
     def mark_from_bottom(self, kept: list[int] | None) -> Mark | None:
         """The mark that ``from_bottom`` described."""
-        return self.mark(kept[0], max(0, self.total_rows - 1 - kept[1])) if kept else None
+        return self.mark(kept[0], self.total_rows - 1 - kept[1]) if kept else None
 
     def new_ref(self, x: int, y: int) -> Any:
         ref = self._ffi.new("GhosttyTrackedGridRef*")
-        self._point_at(x, y)
+        # A kept position may lie outside of a terminal that was restored with less history.
+        self._point_at(min(x, self.cols - 1), max(0, min(y, self.total_rows - 1)))
         self._check(self._track(self._terminal, self._point[0], ref), "track")
         return ref
 

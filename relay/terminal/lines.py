@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 LINE_MAX = 4 * 1024 * 1024
 _STRING_MAX = 256 * 1024
 _CHECKPOINT_LINE = 128 * 1024
+_CHECKPOINT_HELD = 32 * 1024
 
 # A complete escape sequence; strings (OSC, DCS, APC) run to BEL or ST.
 _SEQUENCE = re.compile(
@@ -263,7 +264,7 @@ class LineSource:
             {
                 "kind": "lines",
                 "line": base64.b64encode(line).decode(),
-                "held": base64.b64encode(self._held[:_STRING_MAX]).decode(),
+                "held": base64.b64encode(self._held[:_CHECKPOINT_HELD]).decode(),
                 "on": sorted(self._modes.on),
                 "off": sorted(self._modes.off),
                 "kitty": self._modes.kitty,

@@ -374,9 +374,16 @@ class ScreenSource:
     def checkpoint(self) -> bytes:
         """The state as JSON, at most 256 KiB."""
         state = self._state()
+        try:
+            snapshot = self._emulator.snapshot()
+        except EmulatorError:
+            # The library cannot write down every state, such as half of a wide character.
+            state["drawn"] = _pack(zlib.compress(self._emulator.redrawing()))
+            return json.dumps(state).encode()
+        state["emulator"] = _pack(zlib.compress(snapshot, 1))
         text = json.dumps(state).encode()
         if len(text) > CHECKPOINT_MAX:
-            smaller = Emulator(1, 1, history=0, snapshot=zlib.decompress(self._snapshot()))
+            smaller = Emulator(1, 1, history=0, snapshot=snapshot)
             smaller.forget_history()
             state["emulator"] = _pack(zlib.compress(smaller.snapshot()))
             text = json.dumps(state).encode()
@@ -385,14 +392,11 @@ class ScreenSource:
             text = json.dumps(state).encode()
         return text
 
-    def _snapshot(self) -> bytes:
-        return zlib.compress(self._emulator.snapshot(), 1)
-
     def _state(self) -> dict[str, Any]:
         now = self._now
         return {
             "kind": "screen",
-            "emulator": _pack(self._snapshot()),
+            "size": [self._emulator.cols, self._emulator.rows],
             "held": _pack(self._held),
             "top": self._emulator.from_bottom(self._top),
             "appended": self._appended.state(now),
@@ -415,8 +419,12 @@ class ScreenSource:
             state = json.loads(data)
             if state["kind"] != "screen":
                 raise ValueError("the checkpoint is of another kind of source")
-            snapshot = zlib.decompress(base64.b64decode(state["emulator"]))
-            source = cls(cols, rows, now=now, snapshot=snapshot)
+            if "drawn" in state:
+                source = cls(*state["size"], now=now)
+                source._emulator.feed(zlib.decompress(base64.b64decode(state["drawn"])))
+            else:
+                snapshot = zlib.decompress(base64.b64decode(state["emulator"]))
+                source = cls(cols, rows, now=now, snapshot=snapshot)
             source._load(state, now)
         except (KeyError, TypeError, IndexError, zlib.error, EmulatorError) as problem:
             raise ValueError(f"not a checkpoint: {problem!r}") from problem

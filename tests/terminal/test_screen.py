@@ -227,6 +227,16 @@ def test_a_checkpoint_is_bounded_and_survives_another_size() -> None:
     assert texts(again.feed(b"\x1b[0mnext\r\n", 0.0)) == ["next"]
 
 
+def test_a_checkpoint_of_half_a_wide_character_draws_the_screen_again() -> None:
+    screen = source(53, 6)
+    screen.feed(b"\x1b[?1049h\x1b[?2004h\t" + "世界👩‍👩‍👧".encode(), 0.0)
+    screen.resize(13, 11, 0.1)
+    again = ScreenSource.restore(screen.checkpoint(), 13, 11, 0.2)
+    assert again.alt_screen and again.bracketed_paste
+    assert "世界" in again.visible()[0]
+    assert again.cursor == screen.cursor
+
+
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"kind": "screen"}', b'{"kind": "lines"}'])
 def test_what_is_no_checkpoint_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError):
