@@ -132,7 +132,9 @@ class ClaudeSource:
         return []
 
     def _session_start(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
-        return self._change(AgentState.IDLE) if event.get("source") != "compact" else []
+        # With a prompt on the command line the first turn may be reported before its session.
+        fresh = self._state is AgentState.STARTING or event.get("source") == "clear"
+        return self._change(AgentState.IDLE) if fresh else []
 
     def _submitted(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
         prompt_id = str(event.get("prompt_id") or "")

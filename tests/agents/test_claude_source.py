@@ -262,6 +262,11 @@ def test_reports_that_overtake_each_other_do_not_confuse_the_state() -> None:
     assert "late" in script.proofs
 
 
+def test_a_session_that_is_reported_after_its_first_turn_began() -> None:
+    script = Script().hook("UserPromptSubmit", prompt="go").hook("SessionStart", source="startup")
+    assert script.states == [AgentState.BUSY]
+
+
 def test_a_turn_that_goes_on_after_stop_is_busy_again() -> None:
     script = Script().hook("UserPromptSubmit", prompt="go").hook("Stop", last_assistant_message="x")
     assert script.show("m2", 0, "I go on\n").source.agent_state is AgentState.BUSY
