@@ -90,7 +90,7 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return _die_of(signal.SIGINT)
     except Exception:
-        return _report(_fault(), in_json)
+        return _report(fault(), in_json)
 
 
 def _run(argv: list[str]) -> int:
@@ -198,7 +198,8 @@ def _die_of(number: signal.Signals) -> int:
     return 128 + number
 
 
-def _fault() -> RelayError:
+def fault() -> RelayError:
+    """Log the exception that is being handled; the error that people are shown instead."""
     from relay.broker.log import Log
     from relay.paths import Home
 

@@ -177,6 +177,8 @@ class Parts:
             await self._broker.close()
         self._link.close()
         self._terminal.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._home.session_socket(self.facts.run_id))
 
     async def _listen(self, session: Session, ears: Ears) -> None:
         """Answer the agent's hooks, and follow its transcript where it has one."""

@@ -89,6 +89,11 @@ def main(argv: list[str]) -> int:
     except OSError as error:
         what = f"{error.filename}: " if error.filename else ""
         return _fail(f"cannot start: {what}{error.strerror}", "", EXIT_FAILED)
+    except Exception:
+        from relay.cli.main import fault
+
+        error_of_ours = fault()
+        return _fail(error_of_ours.message, error_of_ours.hint, EXIT_FAILED)
     # Nothing of ours is left to finalise: the interpreter's own end would cost milliseconds.
     os._exit(status)
 

@@ -23,8 +23,14 @@ from relay.session.ports import (
     StateChange,
 )
 
+#: A screen does not know turns: a block is given up as unclosed after so many seconds of silence.
+UNCLOSED_PATIENCE = 10.0
 #: Notes that are kept for ``relay status``; older ones give way.
 NOTES_MAX = 20
+
+
+#: The stream of everything that is heard on the screen.
+SCREEN = "screen"
 
 
 class ScreenLike(Protocol):
@@ -78,6 +84,7 @@ class Ears:
         self._on_text = on_text
         self._on_state = on_state
         self._on_proof = on_proof
+        self._last_output: float | None = None
         self.notes: list[str] = []
 
     @property
@@ -88,6 +95,7 @@ class Ears:
 
     def output(self, data: bytes, now: float) -> None:
         """The agent wrote ``data``."""
+        self._last_output = now
         self._take(self._screen.feed(data, now), "screen")
 
     def resize(self, cols: int, rows: int, now: float) -> None:
@@ -111,6 +119,9 @@ class Ears:
     def tick(self, now: float) -> None:
         """Time has passed."""
         self._take(self._screen.tick(now), "screen")
+        silent = self._silence_ends()
+        if silent is not None and now >= silent:
+            self._hear(End(SCREEN))
         structured = self._structured
         if structured is not None:
             self._take(structured.tick(now), "structured")
@@ -119,7 +130,7 @@ class Ears:
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is due."""
-        deadlines = [self._screen.next_deadline()]
+        deadlines = [self._screen.next_deadline(), self._silence_ends()]
         if self._structured is not None:
             deadlines.append(self._structured.next_deadline())
         return min((d for d in deadlines if d is not None), default=None)
@@ -152,6 +163,12 @@ class Ears:
         """Keep a remark for ``relay status``."""
         if reason not in self.notes:
             self.notes = [*self.notes, reason][-NOTES_MAX:]
+
+    def _silence_ends(self) -> float | None:
+        """When an open block of the screen's is given up."""
+        if self._last_output is None or not self._hearing.is_open(SCREEN):
+            return None
+        return self._last_output + UNCLOSED_PATIENCE
 
     def _take(self, events: list[SourceEvent], origin: str) -> None:
         for event in events:

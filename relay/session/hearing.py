@@ -59,6 +59,11 @@ class Hearing:
         """Whether a message is being collected in any stream."""
         return any(scanner.open for scanner in self._scanners.values())
 
+    def is_open(self, stream: str) -> bool:
+        """Whether a message is being collected in this stream."""
+        scanner = self._scanners.get(stream)
+        return scanner is not None and scanner.open
+
     def close(self) -> list[Heard]:
         """The session is over: every stream ends."""
         heard: list[Heard] = []

@@ -48,7 +48,26 @@ class Wrapped:
         options: list[str] | None = None,
     ) -> None:
         naming = ["--name", name] if name else []
-        argv = [*RELAY, "wrap", *naming, *(options or []), "--", *command]
+        self._start([*RELAY, "wrap", *naming, *(options or []), "--", *command], size, cwd, env)
+
+    @classmethod
+    @contextmanager
+    def directly(cls, command: list[str]) -> Iterator[Wrapped]:
+        """A program that is not wrapped, in the same kind of terminal."""
+        program = cls.__new__(cls)
+        program._start(command, (24, 100), None, None)
+        try:
+            yield program
+        finally:
+            program.close()
+
+    def _start(
+        self,
+        argv: list[str],
+        size: tuple[int, int],
+        cwd: Path | None,
+        env: dict[str, str] | None,
+    ) -> None:
         self._terminal = PtyProcess.spawn(
             argv, dimensions=size, cwd=str(cwd) if cwd else None, env={**os.environ, **(env or {})}
         )
@@ -152,14 +171,19 @@ def states(*, body: str | None = None) -> list[str]:
     return [row["state"] for row in relay_json("history") if body is None or row["body"] == body]
 
 
-def session_pid(program: Wrapped) -> int | None:
-    """The process id of the program's session, if one runs at this moment."""
+def process_below(parent: int, words: str) -> int | None:
+    """The child process of ``parent`` whose command line contains ``words``."""
     listing = subprocess.run(["ps", "-axo", "pid=,ppid=,command="], capture_output=True, text=True)
     for line in listing.stdout.splitlines():
-        pid, parent, command = line.split(None, 2)
-        if int(parent) == program.pid and "agent_session" in command:
+        pid, of, command = line.split(None, 2)
+        if int(of) == parent and words in command:
             return int(pid)
     return None
+
+
+def session_pid(program: Wrapped) -> int | None:
+    """The process id of the program's session, if one runs at this moment."""
+    return process_below(program.pid, "agent_session")
 
 
 def kill_session(program: Wrapped) -> None:

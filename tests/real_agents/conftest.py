@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from tests.real_agents.model import ScriptedModel
 
 @pytest.fixture(scope="session")
 def claude() -> Path:
-    """The pinned Claude Code; the test is skipped, with the reason, where it cannot be had."""
+    """The pinned Claude Code; where it cannot be had the test is skipped, in CI it fails."""
     try:
         return claude_binary()
     except CannotInstall as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"CI must have the real agents: {error}")
         pytest.skip(str(error))
 
 

@@ -1,0 +1,130 @@
+"""Wrong input gets a clear answer, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.wrapped import (
+    ECHO,
+    RELAY,
+    python,
+    relay,
+    relay_json,
+    states,
+    wait_registered,
+    wrapped,
+)
+from tests.support import wait_until
+
+#: Says what the file that it is given holds, then reads.
+SPEAK = (
+    "import sys\n"
+    "sys.stdout.buffer.write(open(sys.argv[1], 'rb').read()); sys.stdout.flush()\n"
+    "for line in sys.stdin: print('GOT', line.strip(), flush=True)\n"
+)
+
+
+def speaker(tmp_path: Path, words: bytes) -> list[str]:
+    file = tmp_path / "words"
+    file.write_bytes(words)
+    return [*python(SPEAK), str(file)]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"@relay:Alice talking to myself\n\n", "cannot send to yourself"),
+        (b"@relay:Bob\n\n", "the text is empty"),
+        (b"@relay:Bob <<<\nnever closed\n", "never closed with a line >>>"),
+        (b"@relay:Bbo hello\n\n", r"nobody is called Bbo yet\. Did you mean Bob"),
+        (b"@relay:* hello\n\n@relay:b@d/name x\n\n", "cannot be a name"),
+    ],
+)
+def test_the_agent_is_told_what_went_wrong(tmp_path: Path, said: bytes, told: str) -> None:
+    with wrapped(python(ECHO), name="Bob"):
+        wait_registered("Bob")
+        with wrapped(speaker(tmp_path, said), name="Alice") as alice:
+            alice.wait_for(f"Relay notice .*{told}")
+
+
+def test_a_body_that_is_too_long_is_refused_whole(tmp_path: Path) -> None:
+    lines = b"".join(b"line %d of a very long message\n" % n for n in range(70_000))
+    with wrapped(python(ECHO), name="Bob"):
+        wait_registered("Bob")
+        said = b"@relay:Bob <<<\n" + lines + b">>>\n"
+        with wrapped(speaker(tmp_path, said), name="Alice") as alice:
+            alice.wait_for("Relay notice .*more than 1 MiB", 60)
+        assert states() == ["seen"]  # the notice alone
+        big = "x" * (2 * 1024 * 1024)
+        assert "more than 1048576" in relay("send", "Bob", "-", stdin=big, status=2)
+        assert "empty" in relay("send", "Bob", "", status=2)
+
+
+def test_control_bytes_arrive_harmless(tmp_path: Path) -> None:
+    with wrapped(python(ECHO), name="Bob") as bob:
+        wait_registered("Bob")
+        relay("send", "Bob", "-", "--wait=30", stdin="a\x1b[201~b\x07c\x00d\x03e")
+        got = bob.wait_for("GOT Relay message [^\n]*")[0]
+        assert "a␛[201~b" in got and "\x1b" not in got and "\x03" not in got
+
+
+def test_a_very_long_line_is_heard_whole(tmp_path: Path) -> None:
+    body = b"word " * 40_000
+    with wrapped(python(ECHO), name="Bob"):
+        wait_registered("Bob")
+        with wrapped(speaker(tmp_path, b"@relay:Bob " + body + b"\n\n"), name="Alice"):
+            wait_until(lambda: len(relay_json("history")) == 1, 60, "the message")
+            (row,) = relay_json("history")
+            assert row["body"] == body.decode().strip()
+
+
+def test_invalid_utf8_is_heard_with_replacements(tmp_path: Path) -> None:
+    with wrapped(python(ECHO), name="Bob") as bob:
+        wait_registered("Bob")
+        with wrapped(speaker(tmp_path, b"\xff\xfe\n@relay:Bob caf\xc3\xa9 \xff end\n\n"), name="A"):
+            bob.wait_for("GOT Relay message .*: café .* end")
+
+
+def test_what_the_agent_quotes_is_not_sent(tmp_path: Path) -> None:
+    said = (
+        b"```\n@relay:Bob in a fence\n```\n"
+        b"    @relay:Bob indented\n> @relay:Bob quoted\n`@relay:Bob` in code\n"
+        b"\\@relay:Bob escaped\nsee @relay:Bob in a sentence\n@media:print {}\n"
+        b"\n@relay:Bob the only one\n\n"
+    )
+    with wrapped(python(ECHO), name="Bob") as bob:
+        wait_registered("Bob")
+        with wrapped(speaker(tmp_path, said), name="Alice"):
+            bob.wait_for("the only one")
+            wait_until(lambda: states() == ["seen"], 30)
+
+
+def test_without_a_terminal_the_program_runs_all_the_same(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*RELAY, "wrap", "--", "sh", "-c", "cat; exit 3"],
+        input=b"through a pipe\n" * 1000,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.stdout == b"through a pipe\n" * 1000
+    assert (done.returncode, done.stderr) == (3, b"")
+
+
+def test_a_state_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    env = {**os.environ, "RELAY_HOME": str(blocked / "home")}
+    for args in (["wrap", "--", "echo", "hello"], ["send", "Bob", "x"]):
+        done = subprocess.run([*RELAY, *args], env=env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1 and "hello" not in done.stdout
+        assert "state directory" in done.stderr and "RELAY_HOME" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_options_that_do_not_exist_get_a_suggestion() -> None:
+    assert "did you mean --name" in relay("wrap", "--nmae", "x", "--", "true", status=2)
+    assert "did you mean" in relay("agnets", status=2)
