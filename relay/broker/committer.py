@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 #: The most requests in one commit; what is beyond waits for the next.
 BATCH_MAX = 1024
-#: Groups up to this many requests are committed at once, larger ones by halves.
-SPLIT = 32
 
 #: (connection, request, batch) -> the answer's fields, or None when the batch is told otherwise.
 Handler = Callable[["Connection | None", Json, "Batch"], "Json | None"]
@@ -149,11 +147,8 @@ class Committer:
         if self._busy or not pending:
             return None
         batch = Batch(self._now_ms())
-        # Not all of a large group: while one half is being committed, the clients can take the
-        # other half's answers and send what comes next. Both halves then stay in step.
-        count = min(len(pending), max(SPLIT, (len(pending) + 1) // 2), BATCH_MAX)
         try:
-            for _ in range(count):
+            for _ in range(min(len(pending), BATCH_MAX)):
                 handler, connection, request = pending.popleft()
                 self._apply(batch, handler, connection, request)
                 if batch.cut:

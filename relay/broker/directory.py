@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from relay.broker.protocol import Json
+from relay.broker.router import Route, Routing
 from relay.ledger.rows import AgentRecord
 from relay.model import AgentState, valid_name
 
@@ -45,6 +46,7 @@ class Member:
         "record",
         "name",
         "person",
+        "routing",
         "live",
         "connection",
         "grace",
@@ -58,9 +60,7 @@ class Member:
     )
 
     def __init__(self, record: AgentRecord) -> None:
-        self.record = record
-        self.name = record.name
-        self.person = record.person
+        self.update(record)
         self.live = False
         self.connection: Connection | None = None
         self.grace: asyncio.TimerHandle | None = None
@@ -80,6 +80,8 @@ class Member:
         self.record = record
         self.name = record.name
         self.person = record.person
+        # What a message to this one alone comes to; most messages are.
+        self.routing = Routing((Route(record.name),))
 
 
 class Directory:

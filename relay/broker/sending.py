@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _MODES = frozenset(mode.value for mode in Mode)
+_FOLLOWUP = Mode.FOLLOWUP.value
 _SURROGATE = re.compile("[\ud800-\udfff]")
 THREAD_MAX = 256
 META_MAX = 64 * 1024
@@ -86,7 +87,7 @@ class Sending:
         message.sender = sender
         message.origin = origin
         mode = request.get("mode")
-        message.mode = Mode.FOLLOWUP.value if mode is None else mode
+        message.mode = _FOLLOWUP if mode is None else mode
         if not isinstance(message.mode, str) or message.mode not in _MODES:
             raise UsageError(
                 f"there is no mode {mode!r}", hint=f"modes: {', '.join(sorted(_MODES))}"
@@ -254,7 +255,7 @@ class Sending:
             # The common case, without the general one's lists.
             member = self._directory.members.get(to.lower())
             if member is not None and member.name != sender:
-                return Routing((Route(member.name),))
+                return member.routing
             targets = [to]
         elif isinstance(to, list) and all(isinstance(one, str) for one in to):
             targets = to
@@ -361,6 +362,9 @@ def _delivery_rows(
     for one in message.routing.routes:
         number = ledger.next_number(one.to)
         message.numbers.append(number)
+        if one.state is State.QUEUED:  # nearly all: spared the enum's slow attributes
+            out.append((message.seq, one.to, number, 1, "queued", None, now_ms))
+            continue
         is_open = 0 if one.state.final else 1
         out.append((message.seq, one.to, number, is_open, one.state.value, one.reason, now_ms))
 
