@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 import time
-from datetime import UTC, datetime
 from typing import Any
 
 from relay.broker.client import Client, connect
 from relay.cli import output
+from relay.cli.arguments import WAIT, count, moment, wait_seconds
 from relay.errors import (
     EXIT_NOT_DELIVERED,
     EXIT_TIMEOUT,
@@ -23,8 +22,6 @@ from relay.paths import Home
 
 Json = dict[str, Any]
 
-#: ``--wait`` without a number. Seconds.
-WAIT = 60.0
 _FOLLOW_CHECK = 30.0
 
 
@@ -65,7 +62,7 @@ def verb(subparsers: Any, name: str, text: str, examples: str) -> argparse.Argum
 
 
 def _limit_and_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--limit", type=_count, metavar="N", help="at most so many")
+    parser.add_argument("--limit", type=count, metavar="N", help="at most so many")
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
@@ -90,7 +87,7 @@ def _add_send(subparsers: Any) -> None:
     parser.add_argument("--thread", metavar="T", help="the thread it belongs to")
     parser.add_argument(
         "--wait",
-        type=_wait_seconds,
+        type=wait_seconds,
         metavar="S",
         help=f"wait until it is seen, at most S seconds ({WAIT:.0f}); write --wait or --wait=S",
     )
@@ -126,7 +123,7 @@ def _add_history(subparsers: Any) -> None:
     parser.add_argument("--agent", metavar="NAME", help="from or to this one")
     parser.add_argument("--thread", metavar="T", help="in this thread")
     parser.add_argument(
-        "--since", type=_moment, metavar="WHEN", help="90s, 10m, 2h, 3d, or an ISO 8601 time"
+        "--since", type=moment, metavar="WHEN", help="90s, 10m, 2h, 3d, or an ISO 8601 time"
     )
     parser.add_argument("--grep", metavar="TEXT", help="with this in the body, whatever its case")
     _limit_and_json(parser)
@@ -407,41 +404,3 @@ def _delivery(row: Json) -> Json:
         "submitted_at": output.iso(row["submitted_ms"]),
         "updated_at": output.iso(row["updated_ms"]),
     }
-
-
-# -- argument types
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-
-
-def _wait_seconds(text: str) -> float:
-    return _seconds(text) if text else WAIT
-
-
-def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
-    if match is None or float(match[1]) * _UNITS[match[2] or "s"] > 86400 * 30:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds (30, 1.5, 10m, 2h)")
-    return float(match[1]) * _UNITS[match[2] or "s"]
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= 10_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 10000")
-    return int(text)
-
-
-def _moment(text: str) -> int:
-    """Milliseconds since the epoch of a time, or of so long ago."""
-    match = re.fullmatch(r"(\d{1,6})([smhdw])", text)
-    if match is not None:
-        return int((time.time() - int(match[1]) * _UNITS[match[2]]) * 1000)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no time (10m, 2h, 3d, 2026-01-31, 2026-01-31T12:00:00Z)"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
