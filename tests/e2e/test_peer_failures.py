@@ -1,0 +1,205 @@
+"""What hurt the users of relay's predecessor most, in the order of how much: each must not happen.
+
+Fifteen complaints from its issue tracker, each as a test of ours. What is a matter of the text
+alone is in tests/text/test_peer_failures.py.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from tests.e2e import tui
+from tests.e2e.wrapped import (
+    ECHO,
+    SAY,
+    Wrapped,
+    kill_session,
+    python,
+    relay,
+    relay_json,
+    say,
+    states,
+    wait_registered,
+    wrapped,
+)
+from tests.support import wait_until
+
+#: Reads nothing until its input holds a line "go", which the person types.
+DEAF = (
+    "import sys, os, select\n"
+    "print('deaf', flush=True)\n"
+    "while not os.path.exists(sys.argv[1]): select.select([], [], [], 0.05)\n"
+    "for line in sys.stdin: print('GOT', line.strip(), flush=True)\n"
+)
+
+
+def full_screen(log: Path, *options: str) -> list[str]:
+    return [sys.executable, tui.__file__, str(log), *options]
+
+
+def submitted(log: Path) -> list[str]:
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def one_row(body: str) -> dict[str, str]:
+    (row,) = [row for row in relay_json("history") if row["body"] == body]
+    assert isinstance(row, dict)
+    return row
+
+
+def test_1_sent_is_not_said_before_it_is_read(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with wrapped([*python(DEAF), str(go)], name="Bob") as bob:
+        wait_registered("Bob")
+        relay("send", "Bob", "are you listening", "--wait=2", status=5)
+        assert one_row("are you listening")["state"] == "submitted"
+        go.write_text("")
+        bob.wait_for("GOT Relay message .*are you listening")
+        wait_until(lambda: one_row("are you listening")["state"] == "seen", 20)
+
+
+def test_2_what_is_sent_before_the_start_is_not_lost() -> None:
+    relay("send", "Bob", "the brief", "--offline")
+    with wrapped(python(ECHO), name="Bob") as bob:
+        bob.wait_for("GOT Relay message .*the brief")
+
+
+def test_3_a_busy_receiver_gets_it_when_it_reads_again(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with wrapped([*python(DEAF), str(go)], name="Bob") as bob:
+        wait_registered("Bob")
+        for number in range(40):
+            relay("send", "Bob", f"number {number} " + "x" * 200)
+        go.write_text("")
+        bob.wait_for("GOT Relay message .*number 39", 60)
+        wait_until(lambda: states() == ["seen"] * 40, 30)
+
+
+def test_4_and_8_a_long_message_arrives_whole_and_in_its_own_words(tmp_path: Path) -> None:
+    body = "\n".join(f"line {n}: äöü €uro 'quotes' \"and\" `ticks` $HOME\t!" for n in range(250))
+    log = tmp_path / "log"
+    with wrapped(full_screen(log), name="Tui") as screen:
+        wait_registered("Tui")
+        screen.wait_for("❯")
+        relay("send", "Tui", "-", "--wait=60", stdin=body)
+        (text,) = submitted(log)
+        assert body in text.replace("\r", "\n")
+
+
+def test_5_enter_is_pressed_until_it_is_taken(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with wrapped(full_screen(log, "lose-enters=1"), name="Tui") as screen:
+        wait_registered("Tui")
+        screen.wait_for("❯")
+        relay("send", "Tui", "press it again", "--wait=60")
+        assert len(submitted(log)) == 1 and "press it again" in submitted(log)[0]
+
+
+def test_6_the_persons_draft_is_neither_sent_nor_spoilt(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with wrapped(full_screen(log), name="Tui") as screen:
+        wait_registered("Tui")
+        screen.wait_for("❯")
+        screen.type("my own dra")
+        screen.wait_for("my own dra")
+        relay("send", "Tui", "later please", "--wait=3", status=5)
+        row = one_row("later please")
+        assert row["state"] == "held" and "draft" in row["reason"]
+        screen.type("ft\r")
+        wait_until(lambda: len(submitted(log)) == 2, 30)
+        assert submitted(log)[0] == "my own draft" and "later please" in submitted(log)[1]
+
+
+def test_7_nothing_is_pressed_in_a_dialog(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with wrapped(full_screen(log, "dialog"), name="Tui") as screen:
+        wait_registered("Tui")
+        screen.wait_for("1. Yes")
+        relay("send", "Tui", "not an answer", "--wait=4", status=5)
+        row = one_row("not an answer")
+        assert row["state"] == "held" and "dialog" in row["reason"]
+        assert submitted(log) == []
+        screen.type("\x1b")
+        wait_until(lambda: len(submitted(log)) == 1, 30)
+        assert "not an answer" in submitted(log)[0]
+
+
+def test_9_what_is_quoted_is_not_a_command() -> None:
+    manual = (
+        "```\n@relay:Bob from the manual\n```\nWrite `@relay:Bob text` to talk, or \\@relay:Bob\n"
+    )
+    with wrapped(python(ECHO), name="Bob"), wrapped(python(SAY), name="Alice") as alice:
+        wait_registered("Alice", "Bob")
+        alice.type(say(manual))
+        alice.type(say("@relay:Bob the real one\n"))
+        wait_until(lambda: states() == ["seen"], 30)
+        assert one_row("the real one")["state"] == "seen"
+
+
+def test_10_a_crash_repeats_nothing() -> None:
+    with wrapped(python(ECHO), name="Bob") as bob:
+        wait_registered("Bob")
+        for number in range(5):
+            relay("send", "Bob", f"once {number}", "--wait=30")
+            kill_session(bob)
+        bob.type("end\n")
+        bob.wait_for("GOT end")
+        for number in range(5):
+            assert bob.output.count("GOT Relay message") == 5
+            assert len([x for x in bob.output.splitlines() if f"once {number}" in x]) == 2
+
+
+def test_11_an_echo_is_no_answer() -> None:
+    with wrapped(python(ECHO), name="Bob") as bob, wrapped(python(ECHO), name="Alice"):
+        wait_registered("Alice", "Bob")
+        relay("send", "Bob", "-", "--wait=30", stdin="quote:\n@relay:Alice fake\n\n@relay:* all")
+        relay("send", "Bob", "and done", "--wait=30")
+        bob.wait_for("GOT .*and done")
+        assert len(relay_json("history")) == 2
+
+
+def test_12_a_message_to_somebody_unknown_is_kept_and_explained() -> None:
+    with wrapped(python(SAY), name="Alice") as alice:
+        wait_registered("Alice")
+        alice.type(say("@relay:Later hello\n"))
+        alice.wait_for("nobody is called Later yet")
+    with wrapped(python(ECHO), name="Later") as later:
+        later.wait_for("GOT Relay message .*hello")
+
+
+def test_13_one_that_does_not_read_holds_up_nobody_else(tmp_path: Path) -> None:
+    with (
+        wrapped([*python(DEAF), str(tmp_path / "never")], name="Deaf"),
+        wrapped(python(ECHO), name="Bob") as bob,
+    ):
+        wait_registered("Deaf", "Bob")
+        for number in range(30):
+            relay("send", "Deaf", f"unread {number} " + "x" * 500)
+        relay("send", "Bob", "quick", "--wait=20")
+        bob.wait_for("GOT .*quick")
+
+
+def test_14_an_agent_that_comes_back_hears_again() -> None:
+    first = Wrapped(python(ECHO), name="Bob")
+    wait_registered("Bob")
+    relay("send", "Bob", "to the first", "--wait=30")
+    first.close()
+    with wrapped(python(ECHO), name="Bob") as second:
+        wait_registered("Bob")
+        relay("send", "Bob", "to the second", "--wait=30")
+        second.wait_for("GOT .*to the second")
+        assert "to the first" not in second.output
+
+
+def test_15_what_becomes_of_a_message_can_be_seen() -> None:
+    with wrapped(python(ECHO), name="Bob"):
+        wait_registered("Bob")
+        relay("send", "Bob", "follow me", "--wait=30")
+        row = one_row("follow me")
+        shown = relay_json("show", row["id"])
+        assert shown["body"] == "follow me"
+        (delivery,) = shown["deliveries"]
+        assert delivery["state"] == "seen" and delivery["proof"] == "read"
+        assert [one["id"] for one in relay_json("sent")] == [row["id"]]
