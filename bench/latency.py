@@ -22,7 +22,8 @@ from ptyprocess import PtyProcess
 
 _SENDER = """
 import sys, time
-count, blank, prefix, gap = int(sys.argv[1]), sys.argv[2] == "blank", sys.argv[3], float(sys.argv[4])
+count, blank = int(sys.argv[1]), sys.argv[2] == "blank"
+prefix, gap = sys.argv[3], float(sys.argv[4])
 time.sleep(2.0)
 for number in range(count):
     text = f"{prefix}n={number} t={time.monotonic_ns()}\\n"

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import urllib.request
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin
 
 USAGE = """\
@@ -104,7 +105,7 @@ def fetch_pip(scratch: Path) -> Path:
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
             listing = json.loads(answer.read())
-        wheels = [f for f in listing["files"] if usable(f)]
+        wheels: list[dict[str, Any]] = [f for f in listing["files"] if usable(f)]
         chosen = max(wheels, key=lambda f: version_key(f["filename"]))
         with urllib.request.urlopen(urljoin(page, chosen["url"]), timeout=TIMEOUT) as answer:
             data = answer.read()
@@ -116,7 +117,7 @@ def fetch_pip(scratch: Path) -> Path:
     expected = chosen.get("hashes", {}).get("sha256")
     if expected and hashlib.sha256(data).hexdigest() != expected:
         raise SetupError(f"{chosen['filename']} from {index} does not have the hash it should have")
-    wheel = scratch / chosen["filename"]
+    wheel = scratch / str(chosen["filename"])
     wheel.write_bytes(data)
     return wheel
 

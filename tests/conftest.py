@@ -16,6 +16,8 @@ def isolated_home(
     home = base / "relay"
     monkeypatch.setenv("HOME", str(base))
     monkeypatch.setenv("RELAY_HOME", str(home))
+    # A broker that a test leaves behind goes away by itself.
+    monkeypatch.setenv("RELAY_BROKER_IDLE", "10")
     for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "RELAY_AGENT", "RELAY_RUN", "RELAY_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     return home

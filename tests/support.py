@@ -25,3 +25,10 @@ def wait_until(check: Callable[[], T], timeout: float = 20.0, what: str = "") ->
         if time.monotonic() > end:
             raise AssertionError(f"waited {timeout} s in vain for {what or check}")
         pause.wait(0.01)
+
+
+def found(look: Callable[[], T | None], timeout: float = 20.0) -> T:
+    """Call ``look`` until it returns something, and return that; the deadline as above."""
+    value = wait_until(look, timeout)
+    assert value is not None
+    return value

@@ -22,7 +22,7 @@ from tests.e2e.wrapped import (
     wait_registered,
     wrapped,
 )
-from tests.support import wait_until
+from tests.support import found, wait_until
 
 #: Says a message on each line it reads, numbered: "go 5" says five.
 BURST = (
@@ -151,7 +151,7 @@ def test_a_killed_pump_has_the_programs_modes_undone() -> None:
     with Wrapped.directly(["sh", "-c", script, "sh", *python(FULL_SCREEN)]) as shell:
         shell.wait_for("ready")
         wait_registered("Full")
-        pump = wait_until(lambda: process_below(shell.pid, "wrap --name Full"), 10, "the pump")
+        pump = found(lambda: process_below(shell.pid, "wrap --name Full"))
         os.kill(pump, signal.SIGKILL)
         shell.wait_for("back in the shell")
         for off in ("?1049l", "?2004l", "?1000l", "?25h"):

@@ -16,7 +16,7 @@ from typing import Any
 
 from ptyprocess import PtyProcess
 
-from tests.support import wait_until
+from tests.support import found, wait_until
 
 RELAY = [sys.executable, "-m", "relay"]
 #: Says what it reads: a line program with a prompt, and nothing of relay in it.
@@ -100,11 +100,10 @@ class Wrapped:
 
     def wait_for(self, pattern: str, timeout: float = 30.0) -> re.Match[str]:
         """Until the output holds ``pattern``."""
-        return wait_until(
-            lambda: re.search(pattern, self.output, re.S),
-            timeout,
-            f"{pattern!r} in:\n{self.output[-4000:]}",
-        )
+        try:
+            return found(lambda: re.search(pattern, self.output, re.S), timeout)
+        except AssertionError:
+            raise AssertionError(f"{pattern!r} is not in:\n{self.output[-4000:]}") from None
 
     def wait(self, timeout: float = 30.0) -> int:
         """The exit status, 128 + n for a signal."""
@@ -188,7 +187,7 @@ def session_pid(program: Wrapped) -> int | None:
 
 def kill_session(program: Wrapped) -> None:
     """Kill the session with SIGKILL, and wait until the pump has started another."""
-    before = wait_until(lambda: session_pid(program), 20, "a session")
+    before = found(lambda: session_pid(program))
     os.kill(before, signal.SIGKILL)
     wait_until(lambda: session_pid(program) not in (None, before), 20, "another session")
 

@@ -36,7 +36,7 @@ class Desk:
 
     def spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
-        self.tasks.add(task)  # type: ignore[arg-type]
+        self.tasks.add(task)
 
     def run(self, then: Callable[[], object]) -> None:
         async def scenario() -> None:
