@@ -23,6 +23,8 @@ from relay.hooks.runner import Runner
 from relay.model import AgentState, Message, State
 from relay.session import frames
 from relay.session.actions import SessionActions
+from relay.session.awaiting import Awaiting
+from relay.session.builtin import await_seconds
 from relay.session.courier import Courier
 from relay.session.dispatch import Dispatcher
 from relay.session.ears import Ears
@@ -109,6 +111,7 @@ class Session:
         self._reported: tuple[object, ...] = ()
         self._output = recent_output()
         self._messages = recent_messages()
+        self.awaiting = Awaiting()
         self.exited = asyncio.Event()
         self.exit_unread: int | None = None
         self.orderly = False  # the pump has said that the agent exited
@@ -260,6 +263,7 @@ class Session:
     def deliver(self, message: Message) -> None:
         """A message for the agent."""
         if self.courier.offer(message) and message.sender_kind != "relay":
+            self.awaiting.heard_from(message.sender)
             self._messages.append(message)
             self.spawn(
                 self.lifecycle.fire(HookEventName.MESSAGE_RECEIVED, message.sender, message.body)
@@ -296,6 +300,8 @@ class Session:
                     created_at=self._now_ms(),
                 )
             )
+            if (seconds := await_seconds(heard.found)) is not None:
+                self.awaiting.ask(heard.id, heard.found.target, seconds, self._clock())
         self.dispatcher.take(heard)
 
     def said(self, text: str) -> None:
@@ -381,7 +387,11 @@ class Session:
 
     def _rearm(self) -> None:
         """Wake up when a source or a hook is due, and not before."""
-        deadlines = (self.ears.next_deadline(), self.lifecycle.idle_deadline())
+        deadlines = (
+            self.ears.next_deadline(),
+            self.lifecycle.idle_deadline(),
+            self.awaiting.deadline(),
+        )
         due = min((d for d in deadlines if d is not None), default=None)
         if self._timer is not None:
             self._timer.cancel()
@@ -395,6 +405,8 @@ class Session:
         now = self._clock()
         self.ears.tick(now)
         self.lifecycle.tick(now)
+        for question in self.awaiting.overdue(now):
+            self.tell(f"no answer from {question.to} within {question.seconds:g} s")
         self._rearm()
 
     def _report_state(self) -> None:

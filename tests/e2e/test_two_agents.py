@@ -131,3 +131,11 @@ def test_the_last_words_of_a_program_that_exits_at_once_are_sent() -> None:
 
 def test_a_command_that_does_not_exist_starts_nothing() -> None:
     assert "no-such-program" in relay("wrap", "--", "no-such-program", status=127)
+
+
+def test_a_question_that_nobody_answers_is_reported_in_time() -> None:
+    with wrapped(python(ECHO), name="Bob") as bob, wrapped(python(SAY), name="Alice") as alice:
+        wait_registered("Alice", "Bob")
+        alice.type(say("@relay:Bob [await:2s] are you there?\n"))
+        bob.wait_for("GOT Relay message .*: are you there")
+        alice.wait_for("Relay notice .*: no answer from Bob within 2 s")
