@@ -1,0 +1,50 @@
+"""The documentation is true: its links lead somewhere, its commands exist, no verb is left out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from relay.cli.main import build
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+_BLOCK = re.compile(r"^```(?:sh|console)?\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_COMMAND = re.compile(r"(?:^|\$ )(?:\.venv/bin/)?relay ([a-z-]+)", re.MULTILINE)
+
+
+def verbs() -> set[str]:
+    return {*build()[1], "wrap"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    for target in _LINK.findall(page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_in_examples_exist(page: Path) -> None:
+    for block in _BLOCK.findall(page.read_text()):
+        for verb in _COMMAND.findall(block):
+            assert verb in verbs(), f"relay {verb}"
+
+
+def test_every_verb_is_documented() -> None:
+    text = "\n".join(page.read_text() for page in PAGES)
+    assert [verb for verb in sorted(verbs()) if f"relay {verb}" not in text] == []
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert [page.name for page in PAGES[1:] if f"docs/{page.name}" not in readme] == []
+    assert len(readme.splitlines()) < 150
+
+
+def test_the_test_command_of_the_readme_is_what_ci_runs() -> None:
+    readme, ci = (ROOT / "README.md").read_text(), (ROOT / ".ci" / "run").read_text()
+    assert "python3 -m relay.bootstrap test" in readme
+    assert '"$python" -m relay.bootstrap test' in ci
