@@ -12,8 +12,21 @@ from relay.cli.main import build
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
-_BLOCK = re.compile(r"^```(?:sh|console)?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _COMMAND = re.compile(r"(?:^|\$ )(?:\.venv/bin/)?relay ([a-z-]+)", re.MULTILINE)
+
+
+def shell_examples(text: str) -> list[str]:
+    """What stands in fenced blocks without a language, or of a shell's."""
+    examples: list[str] = []
+    language: str | None = None
+    for line in text.splitlines():
+        if line.startswith("```"):
+            language = line[3:].strip() if language is None else None
+            if language in ("", "sh", "console"):
+                examples.append("")
+        elif language in ("", "sh", "console"):
+            examples[-1] += line + "\n"
+    return examples
 
 
 def verbs() -> set[str]:
@@ -28,7 +41,7 @@ def test_links_lead_to_files(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_in_examples_exist(page: Path) -> None:
-    for block in _BLOCK.findall(page.read_text()):
+    for block in shell_examples(page.read_text()):
         for verb in _COMMAND.findall(block):
             assert verb in verbs(), f"relay {verb}"
 
