@@ -82,7 +82,7 @@ def _add_send(subparsers: Any) -> None:
         "--mode",
         choices=[mode.value for mode in Mode],
         metavar="MODE",
-        help="when the receiver is busy: followup (default), steer, collect, interrupt",
+        help="followup (default), steer, collect, interrupt; kept with the message",
     )
     parser.add_argument("--thread", metavar="T", help="the thread it belongs to")
     parser.add_argument(
