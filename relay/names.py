@@ -10,8 +10,8 @@ import fcntl
 import os
 
 from relay.errors import NameTaken, RelayError, UsageError
+from relay.jsontext import dumps
 from relay.paths import Home
-from relay.terminal.jsontext import dumps
 
 _LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
 _INNER = _LETTERS | frozenset("_.-")

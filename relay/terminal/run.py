@@ -6,10 +6,10 @@ import os
 import stat
 import sys
 
+from relay.jsontext import dumps
 from relay.session import frames
 from relay.terminal import child, descriptors, process, signals, tty
 from relay.terminal.console import Console
-from relay.terminal.jsontext import dumps
 from relay.terminal.link import Link
 from relay.terminal.pump import Pump
 from relay.terminal.signals import signal

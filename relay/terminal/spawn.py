@@ -10,8 +10,8 @@ import os
 import select
 import time
 
+from relay.jsontext import dumps
 from relay.terminal import descriptors, signals
-from relay.terminal.jsontext import dumps
 from relay.terminal.link import Link
 
 TYPE_CHECKING = False
