@@ -106,7 +106,7 @@ def _run(argv: list[str]) -> int:
     except SystemExit as end:  # --help and --version
         return end.code if isinstance(end.code, int) else EXIT_FAILED
     if rest:
-        raise _unknown(rest, chosen)
+        raise _unknown(rest, chosen, argv)
     run: Callable[[Any], int] = options.run
     return run(options)
 
@@ -155,19 +155,24 @@ def _check_verb(argv: list[str], verbs: dict[str, Parser]) -> None:
     raise UsageError(f"there is no verb {first!r}", hint=hint)
 
 
-def _unknown(rest: list[str], parser: Parser) -> UsageError:
+def _unknown(rest: list[str], parser: Parser, argv: list[str]) -> UsageError:
     wrong = rest[0]
     if wrong.startswith("-"):
         return _unknown_option(wrong, parser)
-    return UsageError(
-        f"{wrong!r} is one word too many",
-        hint="put a text of several words into quotes",
-    )
+    takes_text = any(action.metavar == "TEXT" for action in parser._get_positional_actions())
+    hint = "put a text of several words into quotes" if takes_text else f"{parser.prog} --help"
+    after = argv[argv.index("--wait") + 1 :][:1] if "--wait" in argv else []
+    if after and re.fullmatch(r"\d[\d.]*[smh]?", after[0]):
+        hint = f"write it with =: --wait={after[0]}"
+    return UsageError(f"{wrong!r} is one word too many", hint=hint)
 
 
 def _unknown_option(wrong: str, parser: Parser) -> UsageError:
     bare = wrong.split("=", 1)[0]
-    close = difflib.get_close_matches(bare, parser.options(), n=1, cutoff=0.5)
+    if len(bare) == 2:  # -v: every other short option is as near, what it abbreviates is not
+        close = [option for option in parser.options() if option.startswith(f"-{bare}")][:1]
+    else:
+        close = difflib.get_close_matches(bare, parser.options(), n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}?" if close else f"{parser.prog} --help"
     return UsageError(f"there is no option {bare}", hint=hint)
 

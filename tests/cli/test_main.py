@@ -36,6 +36,11 @@ def test_help_begins_with_examples(relay: Run) -> None:
         (["send", "Bob", "hi", "--mode", "stear"], "did you mean steer?"),
         (["broker", "rnu"], "did you mean run?"),
         (["broker"], "relay broker --help"),
+        (["-v"], "did you mean --version?"),
+        (["doctor", "x"], "relay doctor --help"),
+        (["send", "Bob", "two", "words"], "put a text of several words into quotes"),
+        (["send", "Bob", "--wait", "30", "hi"], "write it with =: --wait=30"),
+        (["send", "Bob", "hi", "--wait", "1.5m"], "write it with =: --wait=1.5m"),
     ],
 )
 def test_unknown_words_get_a_suggestion(relay: Run, words: list[str], hint: str) -> None:
