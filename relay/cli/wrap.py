@@ -32,16 +32,19 @@ Examples:
 Usage: relay wrap [OPTIONS] [--] COMMAND [ARGS…]
 
 Options:
-  --name NAME     what others call it (default: made from COMMAND, and made unique)
+  --name NAME     what others call it (default: made from COMMAND, and unique)
   --task TEXT     what it works on; handlers see it as ctx.task
-  --config FILE   use this configuration (default: relay.config.py of the project)
+  --config FILE   use this configuration (default: the project's, see
+                  relay config show)
   --no-primer     do not tell the agent how to talk to others
   --help          show this help
 
-COMMAND runs in a terminal of its own with the same keys, output, signals and exit status as
-without relay. Options end at COMMAND or at --. Exit status: COMMAND's own (128 + n when signal n
-ended it), 127 when it is not found, 126 when it cannot be run, 1 when relay cannot start, 2 for a
-mistake in the options.
+COMMAND runs in a terminal of its own with the same keys, output, signals and
+exit status as without relay. Options end at COMMAND or at --.
+
+Exit status: COMMAND's own (128 + n when signal n ended it), 127 when it is not
+found, 126 when it cannot be run, 1 when relay cannot start, 2 for a mistake in
+the options.
 """
 
 _VALUED = ("--name", "--task", "--config")

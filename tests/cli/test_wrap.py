@@ -64,6 +64,7 @@ def test_mistakes(argv: list[str], says: str) -> None:
 
 def test_help_and_usage() -> None:
     done = relay("--help")
+    assert max(map(len, done.stdout.splitlines())) < 80
     assert done.returncode == 0 and done.stdout.index("Examples") < done.stdout.index("Usage")
     assert relay().returncode == 2
     assert relay("--nmae", "A", "c").returncode == 2
