@@ -17,11 +17,14 @@ from relay.hooks.context import Context
 from relay.hooks.registry import Registry
 from relay.hooks.runner import Outcome, Runner
 from relay.session.hearing import Heard
+from relay.session.retrying import until_answered
 from relay.suggest import did_you_mean
 from relay.text.grammar import Match, TooLong, Unclosed
 
 #: What may wait in one lane; beyond it the agent is told that it was not heard.
 LANE_MAX = 1000
+#: Characters of all that waits: it is part of the checkpoint, which must fit into one frame.
+UNFINISHED_MAX = 4 * 1024 * 1024
 
 
 class Dispatcher:
@@ -54,6 +57,7 @@ class Dispatcher:
         self._spawn = spawn
         self._lanes: dict[str, asyncio.Queue[Heard]] = {}
         self._unfinished: dict[str, Heard] = {}
+        self._size = 0
 
     def take(self, heard: Heard) -> None:
         """Act on one find. Never raises."""
@@ -106,35 +110,47 @@ class Dispatcher:
         if lane is None:
             lane = self._lanes[match.namespace] = asyncio.Queue(LANE_MAX)
             self._spawn(self._work(lane))
-        try:
-            lane.put_nowait(heard)
-            self._unfinished[heard.id] = heard
-        except asyncio.QueueFull:
-            self._tell(f"not done: {_head(match)}: {LANE_MAX} earlier ones still wait")
+        size = _size(match)
+        if lane.full() or self._size + size > UNFINISHED_MAX:
+            self._tell(f"not done: {_head(match)}: too many earlier ones still wait")
+            return
+        if heard.id in self._unfinished:
+            return  # heard again while it waits
+        lane.put_nowait(heard)
+        self._unfinished[heard.id] = heard
+        self._size += size
 
     async def _work(self, lane: asyncio.Queue[Heard]) -> None:
         while True:
             heard = await lane.get()
+            match = heard.found
+            assert isinstance(match, Match)
             try:
-                await self._run(heard)
+                await self._run(heard, match)
+            except RelayError as error:
+                # The next one in this lane has nothing to do with it.
+                hint = f" ({error.hint})" if error.hint else ""
+                self._tell(f"not done: {_head(match)}: {error.message}{hint}")
             finally:
-                self._unfinished.pop(heard.id, None)
+                del self._unfinished[heard.id]
+                self._size -= _size(match)
                 lane.task_done()
 
-    async def _run(self, heard: Heard) -> None:
-        match = heard.found
-        assert isinstance(match, Match)
+    async def _run(self, heard: Heard, match: Match) -> None:
         handlers = self._registry.select(match.namespace, match.target)
         if not handlers:
             self._tell(self._nobody(match))
             return
-        if not await self._claim(heard):
+        if not await until_answered(lambda: self._claim(heard), self._waits):
             return
         outcomes = await self._runner.run_pattern(
             match.namespace, match.target, match.body, self._context(heard)
         )
         for outcome in outcomes:
             self._conclude(match, outcome)
+
+    def _waits(self, error: RelayError) -> None:
+        self._note(f"a handler waits: {error.message}")
 
     def _conclude(self, match: Match, outcome: Outcome) -> None:
         if outcome.result is not None:
@@ -156,6 +172,10 @@ class Dispatcher:
 
 def _head(match: Match) -> str:
     return f"@{match.namespace}:{match.target}"
+
+
+def _size(match: Match) -> int:
+    return len(match.raw) + len(match.body)
 
 
 def _unclosed(found: Unclosed) -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable
 from typing import Any
 
-from relay.errors import UsageError
+import pytest
+
+from relay.errors import BrokerUnavailable, RelayError, StorageError, UsageError
 from relay.hooks.registry import BUILTIN, Registry
 from relay.hooks.runner import Runner
+from relay.session import frames, retrying
 from relay.session.dispatch import Dispatcher
 from relay.session.hearing import Heard
 from relay.text.grammar import Match, TooLong, Unclosed
@@ -157,3 +161,84 @@ def test_what_waits_survives_in_the_checkpoint() -> None:
 
     asyncio.run(again())
     assert calls == ["one"]
+
+
+def failing_once(desk: Desk, error: RelayError) -> None:
+    """The first claim fails with ``error``."""
+    claim, errors = desk.claim, [error]
+
+    async def failing(heard: Heard) -> bool:
+        if errors:
+            raise errors.pop()
+        return await claim(heard)
+
+    desk.dispatcher._claim = failing
+
+
+@pytest.mark.parametrize(
+    "error, done",
+    [
+        (UsageError("a thread's name has at most 256 characters"), ["two"]),
+        (BrokerUnavailable("it is away"), ["one", "two"]),
+        (StorageError("the disk is full"), ["one", "two"]),
+    ],
+)
+def test_one_that_cannot_be_claimed_does_not_stop_its_lane(
+    monkeypatch: pytest.MonkeyPatch, error: RelayError, done: list[str]
+) -> None:
+    monkeypatch.setattr(retrying, "RETRY_SECONDS", 0.0)
+    calls: list[str] = []
+    registry = Registry()
+    registry.add_pattern("log", "*", lambda target: calls.append(target))
+
+    async def scenario() -> Desk:
+        desk = Desk(registry)
+        failing_once(desk, error)
+        desk.dispatcher.take(match("log", "one", number=1))
+        desk.dispatcher.take(match("log", "two", number=2))
+        await desk.close()
+        return desk
+
+    desk = asyncio.run(scenario())
+    assert calls == done
+    assert bool(desk.told) == (done == ["two"]) and bool(desk.noted) == (done != ["two"])
+
+
+def test_an_answer_that_cannot_be_injected_does_not_stop_its_lane() -> None:
+    registry = Registry()
+    registry.add_pattern("log", "*", lambda target: {"inject": target})
+
+    async def scenario() -> Desk:
+        desk = Desk(registry)
+        injected = desk.injected
+
+        def inject(text: str) -> None:
+            if text == "empty":
+                raise UsageError("the text is empty")
+            injected.append(text)
+
+        desk.dispatcher._inject = inject
+        desk.dispatcher.take(match("log", "empty", number=1))
+        desk.dispatcher.take(match("log", "full", number=2))
+        await desk.close()
+        return desk
+
+    desk = asyncio.run(scenario())
+    assert desk.injected == ["full"] and "the text is empty" in desk.told[0]
+
+
+def test_what_waits_is_bounded_so_that_it_fits_into_a_checkpoint() -> None:
+    registry = Registry()
+    registry.add_pattern("log", "*", lambda target: None)
+
+    async def scenario() -> Desk:
+        desk = Desk(registry)
+        for number in range(10):
+            desk.dispatcher.take(match("log", "x", "y" * 1_000_000, number))
+        size = len(json.dumps(desk.dispatcher.state()))
+        await desk.close()
+        assert size < frames.FRAME_MAX / 2
+        return desk
+
+    desk = asyncio.run(scenario())
+    assert len(desk.told) == 8 and "too many earlier ones" in desk.told[0]
