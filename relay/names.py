@@ -55,8 +55,9 @@ def claim(home: Home, wanted: str | None, command: str, run_id: str = "") -> Cla
     """Claim ``wanted``, or a free name made from ``command``.
 
     Raises UsageError for a name that nobody can have, NameTaken (``details``: pid, suggestion)
-    when a running agent has it, RelayError when the file cannot be written.
+    when a running agent or the person here has it, RelayError when the file cannot be written.
     """
+    person = owner().lower()
     if wanted is not None:
         if not valid(wanted):
             raise UsageError(
@@ -64,17 +65,45 @@ def claim(home: Home, wanted: str | None, command: str, run_id: str = "") -> Cla
                 hint="use letters, digits, '.', '_' and '-' (at most 64, a letter or digit first, "
                 f"no '.' last), and none of: {', '.join(sorted(_RESERVED))}",
             )
+        if wanted.lower() == person:
+            raise NameTaken(
+                f"{wanted} is your own name: agents write to you under it",
+                hint=f"choose another, for example --name {wanted[: _LONGEST - 6]}-agent",
+                details={"pid": None, "suggestion": f"{wanted[: _LONGEST - 6]}-agent"},
+            )
         got = _try(home, wanted, run_id)
         if got is None:
             raise _taken(home, wanted)
         return got
     for name in _numbered(_from_command(command)):
-        got = _try(home, name, run_id)
+        got = None if name.lower() == person else _try(home, name, run_id)
         if got is not None:
             return got
     raise RelayError(
         f"no free name for {command!r} after {_TRIES} tries", hint="give one with --name"
     )
+
+
+def owner() -> str:
+    """What agents call the person here, as the broker does: no agent can have that name."""
+    import pwd
+
+    try:
+        return person_name(pwd.getpwuid(os.getuid()).pw_name)
+    except KeyError:
+        return person_name(f"uid{os.getuid()}")
+
+
+def person_name(login: str) -> str:
+    """The same as ``relay.broker.directory.person_name``, without its imports."""
+    name = ""
+    for char in login:
+        if char in _INNER:
+            name += char
+        elif name[-1:] != "\0":
+            name += "\0"  # one dash for all that is between two good characters
+    name = name.replace("\0", "-").strip("-._")[:58] or "person"
+    return name if valid(name) else f"{name}-user"
 
 
 def holder(home: Home, name: str) -> int | None:

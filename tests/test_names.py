@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay import names
+from relay.broker import directory
 from relay.errors import NameTaken, RelayError, UsageError
 from relay.model import valid_name
 from relay.paths import Home
@@ -91,3 +92,20 @@ def test_a_lock_that_cannot_be_made(home: Home) -> None:
 @given(st.one_of(st.text(max_size=70), st.from_regex(r"[A-Za-z0-9_.-]{0,66}", fullmatch=True)))
 def test_the_light_check_is_the_models(name: str) -> None:
     assert names.valid(name) == valid_name(name)
+
+
+@given(st.one_of(st.text(max_size=80), st.text("aZ0-._ é", max_size=80)))
+def test_the_person_is_called_what_the_broker_says(login: str) -> None:
+    assert names.person_name(login) == directory.person_name(login)
+    assert names.owner() == directory.person_name(directory.owner_login())
+
+
+def test_no_agent_takes_the_name_of_the_person(home: Home) -> None:
+    own = directory.person_name(directory.owner_login())
+    with pytest.raises(NameTaken, match="is your own name") as caught:
+        names.claim(home, own.upper(), "bash")
+    suggestion = caught.value.details["suggestion"]
+    names.claim(home, str(suggestion), "bash").release()
+    made = names.claim(home, None, f"/bin/{own}")
+    assert made.name == f"{own}-2"
+    made.release()
