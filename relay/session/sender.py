@@ -17,6 +17,8 @@ from relay.errors import BrokerUnavailable, RelayError, StorageError, Timeout
 #: refused, and it is told: so much fits into a checkpoint.
 PENDING_MAX = 10_000
 PENDING_BYTES_MAX = 8 * 1024 * 1024
+#: So many notices more have room, so that the agent can be told of the refusal.
+NOTICES_MAX = 100
 #: Requests under way at a time: what does not wait in the client cannot overtake there.
 WINDOW = 256
 #: With so many waiting the agent is slowed down while the broker makes progress.
@@ -67,18 +69,26 @@ class Sender:
             return known  # heard again while it waits
         done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         done.add_done_callback(lambda future: future.cancelled() or future.exception())
-        if len(self._pending) >= PENDING_MAX or self._bytes >= PENDING_BYTES_MAX:
+        notice = bool(fields.get("notice"))
+        size = _size(fields)
+        room = NOTICES_MAX if notice else 0
+        full = len(self._pending) >= PENDING_MAX + room
+        if full or self._bytes + size > PENDING_BYTES_MAX + room * 1024:
             error = RelayError(
                 "the broker cannot be reached and too many messages wait for it already",
                 hint="run `relay doctor`",
             )
             done.set_exception(error)
-            self.explain(error)
+            if notice:
+                # Explaining that would be another notice.
+                self._note(f"the agent could not be told something: {error.message}")
+            else:
+                self.explain(error)
             return done
         identifier = fields["id"]
         self._pending[identifier] = fields
         self._done[identifier] = done
-        self._bytes += len(fields["body"])
+        self._bytes += size
         self._queue.append(identifier)
         self._fill()
         return done
@@ -149,7 +159,7 @@ class Sender:
         """It is no longer pending; returns the future of whoever waits for it."""
         was_busy = self.busy
         del self._pending[fields["id"]]
-        self._bytes -= len(fields["body"])
+        self._bytes -= _size(fields)
         if was_busy and not self.busy:
             self.on_room()
         return self._done.pop(fields["id"])
@@ -170,3 +180,9 @@ class Sender:
             text += f" Did you mean {' or '.join(guesses)}?"
         text += f" Here now: {', '.join(answer.get('present') or ()) or 'nobody else'}."
         self._notify(f"{text} The message is kept for seven days, in case that name comes")
+
+
+def _size(fields: dict[str, Any]) -> int:
+    """Bytes of the text as the checkpoint holds it."""
+    body: str = fields["body"]
+    return len(body) if body.isascii() else len(body.encode("utf-8", "surrogatepass"))

@@ -145,3 +145,29 @@ def test_the_queue_is_bounded_and_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     desk.run(flood)
     assert len(desk.asked) == 2
     assert "too many messages wait" in desk.told[0]
+
+
+def test_a_full_queue_is_told_once_and_not_told_of_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "PENDING_MAX", 1)
+    monkeypatch.setattr(module, "NOTICES_MAX", 1)
+    desk = Desk(OK)
+
+    def tell(text: str) -> None:
+        # As a session does it: what is told is itself a message.
+        desk.told.append(text)
+        desk.sender.send(fields(100 + len(desk.told), body=text, notice=True))
+
+    desk.sender = Sender(desk.request, tell, desk.noted.append, desk.spawn)
+    desk.run(lambda: [desk.sender.send(fields(number)) for number in range(3)])
+    assert [one["id"] for one in desk.asked] == ["id0", "id101"]
+    assert len(desk.told) == 2 and len(desk.noted) == 1
+
+
+def test_what_waits_is_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PENDING_BYTES_MAX", 100)
+    desk = Desk(OK)
+    desk.run(lambda: [desk.sender.send(fields(number, body="€" * 20)) for number in range(2)])
+    assert [one["id"] for one in desk.asked] == ["id0"]
+    assert "too many messages wait" in desk.told[0]
