@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from relay import __version__
@@ -41,23 +42,33 @@ def add(subparsers: Any) -> None:
 def agents_verb(options: Any) -> int:
     """``relay agents``."""
     with connect(Home.from_env()) as client:
-        rows = [_agent(row) for row in client.request("agents")["agents"]]
+        rows: list[Json] = client.request("agents")["agents"]
     if options.live:
         rows = [row for row in rows if row["state"] != "gone"]
     if options.json:
-        output.as_json(rows)
+        output.as_json([_agent(row) for row in rows])
     elif rows:
-        output.table(
-            ("NAME", "STATE", "KIND", "PID", "UNREAD", "SINCE", "CWD"),
-            [
-                tuple(row[key] for key in ("name", "state", "kind", "pid", "unread", "since"))
-                + (output.visible(row["cwd"] or "-"),)
-                for row in rows
-            ],
-        )
+        _print_agents(rows)
     else:
         output.note("no agents; relay wrap --name NAME COMMAND starts one")
     return 0
+
+
+def _print_agents(rows: list[Json]) -> None:
+    width = output.columns()
+    now_ms = time.time_ns() // 1_000_000
+    since = [
+        output.iso(row["since_ms"]) if width is None else output.clock(row["since_ms"], now_ms)
+        for row in rows
+    ]
+    output.table(
+        ("NAME", "STATE", "KIND", "PID", "UNREAD", "SINCE", "CWD"),
+        [
+            tuple(row[key] for key in ("name", "state", "kind", "pid", "unread"))
+            + (when, output.visible(row["cwd"] or "-"))
+            for row, when in zip(rows, since, strict=True)
+        ],
+    )
 
 
 def status_verb(options: Any) -> int:
@@ -108,8 +119,9 @@ def print_broker(found: Json) -> None:
         return
     output.data(
         f"broker: running, pid {found['pid']}, version {found['version']},"
-        f" for {found['uptime_s']:.0f} s (home {found['home']})"
+        f" for {found['uptime_s']:.0f} s"
     )
+    output.data(f"home: {found['home']}")
     waiting = sum(number for name, number in found["counts"].items() if name != "events")
     output.data(f"ledger: {found['counts']['events']} events, {waiting} deliveries open")
 

@@ -11,6 +11,7 @@ from typing import Any
 from relay.broker.client import Client, connect
 from relay.cli import output
 from relay.cli.arguments import WAIT, count, moment, wait_seconds
+from relay.cli.listing import print_rows
 from relay.errors import (
     EXIT_NOT_DELIVERED,
     EXIT_TIMEOUT,
@@ -317,7 +318,7 @@ def sent_verb(options: Any) -> int:
     """``relay sent``."""
     with connect(Home.from_env()) as client:
         answer = client.request("sent", name=options.name, limit=options.limit, **_speaker())
-    _print_rows(answer, options.json, f"{answer['name']} has sent nothing")
+    print_rows(answer, options.json, f"{answer['name']} has sent nothing")
     return 0
 
 
@@ -333,33 +334,8 @@ def history_verb(options: Any) -> int:
             limit=options.limit,
             deadline=300.0,
         )
-    _print_rows(answer, options.json, "no messages")
+    print_rows(answer, options.json, "no messages")
     return 0
-
-
-def _print_rows(answer: Json, in_json: bool, nothing: str) -> None:
-    rows = answer["rows"]
-    if in_json:
-        output.as_json([output.message(row) for row in rows])
-    elif rows:
-        output.table(
-            ("TIME", "ID", "FROM", "TO", "STATE", "TEXT"),
-            [
-                (
-                    output.iso(row["created_ms"]),
-                    row["id"],
-                    row["from"],
-                    row["to"],
-                    output.state_text(row),
-                    output.summary(row["body"]),
-                )
-                for row in rows
-            ],
-        )
-    else:
-        output.note(nothing)
-    if answer["more"]:
-        output.note("older ones are left out: --limit N shows more, --since narrows it down")
 
 
 def show_verb(options: Any) -> int:

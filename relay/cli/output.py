@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Any
 
 from relay.errors import RelayError
@@ -28,6 +30,8 @@ MESSAGE_FIELDS = (
     "updated_at",
 )
 _BODY_SHOWN = 60
+#: A table's last column keeps so many characters, however narrow the terminal is.
+_LAST_MIN = 12
 
 
 def iso(ms: int | None) -> str | None:
@@ -36,6 +40,13 @@ def iso(ms: int | None) -> str | None:
         return None
     moment = datetime.fromtimestamp(ms / 1000, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"
+
+
+def clock(ms: int, now_ms: int) -> str:
+    """A time for a person, in local time: with its day unless it is of the last 24 hours."""
+    moment = datetime.fromtimestamp(ms / 1000)
+    recent = 0 <= now_ms - ms < 86_400_000
+    return moment.strftime("%H:%M:%S" if recent else "%Y-%m-%d %H:%M")
 
 
 def prepare() -> None:
@@ -122,13 +133,45 @@ def summary(body: str | None) -> str:
     return text if len(text) <= _BODY_SHOWN else text[: _BODY_SHOWN - 1] + "…"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A plain table; the last column is not padded."""
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    width: int | None = None,
+    remarks: Sequence[str | None] = (),
+) -> None:
+    """A plain table; the last column is not padded, and cut where ``width`` columns end.
+
+    ``remarks[i]`` stands on a line of its own below ``rows[i]``, and is not cut.
+    """
     lines = [list(head)] + [["-" if cell is None else str(cell) for cell in row] for row in rows]
     widths = [max(_width(line[i]) for line in lines) for i in range(len(head))]
-    for line in lines:
+    room = None if width is None else max(_LAST_MIN, width - sum(widths[:-1]) - 2 * len(head) + 2)
+    for line, remark in zip_longest(lines, ["", *remarks]):
         padded = [cell + " " * (widths[i] - _width(cell)) for i, cell in enumerate(line[:-1])]
-        data("  ".join([*padded, line[-1]]).rstrip())
+        last = line[-1] if room is None else _cut(line[-1], room)
+        data("  ".join([*padded, last]).rstrip())
+        if remark:
+            data(" " * (widths[0] + 2) + remark)
+
+
+def columns() -> int | None:
+    """How wide the terminal is that reads stdout; None when it is a file or a pipe."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
+def _cut(text: str, room: int) -> str:
+    if _width(text) <= room:
+        return text
+    kept = ""
+    for char in text:
+        if _width(kept + char) >= room:
+            break
+        kept += char
+    return kept + "…"
 
 
 def _width(text: str) -> int:

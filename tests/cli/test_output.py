@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from relay.cli import output
@@ -39,3 +41,25 @@ def test_a_long_body_is_one_short_line() -> None:
 def test_a_table_of_wide_characters_lines_up(capsys: pytest.CaptureFixture[str]) -> None:
     output.table(("A", "B"), [("漢字", 1), ("x", None)])
     assert capsys.readouterr().out == "A     B\n漢字  1\nx     -\n"
+
+
+def test_a_table_keeps_to_the_width(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [("x", "漢字" * 10), ("y", "short")]
+    output.table(("A", "B"), rows, width=20, remarks=["why x is so", None])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["A  B", "x  漢字漢字漢字漢字…", "   why x is so", "y  short"]
+    output.table(("A", "B"), rows, width=3)
+    assert capsys.readouterr().out.splitlines()[2] == "y  short"
+
+
+def test_a_persons_time_is_local_and_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC-2")
+    time.tzset()
+    now_ms = 1_795_304_542_028
+    try:
+        assert output.clock(now_ms - 1000, now_ms) == "01:42:21"
+        assert output.clock(now_ms - 86_400_000, now_ms) == "2026-11-21 01:42"
+        assert output.clock(now_ms + 60_000, now_ms) == "2026-11-22 01:43"
+    finally:
+        monkeypatch.undo()
+        time.tzset()

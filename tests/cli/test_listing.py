@@ -1,0 +1,51 @@
+"""Messages are listed within the terminal's width; a pipe gets everything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from relay.cli import listing, output
+
+ID = "01M80A3SJCBYEWEDVSTKKKPE1S"
+REASON = "the program takes neither lines nor pastes now"
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    made = {
+        "id": ID,
+        "from": "Alice",
+        "to": "Bob",
+        "state": "held",
+        "reason": REASON,
+        "body": "please run the tests\x1b[2J\n" + "and again " * 20,
+        "created_ms": 1_795_304_542_028,
+    }
+    return {**made, **changes}
+
+
+def test_a_pipe_gets_the_whole_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    listing.print_rows({"rows": [row()], "more": True}, False, "nothing")
+    printed = capsys.readouterr()
+    assert f"2026-11-21T23:42:22.028Z  {ID}  Alice  Bob  held ({REASON})  please" in printed.out
+    assert "--limit N shows more" in printed.err
+
+
+def test_a_terminal_gets_lines_that_fit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "columns", lambda: 80)
+    rows = [row(), row(state="seen", reason=None, body="short")]
+    listing.print_rows({"rows": rows, "more": False}, False, "nothing")
+    head, first, reason, second = capsys.readouterr().out.splitlines()
+    assert max(map(len, (head, first, reason, second))) <= 80
+    assert ID[-8:] in first and ID not in first and first.endswith("…")
+    assert "please run the tests^[[2J and" in first
+    assert reason.strip() == f"({REASON})"
+    assert second.endswith("seen   short")
+
+
+def test_nothing_is_said_to_be_there(capsys: pytest.CaptureFixture[str]) -> None:
+    listing.print_rows({"rows": [], "more": False}, False, "no messages")
+    assert capsys.readouterr() == ("", "no messages\n")
