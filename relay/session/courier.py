@@ -8,9 +8,11 @@ stands in the way.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 
+from relay.errors import RelayError
 from relay.model import Message, State
 from relay.session.doors import Door
 from relay.session.guards import Hold
@@ -20,6 +22,8 @@ from relay.text.envelope import marker_of
 HELD_AFTER = 1.0
 #: Look again at least this often while something stands in the way.
 LOOK_AGAIN = 1.0
+#: At the agent's end: how long what is being handed over may take to be accounted for.
+CLOSING = 1.0
 
 #: ``report(message, state, reason, proof)``: the broker has it when the call returns.
 Report = Callable[[Message, State, str, str], Awaitable[None]]
@@ -44,6 +48,9 @@ class Courier:
         self._holding = ""  # why nothing goes through at present
         self._since = 0.0  # … and since when
         self._told: set[str] = set()  # ids whose senders know it
+        self._started = clock()
+        self._handed_over = asyncio.Event()  # cleared while a door is at work
+        self._handed_over.set()
 
     def offer(self, message: Message) -> bool:
         """A message from the broker; whether it is new: offered twice it is taken once."""
@@ -78,6 +85,9 @@ class Courier:
         What it had read by then is seen; the rest stays submitted, and the broker offers it to
         whoever has the name next.
         """
+        with contextlib.suppress(TimeoutError):
+            # What went over a moment ago is accounted for first.
+            await asyncio.wait_for(self._handed_over.wait(), CLOSING)
         door = self._choose_door()
         if door is None or unread is None:
             return
@@ -89,27 +99,45 @@ class Courier:
     async def run(self) -> None:
         """Deliver until cancelled."""
         while True:
-            if not self._waiting:
-                await self._rest(None)
-                continue
-            door = self._choose_door()
-            held = door.hold(self._clock()) if door else Hold("the agent takes no messages")
-            if door is None or held is not None:
-                await self._wait_out(held or Hold("the agent takes no messages"))
-                continue
-            await self._deliver(door)
+            try:
+                await self._step()
+            except RelayError as error:
+                # Such as the agent's end. What follows must not depend on this one message.
+                await self._wait_out(Hold(error.message, LOOK_AGAIN))
+
+    async def _step(self) -> None:
+        if not self._waiting:
+            await self._rest(None)
+            return
+        door = self._choose_door()
+        held = door.hold(self._clock()) if door else Hold("the agent takes no messages")
+        if door is None or held is not None:
+            await self._wait_out(held or Hold("the agent takes no messages"))
+            return
+        await self._deliver(door)
 
     async def _deliver(self, door: Door) -> None:
         first = self._waiting[0]
         if first.attempt and await self._landed(door, first):
             self._waiting.popleft()
+            self._unproven[marker_of(first.id)] = first
             await self._after(door, [first])
             return
         batch = door.batch(list(self._waiting)[:64])
         await asyncio.gather(*(self._report(m, State.DELIVERING, "", "") for m in batch))
-        submitted = await door.submit(batch)
-        for _ in range(submitted.count):
-            self._waiting.popleft()
+        held = door.hold(self._clock())
+        if held is not None:
+            # That took a moment, and a dialog or a question has come up in it.
+            await self._wait_out(held)
+            return
+        self._handed_over.clear()
+        try:
+            submitted = await door.submit(batch)
+            for message in batch[: submitted.count]:
+                self._waiting.popleft()
+                self._unproven[marker_of(message.id)] = message
+        finally:
+            self._handed_over.set()
         if submitted.count:
             await self._after(door, batch[: submitted.count])
         if submitted.hold is not None:
@@ -118,8 +146,11 @@ class Courier:
             self._holding = ""
 
     async def _landed(self, door: Door, message: Message) -> bool:
-        """Whether an earlier try got through; a door that learns it late is given the time."""
-        end = self._clock() + door.landing_takes
+        """Whether an earlier try got through; a door that learns it late is given the time.
+
+        Earlier tries are those of sessions before this one, so the time runs from its start.
+        """
+        end = self._started + door.landing_takes
         while not door.landed(message):
             if self._clock() >= end:
                 return False
@@ -127,8 +158,6 @@ class Courier:
         return True
 
     async def _after(self, door: Door, batch: list[Message]) -> None:
-        for message in batch:
-            self._unproven[marker_of(message.id)] = message
         await asyncio.gather(*(self._report(m, State.SUBMITTED, "", "") for m in batch))
         proof = await door.read(batch)
         if proof is None:

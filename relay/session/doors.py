@@ -140,7 +140,10 @@ class TerminalDoor:
             return Hold("the program takes neither lines nor pastes now", 0.5)
         if cooked and self._shell and self._pasted:
             return Hold("a command is running in the shell", 0.5)
-        if self._terminal.unread():
+        unread = self._terminal.unread()
+        if unread is None:
+            return Hold("the agent is gone", 1.0)
+        if unread:
             return Hold("the program has not read its input yet", 0.05)
         if cooked:
             column, row = self._screen.cursor
@@ -177,7 +180,10 @@ class TerminalDoor:
         while empty < 2:
             # The kernel moves input in steps: only two looks in a row show that all was read.
             await asyncio.sleep(pause)
-            empty = empty + 1 if self._terminal.unread() == 0 else 0
+            unread = self._terminal.unread()
+            if unread is None:
+                return None  # the end of the agent, not its reading, emptied it
+            empty = 0 if unread else empty + 1
             pause = 0.002 if empty else min(pause * 2, 0.5)
         self._outstanding.clear()
         rows = "" if self._terminal.cooked() else "\n".join(self._screen.visible())
@@ -201,19 +207,23 @@ class TerminalDoor:
         return left
 
     def landed(self, message: Message) -> bool:
-        if self._terminal.cooked():
-            chunks = len(_chunks(self._typed(self._wrap(message))))
-            return write_id(message, f"line{chunks - 1}") in self._written
-        return write_id(message, "enter0") in self._written
+        # In either way: the program may have changed the mode of its terminal since.
+        typed = self._typed(self._wrap(message, "plain"))
+        last = write_id(message, f"line{len(_chunks(typed)) - 1}")
+        if self._written.isdisjoint((last, write_id(message, "enter0"))):
+            return False
+        self._outstanding.append((message, len(typed)))
+        return True
 
     async def _type_lines(self, batch: list[Message]) -> Submitted:
         """Several small messages, one write each, so that each is known to have landed or not."""
         writes = []
+        sizes: list[int] = []
         for message in batch:
             wrapped = self._wrap(message)
             self._screen.expect_echo(wrapped.text, self._clock())
             typed = self._typed(wrapped)
-            self._outstanding.append((message, len(typed)))
+            sizes.append(len(typed))
             writes.append(
                 self._link.write(
                     typed,
@@ -223,6 +233,7 @@ class TerminalDoor:
             )
         done = list(await asyncio.gather(*writes))
         count = done.index(False) if False in done else len(done)
+        self._outstanding += zip(batch[:count], sizes, strict=False)
         return Submitted(count, None if count == len(done) else Hold("the person is typing", 1.0))
 
     async def _type_long(self, message: Message) -> Hold | None:
@@ -230,24 +241,24 @@ class TerminalDoor:
         wrapped = self._wrap(message)
         self._screen.expect_echo(wrapped.text, self._clock())
         for index, chunk in enumerate(_chunks(self._typed(wrapped))):
-            self._outstanding.append((message, len(chunk)))
             step = write_id(message, f"line{index}")
-            if step in self._written:
-                continue
-            if index:
-                await self.read([message])
-            if not await self._until_written(chunk, step, patient=index > 0):
-                return Hold("the person is typing", 1.0)
+            if step not in self._written:
+                if index:
+                    await self.read([message])
+                if not await self._until_written(chunk, step, patient=index > 0):
+                    return Hold("the person is typing", 1.0)
+            self._outstanding.append((message, len(chunk)))
         return None
 
     async def _paste(self, message: Message) -> Hold | None:
         wrapped = self._wrap(message)
         self._screen.expect_echo(wrapped.text, self._clock())
         paste = write_id(message, "paste")
-        if paste not in self._written:
-            data = _PASTE.format(wrapped.text).encode("utf-8", "replace")
-            if not await self._until_written(data, paste, patient=False):
-                return Hold("the person is typing", 1.0)
+        data = _PASTE.format(wrapped.text).encode("utf-8", "replace")
+        known = paste in self._written
+        if not known and not await self._until_written(data, paste, patient=False):
+            return Hold("the person is typing", 1.0)
+        self._outstanding.append((message, len(data)))
         for attempt in range(ENTER_TRIES):
             await asyncio.sleep(PASTE_REST)
             if self._dialog():
@@ -261,6 +272,7 @@ class TerminalDoor:
             # person's own Enter submits both.
             if not await self._until_written(b"\r", enter, patient=False):
                 return None
+            self._outstanding.append((message, 1))
             await asyncio.sleep(ENTER_REST)
             if not self._stands_in_composer(wrapped):
                 return None
@@ -296,8 +308,9 @@ class TerminalDoor:
             return True
         return self._guards.blocked() or (not self._shell and self._guards.shows_dialog(rows))
 
-    def _wrap(self, message: Message) -> Envelope:
-        style: Style = "plain" if self._terminal.cooked() else "paste"
+    def _wrap(self, message: Message, style: Style | None = None) -> Envelope:
+        if style is None:
+            style = "plain" if self._terminal.cooked() else "paste"
         if self._shell:
             style = "shell"
         return envelope(

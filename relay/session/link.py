@@ -11,8 +11,6 @@ from relay.session import frames
 
 _WRITE_HEAD = struct.Struct(">II")
 _ACK_HEAD = struct.Struct(">Q")
-#: A write that the terminal has not taken after this many seconds is given up as unknown.
-WRITE_DEADLINE = 60.0
 
 
 class PumpLink(asyncio.Protocol):
@@ -63,8 +61,9 @@ class PumpLink(asyncio.Protocol):
     async def write(self, data: bytes, *, write_id: int, sequence: int) -> bool:
         """Have ``data`` typed into the agent's terminal, whole.
 
-        False when the person pressed a key after ``sequence``: then not a byte was written. Raises
-        NotDelivered when the agent is gone and TimeoutError when the terminal takes nothing.
+        False when the person pressed a key after ``sequence``: then not a byte was written. Waits
+        for as long as the agent does not read: the pump types it all the same, so giving up here
+        could only double it. Raises NotDelivered when the agent is gone.
         """
         await self._writable.wait()
         if self._transport is None:
@@ -73,7 +72,7 @@ class PumpLink(asyncio.Protocol):
         self._writes[write_id] = waiting
         self._send(frames.WRITE, _WRITE_HEAD.pack(write_id, sequence) + data)
         try:
-            return await asyncio.wait_for(waiting, WRITE_DEADLINE)
+            return await waiting
         finally:
             self._writes.pop(write_id, None)
 

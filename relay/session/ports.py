@@ -117,6 +117,6 @@ class Terminal(Protocol):
         """Whether lines are read without echo: a password prompt."""
         ...
 
-    def unread(self) -> int:
-        """Bytes of input that the program has not read yet."""
+    def unread(self) -> int | None:
+        """Bytes of input that the program has not read yet; None when the terminal is gone."""
         ...

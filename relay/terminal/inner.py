@@ -27,13 +27,13 @@ class InnerTerminal:
         flags = self._local_flags()
         return bool(flags & termios.ICANON) and not flags & termios.ECHO
 
-    def unread(self) -> int:
-        """Bytes that the program has not read yet; 0 when the terminal is gone."""
+    def unread(self) -> int | None:
+        """Bytes that the program has not read yet; None when the terminal is gone."""
         count = array.array("i", [0])
         try:
             fcntl.ioctl(self._fd, termios.FIONREAD, count)
         except OSError:
-            return 0
+            return None
         return count[0]
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from relay.errors import NotDelivered
 from relay.model import Message, State
 from relay.session.courier import Courier
 from relay.session.doors import Submitted
@@ -170,3 +171,72 @@ def test_without_a_proof_of_reading_the_marker_proves_it() -> None:
     ((seen, by),) = desk.courier.proven(f"> Relay message {marker} from", "transcript")
     assert (seen.body, by) == ("m1", "transcript")
     assert desk.courier.proven(marker, "transcript") == []
+
+
+def test_a_dialog_that_opens_while_the_broker_is_told_is_not_typed_into() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        report = desk.report
+
+        async def slow(one: Message, state: State, reason: str, proof: str) -> None:
+            if state is State.DELIVERING and not desk.reports:
+                desk.door.closed = Hold("a dialog waits for the person", 0.01)
+            await report(one, state, reason, proof)
+
+        desk.courier = Courier(lambda: desk.door, slow, lambda: desk.now)
+        desk.courier.offer(message(1))
+        await desk.until(("m1", "delivering", ""))
+        assert desk.door.through == []
+        desk.door.closed = None
+        await desk.until(("m1", "seen", "read"))
+        return desk
+
+    assert asyncio.run(scenario()).door.through == ["m1"]
+
+
+def test_a_door_that_fails_does_not_end_the_deliveries() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        submit, failures = desk.door.submit, [NotDelivered("the agent is gone")]
+
+        async def failing(batch: list[Message]) -> Submitted:
+            if failures:
+                raise failures.pop()
+            return await submit(batch)
+
+        desk.door.submit = failing  # type: ignore[method-assign]
+        desk.courier.offer(message(1))
+        desk.courier.look_again()
+        await desk.until(("m1", "seen", "read"))
+        return desk
+
+    assert asyncio.run(scenario()).door.through == ["m1"]
+
+
+def test_what_is_on_its_way_when_the_agent_ends_is_accounted_for() -> None:
+    """The answer to the last write comes together with the news of the end."""
+
+    async def scenario() -> Desk:
+        desk = Desk()
+        written = asyncio.Event()
+        submit = desk.door.submit
+
+        async def slow(batch: list[Message]) -> Submitted:
+            desk.told.set()
+            await written.wait()
+            return await submit(batch)
+
+        desk.door.submit = slow  # type: ignore[method-assign]
+        desk.door.proof = None  # its terminal is gone
+        desk.courier.offer(message(1))
+        task = asyncio.ensure_future(desk.courier.run())
+        while ("m1", "delivering", "") not in desk.reports:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        written.set()
+        await desk.courier.close(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return desk
+
+    assert ("m1", "seen", "read") in asyncio.run(scenario()).reports

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +12,9 @@ from relay.model import AgentState, Message
 from relay.session import doors, frames
 from relay.session.doors import COOKED_MAX, ChannelDoor, TerminalDoor, write_id
 from relay.session.guards import Guards
+from relay.terminal.inner import InnerTerminal
 from relay.text.envelope import join_plain
+from tests.support import wait_until
 
 NAMESPACES = frozenset({"relay"})
 
@@ -31,7 +34,7 @@ class FakeTerminal:
     def secret(self) -> bool:
         return False
 
-    def unread(self) -> int:
+    def unread(self) -> int | None:
         return self.left
 
 
@@ -255,3 +258,48 @@ def test_a_channel_hands_over_one_message_and_says_when_it_is_closed() -> None:
     assert refused.count == 0 and refused.hold is not None
     open_now = False
     assert door.hold(0.0) is not None
+
+
+def test_the_end_of_the_terminal_proves_no_reading() -> None:
+    master, slave = os.openpty()
+    terminal = InnerTerminal(os.ttyname(slave))
+    desk = Desk()
+    desk.terminal.unread = terminal.unread  # type: ignore[method-assign]
+    try:
+        asyncio.run(desk.door.submit([message("hello")]))
+        os.write(master, desk.link.written[0])
+        wait_until(lambda: terminal.unread() == len(desk.link.written[0]))
+        os.close(master)
+        assert terminal.unread() is None
+        assert asyncio.run(desk.door.read([message("hello")])) is None
+        assert desk.door.hold(desk.now) is not None
+        assert desk.door.left_unread(1) == [message("hello")]
+    finally:
+        os.close(slave)
+        terminal.close()
+
+
+def test_a_paste_that_was_not_read_is_known_as_unread() -> None:
+    desk = Desk(cooked=False, paste=True)
+    asyncio.run(desk.door.submit([message("hello")]))
+    assert desk.door.left_unread(0) == []
+    assert desk.door.left_unread(1) == [message("hello")]
+
+
+def test_a_refused_line_is_not_taken_for_the_unread_one() -> None:
+    desk = Desk()
+    waiting = [message(f"m{n}", n) for n in range(3)]
+    desk.link.refuse = lambda count: count >= 2
+    asyncio.run(desk.door.submit(waiting))
+    assert desk.door.left_unread(1) == [waiting[1]]
+
+
+@pytest.mark.parametrize("before, after", [(False, True), (True, False)])
+def test_what_landed_is_known_though_the_program_changed_its_mode(
+    before: bool, after: bool
+) -> None:
+    first = Desk(cooked=before, paste=not before)
+    asyncio.run(first.door.submit([message("hello")]))
+    again = Desk(cooked=after, paste=not after, written=frozenset(first.link.ids))
+    assert again.door.landed(message("hello"))
+    assert again.door.left_unread(1) == [message("hello")]
