@@ -151,7 +151,6 @@ class Broker:
                 timer.cancel()
             self._registering.forget_graces()
             self._reporting.forget_waits()
-            self._committer.close()
             await server.wait_closed()
 
     async def _close_connections(self) -> None:
