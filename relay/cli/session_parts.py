@@ -26,6 +26,7 @@ from relay.session.hearing import Hearing
 from relay.session.httpd import HookServer
 from relay.session.link import PumpLink
 from relay.session.session import Facts, Session
+from relay.terminal.environment import original
 from relay.terminal.inner import InnerTerminal, NoTerminal
 from relay.terminal.lines import make_source
 
@@ -63,7 +64,7 @@ class Parts:
             person=person_name(owner_login()),
             started_ms=hello["started_ms"],
             cwd=args["cwd"],
-            env=dict(os.environ),
+            env={os.fsdecode(name): os.fsdecode(value) for name, value in original().items()},
             task=args.get("task") or config.settings.task,
             idle_seconds=config.settings.idle_seconds,
             handler_timeout=config.settings.handler_timeout,

@@ -267,6 +267,7 @@ def _session(
     listeners: Listeners,
     factory: Callable[[], LoadedConfig] | None,
 ) -> SessionCommand:
+    from relay.terminal.environment import original
     from relay.terminal.spawn import SessionCommand
 
     command = facts["command"]
@@ -286,7 +287,7 @@ def _session(
     fds: dict[str, int | None] = {"unix": listeners.unix, "tcp": listeners.tcp, "tty": None}
     log = os.path.join(home.logs, f"{about.run_id}.log")
     entry = None if factory is None else _entry(factory)
-    return SessionCommand(session_command(), dict(os.environb), args, fds, log, about.socket, entry)
+    return SessionCommand(session_command(), original(), args, fds, log, about.socket, entry)
 
 
 def _entry(
