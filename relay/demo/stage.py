@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
+import shutil
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,10 +17,18 @@ from typing import Any
 from ptyprocess import PtyProcess
 
 from relay.broker.client import connect
+from relay.cli import output
 from relay.errors import Timeout
 from relay.paths import Home
 
 DEADLINE = 60.0
+#: What stands before a line: the name of who shows it.
+_MARGIN = len("  Ann │ ")
+PATH_STEP = """\
+The program is not on your PATH yet; in each terminal:
+
+    export PATH={folder}:"$PATH"
+"""
 NEXT_STEPS = """\
 Try it with real agents, each in a terminal of its own:
 
@@ -69,9 +80,7 @@ def start(home: Home, name: str, role: list[str]) -> Actor:
     return Actor(name, PtyProcess.spawn(command, env=env, dimensions=(24, 100)))
 
 
-def wait_until_there(
-    home: Home, name: str, *, deadline: float, now: Callable[[], float]
-) -> None:
+def wait_until_there(home: Home, name: str, *, deadline: float, now: Callable[[], float]) -> None:
     """Until the broker knows ``name`` (a message would also wait for it, and Ann be told so)."""
     client = connect(home)
     try:
@@ -111,7 +120,13 @@ def receive(actor: Actor, out: Callable[[str], None]) -> None:
         text = line.decode("utf-8", "replace").rstrip("\r")
         actor.lines.append(text)
         if text.strip():
-            out(f"  {actor.name} │ {text}")
+            for row in folded(text, output.columns()):
+                out(f"  {actor.name} │ {row}")
+
+
+def folded(text: str, columns: int | None) -> list[str]:
+    """``text`` in rows that fit beside the names; whole when stdout is no terminal."""
+    return [text] if columns is None else textwrap.wrap(text, max(20, columns - _MARGIN))
 
 
 def finish(actor: Actor) -> int:
@@ -155,5 +170,8 @@ def conclude(
         out("\nThis is not how it should end; `relay doctor` may know why.")
         return 1
     out(f"\nAll {len(seen)} messages were seen.\n")
+    folder = os.path.dirname(sys.executable)
+    if shutil.which("relay") is None and os.path.exists(os.path.join(folder, "relay")):
+        out(PATH_STEP.format(folder=shlex.quote(folder)))
     out(NEXT_STEPS)
     return 0

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 
-from relay.demo import agents
+from relay.demo import agents, stage
+from tests.cli.verbs import program
 from tests.e2e.wrapped import relay
 
 HEAD = "Relay message [ABCD1234] from agent"
@@ -41,3 +43,23 @@ def test_the_whole_play_ends_with_every_message_seen() -> None:
     shown = relay("demo")
     assert "All 3 messages were seen." in shown
     assert "relay wrap --name Alice -- claude" in shown
+
+
+def test_what_is_shown_fits_beside_the_names() -> None:
+    assert stage.folded("word " * 30, None) == ["word " * 30]
+    rows = stage.folded("word " * 30, 80)
+    assert len(rows) == 3 and max(len(f"  Ann │ {row}") for row in rows) <= 80
+
+
+@pytest.mark.parametrize("on_path", [True, False])
+def test_the_end_says_how_to_reach_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_path: bool
+) -> None:
+    folder = tmp_path / "a folder"
+    program(folder, "relay")
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    monkeypatch.setenv("PATH", str(folder) if on_path else str(tmp_path))
+    said: list[str] = []
+    receipts = [{"from": "A", "to": "B", "state": "seen", "body": "x"}] * 3
+    assert stage.conclude(receipts, [0, 0], said.append) == 0
+    assert (f"export PATH='{folder}':\"$PATH\"" in "\n".join(said)) is not on_path
