@@ -127,8 +127,10 @@ async def serve(start: Start) -> None:
         if inbox.lost:
             session.lost()
         await session.exited.wait()
-        await session.end()
+        # First: the person should not have to wait for handlers and the broker.
         parts.restore_terminal()
+        await parts.last_words()
+        await session.end()
     finally:
         await parts.close()
 

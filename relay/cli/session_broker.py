@@ -17,14 +17,22 @@ PAUSE_MAX = 2.0
 class RegisteredBroker:
     """An AsyncClient that speaks as one agent from its first request on.
 
-    ``note(text)`` is told what keeps it from the broker; requests wait meanwhile.
+    ``note(text)`` is told what keeps it from the broker; requests wait meanwhile. ``on_return()``
+    is called whenever the agent is registered again after its connection was lost.
     """
 
     def __init__(
-        self, home: Home, on_push: Callable[[dict[str, Any]], None], note: Callable[[str], None]
+        self,
+        home: Home,
+        on_push: Callable[[dict[str, Any]], None],
+        note: Callable[[str], None],
+        on_return: Callable[[], None],
     ) -> None:
         self._note = note
-        self._client = AsyncClient(home, on_push=on_push, on_problem=self._problem)
+        self._on_return = on_return
+        self._client = AsyncClient(
+            home, on_push=on_push, on_connected=self._connected, on_problem=self._problem
+        )
         self._registered = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -70,6 +78,10 @@ class RegisteredBroker:
                 self._problem(error)
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, PAUSE_MAX)
+
+    def _connected(self, connected: bool) -> None:
+        if connected and self._registered.is_set():
+            self._on_return()
 
     def _problem(self, error: RelayError) -> None:
         self._note(f"{error.message} ({error.hint})" if error.hint else error.message)

@@ -47,6 +47,7 @@ class Claude:
         self.door = ClaudeDoor(lambda: self.source.door_path)
         self._entered: float | None = None
         self._searched = 0.0
+        self._reading = asyncio.Lock()
 
     def state(self) -> dict[str, Any]:
         """The transcript's place for the checkpoint; the source has a state of its own."""
@@ -62,12 +63,7 @@ class Claude:
         while True:
             now = time.monotonic()
             self._search(ears, now)
-            if self.source.transcript_path:
-                self._tail.follow(self.source.transcript_path)
-            lines = await asyncio.to_thread(self._tail.poll)
-            for line in lines:
-                ears.transcript(line, time.monotonic())
-            if lines:
+            if await self.read(ears):
                 changed()
                 continue
             wake.clear()
@@ -75,6 +71,22 @@ class Claude:
                 await asyncio.wait_for(wake.wait(), self.source.poll_interval())
             except TimeoutError:
                 continue
+
+    async def read(self, ears: Ears) -> bool:
+        """Hear what the transcript holds beyond the last look; whether there was anything."""
+        heard = False
+        async with self._reading:
+            if self.source.transcript_path:
+                self._tail.follow(self.source.transcript_path)
+            while lines := await asyncio.to_thread(self._tail.poll):
+                heard = True
+                for line in lines:
+                    try:
+                        ears.transcript(line, time.monotonic())
+                    except Exception as error:
+                        # Its form is not ours to promise: one odd line must not cost the others.
+                        ears.note(f"a line of the transcript: {type(error).__name__}: {error}")
+        return heard
 
     def _search(self, ears: Ears, now: float) -> None:
         if self.source.transcript_path and self.source.door_path:

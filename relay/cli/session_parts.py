@@ -69,6 +69,7 @@ class Parts:
             idle_seconds=config.settings.idle_seconds,
             handler_timeout=config.settings.handler_timeout,
             offset=hello["offset"],
+            restarts=hello["restarts"],
             notes=[str(note) for note in checkpoint.get("notes", [])],
         )
         self._profile = profile_named(args.get("profile") or "")
@@ -95,7 +96,7 @@ class Parts:
         now = time.monotonic()
         args, hello = self._start.args, self._hello
         namespaces = self._config.registry.namespaces()
-        broker = RegisteredBroker(self._home, self._push, self._note)
+        broker = RegisteredBroker(self._home, self._push, self._note, self._returned)
         self._broker = broker
         session = Session(
             self.facts,
@@ -159,6 +160,11 @@ class Parts:
         session.begin(first=not self._checkpoint)
         return session
 
+    async def last_words(self) -> None:
+        """Hear what the agent has written beside its terminal since the last look."""
+        if self._claude is not None and self._session is not None:
+            await self._claude.read(self._session.ears)
+
     def restore_terminal(self) -> None:
         """The pump was killed: undo on the outer terminal what the program had set there."""
         orderly = self._session is not None and self._session.orderly
@@ -210,6 +216,10 @@ class Parts:
         # The socket is known a moment after the start; typing is for a Claude Code without one.
         young = time.monotonic() - self._built < CHANNEL_PATIENCE
         return self._channel if self._channel.available or young else self._door
+
+    def _returned(self) -> None:
+        if self._session is not None:
+            self._session.introduce()
 
     def _note(self, text: str) -> None:
         if self._session is not None:

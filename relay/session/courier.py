@@ -89,10 +89,10 @@ class Courier:
             # What went over a moment ago is accounted for first.
             await asyncio.wait_for(self._handed_over.wait(), CLOSING)
         door = self._choose_door()
-        if door is None or unread is None:
+        if door is None or unread is None or not door.proves_reading:
             return
         left = {message.id for message in door.left_unread(unread)}
-        read = [m for m in self._unproven.values() if m.id not in left and door.proves_reading]
+        read = [m for m in self._unproven.values() if m.id not in left]
         self._unproven.clear()
         await asyncio.gather(*(self._report(m, State.SEEN, "", "read") for m in read))
 

@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import json
 import struct
-from collections.abc import Awaitable, Callable
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -32,6 +33,7 @@ from relay.session.guards import Guards
 from relay.session.hearing import Heard
 from relay.session.lifecycle import Lifecycle
 from relay.session.ports import Proof, StateChange
+from relay.session.retrying import until_answered
 from relay.session.sender import Sender
 from relay.text.grammar import Match
 
@@ -76,6 +78,7 @@ class Facts:
     idle_seconds: float = 30.0
     handler_timeout: float = 30.0
     offset: int = 0
+    restarts: int = 0  # sessions of this run before this one
     notes: list[str] = field(default_factory=list)
 
 
@@ -186,9 +189,10 @@ class Session:
         self.ears.finish(self._clock())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_DEADLINE):
+                # Before what may take long: it decides whether the next run gets them again.
+                await self.courier.close(self.exit_unread)
                 await self.lifecycle.fire(HookEventName.SESSION_END)
                 await self.dispatcher.settle(CLOSING_DEADLINE)
-                await self.courier.close(self.exit_unread)
         await self.sender.settle(CLOSING_DEADLINE / 2)
         self._acknowledge()
         await self._runner.close()
@@ -207,10 +211,19 @@ class Session:
                 await work
             except RelayError as error:
                 self.note(error.message)
+            except Exception as error:
+                traceback.print_exc()  # into the log of this run
+                self.note(f"something in relay failed: {type(error).__name__}: {error}")
 
         task = asyncio.get_running_loop().create_task(guarded())
+
+        def over(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if isinstance(work, Coroutine):
+                work.close()  # it may have been cancelled before it began
+
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(over)
 
     # -- from the pump --------------------------------------------------------------------------
 
@@ -282,9 +295,16 @@ class Session:
         if proof:
             fields["proof"] = proof
         try:
-            await self._broker.request("state", **fields)
+            # However long it takes: nothing is typed that the broker does not know of, and what
+            # came of it must not be lost while the broker is away or its disk is full.
+            await until_answered(
+                lambda: self._broker.request("state", **fields), self._waits_for_broker
+            )
         except RelayError as error:
             self.note(f"a delivery could not be recorded: {error.message}")
+
+    def _waits_for_broker(self, error: RelayError) -> None:
+        self.note(f"what came of a message waits: {error.message}")
 
     # -- from the sources -----------------------------------------------------------------------
 
@@ -353,7 +373,9 @@ class Session:
             meta={"namespace": match.namespace, "target": match.target},
             thread=match.attributes.get("thread"),
         )
-        return not answer.get("duplicate")
+        # In the first session of a run a duplicate is our own request, repeated because its answer
+        # was lost.
+        return not answer.get("duplicate") or not self.facts.restarts
 
     def _slow_down(self) -> None:
         """Hear no more while much waits for the broker; but not for long, should it be away."""
@@ -383,7 +405,12 @@ class Session:
         self._acked = self._offset
         self._changed = False
         extra = {"unfinished": self.dispatcher.state(), "pending": self.sender.state()}
-        self._link.ack(self._offset, self.ears.checkpoint(extra | self.more_state()))
+        checkpoint = self.ears.checkpoint(extra | self.more_state())
+        if len(checkpoint) > frames.FRAME_MAX - 8:
+            # The pump would end this session for it, and the next one for the same reason.
+            self.note("too much waits to be kept across a restart of relay's session")
+            checkpoint = b""
+        self._link.ack(self._offset, checkpoint)
 
     def _rearm(self) -> None:
         """Wake up when a source or a hook is due, and not before."""
@@ -419,6 +446,12 @@ class Session:
         fields = {"state": state.value, "reason": reason, "source": source, "notes": list(notes)}
 
         async def report() -> None:
-            await self._broker.request("agent_state", **fields)
+            if self._reported is view:  # otherwise something newer is reported already
+                await self._broker.request("agent_state", **fields)
 
-        self.spawn(report())
+        self.spawn(until_answered(report, lambda error: None))
+
+    def introduce(self) -> None:
+        """The broker has come back, perhaps another one: it knows nothing of how we are."""
+        self._reported = ()
+        self._report_state()

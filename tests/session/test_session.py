@@ -1,0 +1,241 @@
+"""A session between a fake pump and a fake broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from relay.errors import BrokerUnavailable, RelayError, StorageError, UsageError
+from relay.hooks.registry import Registry
+from relay.model import AgentState, Message, State
+from relay.session import frames, retrying
+from relay.session.courier import Courier
+from relay.session.ears import Ears
+from relay.session.guards import Guards
+from relay.session.hearing import Heard, Hearing
+from relay.session.ports import StateChange
+from relay.session.session import Facts, Session
+from relay.terminal.lines import LineSource
+from relay.text.grammar import Match
+from tests.session.test_courier import FakeDoor
+
+
+class FakeBroker:
+    """Remembers what it is asked; ``errors`` are raised first, by op."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.errors: dict[str, list[RelayError]] = {}
+        self.answer: dict[str, Any] = {}
+
+    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
+        if self.errors.get(op):
+            raise self.errors[op].pop(0)
+        self.asked.append((op, fields))
+        return self.answer
+
+    def states(self, op: str) -> list[str]:
+        return [fields["state"] for asked, fields in self.asked if asked == op]
+
+
+class FakeLink:
+    def __init__(self) -> None:
+        self.acks: list[tuple[int, bytes]] = []
+
+    def ack(self, offset: int, checkpoint: bytes) -> None:
+        self.acks.append((offset, checkpoint))
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def notice(self, text: str) -> None: ...
+
+
+class Desk:
+    def __init__(self, registry: Registry | None = None, *, restarts: int = 0) -> None:
+        self.broker = FakeBroker()
+        self.link = FakeLink()
+        self.door = FakeDoor()
+        loop = asyncio.get_running_loop()
+        facts = Facts("run", "Ben", "me", 0, "/", {}, restarts=restarts)
+        self.session = Session(
+            facts,
+            registry or Registry(),
+            self.broker,
+            self.link,
+            Guards(),
+            clock=loop.time,
+            now_ms=lambda: 0,
+        )
+        session = self.session
+        ears = Ears(
+            Hearing("run", 0, {"relay", "deploy"}),
+            LineSource(80, 24, now=loop.time()),
+            None,
+            on_heard=session.heard,
+            on_text=session.said,
+            on_state=session.state_changed,
+            on_proof=session.proof,
+        )
+        session.connect(ears, Courier(lambda: self.door, session.report, loop.time))
+
+
+def play(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(20):
+            await scenario()
+
+    asyncio.run(limited())
+
+
+async def until(check: Callable[[], object]) -> None:
+    """Give the others their turn until ``check`` says so."""
+    while not check():
+        await asyncio.sleep(0)
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retrying, "RETRY_SECONDS", 0.0)
+
+
+MESSAGE = Message(id=f"01K{1:023d}", sender="Ann", to="Ben", body="hi", created_at=0)
+FIND = Heard(f"01K{2:023d}", Match("deploy", "x", "y", {}, False, "@deploy:x y"))
+
+
+def test_what_came_of_a_message_is_reported_once_the_broker_can_take_it() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        desk.session.begin(first=True)
+        desk.broker.errors["state"] = [
+            BrokerUnavailable("away"),
+            StorageError("the disk is full"),
+        ]
+        desk.session.deliver(MESSAGE)
+        await until(lambda: len(desk.broker.states("state")) == 3)
+        assert desk.broker.states("state") == ["delivering", "submitted", "seen"]
+        desk.broker.errors["state"] = [UsageError("no such step")]
+        await desk.session.report(MESSAGE, State.SEEN, "", "read")
+        assert any("no such step" in note for note in desk.session.ears.notes)
+        await desk.session.end()
+
+    play(scenario)
+
+
+def test_nothing_is_typed_that_the_broker_does_not_know_of() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        desk.session.begin(first=True)
+        desk.broker.errors["state"] = [BrokerUnavailable("away")] * 50
+        desk.session.deliver(MESSAGE)
+        await until(lambda: len(desk.broker.errors["state"]) < 10)
+        assert desk.door.through == []
+        await until(lambda: desk.door.through)
+        await desk.session.end()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("restarts, calls", [(0, ["x"]), (1, [])])
+def test_a_repeated_claim_is_our_own_unless_there_was_a_session_before(
+    restarts: int, calls: list[str]
+) -> None:
+    called: list[str] = []
+    registry = Registry()
+    registry.add_pattern("deploy", "*", lambda target: called.append(target))
+
+    async def scenario() -> None:
+        desk = Desk(registry, restarts=restarts)
+        desk.broker.answer = {"duplicate": True}
+        desk.session.heard(FIND)
+        await desk.session.dispatcher.settle(10.0)
+        await desk.session.end()
+
+    play(scenario)
+    assert called == calls
+
+
+def test_a_state_is_reported_when_the_broker_can_take_it_and_again_when_it_returns() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        desk.broker.errors["agent_state"] = [BrokerUnavailable("away")] * 3
+        desk.session.begin(first=True)
+        await until(lambda: desk.broker.states("agent_state") == ["idle"])
+        desk.session.state_changed(StateChange(AgentState.BUSY))
+        await until(lambda: desk.broker.states("agent_state") == ["idle", "busy"])
+        desk.session.introduce()
+        await until(lambda: desk.broker.states("agent_state") == ["idle", "busy", "busy"])
+        await desk.session.end()
+
+    play(scenario)
+
+
+def test_only_the_newest_state_is_reported_late() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        desk.broker.errors["agent_state"] = [BrokerUnavailable("away")]
+        desk.session.begin(first=True)
+        await until(lambda: not desk.broker.errors["agent_state"])
+        desk.session.state_changed(StateChange(AgentState.BUSY))
+        await until(lambda: desk.broker.states("agent_state"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert desk.broker.states("agent_state") == ["busy"]
+        await desk.session.end()
+
+    play(scenario)
+
+
+def test_a_failure_inside_is_noted_and_nothing_else_ends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def scenario() -> None:
+        desk = Desk()
+
+        async def broken() -> None:
+            raise KeyError("what")
+
+        desk.session.spawn(broken())
+        await until(lambda: desk.session.ears.notes)
+        assert "KeyError" in desk.session.ears.notes[0]
+        await desk.session.end()
+
+    play(scenario)
+    assert "KeyError" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_fits_into_no_frame_is_not_sent() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        desk.session.more_state = lambda: {"transcript": "x" * frames.FRAME_MAX}
+        desk.session.frame(frames.OUTPUT, b"hello\n")
+        await desk.session.end()
+        assert desk.link.acks == [(6, b"")]
+        assert any("too much waits" in note for note in desk.session.ears.notes)
+
+    play(scenario)
+
+
+def test_a_slow_handler_at_the_end_leaves_no_doubt_what_was_read() -> None:
+    registry = Registry()
+
+    async def scenario() -> None:
+        desk = Desk(registry)
+        order: list[str] = []
+
+        async def on_end() -> None:
+            order.extend(desk.broker.states("state"))
+
+        registry.add_hook("on_session_end", on_end)
+        desk.door.proof = None
+        desk.session.begin(first=True)
+        desk.session.deliver(MESSAGE)
+        await until(lambda: desk.broker.states("state")[-1:] == ["submitted"])
+        desk.session.frame(frames.EXIT, json.dumps({"unread": 0}).encode())
+        await desk.session.end()
+        assert order == ["delivering", "submitted", "seen"]
+
+    play(scenario)
