@@ -51,7 +51,7 @@ def everybody(message, ctx):
 async def who(ctx):
     """Async handlers await what they need to know; sync ones just use it."""
     agents = await ctx.relay.agents()
-    return ", ".join(agent["name"] for agent in agents)
+    return ", ".join(agent["name"] for agent in agents if agent["state"] != "gone")
 
 
 # --- Hooks, by decorator

@@ -330,7 +330,8 @@ def test_every_pattern_of_the_example_runs(
     injected: list[str],
     done: list[tuple[object, ...]],
 ) -> None:
-    actions = FakeActions([{"name": "Bob"}, {"name": "Eve"}])
+    there = [{"name": "Bob", "state": "idle"}, {"name": "Eve", "state": "busy"}]
+    actions = FakeActions([*there, {"name": "Old", "state": "gone"}])
 
     async def run(runner: Runner) -> list[Outcome]:
         return await runner.run_pattern(*match, context(actions))
