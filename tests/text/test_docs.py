@@ -10,7 +10,7 @@ import pytest
 from relay.text.grammar import Found, Match, Unclosed, scan
 
 PAGE = (Path(__file__).parents[2] / "docs" / "patterns.md").read_text(encoding="utf-8")
-NAMESPACES = ("relay", "memory", "deploy")
+NAMESPACES = ("relay", "deploy")
 EXAMPLES = re.findall(
     r"^(`{3,})text\n(.*?)^\1\n^\1hears\n(.*?)^\1$", PAGE, flags=re.MULTILINE | re.DOTALL
 )
