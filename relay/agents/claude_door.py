@@ -8,7 +8,6 @@ model got the message shows in the hooks and the transcript (``ClaudeSource``).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import stat
@@ -60,10 +59,12 @@ class ClaudeDoor:
                     writer.write(line.encode())
                     await writer.drain()
                     writer.write_eof()
-                finally:
                     writer.close()
-                    with contextlib.suppress(OSError):
-                        await writer.wait_closed()
+                    await writer.wait_closed()
+                finally:
+                    # After a failure the rest must not follow: it would complete a message that
+                    # is sent again.
+                    writer.transport.abort()
         except (OSError, TimeoutError) as error:
             reason = str(error) or "no answer"
             raise DoorClosed(f"Claude Code's messaging socket: {reason}") from error

@@ -6,7 +6,7 @@ A frame is one type byte, a big-endian uint32 length and that many bytes of payl
 Pump to session:
     HELLO     JSON: protocol, run_id, name, pid, tty, cols, rows, xpixel, ypixel, offset,
               started_ms, restarts, command (argv), cwd, written (ids of WRITEs that went in
-              whole, the last 1024)
+              whole, the last 1024, and of one that has begun and will)
     CHECKPOINT the bytes of the last ACK that carried any (empty on the first start)
     OUTPUT    the agent's output, verbatim; the first byte after HELLO stands at ``offset``
     ACTIVITY  uint32 sequence, one byte: the person pressed keys (never which)

@@ -39,6 +39,8 @@ class Hearing:
         self._namespaces = frozenset(namespaces)
         self._scanners: OrderedDict[str, Scanner] = OrderedDict()
         self._counts: OrderedDict[str, int] = OrderedDict()
+        # The highest count that was forgotten: what is said again after that goes on from there.
+        self._forgotten = 0
 
     def feed(self, event: Line | Pause | End) -> list[Heard]:
         """What this line, pause or end completes."""
@@ -76,6 +78,7 @@ class Hearing:
         return {
             "scanners": {stream: scanner.state() for stream, scanner in self._scanners.items()},
             "counts": dict(self._counts),
+            "forgotten": self._forgotten,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -83,6 +86,7 @@ class Hearing:
         for stream, scanner in state["scanners"].items():
             self._scanners[stream] = Scanner.from_state(scanner, self._namespaces)
         self._counts.update(state["counts"])
+        self._forgotten = state["forgotten"]
 
     def _scanner(self, stream: str) -> Scanner:
         scanner = self._scanners.get(stream)
@@ -97,8 +101,8 @@ class Hearing:
         # counts there is the head line; a message of a structured source has fixed words.
         words = found.raw if isinstance(found, Match) else f"{type(found).__name__}:{found.target}"
         key = "\x1f".join((stream, " ".join(words.split())))
-        count = self._counts.pop(key, 0) + 1
+        count = self._counts.pop(key, self._forgotten) + 1
         self._counts[key] = count
         while len(self._counts) > COUNTS_MAX:
-            self._counts.popitem(last=False)
+            self._forgotten = max(self._forgotten, self._counts.popitem(last=False)[1])
         return derived_ulid(self._started_ms, self._run_id, key, str(count))

@@ -31,7 +31,8 @@ _BACKOFF = 0.1
 #: Bytes framed ahead of the socket, and output bytes in one frame.
 _AHEAD = 256 * 1024
 _CHUNK = 64 * 1024
-#: Events (activity, sizes, answers) waiting for the socket; beyond it the oldest is dropped.
+#: Events waiting for the socket; beyond it the oldest activity or size is dropped. Answers are
+#: never more than the words that the pump has taken.
 _EVENTS_MAX = 4096
 _SIZES_MAX = 1024
 
@@ -102,7 +103,7 @@ class Link:
             return  # a next session gets what still matters from the history
         self._events.append((end, kind, payload))
         if len(self._events) > _EVENTS_MAX:
-            del self._events[0]
+            self._forget_event()
 
     @property
     def full(self) -> bool:
@@ -258,6 +259,12 @@ class Link:
                 self._out += frames.pack(frames.OUTPUT, bytes(data))
                 self._framed = stop
             else:
+                return
+
+    def _forget_event(self) -> None:
+        for index, (_, kind, _payload) in enumerate(self._events):
+            if kind in (frames.ACTIVITY, frames.SIZE):
+                del self._events[index]
                 return
 
     def _acknowledged(self, payload: bytes, now: float) -> None:

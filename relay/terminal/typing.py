@@ -51,6 +51,11 @@ class Typing:
         """Whether there is anything to write."""
         return bool(self.keys or self._queue)
 
+    @property
+    def certain(self) -> list[int]:
+        """The ids of words that went in whole, or will: what has begun is always finished."""
+        return [*self.finished, self._queue[0].number] if self.writing else self.finished
+
     def words(self, number: int, sequence: int, text: bytes) -> bool:
         """Queue the words of a WRITE. False when too many wait already."""
         if len(self._queue) >= QUEUE_MAX:

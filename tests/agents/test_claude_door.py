@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from relay.agents import claude_door
 from relay.agents.claude_door import ClaudeDoor, DoorClosed
 
 
@@ -55,3 +56,28 @@ def test_closed_doors(tmp_path: Path) -> None:
     with pytest.raises(DoorClosed):
         asyncio.run(ClaudeDoor(lambda: str(path)).submit("x", ""))
     left.close()
+
+
+def test_what_is_given_up_does_not_arrive_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is sent again, so the rest of the first try must not complete it."""
+    monkeypatch.setattr(claude_door, "DEADLINE", 0.05)
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as busy:
+        busy.bind(path)
+        busy.listen()  # and reads nothing for longer than the deadline
+
+        async def main() -> bytes:
+            with pytest.raises(DoorClosed):
+                async with asyncio.timeout(10):
+                    await ClaudeDoor(lambda: path).submit("x" * 1_000_000, "")
+            busy.setblocking(False)
+            reader, writer = await asyncio.open_unix_connection(sock=busy.accept()[0])
+            async with asyncio.timeout(10):
+                arrived = await reader.read()
+            writer.close()
+            await writer.wait_closed()
+            return arrived
+
+        assert b"\n" not in asyncio.run(main())

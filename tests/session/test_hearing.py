@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from relay.session import hearing as hearing_module
 from relay.session.hearing import Hearing
 from relay.session.ports import End, Line, Pause
 from relay.text.grammar import Match, Unclosed
@@ -81,3 +84,26 @@ def test_streams_do_not_mix() -> None:
     target.feed(Line("m2", "@relay:Ann two"))
     (first,) = target.feed(Line("m1", ""))
     assert isinstance(first.found, Match) and first.found.body == "one"
+
+
+def test_what_was_forgotten_gets_a_new_id_when_it_is_said_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The old id would be taken for a repetition, and the message would not be sent."""
+    monkeypatch.setattr(hearing_module, "COUNTS_MAX", 3)
+    said = ["ping", "ping", "a", "b", "c", "ping", "a", "d", "e", "f", "ping"]
+
+    def ids(first: Hearing, upto: int) -> list[str]:
+        second = hearing()
+        out = []
+        for number, body in enumerate(said):
+            if number == upto:
+                second.restore(first.state())
+            target = first if number < upto else second
+            for event in (Line("screen", f"@relay:Bob {body}"), Pause("screen")):
+                out += [heard.id for heard in target.feed(event)]
+        return out
+
+    whole = ids(hearing(), len(said))
+    assert len(set(whole)) == len(said)
+    assert all(ids(hearing(), upto) == whole for upto in range(len(said)))

@@ -84,3 +84,18 @@ def test_the_queue_is_bounded_and_forgets_what_has_not_begun() -> None:
     head = head_of(typing, 0.0, True)
     assert typing.taken(head, 1) == 0
     assert not typing.waiting
+
+
+def test_words_that_have_begun_are_certain_to_go_in() -> None:
+    """The session that asked for them was killed: the next one must not ask again."""
+    typing = Typing()
+    for number in (1, 2, 3):
+        typing.words(number, 0, b"words")
+    head = head_of(typing, 0.0, True)
+    typing.taken(head, 5)
+    head = head_of(typing, 0.0, True)
+    typing.taken(head, 2)
+    typing.forget()
+    assert typing.certain == [1, 2]
+    typing.taken(head_of(typing, 0.0, True), 3)
+    assert typing.certain == [1, 2] and not typing.waiting
