@@ -20,7 +20,7 @@ from relay.ledger.store import Ledger
 
 if TYPE_CHECKING:
     from relay.broker.connection import Connection
-    from relay.broker.sending import Accepted
+    from relay.broker.storing import Accepted
 
 #: The most requests in one commit; what is beyond waits for the next.
 BATCH_MAX = 1024
@@ -50,7 +50,7 @@ class Batch:
         self.after: list[Callable[[], None]] = []
         self.on_failure: list[Callable[[], None]] = []  # instead of ``after``
         self.sends: list[Accepted] = []
-        self.stored: list[Accepted] = []  # what ``flush`` wrote of them
+        self.stored: list[Accepted] = []  # what was written of them
         self.changed: set[str] = set()  # ids of messages with a delivery that changed
         self.cut = False  # what follows must see this batch committed
         self.asked: list[tuple[Connection | None, Json]] = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from relay.broker.committer import Batch, Handler
 from relay.broker.directory import Directory, Member
 from relay.broker.protocol import WINDOW, Json, encode
-from relay.broker.sending import Accepted, pushed
+from relay.broker.storing import Accepted, pushed
 from relay.ledger.rows import Row
 from relay.ledger.store import Ledger
 from relay.model import State

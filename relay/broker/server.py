@@ -19,6 +19,7 @@ from relay.broker.reading import Reading
 from relay.broker.registering import Registering
 from relay.broker.reporting import SWEEP_EVERY, Reporting
 from relay.broker.sending import Sending
+from relay.broker.storing import store
 from relay.errors import RelayError, UsageError
 from relay.ledger import queries
 from relay.ledger.rows import AgentRecord
@@ -243,9 +244,7 @@ class Broker:
 
     def _flush_sends(self, batch: Batch) -> None:
         if batch.sends:
-            self._sending.flush(batch)
-            batch.stored += batch.sends
-            batch.sends = []
+            store(self._ledger, batch)
 
     def _done(self, batch: Batch) -> None:
         """A batch is on the disk, or refused: answer it and do what follows from it."""
