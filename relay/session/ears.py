@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any, Protocol
 
 from relay.model import AgentState
@@ -64,7 +65,10 @@ class Structured(Protocol):
 
 
 class Ears:
-    """All that is heard of one agent, as finds with ids; the rest is passed on by callbacks."""
+    """All that is heard of one agent, as finds with ids; the rest is passed on by callbacks.
+
+    ``on_text`` gets the lines that the agent said, whatever they hold, in order.
+    """
 
     def __init__(
         self,
@@ -73,7 +77,7 @@ class Ears:
         structured: Structured | None,
         *,
         on_heard: Callable[[Heard], None],
-        on_text: Callable[[str], None],
+        on_text: Callable[[list[str]], None],
         on_state: Callable[[StateChange], None],
         on_proof: Callable[[Proof], None],
     ) -> None:
@@ -171,19 +175,39 @@ class Ears:
         return self._last_output + UNCLOSED_PATIENCE
 
     def _take(self, events: list[SourceEvent], origin: str) -> None:
-        for event in events:
-            if isinstance(event, Line | Pause | End):
-                if origin == self.source:
-                    self._hear(event)
-            elif isinstance(event, StateChange):
-                self._on_state(event)
-            elif isinstance(event, Proof):
-                self._on_proof(event)
-            elif isinstance(event, Degraded):
-                self.note(event.reason)
+        for stream, group in groupby(events, _stream_of_line):
+            if stream is None:
+                for event in group:
+                    self._take_one(event, origin)
+            elif origin == self.source:
+                self._hear_lines(stream, [event.text for event in group if isinstance(event, Line)])
 
-    def _hear(self, event: Line | Pause | End) -> None:
-        if isinstance(event, Line):
-            self._on_text(event.text)
+    def _take_one(self, event: SourceEvent, origin: str) -> None:
+        if isinstance(event, Pause | End):
+            if origin == self.source:
+                self._hear(event)
+        elif isinstance(event, StateChange):
+            self._on_state(event)
+        elif isinstance(event, Proof):
+            self._on_proof(event)
+        elif isinstance(event, Degraded):
+            self.note(event.reason)
+
+    def _hear_lines(self, stream: str, texts: list[str]) -> None:
+        """Lines are passed on together, but no find before the lines that led to it."""
+        passed = 0
+        for number, heard in self._hearing.lines(stream, texts):
+            if number > passed:
+                self._on_text(texts[passed:number])
+                passed = number
+            self._on_heard(heard)
+        if passed < len(texts):
+            self._on_text(texts[passed:])
+
+    def _hear(self, event: Pause | End) -> None:
         for heard in self._hearing.feed(event):
             self._on_heard(heard)
+
+
+def _stream_of_line(event: SourceEvent) -> str | None:
+    return event.stream if isinstance(event, Line) else None

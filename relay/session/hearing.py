@@ -8,7 +8,7 @@ while the same words said twice on purpose get two.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,13 @@ class Hearing:
         else:
             found = scanner.end()
         return [Heard(self._identify(event.stream, item), item) for item in found]
+
+    def lines(self, stream: str, texts: list[str]) -> Iterator[tuple[int, Heard]]:
+        """What many lines of one stream complete, each find with the number of lines until it."""
+        line = self._scanner(stream).line
+        for number, text in enumerate(texts, 1):
+            for item in line(text):
+                yield number, Heard(self._identify(stream, item), item)
 
     @property
     def open(self) -> bool:

@@ -51,14 +51,18 @@ class Lifecycle:
         for outcome in outcomes:
             self._conclude(outcome)
 
-    def output(self, text: str) -> None:
-        """The agent said a line."""
-        if not self._registry.hooks(HookEventName.OUTPUT):
+    def output(self, texts: list[str]) -> None:
+        """The agent said these lines."""
+        if not texts or not self._registry.hooks(HookEventName.OUTPUT):
             return
-        self._waiting.append(text)
-        self._size += len(text) + 1
-        while self._size > OUTPUT_WAITING_MAX and len(self._waiting) > 1:
-            self._size -= len(self._waiting.pop(0)) + 1
+        self._waiting += texts
+        self._size += sum(map(len, texts)) + len(texts)
+        left_out = 0
+        while self._size > OUTPUT_WAITING_MAX and left_out < len(self._waiting) - 1:
+            self._size -= len(self._waiting[left_out]) + 1
+            left_out += 1
+        if left_out:
+            del self._waiting[:left_out]
             self._note("on_output was too slow: some output was left out")
         if not self._flushing:
             self._flushing = True

@@ -17,7 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from relay.errors import RelayError
-from relay.hooks.context import Context, Identity, recent_messages, recent_output
+from relay.hooks.context import (
+    OUTPUT_ENTRIES_MAX,
+    Context,
+    Identity,
+    recent_messages,
+    recent_output,
+)
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
 from relay.hooks.runner import Runner
@@ -37,8 +43,9 @@ from relay.session.retrying import until_answered
 from relay.session.sender import Sender
 from relay.text.grammar import Match
 
-#: Output is acknowledged after this many bytes, or this many seconds after the last of it.
-ACK_BYTES = 512 * 1024
+#: Output is acknowledged after this many bytes (half of what the pump keeps), or this many seconds
+#: after the first of it. Each acknowledgement costs a checkpoint, some milliseconds.
+ACK_BYTES = 4 * 1024 * 1024
 ACK_SECONDS = 0.1
 #: How long the agent may be kept waiting for the broker at a time; the pump gives a session up that
 #: makes no progress for five seconds.
@@ -324,10 +331,11 @@ class Session:
                 self.awaiting.ask(heard.id, heard.found.target, seconds, self._clock())
         self.dispatcher.take(heard)
 
-    def said(self, text: str) -> None:
-        """The agent said a line, whatever it holds."""
-        self._output.append(text)
-        self.lifecycle.output(text)
+    def said(self, texts: list[str]) -> None:
+        """The agent said these lines, whatever they hold."""
+        for text in texts[-OUTPUT_ENTRIES_MAX:]:
+            self._output.append(text)
+        self.lifecycle.output(texts)
 
     def proof(self, proof: Proof) -> None:
         """Text that demonstrably reached the agent."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from relay.session import frames
+from relay.terminal import flood
 from relay.terminal.emulator import Emulator, Mark
 from relay.terminal.hearing import MARKS, PERSON_WAIT, Outlet
 
@@ -18,6 +19,9 @@ LINE_MAX = 2 * 1024 * 1024
 _UNREAD_MAX = 16 * 1024
 _BANK_ROWS = 64
 _HEAD_KEPT = 64 * 1024
+#: Of lines that nobody reads the emulator gets as many as fill this many screens: a line that
+#: reaches into the screen from above is followed up for two.
+_SCREENS_KEPT = 4
 
 
 class Appended:
@@ -57,6 +61,21 @@ class Appended:
         else:
             self._marked = marks and any(mark in piece[newline:] for mark in MARKS)
         self.read(now, skip=unmarked and self._person is None and self._out.flooded(now))
+
+    def pass_over(self, piece: bytes, now: float) -> bool:
+        """Deal with ``piece`` by its end alone, if it is part of a flood that nobody reads."""
+        if self._marked or self._person is not None or not self._out.flooded(now):
+            return False
+        if any(mark in piece for mark in MARKS):
+            return False
+        last = flood.last_lines(piece, _SCREENS_KEPT * self._emulator.rows)
+        if last is None:
+            return False
+        end, left_out = last
+        self._emulator.feed(end)
+        self._out.skip(now, left_out)
+        self.read(now, skip=True)
+        return True
 
     def read(self, now: float, *, skip: bool = False) -> None:
         """Hear the lines that the cursor has left; with ``skip`` only pass over them."""

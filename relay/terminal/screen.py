@@ -156,6 +156,9 @@ class ScreenSource:
         at = 0
         while at < len(data):
             piece = data[at : at + SLICE_BYTES]
+            if not self._painting and self._appended.pass_over(piece, self._now):
+                at += len(piece)
+                continue
             while len(piece) > 256 and self._rows_in(piece) > SLICE_ROWS:
                 piece = piece[: len(piece) // 2]
             at += len(piece)

@@ -94,7 +94,7 @@ class Desk:
             FakeScreen(),
             structured,
             on_heard=self.heard.append,
-            on_text=self.text.append,
+            on_text=self.text.extend,
             on_state=self.states.append,
             on_proof=self.proofs.append,
         )
