@@ -111,7 +111,8 @@ class Parts:
         hearing = Hearing(self.facts.run_id, self.facts.started_ms, namespaces)
         cols, rows = hello["cols"] or 80, hello["rows"] or 24
         saved = self._checkpoint.get("screen", "").encode()
-        self._screen = make_source(cols, rows, now, saved)
+        cache = os.path.join(self._home.root, "cache")
+        self._screen = make_source(cols, rows, now, saved, cache)
         if self._checkpoint:
             hearing.restore(self._checkpoint["hearing"])
         ears = Ears(

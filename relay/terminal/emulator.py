@@ -2,7 +2,7 @@
 
 Rows are counted in *screen coordinates*: row 0 is the oldest line of the kept scrollback, the
 active area is at the end. Importing this module is cheap; the first ``Emulator`` loads the library
-(about 140 ms), and raises ImportError or OSError where there is none.
+(see ``relay.terminal.library``), and raises ImportError or OSError where there is none.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from relay.terminal import library
 from relay.terminal.modes import DISTURBING, EXPECTED, reset_bytes
 
 # libghostty drops scrollback by whole pages, and a page holds about this many cells.
@@ -47,10 +48,8 @@ class Emulator:
     def __init__(
         self, cols: int, rows: int, *, history: int = 1200, snapshot: bytes | None = None
     ) -> None:
-        import pyghostty.core as core
-
-        self._core = core
-        self._ffi, self._lib = core.ffi, core.lib
+        loaded = library.load()
+        self._ffi, self._lib = loaded
         if snapshot is None:
             holder = self._ffi.new("GhosttyTerminal*")
             self._check(self._lib.ghostty_terminal_new(self._ffi.NULL, holder, cols, rows), "new")
@@ -66,15 +65,15 @@ class Emulator:
         self._u16 = self._ffi.new("uint16_t*")
         self._flag = self._ffi.new("bool*")
         self._row = self._ffi.new("GhosttyRow*")
-        self._refs = [core.init_sized("GhosttyGridRef"), core.init_sized("GhosttyGridRef")]
-        self._selection = core.init_sized("GhosttySelection")
-        self._options = core.init_sized("GhosttyTerminalSelectionFormatOptions")
+        self._refs = [loaded.sized("GhosttyGridRef"), loaded.sized("GhosttyGridRef")]
+        self._selection = loaded.sized("GhosttySelection")
+        self._options = loaded.sized("GhosttyTerminalSelectionFormatOptions")
         self._buffer = self._ffi.new("uint8_t[]", 65536)
-        self._grid_ref = core.union_fn(
+        self._grid_ref = loaded.function(
             "ghostty_terminal_grid_ref",
             "GhosttyResult(*)(GhosttyTerminal, GhosttyPointS, GhosttyGridRef*)",
         )
-        self._track = core.union_fn(
+        self._track = loaded.function(
             "ghostty_terminal_grid_ref_track",
             "GhosttyResult(*)(GhosttyTerminal, GhosttyPointS, GhosttyTrackedGridRef*)",
         )

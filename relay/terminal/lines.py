@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from relay.session import frames
 from relay.session.ports import SourceEvent
+from relay.terminal import library
 from relay.terminal.hearing import MARKS, PERSON_WAIT, Outlet
 from relay.terminal.modes import ModeScanner
 
@@ -294,11 +295,14 @@ class LineSource:
 
 
 def make_source(
-    cols: int, rows: int, now: float, checkpoint: bytes = b""
+    cols: int, rows: int, now: float, checkpoint: bytes = b"", cache: str | None = None
 ) -> ScreenSource | LineSource:
-    """The best source that this machine offers; goes on from ``checkpoint`` if it can be used."""
+    """The best source that this machine offers; goes on from ``checkpoint`` if it can be used.
+
+    ``cache`` is a directory of the user's own for what makes the next start faster.
+    """
     try:
-        import pyghostty.core  # noqa: F401  (the import itself is the question)
+        library.load(cache)
     except (ImportError, OSError):
         kind: type[ScreenSource] | type[LineSource] = LineSource
     else:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import itertools
-from typing import Any
+from typing import NoReturn
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from relay.session import frames
 from relay.session.ports import Degraded
+from relay.terminal import library
 from relay.terminal.lines import LineSource, make_source, render
 from relay.terminal.screen import ScreenSource
 from tests.terminal.screens import cut, hear, proofs, spoken, texts, until
@@ -109,14 +109,10 @@ def test_the_emulator_is_used_where_there_is_one() -> None:
 
 
 def test_without_the_emulator_lines_take_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
+    def missing(cache: str | None) -> NoReturn:
+        raise ImportError("pyghostty")
 
-    def missing(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.startswith("pyghostty"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setattr(library, "load", missing)
     source = make_source(80, 24, 0.0, checkpoint=b"of another kind")
     assert isinstance(source, LineSource)
 
