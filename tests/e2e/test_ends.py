@@ -1,0 +1,42 @@
+"""The end of the pump is no reason to wait for anybody's handlers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from tests.e2e.wrapped import RELAY, Wrapped, process_below, python, relay, wait_registered
+from tests.support import found, wait_until
+
+FULL_SCREEN = (
+    "import sys\nprint('\\x1b[?1049h\\x1b[?2004hready', flush=True)\nfor line in sys.stdin: pass\n"
+)
+CONFIG = """
+import os
+import time
+
+def on_session_end(ctx):
+    open("begun", "w").close()
+    while not os.path.exists("go on"):
+        time.sleep(0.01)
+
+hooks = {"on_session_end": on_session_end}
+"""
+
+
+def test_a_killed_pump_has_the_terminal_restored_before_the_last_handlers(tmp_path: Path) -> None:
+    (tmp_path / "relay.config.py").write_text(CONFIG)
+    relay("trust", str(tmp_path / "relay.config.py"))
+    script = f'cd "{tmp_path}"; {" ".join(RELAY)} wrap --name Full -- "$@"; cat'
+    with Wrapped.directly(["sh", "-c", script, "sh", *python(FULL_SCREEN)]) as shell:
+        shell.wait_for("ready")
+        wait_registered("Full")
+        pump = found(lambda: process_below(shell.pid, "wrap --name Full"))
+        try:
+            os.kill(pump, signal.SIGKILL)
+            for off in ("1049", "2004"):
+                shell.wait_for(rf"\x1b\[\?[0-9;]*{off}[0-9;]*l", 10)
+            wait_until((tmp_path / "begun").exists)
+        finally:
+            (tmp_path / "go on").touch()
