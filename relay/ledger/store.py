@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, fields
 from itertools import chain
@@ -87,6 +87,7 @@ class Ledger:
         self._db = schema.connect(path)
         self._seq: int | None = None
         self._numbers: dict[str, int] = {}
+        self._newest: str | None = None
 
     def close(self) -> None:
         """Close the file; what was not committed is gone."""
@@ -169,21 +170,40 @@ class Ledger:
 
     def known(self, ids: Collection[str]) -> set[str]:
         """Which of the ids are events already."""
+        # They begin with the time: nearly always they are newer than all that is stored.
+        newest = self._newest_id()
+        old = [id_ for id_ in ids if id_ <= newest]
+        if not old:
+            return set()
         with self.guard() as db:
             found = db.execute(
                 "SELECT e.id FROM json_each(?) j CROSS JOIN events e ON e.id = j.value",
-                (json.dumps(list(ids)),),
+                (json.dumps(old),),
             )
             return {row[0] for row in found}
 
-    def add(self, events: list[EventTuple], deliveries: list[DeliveryTuple]) -> None:
+    def _newest_id(self) -> str:
+        if self._newest is None:
+            with self.guard() as db:
+                found = db.execute("SELECT ifnull(max(id),'') FROM events").fetchone()
+            self._newest = str(found[0])
+        return self._newest
+
+    def _note_newest(self, events: Iterable[tuple[Any, ...]]) -> None:
+        # Not undone by ``rollback``: too new an id only makes ``known`` look more often.
+        newest = self._newest_id()
+        self._newest = max([newest, *(event[1] for event in events)])
+
+    def add(self, events: Sequence[EventTuple], deliveries: Sequence[DeliveryTuple]) -> None:
         """Append events and their deliveries."""
+        self._note_newest(events)
         with self.guard() as db:
             _EVENTS.run(db, events)
             _DELIVERIES.run(db, deliveries)
 
-    def add_plain(self, events: list[PlainEvent], deliveries: list[PlainDelivery]) -> None:
+    def add_plain(self, events: Sequence[PlainEvent], deliveries: Sequence[PlainDelivery]) -> None:
         """Append messages of the commonest kind, with one queued delivery each."""
+        self._note_newest(events)
         with self.guard() as db:
             _PLAIN_EVENTS.run(db, events)
             _PLAIN_DELIVERIES.run(db, deliveries)

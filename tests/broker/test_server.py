@@ -10,7 +10,7 @@ import pytest
 
 from relay.broker.client import Client, connect
 from relay.broker.directory import owner_login, person_name
-from relay.broker.protocol import LINE_MAX, decode
+from relay.broker.protocol import LINE_MAX, decode, encode
 from relay.errors import NameTaken, NotFound, RelayError, UsageError
 from relay.ids import new_ulid
 from relay.model import BODY_MAX, State
@@ -159,6 +159,35 @@ def test_the_same_id_twice_in_one_commit(home: Home, client: Client) -> None:
     answers = [decode(one) for one in part.splitlines()]
     assert [one["duplicate"] for one in answers] == [False, True]
     assert answers[1]["deliveries"][0]["state"] == "held"
+
+
+def test_a_batch_of_all_kinds_keeps_its_order(home: Home, client: Client) -> None:
+    connection = client._socket
+    assert connection is not None
+    special: dict[int, Json] = {5: {"thread": "t"}, 9: {"mode": "steer"}, 13: {"to": ["Bob", "Al"]}}
+    with register(home, "Bob"), register(home, "Al"):
+        pass
+    numbers = range(100, 140)
+    asked: list[Json] = [
+        {"n": n, "op": "send", "to": "Bob", "body": f"{n}", **special.get(n % 20, {})}
+        for n in numbers
+    ]
+    connection.sendall(b"".join(encode(one) for one in asked))
+    part = b""
+    while part.count(b"\n") < len(asked):
+        part += connection.recv(65536)
+    answers = {one["n"]: one for one in map(decode, part.splitlines())}
+    for one in asked:
+        to = [one["to"]] if isinstance(one["to"], str) else one["to"]
+        assert answers[one["n"]]["ok"] and answers[one["n"]]["duplicate"] is False
+        assert [d["to"] for d in answers[one["n"]]["deliveries"]] == to
+        assert {d["state"] for d in answers[one["n"]]["deliveries"]} == {"queued"}
+    rows = client.request("inbox", name="Bob")["rows"]
+    assert [row["body"] for row in rows] == [f"{n}" for n in numbers]
+    assert [row["delivery"] for row in rows] == list(range(1, 41))
+    assert [row["mode"] for row in rows] == [one.get("mode", "followup") for one in asked]
+    assert [row["thread"] for row in rows] == [one.get("thread") for one in asked]
+    assert [row["id"] for row in rows] == [answers[n]["id"] for n in numbers]
 
 
 def test_a_repeated_broadcast_is_known_though_everyone_has_left(home: Home, client: Client) -> None:

@@ -86,6 +86,41 @@ def test_an_id_can_be_stored_only_once(ledger: Ledger) -> None:
     assert bodies(ledger, "Bob") == ["text"]
 
 
+def test_an_old_id_is_known_after_newer_ones_and_after_a_restart(tmp_path: Path) -> None:
+    path = str(tmp_path / "again.db")
+    ledger = Ledger(path)
+    newer = put(ledger, "Bob", at=9000)
+    older = put(ledger, "Bob", at=8000)
+    ledger.commit()
+    ids = [new_ulid(1), older, newer, new_ulid(8500), new_ulid(9999)]
+    assert ledger.known(ids) == {older, newer}
+    ledger.close()
+    ledger = Ledger(path)
+    assert ledger.known(ids) == {older, newer}
+    put(ledger, "Bob", at=20_000)
+    ledger.rollback()
+    assert ledger.known(ids) == {older, newer}
+    ledger.close()
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 40])
+def test_plain_messages_are_stored_like_all_others(ledger: Ledger, count: int) -> None:
+    ledger.begin()
+    events, deliveries = [], []
+    for number in range(1, count + 1):
+        seq = ledger.next_seq()
+        events.append((seq, new_ulid(number), "Al", "agent", f"{number}", number))
+        deliveries.append((seq, "Bob", ledger.next_number("bob"), number))
+    ledger.add_plain(events, deliveries)
+    put(ledger, "Bob", "last", at=50)
+    ledger.commit()
+    rows = [row for _, row in ledger.open_deliveries("Bob", 0, 1000, 10**9)[0]]
+    assert [row["delivery"] for row in rows] == list(range(1, count + 2))
+    assert [row["body"] for row in rows] == [*map(str, range(1, count + 1)), "last"]
+    different = {"id", "body", "delivery", "created_ms", "updated_ms"}
+    assert len({str({k: v for k, v in row.items() if k not in different}) for row in rows}) == 1
+
+
 def test_a_delivery_comes_back_as_it_was_stored(ledger: Ledger) -> None:
     id_ = put(ledger, "Bob")
     found = ledger.delivery(id_, "Bob")
