@@ -15,6 +15,12 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 
 def run(args: argparse.Namespace) -> int:
     """Play the demo; 0 when every message was seen."""
+    import signal
+    import sys
+
     from relay.demo.stage import perform
 
+    # Unlike Ctrl-C they would end Python at once, and leave the demo's agents behind.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     return perform(lambda line: print(line, flush=True))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +21,14 @@ from ptyprocess import PtyProcess
 
 from relay.broker.client import connect
 from relay.cli import output
-from relay.errors import Timeout
+from relay.errors import BrokerUnavailable, Timeout
 from relay.paths import Home
 
 DEADLINE = 60.0
+#: How long the end of the demo's processes is waited for, in seconds.
+CLEARING = 15.0
+#: The signals by which a person ends the demo before its end.
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: What stands before a line: the name of who shows it.
 _MARGIN = len("  Ann │ ")
 PATH_STEP = """\
@@ -66,9 +73,10 @@ def perform(out: Callable[[str], None], *, now: Callable[[], float] = time.monot
             statuses = [finish(actor) for actor in actors]
             receipts = history(home)
         finally:
-            for actor in actors:
-                actor.terminal.close(force=True)
-            stop_broker(home)
+            with undisturbed():
+                for actor in actors:
+                    actor.terminal.close(force=True)
+                clear(home, deadline=now() + CLEARING, now=now)
     return conclude(receipts, statuses, out)
 
 
@@ -148,13 +156,50 @@ def history(home: Home) -> list[dict[str, Any]]:
     return result
 
 
-def stop_broker(home: Home) -> None:
-    """End the demo's own broker, if it runs."""
-    client = connect(home, start=False)
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let a second Ctrl-C not leave processes behind; what it interrupts has a deadline."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDINGS}
     try:
-        client.request("stop")
+        yield
     finally:
-        client.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def clear(home: Home, *, deadline: float, now: Callable[[], float]) -> None:
+    """End the demo's own broker, once no session is left that would start another."""
+    while now() < deadline and sessions_left(home):
+        time.sleep(0.02)
+    while now() < deadline:
+        try:
+            with connect(home, start=False) as client:
+                client.request("stop")
+        except BrokerUnavailable:
+            if not held(home.broker_lock):
+                return
+        time.sleep(0.02)
+
+
+def sessions_left(home: Home) -> bool:
+    """Whether a session still has its socket: it removes it when it ends."""
+    sockets = {os.path.basename(home.broker_socket)}
+    return os.path.isdir(home.run) and not sockets.issuperset(os.listdir(home.run))
+
+
+def held(lock: str) -> bool:
+    """Whether a process holds this lock file: a broker that starts, serves or ends."""
+    try:
+        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def conclude(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
+import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from relay.demo import agents, stage
+from relay.paths import Home
 from tests.cli.verbs import program
-from tests.e2e.wrapped import relay
+from tests.e2e.wrapped import RELAY, Wrapped, relay
 
 HEAD = "Relay message [ABCD1234] from agent"
 
@@ -63,3 +67,30 @@ def test_the_end_says_how_to_reach_the_program(
     receipts = [{"from": "A", "to": "B", "state": "seen", "body": "x"}] * 3
     assert stage.conclude(receipts, [0, 0], said.append) == 0
     assert (f"export PATH='{folder}':\"$PATH\"" in "\n".join(said)) is not on_path
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_what_ends_it_early_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, status: int
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with Wrapped.directly([*RELAY, "demo"]) as shown:
+        shown.wait_for("Ready to multiply")
+        os.kill(shown.pid, sent)
+        assert shown.wait() == status
+        assert "relay:" not in shown.output
+    # The folder cannot be removed while a broker or a session writes into it.
+    assert list(tmp_path.glob("relay-demo-*")) == []
+
+
+def test_it_is_cleared_when_nothing_holds_the_lock(tmp_path: Path) -> None:
+    home = Home(str(tmp_path))
+    home.create()
+    assert not stage.sessions_left(home)
+    Path(home.session_socket("0" * 26)).touch()
+    assert stage.sessions_left(home)
+    assert not stage.held(home.broker_lock)
+    with open(home.broker_lock, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert stage.held(home.broker_lock)
+    assert not stage.held(home.broker_lock)
