@@ -75,6 +75,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         from relay.agents.claude_launch import plan_claude
 
         return plan_claude(argv, env, run)
+    from relay.agents.interpreters import interpreter
     from relay.agents.shell import is_interactive_shell
 
-    return Launch(list(argv), {}, "shell" if is_interactive_shell(argv) else name, {})
+    kind = "shell" if is_interactive_shell(argv) else interpreter(argv) or name
+    return Launch(list(argv), {}, kind, {})

@@ -11,6 +11,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from relay.agents.claude_screen import composer_state
+from relay.agents.foreground import shell_in_front
+from relay.agents.interpreters import at_prompt
 from relay.agents.registry import profile_named
 from relay.broker.directory import owner_login, person_name
 from relay.broker.protocol import message_from
@@ -25,6 +27,7 @@ from relay.session.guards import Guards
 from relay.session.hearing import Hearing
 from relay.session.httpd import HookServer
 from relay.session.link import PumpLink
+from relay.session.manners import Manners
 from relay.session.session import Facts, Session
 from relay.terminal.environment import original
 from relay.terminal.inner import InnerTerminal, NoTerminal
@@ -131,7 +134,14 @@ class Parts:
             self._screen,
             self._guards,
             time.monotonic,
-            shell=self._profile.style == "shell",
+            shell=self._profile.kind == "shell",
+            manners=Manners(
+                style=self._profile.style if self._profile.style in ("shell", "comment") else None,
+                comment=self._profile.comment,
+                refusal=self._profile.refusal,
+                at_prompt=at_prompt,
+                in_front=lambda: shell_in_front(hello["pid"]),
+            ),
             ascii_only=not _utf8(self.facts.env),
             namespaces=lambda: namespaces,
             composer=composer_state if self._claude else None,

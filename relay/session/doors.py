@@ -15,6 +15,7 @@ from typing import Protocol
 from relay.errors import RelayError
 from relay.model import Message
 from relay.session.guards import Guards, Hold
+from relay.session.manners import UNKNOWN, Manners
 from relay.session.ports import Screen, Terminal
 from relay.text.envelope import Envelope, Style, envelope, marker_of
 
@@ -97,6 +98,9 @@ class TerminalDoor:
 
     ``written`` holds the ids of the writes that the pump is known to have finished; the pump keeps
     them across a session's death, so a retry never types the same bytes twice.
+
+    ``shell``: what is typed must find the shell itself at its prompt. ``manners`` are those of the
+    program's kind.
     """
 
     def __init__(
@@ -108,6 +112,7 @@ class TerminalDoor:
         clock: Callable[[], float],
         *,
         shell: bool,
+        manners: Manners = UNKNOWN,
         ascii_only: bool = False,
         namespaces: Callable[[], frozenset[str]],
         composer: Callable[[list[str]], str] | None = None,
@@ -119,6 +124,7 @@ class TerminalDoor:
         self._guards = guards
         self._clock = clock
         self._shell = shell
+        self._manners = manners
         self._ascii_only = ascii_only
         self._namespaces = namespaces
         self._composer = composer
@@ -129,30 +135,39 @@ class TerminalDoor:
     # -- when ---------------------------------------------------------------------------------
 
     def hold(self, now: float) -> Hold | None:
+        if self._manners.refusal:
+            return Hold(self._manners.refusal)
         rows = self._screen.visible()
         composer = self._composer(rows) if self._composer else "unknown"
         held = self._guards.person(now, composer=composer)
         if held:
             return held
-        self._pasted = self._pasted or self._screen.bracketed_paste
+        alone = self._manners.in_front() if self._shell else None
+        # What a program that was started from the shell has turned on is not the shell's.
+        self._pasted |= self._screen.bracketed_paste and alone is not False
         cooked = self._terminal.cooked()
-        if not cooked and not self._screen.bracketed_paste:
+        typing = cooked or self._manners.comment or alone
+        if not typing and not self._screen.bracketed_paste:
             return Hold("the program takes neither lines nor pastes now", 0.5)
-        if cooked and self._shell and self._pasted:
+        if alone is False or (cooked and self._shell and self._pasted):
             return Hold("a command is running in the shell", 0.5)
         unread = self._terminal.unread()
         if unread is None:
             return Hold("the agent is gone", 1.0)
         if unread:
             return Hold("the program has not read its input yet", 0.05)
-        if cooked:
-            column, row = self._screen.cursor
-            line = rows[row] if row < len(rows) else ""
+        column, row = self._screen.cursor
+        line = rows[row] if row < len(rows) else ""
+        if self._manners.comment and not self._manners.at_prompt(line[:column].ljust(column)):
+            return Hold("the interpreter is not at its prompt", 0.5)
+        if cooked or not self._screen.bracketed_paste:
             return self._guards.line_program(line if column else "", secret=self._terminal.secret())
-        return None if self._shell else self._guards.full_screen(rows, now)
+        if alone or self._manners.comment:
+            return None
+        return self._guards.full_screen(rows, now)
 
     def batch(self, waiting: Sequence[Message]) -> list[Message]:
-        if not self._terminal.cooked():
+        if not self._by_lines():
             return list(waiting[:1])
         chosen: list[Message] = []
         size = 0
@@ -166,7 +181,7 @@ class TerminalDoor:
     # -- how ----------------------------------------------------------------------------------
 
     async def submit(self, batch: list[Message]) -> Submitted:
-        if not self._terminal.cooked():
+        if not self._by_lines():
             held = await self._paste(batch[0])
             return Submitted(0 if held else 1, held)
         if len(batch) == 1:
@@ -293,7 +308,7 @@ class TerminalDoor:
 
     def _stands_in_composer(self, wrapped: Envelope) -> bool:
         """Whether our text still stands where the cursor is: Enter was not taken."""
-        if self._shell:
+        if self._shell or self._manners.comment:
             return False
         rows = self._screen.visible()
         if self._composer is not None:
@@ -306,15 +321,31 @@ class TerminalDoor:
         rows = self._screen.visible()
         if self._composer is not None and self._composer(rows) == "dialog":
             return True
-        return self._guards.blocked() or (not self._shell and self._guards.shows_dialog(rows))
+        if self._guards.blocked():
+            return True
+        sure = self._manners.comment or (self._shell and self._manners.in_front())
+        return not sure and self._guards.shows_dialog(rows)
+
+    def _by_lines(self) -> bool:
+        """Whether lines are typed, not pasted: to a shell that takes no pastes, and always to an
+        interpreter, which takes a pasted text for one input that it may not think complete."""
+        if self._terminal.cooked() or self._manners.comment:
+            return True
+        return self._shell and not self._screen.bracketed_paste
 
     def _wrap(self, message: Message, style: Style | None = None) -> Envelope:
         if style is None:
             style = "plain" if self._terminal.cooked() else "paste"
         if self._shell:
             style = "shell"
+        elif self._manners.style is not None:
+            style = self._manners.style
         return envelope(
-            message, style=style, namespaces=self._namespaces(), ascii_only=self._ascii_only
+            message,
+            style=style,
+            namespaces=self._namespaces(),
+            ascii_only=self._ascii_only,
+            comment=self._manners.comment,
         )
 
     @staticmethod

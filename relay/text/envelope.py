@@ -1,8 +1,9 @@
 """What a receiver reads: a message with its sender, its id and what it is worth.
 
-Three styles. ``paste`` keeps the body's lines, for a program that takes bracketed paste or has a
+Four styles. ``paste`` keeps the body's lines, for a program that takes bracketed paste or has a
 message interface. ``plain`` is for programs that read lines from a cooked terminal, whose input
-queue is short. ``shell`` is for a shell's prompt, where a peer's words must not become a command.
+queue is short. ``shell`` is for a shell's prompt, where a peer's words must not become a command,
+and ``comment`` for the prompt of an interpreter, likewise.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from relay.model import Message
 from relay.text.escape import clean, code_point
 from relay.text.heads import Reader
 
-Style = Literal["plain", "paste", "shell"]
+Style = Literal["plain", "paste", "shell", "comment"]
 
 #: Bytes of UTF-8 in a line that a cooked terminal reads. macOS takes 1024 with the line end
 #: (MAX_CANON); Linux takes 4096 and drops the rest without a word.
@@ -47,14 +48,20 @@ class Envelope:
 
 
 def envelope(
-    message: Message, *, style: Style, namespaces: Collection[str], ascii_only: bool = False
+    message: Message,
+    *,
+    style: Style,
+    namespaces: Collection[str],
+    ascii_only: bool = False,
+    comment: str = "# ",
 ) -> Envelope:
     """What to type into the receiver's input for ``message``.
 
     No line begins with a live pattern of ``namespaces``, ``!`` or ``/``; no control is left but
     ``\\n`` (and ``\\t``, except in a shell); the last character is a period (in a shell: a quote).
-    ``ascii_only`` is for a shell whose locale is not UTF-8: its line editor may take the bytes of
-    other characters for key strokes, so they are shown as ``<U+00E9>``.
+    ``comment`` begins each line of the style of that name.
+    ``ascii_only`` is for a shell or an interpreter whose locale is not UTF-8: its line editor may
+    take the bytes of other characters for key strokes, so they are shown as ``<U+00E9>``.
     """
     marker = marker_of(message.id)
     body = clean(message.body)
@@ -65,6 +72,8 @@ def envelope(
         lines = _logical_lines(header, body, closing)
         if style == "shell":
             lines = _shell_lines(lines, ascii_only)
+        elif style == "comment":
+            lines = _comment_lines(lines, comment, ascii_only)
         else:
             lines = [part for line in lines for part in _wrap(line, _utf8_cost)]
     return Envelope("\n".join(lines), tuple(lines), marker)
@@ -227,14 +236,32 @@ def _shell_lines(lines: list[str], ascii_only: bool) -> list[str]:
     outside the quotes, as ``\\'`` and ``\\\\``, which all four read alike. A tab would ask the line
     editor for completions.
     """
-    out = []
     mark = _WRAPPED_ASCII if ascii_only else _WRAPPED
-    for line in lines:
-        text = line.expandtabs(4)
-        if ascii_only:
-            text = re.sub(r"[^\x20-\x7e]", lambda m: code_point(m[0]), text.translate(_ASCII))
-        out += [_quoted(part) for part in _wrap(text, _quoted_cost, mark)]
-    return out
+    edited = (_for_line_editor(line, ascii_only) for line in lines)
+    return [_quoted(part) for text in edited for part in _wrap(text, _quoted_cost, mark)]
+
+
+def _comment_lines(lines: list[str], comment: str, ascii_only: bool) -> list[str]:
+    """Each line a comment of its own, which nothing in it can end or carry on.
+
+    A backslash at the end would make the next line part of this one, or of the comment what the
+    person types after it.
+    """
+    mark = _WRAPPED_ASCII if ascii_only else _WRAPPED
+
+    def cost(text: str) -> int:
+        return _utf8_cost(text) + len(comment) + 1
+
+    edited = (_for_line_editor(line, ascii_only) for line in lines)
+    parts = [comment + part for text in edited for part in _wrap(text, cost, mark)]
+    return [f"{part} " if part.endswith("\\") else part for part in parts]
+
+
+def _for_line_editor(line: str, ascii_only: bool) -> str:
+    text = line.expandtabs(4)
+    if ascii_only:
+        text = re.sub(r"[^\x20-\x7e]", lambda m: code_point(m[0]), text.translate(_ASCII))
+    return text
 
 
 def _quoted(text: str) -> str:

@@ -17,7 +17,8 @@ def test_shells_at_a_prompt(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["bash script.sh", "sh -c make", "bash -lc x", "bash -o vi f", "python3", "zsh -- f"]
+    "command",
+    ["bash script.sh", "sh -c make", "bash -lc x", "bash -o vi f", "python3 x", "zsh -- f"],
 )
 def test_programs(command: str) -> None:
     assert not is_interactive_shell(command.split())

@@ -12,6 +12,7 @@ from relay.model import AgentState, Message
 from relay.session import doors, frames
 from relay.session.doors import COOKED_MAX, ChannelDoor, TerminalDoor, write_id
 from relay.session.guards import Guards
+from relay.session.manners import Manners
 from relay.terminal.inner import InnerTerminal
 from relay.text.envelope import join_plain
 from tests.support import wait_until
@@ -303,3 +304,67 @@ def test_what_landed_is_known_though_the_program_changed_its_mode(
     again = Desk(cooked=after, paste=not after, written=frozenset(first.link.ids))
     assert again.door.landed(message("hello"))
     assert again.door.left_unread(1) == [message("hello")]
+
+
+def test_a_program_that_reads_keys_gets_nothing() -> None:
+    desk = Desk(manners=Manners(refusal="vim reads keys"))
+    held = desk.door.hold(0.0)
+    assert held is not None and held.reason == "vim reads keys"
+
+
+def test_what_runs_in_a_shell_gets_nothing() -> None:
+    front: list[bool | None] = [False]
+    manners = Manners(in_front=lambda: front[0])
+    desk = Desk(cooked=False, paste=True, shell=True, manners=manners)
+    desk.screen.rows = ["Do you want to proceed?", "❯ 1. Yes", "  2. No"]
+    held = desk.door.hold(0.0)
+    assert held is not None and "command is running" in held.reason
+    front[0] = None  # nobody knows: then the screen decides
+    held = desk.door.hold(0.0)
+    assert held is not None and "dialog" in held.reason
+    front[0] = True  # the shell is in front, so the choices are what a command has left behind
+    assert desk.door.hold(0.0) is None
+
+
+def test_a_paste_mode_of_what_ran_in_a_simple_shell_does_not_shut_its_door() -> None:
+    front: list[bool | None] = [False]
+    manners = Manners(in_front=lambda: front[0])
+    desk = Desk(cooked=False, paste=True, shell=True, manners=manners)
+    assert desk.door.hold(0.0) is not None
+    desk.terminal.is_cooked, desk.screen.bracketed_paste, front[0] = True, False, True
+    assert desk.door.hold(0.0) is None
+
+
+@pytest.mark.parametrize("paste", [True, False])
+def test_an_interpreter_gets_comment_lines_at_its_prompt_only(paste: bool) -> None:
+    manners = Manners(style="comment", comment="# ", at_prompt=lambda line: line == ">>> ")
+    desk = Desk(cooked=False, paste=paste, manners=manners)
+    desk.screen.rows, desk.screen.cursor = ["... "], (4, 0)
+    held = desk.door.hold(0.0)
+    assert held is not None and "prompt" in held.reason
+    desk.screen.rows = [">>>"]  # a screen's rows have no blanks at their ends
+    assert desk.door.hold(0.0) is None
+    asyncio.run(desk.door.submit([message("one\nimport os")]))
+    lines = b"".join(desk.link.written).decode().splitlines()
+    assert len(lines) == 3 and all(line.startswith("# ") for line in lines)
+
+
+def test_a_program_that_may_be_a_shell_is_written_to_as_one() -> None:
+    desk = Desk(cooked=False, paste=True, manners=Manners(style="shell"))
+    asyncio.run(desk.door.submit([message("$(touch x)")]))
+    assert desk.link.written[0].startswith(b"\x1b[200~: '")
+    desk.screen.rows = ["❯ 1. Yes", "  2. No"]
+    assert desk.door.hold(0.0) is not None
+
+
+def test_a_shell_that_takes_no_pastes_gets_lines_at_its_own_prompt_only() -> None:
+    front: list[bool | None] = [None]
+    desk = Desk(cooked=False, shell=True, manners=Manners(in_front=lambda: front[0]))
+    assert desk.door.hold(0.0) is not None
+    front[0] = True
+    assert desk.door.hold(0.0) is None
+    asyncio.run(desk.door.submit([message("$(touch x)")]))
+    (typed,) = desk.link.written
+    assert typed.startswith(b": '") and typed.endswith(b"\n")
+    desk.screen.rows, desk.screen.cursor = ["Go on? [y/n] "], (13, 0)
+    assert desk.door.hold(0.0) is not None

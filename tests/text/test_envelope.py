@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -208,3 +210,13 @@ def test_shell_lines_are_short_and_hold_no_tab(said: Message, ascii_only: bool) 
         assert line.endswith("'")
         assert "\t" not in line
     assert not ascii_only or made.text.isascii()
+
+
+@given(body=st.text(max_size=3000), comment=st.sampled_from(["# ", "-- ", "pass  # "]))
+def test_every_line_of_a_comment_is_one(body: str, comment: str) -> None:
+    wrapped = envelope(message(body), style="comment", namespaces=NAMESPACES, comment=comment)
+    for line in wrapped.lines:
+        assert line.startswith(comment) and not line.endswith("\\")
+        assert len(line.encode()) <= LINE_BYTES
+        assert not re.search(r"[\x00-\x1f\x7f]", line)
+    assert wrapped.marker in wrapped.lines[0]
