@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relay.ledger.rows import COLUMNS, Row, message_row
+from relay.ledger.schema import BLOCK_BITS
 from relay.ledger.store import RECIPIENTS, Ledger
 from relay.model import State
 
@@ -34,11 +35,34 @@ def last_event(ledger: Ledger) -> int:
         return int(db.execute("SELECT ifnull(max(seq),0) FROM events").fetchone()[0])
 
 
-def slice_of(ledger: Ledger, top: int, wanted: Filter, limit: int) -> tuple[list[Row], int]:
-    """Rows among the ``SLICE`` events up to number ``top``, newest first, at most ``limit``.
+def _newest_possible(ledger: Ledger, top: int, wanted: Filter) -> int:
+    """Up to ``top``, the number beyond which no event can match; 0 when none can."""
+    sender = wanted.sender if wanted.agent is None else wanted.agent
+    if sender is None:
+        return top
+    with ledger.guard() as db:
+        block = db.execute(
+            "SELECT max(block) FROM senders WHERE agent=? AND block<=?",
+            (sender, top >> BLOCK_BITS),
+        ).fetchone()[0]
+        found = [0 if block is None else min(top, ((block + 1) << BLOCK_BITS) - 1)]
+        if wanted.agent is not None:
+            for flag in (0, 1):
+                found += db.execute(
+                    "SELECT ifnull(max(event),0) FROM deliveries"
+                    " WHERE recipient=? AND open=? AND event<=?",
+                    (sender, flag, top),
+                ).fetchone()
+    return max(found)
 
-    Returns the rows and the number to go on from; 0 when nothing older can match.
+
+def slice_of(ledger: Ledger, top: int, wanted: Filter, limit: int) -> tuple[list[Row], int]:
+    """Rows among ``SLICE`` events up to number ``top``, newest first, at most ``limit``.
+
+    Begins further down where nothing above can match. Returns the rows and the number to go on
+    from; 0 when nothing older can match.
     """
+    top = _newest_possible(ledger, top, wanted)
     bottom = max(0, top - SLICE)
     where = ["e.seq > ?", "e.seq <= ?"]
     values: list[object] = [bottom, top]

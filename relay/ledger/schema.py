@@ -19,6 +19,8 @@ _MAGIC = b"SQLite format 3\x00"
 #: ``message``. ``agent`` is who it came from, ``origin`` what that is (agent, person, relay).
 #: ``deliveries`` is keyed so that new rows are appended, and has one index: by recipient, the open
 #: ones first. That serves the queue, the inbox and the count of unread with one B-tree to write.
+#: ``senders`` says in which blocks of ``1 << BLOCK_BITS`` events somebody spoke: it lets a search
+#: for one sender skip the others' blocks, for a row a block instead of an index entry a message.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE events (
@@ -63,8 +65,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             last_seen_ms INTEGER NOT NULL
         ) WITHOUT ROWID""",
     ),
+    (
+        """CREATE TABLE senders (
+            agent TEXT NOT NULL COLLATE NOCASE,
+            block INTEGER NOT NULL,
+            PRIMARY KEY (agent, block)
+        ) WITHOUT ROWID""",
+        "INSERT INTO senders SELECT DISTINCT agent, seq >> 12 FROM events WHERE agent NOT NULL",
+    ),
 )
 VERSION = len(MIGRATIONS)
+BLOCK_BITS = 12
 
 
 def connect(path: str) -> sqlite3.Connection:

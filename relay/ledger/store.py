@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, fields
 from itertools import chain
@@ -88,6 +88,7 @@ class Ledger:
         self._seq: int | None = None
         self._numbers: dict[str, int] = {}
         self._newest: str | None = None
+        self._senders: set[tuple[str | None, int]] = set()  # some of those that are noted
 
     def close(self) -> None:
         """Close the file; what was not committed is gone."""
@@ -123,6 +124,7 @@ class Ledger:
         """Forget everything since the last commit. Never raises."""
         self._seq = None
         self._numbers.clear()
+        self._senders.clear()
         if self._db.in_transaction:
             try:
                 self._db.execute("ROLLBACK")
@@ -189,21 +191,31 @@ class Ledger:
             self._newest = str(found[0])
         return self._newest
 
-    def _note_newest(self, events: Iterable[tuple[Any, ...]]) -> None:
+    def _note(
+        self, events: Sequence[tuple[Any, ...]], senders: set[tuple[str | None, int]]
+    ) -> None:
+        """Keep what searches rely on: the newest id, and who spoke in which block."""
         # Not undone by ``rollback``: too new an id only makes ``known`` look more often.
         newest = self._newest_id()
         self._newest = max([newest, *(event[1] for event in events)])
+        fresh = [one for one in senders - self._senders if one[0] is not None]
+        if fresh:
+            with self.guard() as db:
+                db.executemany("INSERT OR IGNORE INTO senders VALUES (?,?)", fresh)
+            if len(self._senders) >= 4096:
+                self._senders.clear()
+            self._senders.update(fresh)
 
     def add(self, events: Sequence[EventTuple], deliveries: Sequence[DeliveryTuple]) -> None:
         """Append events and their deliveries."""
-        self._note_newest(events)
+        self._note(events, {(event[3], event[0] >> schema.BLOCK_BITS) for event in events})
         with self.guard() as db:
             _EVENTS.run(db, events)
             _DELIVERIES.run(db, deliveries)
 
     def add_plain(self, events: Sequence[PlainEvent], deliveries: Sequence[PlainDelivery]) -> None:
         """Append messages of the commonest kind, with one queued delivery each."""
-        self._note_newest(events)
+        self._note(events, {(event[2], event[0] >> schema.BLOCK_BITS) for event in events})
         with self.guard() as db:
             _PLAIN_EVENTS.run(db, events)
             _PLAIN_DELIVERIES.run(db, deliveries)

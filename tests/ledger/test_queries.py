@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from relay.broker.delivery import advance
-from relay.ledger import queries
-from relay.ledger.queries import Filter
+from relay.ledger import queries, schema
+from relay.ledger.queries import SLICE, Filter
 from relay.ledger.store import Ledger
 from relay.model import State
 
@@ -69,6 +69,58 @@ def test_a_search_goes_through_all_slices(ledger: Ledger, monkeypatch: pytest.Mo
         put(ledger, number, "Al", ["Bob"], f"{number}", "odd" if number % 2 else "even")
     assert [body for body, _ in found(ledger, Filter(thread="odd"))] == ["9", "7", "5", "3", "1"]
     assert [body for body, _ in found(ledger, Filter(since_ms=7000))] == ["10", "9", "8", "7"]
+
+
+def crowd(ledger: Ledger, count: int) -> None:
+    """As many messages from Al to Cy."""
+    ledger.begin()
+    events, deliveries = [], []
+    for number in range(1, count + 1):
+        seq = ledger.next_seq()
+        events.append((seq, f"02{seq:024d}", "Al", "agent", "x", number))
+        deliveries.append((seq, "Cy", ledger.next_number("Cy"), number))
+    ledger.add_plain(events, deliveries)
+    ledger.commit()
+
+
+@pytest.mark.parametrize(
+    "wanted", [Filter(sender="rare"), Filter(agent="RARE"), Filter(agent="bob")]
+)
+def test_a_search_skips_where_somebody_did_not_speak(ledger: Ledger, wanted: Filter) -> None:
+    crowd(ledger, 3)
+    put(ledger, 1, "Rare", ["Bob"], "here")
+    crowd(ledger, 2 * SLICE)
+    rows, top = queries.slice_of(ledger, queries.last_event(ledger), wanted, 10)
+    assert [row["body"] for row in rows] == ["here"]
+    assert top == 0
+
+
+def test_somebody_whose_words_were_rolled_back_is_found_later(ledger: Ledger) -> None:
+    ledger.begin()
+    seq = ledger.next_seq()
+    ledger.add([(seq, "0" * 26, "note", "Al", "agent", None, None, None, None, 1)], [])
+    ledger.rollback()
+    put(ledger, 1, "Al", ["Bob"], "again")
+    assert found(ledger, Filter(sender="Al")) == [("again", "Bob")]
+
+
+def test_what_an_older_version_stored_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "old.db")
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
+        database = schema.connect(path)
+    database.execute(
+        "INSERT INTO events (seq, id, kind, agent, origin, mode, body, created_ms)"
+        " VALUES (5000, 'X', 'message', 'Al', 'agent', 'steer', 'old', 1)"
+    )
+    database.close()
+    ledger = Ledger(path)
+    crowd(ledger, SLICE)
+    rows, top = queries.slice_of(ledger, 5000, Filter(sender="AL"), 10)
+    assert [row["body"] for row in rows] == ["old"]
+    ledger.close()
 
 
 def test_inbox(ledger: Ledger) -> None:
