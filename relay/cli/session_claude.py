@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -67,10 +68,10 @@ class Claude:
                 changed()
                 continue
             wake.clear()
-            try:
-                await asyncio.wait_for(wake.wait(), self.source.poll_interval())
-            except TimeoutError:
-                continue
+            # Not wait_for: before Python 3.12 it loses a cancellation that comes with the wake-up.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.source.poll_interval()):
+                    await wake.wait()
 
     async def read(self, ears: Ears) -> bool:
         """Hear what the transcript holds beyond the last look; whether there was anything."""

@@ -1,54 +1,33 @@
-"""What a session hears of Claude Code beside the terminal."""
+"""Following Claude Code's transcript."""
 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-from typing import Any
 
-from relay.agents.claude_transcript import Whereabouts
+import pytest
+
 from relay.cli.session_claude import Claude
 
 
-class FakeEars:
-    """Takes lines; one of them is more than it can bear."""
+def test_watching_ends_when_it_is_cancelled_as_it_wakes_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: object) -> bool:
+        return False
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.notes: list[str] = []
+    async def watch() -> None:
+        claude = Claude(started_ms=0, pid=0, launch={}, env={}, checkpoint={})
+        monkeypatch.setattr(claude, "_search", lambda *_: None)
+        monkeypatch.setattr(claude, "read", nothing)
+        wake = asyncio.Event()
+        task = asyncio.get_running_loop().create_task(
+            claude.watch(None, wake, lambda: None)  # type: ignore[arg-type]
+        )
+        for _ in range(5):
+            await asyncio.sleep(0)  # into its wait
+        wake.set()
+        await asyncio.sleep(0)
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=5)
+        task.cancel()
+        assert done
 
-    def transcript(self, line: str, now: float) -> None:
-        if line == "odd":
-            raise KeyError("uuid")
-        self.lines.append(line)
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
-def claude(path: Path) -> Claude:
-    made = Claude(started_ms=0, pid=1, launch={}, env={"HOME": str(path.parent)}, checkpoint={})
-    made.source.found(Whereabouts(str(path), None))
-    return made
-
-
-def test_all_of_the_transcript_is_heard_when_the_agent_has_ended(tmp_path: Path) -> None:
-    path = tmp_path / "talk.jsonl"
-    path.write_text("one\nodd\ntwo\n")
-    ears: Any = FakeEars()
-    assert asyncio.run(claude(path).read(ears))
-    assert ears.lines == ["one", "two"]
-    assert "KeyError" in ears.notes[0]
-
-
-def test_two_readers_at_a_time_hear_each_line_once(tmp_path: Path) -> None:
-    path = tmp_path / "talk.jsonl"
-    path.write_text("".join(f"{number}\n" for number in range(100)))
-    ears: Any = FakeEars()
-
-    async def scenario() -> None:
-        one = claude(path)
-        await asyncio.gather(*(one.read(ears) for _ in range(4)))
-
-    asyncio.run(scenario())
-    assert ears.lines == [str(number) for number in range(100)]
+    asyncio.run(watch())
