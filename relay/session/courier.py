@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from relay.errors import RelayError
 from relay.model import Message, State
@@ -49,6 +50,7 @@ class Courier:
         self._since = 0.0  # … and since when
         self._told: set[str] = set()  # ids whose senders know it
         self._started = clock()
+        self._accounted: asyncio.Future[Any] | None = None  # the reports of the last batch
         self._handed_over = asyncio.Event()  # cleared while a door is at work
         self._handed_over.set()
 
@@ -88,6 +90,7 @@ class Courier:
         with contextlib.suppress(TimeoutError):
             # What went over a moment ago is accounted for first.
             await asyncio.wait_for(self._handed_over.wait(), CLOSING)
+        await self._settled()
         door = self._choose_door()
         if door is None or unread is None or not door.proves_reading:
             return
@@ -158,12 +161,30 @@ class Courier:
         return True
 
     async def _after(self, door: Door, batch: list[Message]) -> None:
-        await asyncio.gather(*(self._report(m, State.SUBMITTED, "", "") for m in batch))
+        """Account for what went over. The next batch need not wait until the broker has it all.
+
+        At most one batch is being accounted for at a time. A session that dies meanwhile is
+        followed by one that is offered the same messages and finds that they landed.
+        """
+        await self._settled()
+        submitted = asyncio.gather(*(self._report(m, State.SUBMITTED, "", "") for m in batch))
+        self._accounted = submitted
         proof = await door.read(batch)
         if proof is None:
             return
-        settled = [m for m in batch if self._unproven.pop(marker_of(m.id), None) is not None]
-        await asyncio.gather(*(self._report(m, State.SEEN, "", proof) for m in settled))
+        seen = [m for m in batch if self._unproven.pop(marker_of(m.id), None) is not None]
+
+        async def account() -> None:
+            await submitted
+            await asyncio.gather(*(self._report(m, State.SEEN, "", proof) for m in seen))
+
+        self._accounted = asyncio.ensure_future(account())
+
+    async def _settled(self) -> None:
+        """Until the broker has all that was reported of earlier batches."""
+        if self._accounted is not None:
+            await self._accounted
+            self._accounted = None
 
     async def _wait_out(self, held: Hold) -> None:
         """Wait for the obstacle to go; the senders learn of it when that takes a while."""

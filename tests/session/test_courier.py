@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from relay.errors import NotDelivered
 from relay.model import Message, State
@@ -82,6 +82,12 @@ class Desk:
             await asyncio.gather(task, return_exceptions=True)
 
 
+async def wait_for(predicate: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not predicate():
+            await asyncio.sleep(0)
+
+
 def test_each_message_goes_through_its_states_in_order() -> None:
     async def scenario() -> Desk:
         desk = Desk()
@@ -107,6 +113,38 @@ def test_many_go_in_order_and_once() -> None:
         return desk
 
     assert asyncio.run(scenario()).door.through == [f"m{number}" for number in range(20)]
+
+
+def test_the_next_batch_goes_over_while_the_broker_writes_down_the_last_one() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        written_down = asyncio.Event()
+        report = desk.report
+
+        async def slow(message: Message, state: State, reason: str, proof: str) -> None:
+            if state in (State.SUBMITTED, State.SEEN) and message.body == "m0":
+                await written_down.wait()
+            await report(message, state, reason, proof)
+
+        desk.courier = Courier(lambda: desk.door, slow, lambda: desk.now)
+        for number in range(9):
+            desk.courier.offer(message(number))
+        task = asyncio.ensure_future(desk.courier.run())
+        await wait_for(lambda: len(desk.door.through) == 6)
+        assert ("m3", "delivering", "") in desk.reports
+        # Not the one after it, and nothing is seen before it is submitted.
+        assert ("m6", "delivering", "") not in desk.reports
+        assert not [body for body, state, _ in desk.reports if state == "seen"]
+        written_down.set()
+        await wait_for(lambda: ("m8", "seen", "read") in desk.reports)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return desk
+
+    desk = asyncio.run(scenario())
+    for number in range(9):
+        states = [state for body, state, _ in desk.reports if body == f"m{number}"]
+        assert states == ["delivering", "submitted", "seen"]
 
 
 def test_what_was_not_taken_is_tried_again_and_nothing_twice() -> None:
