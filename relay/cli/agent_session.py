@@ -104,6 +104,7 @@ def drop_empty_log(home: Home, run_id: str) -> None:
 async def serve(start: Start) -> None:
     """Everything from the pump's hello to the last word of the agent."""
     loop = asyncio.get_running_loop()
+    pump = os.getppid()
     inbox = Inbox()
     link = PumpLink(inbox.frame, inbox.hung_up)
     await loop.create_connection(lambda: link, sock=socket.socket(fileno=start.pump))
@@ -119,6 +120,7 @@ async def serve(start: Start) -> None:
     if problem:
         parts.facts.notes.append(problem)
     session = await parts.build()
+    over = True
     try:
         inbox.session = session
         for kind, payload in inbox.waiting:
@@ -127,12 +129,15 @@ async def serve(start: Start) -> None:
         if inbox.lost:
             session.lost()
         await session.exited.wait()
+        if not session.orderly and os.getppid() == pump:
+            over = False  # the pump is alive and has hung up on this session only
+            return
         # First: the person should not have to wait for handlers and the broker.
         parts.restore_terminal()
         await parts.last_words()
         await session.end()
     finally:
-        await parts.close()
+        await parts.close(over=over)
 
 
 def _checkpoint(inbox: Inbox) -> dict[str, Any]:

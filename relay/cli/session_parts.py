@@ -17,7 +17,6 @@ from relay.agents.registry import profile_named
 from relay.broker.directory import owner_login, person_name
 from relay.broker.protocol import message_from
 from relay.cli.session_broker import RegisteredBroker
-from relay.cli.session_claude import Claude
 from relay.config import LoadedConfig
 from relay.paths import Home
 from relay.session.courier import Courier
@@ -35,6 +34,7 @@ from relay.terminal.lines import make_source
 
 if TYPE_CHECKING:
     from relay.cli.agent_session import Start
+    from relay.cli.session_claude import Claude
 
 #: How long after its start an agent's own message channel is waited for. Seconds.
 CHANNEL_PATIENCE = 20.0
@@ -78,6 +78,8 @@ class Parts:
         self._profile = profile_named(args.get("profile") or "")
         self._claude: Claude | None = None
         if self._profile.structured:
+            from relay.cli.session_claude import Claude  # 10 ms that other agents do without
+
             self._claude = Claude(
                 started_ms=hello["started_ms"],
                 pid=hello["pid"],
@@ -127,7 +129,7 @@ class Parts:
             on_state=session.state_changed,
             on_proof=session.proof,
         )
-        courier = Courier(self._choose_door, session.report, time.monotonic)
+        courier = Courier(self._choose_door, session.reports.delivery, time.monotonic)
         self._door = TerminalDoor(
             self._link,
             self._terminal,
@@ -168,7 +170,7 @@ class Parts:
             resume=bool(self._checkpoint),
         )
         session.restore(self._checkpoint)
-        session.begin(first=not self._checkpoint)
+        session.begin()
         return session
 
     async def last_words(self) -> None:
@@ -187,16 +189,17 @@ class Parts:
                 with contextlib.closing(os.fdopen(fd, "wb", buffering=0)) as terminal:
                     terminal.write(self._screen.reset_sequences())
 
-    async def close(self) -> None:
-        """Hang up everywhere."""
+    async def close(self, *, over: bool) -> None:
+        """Hang up everywhere. Unless the run is ``over``, the next session needs the socket."""
         if self._server is not None:
             await self._server.close()
         if self._broker is not None:
             await self._broker.close()
         self._link.close()
         self._terminal.close()
-        with contextlib.suppress(OSError):
-            os.unlink(self._home.session_socket(self.facts.run_id))
+        if over:
+            with contextlib.suppress(OSError):
+                os.unlink(self._home.session_socket(self.facts.run_id))
 
     async def _listen(self, session: Session, ears: Ears) -> None:
         """Answer the agent's hooks, and follow its transcript where it has one."""

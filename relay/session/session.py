@@ -39,17 +39,11 @@ from relay.session.guards import Guards
 from relay.session.hearing import Heard
 from relay.session.lifecycle import Lifecycle
 from relay.session.ports import Proof, StateChange
-from relay.session.retrying import until_answered
+from relay.session.progress import Link, Progress
+from relay.session.reports import Reports
 from relay.session.sender import Sender
 from relay.text.grammar import Match
 
-#: Output is acknowledged after this many bytes (half of what the pump keeps), or this many seconds
-#: after the first of it. Each acknowledgement costs a checkpoint, some milliseconds.
-ACK_BYTES = 4 * 1024 * 1024
-ACK_SECONDS = 0.1
-#: How long the agent may be kept waiting for the broker at a time; the pump gives a session up that
-#: makes no progress for five seconds.
-PAUSE_MAX = 1.0
 #: How long an ended agent's last words, hooks and messages may take.
 CLOSING_DEADLINE = 20.0
 
@@ -60,15 +54,6 @@ class Broker(Protocol):
     """The part of the broker's client that a session needs."""
 
     async def request(self, op: str, **fields: Any) -> dict[str, Any]: ...
-
-
-class Link(Protocol):
-    """The part of the pump link that a session needs beside typing."""
-
-    def ack(self, offset: int, checkpoint: bytes) -> None: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def notice(self, text: str) -> None: ...
 
 
 @dataclass
@@ -106,19 +91,13 @@ class Session:
         self.facts = facts
         self.guards = guards
         self._registry = registry
-        self._broker = broker
         self._link = link
         self._clock = clock
         self._now_ms = now_ms
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._pause: asyncio.TimerHandle | None = None
-        self._ack_timer: asyncio.TimerHandle | None = None
-        self._offset = self._acked = facts.offset
-        self._changed = False  # something but output has been heard since the last ACK
         self.more_state: Callable[[], dict[str, Any]] = dict
         self._state = StateChange(AgentState.STARTING)
-        self._reported: tuple[object, ...] = ()
         self._output = recent_output()
         self._messages = recent_messages()
         self.awaiting = Awaiting()
@@ -128,9 +107,20 @@ class Session:
         self._identity = Identity(
             facts.name, facts.name, facts.run_id, facts.cwd, facts.env, facts.task
         )
+        self.reports = Reports(
+            broker.request,
+            self.note,
+            self.spawn,
+            run_id=facts.run_id,
+            started_ms=facts.started_ms,
+            restarts=facts.restarts,
+        )
         self.sender = Sender(broker.request, self.tell, self.note, self.spawn)
         self.on_enter: Callable[[float], None] = lambda now: None
-        self.sender.on_room = self._go_on
+        self.progress = Progress(
+            link, facts.offset, self._checkpoint, self.note, busy=lambda: self.sender.busy
+        )
+        self.sender.on_room = self.progress.go_on
         self.actions = SessionActions(
             asyncio.get_running_loop(),
             self.sender.send,
@@ -146,7 +136,7 @@ class Session:
             registry,
             runner,
             context=self._match_context,
-            claim=self._claim,
+            claim=self.reports.claim_match,
             inject=self.context.inject,
             tell=self.tell,
             note=self.note,
@@ -178,18 +168,22 @@ class Session:
         self.dispatcher.restore(checkpoint.get("unfinished", []))
         self.sender.restore(checkpoint.get("pending", []))
 
-    def begin(self, *, first: bool) -> None:
-        """Start delivering; on the first start of a run, fire the session-start hooks."""
+    def begin(self) -> None:
+        """Start delivering, and fire the session-start hooks unless an earlier session has."""
         if self.ears.source == "screen":
             # Nothing says when such a program is at rest; what can be seen, the door looks at.
             self._state = StateChange(AgentState.IDLE)
             self.guards.state = AgentState.IDLE
         self.spawn(self.courier.run())
         self.lifecycle.active(self._clock())
-        if first:
-            self.spawn(self.lifecycle.fire(HookEventName.SESSION_START))
+        if self._registry.hooks(HookEventName.SESSION_START):
+            self.spawn(self._start_hooks())
         self._report_state()
         self._rearm()
+
+    async def _start_hooks(self) -> None:
+        if await self.reports.claim_start():
+            await self.lifecycle.fire(HookEventName.SESSION_START)
 
     async def end(self) -> None:
         """The agent is gone: settle what it said, run the last hooks, say what came of it."""
@@ -201,14 +195,14 @@ class Session:
                 await self.lifecycle.fire(HookEventName.SESSION_END)
                 await self.dispatcher.settle(CLOSING_DEADLINE)
         await self.sender.settle(CLOSING_DEADLINE / 2)
-        self._acknowledge()
+        self.progress.acknowledge()
         await self._runner.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for timer in (self._timer, self._ack_timer, self._pause):
-            if timer is not None:
-                timer.cancel()
+        self.progress.stop()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def spawn(self, work: Awaitable[None]) -> None:
         """Run ``work`` in this session; a failure is noted, never raised."""
@@ -238,12 +232,11 @@ class Session:
         """One frame of the pump's."""
         now = self._clock()
         if kind == frames.OUTPUT:
-            self._offset += len(payload)
             self.guards.output(now)
             self.lifecycle.active(now)
             self.ears.output(payload, now)
-            self._schedule_ack()
-            self._slow_down()
+            self.progress.heard(len(payload))
+            self.progress.slow_down()
         elif kind == frames.ACTIVITY:
             sequence, activity = int.from_bytes(payload[:4], "big"), payload[4:5]
             self.guards.activity(sequence, activity, now)
@@ -265,8 +258,7 @@ class Session:
 
     def heard_elsewhere(self) -> None:
         """A source other than the terminal has said something: the checkpoint is out of date."""
-        self._changed = True
-        self._schedule_ack()
+        self.progress.heard(0)
         self._rearm()
 
     def hook(self, event: dict[str, Any]) -> None:
@@ -293,25 +285,6 @@ class Session:
         """A message of the agent's own changed its state."""
         if fields["state"] == State.FAILED:
             self.tell(f"not delivered to {fields['to']}: {fields.get('reason') or 'unknown'}")
-
-    async def report(self, message: Message, state: State, reason: str, proof: str) -> None:
-        """Tell the broker how far a delivery got."""
-        fields: dict[str, Any] = {"id": message.id, "state": state.value}
-        if reason:
-            fields["reason"] = reason
-        if proof:
-            fields["proof"] = proof
-        try:
-            # However long it takes: nothing is typed that the broker does not know of, and what
-            # came of it must not be lost while the broker is away or its disk is full.
-            await until_answered(
-                lambda: self._broker.request("state", **fields), self._waits_for_broker
-            )
-        except RelayError as error:
-            self.note(f"a delivery could not be recorded: {error.message}")
-
-    def _waits_for_broker(self, error: RelayError) -> None:
-        self.note(f"what came of a message waits: {error.message}")
 
     # -- from the sources -----------------------------------------------------------------------
 
@@ -343,7 +316,7 @@ class Session:
             # A terminal echoes what its program has not read: the door looks for itself.
             return
         for message, by in self.courier.proven(proof.text, proof.by):
-            self.spawn(self.report(message, State.SEEN, "", by))
+            self.spawn(self.reports.delivery(message, State.SEEN, "", by))
 
     def state_changed(self, change: StateChange) -> None:
         """The agent is idle, busy or blocked now."""
@@ -369,56 +342,9 @@ class Session:
     def _match_context(self, heard: Heard) -> Context:
         return Context(self._identity, self.actions.for_match(heard), self._output, self._messages)
 
-    async def _claim(self, heard: Heard) -> bool:
-        """Whether no earlier session of this run has begun to act on this find."""
-        match = heard.found
-        assert isinstance(match, Match)
-        answer = await self._broker.request(
-            "event",
-            id=heard.id,
-            kind="match",
-            body=match.body,
-            meta={"namespace": match.namespace, "target": match.target},
-            thread=match.attributes.get("thread"),
-        )
-        # In the first session of a run a duplicate is our own request, repeated because its answer
-        # was lost.
-        return not answer.get("duplicate") or not self.facts.restarts
-
-    def _slow_down(self) -> None:
-        """Hear no more while much waits for the broker; but not for long, should it be away."""
-        if self.sender.busy and self._pause is None:
-            self._link.pause_reading()
-            self._pause = asyncio.get_running_loop().call_later(PAUSE_MAX, self._go_on)
-
-    def _go_on(self) -> None:
-        if self._pause is not None:
-            self._pause.cancel()
-            self._pause = None
-            self._link.resume_reading()
-
-    def _schedule_ack(self) -> None:
-        if self._offset - self._acked >= ACK_BYTES:
-            self._acknowledge()
-        elif self._ack_timer is None:
-            loop = asyncio.get_running_loop()
-            self._ack_timer = loop.call_later(ACK_SECONDS, self._acknowledge)
-
-    def _acknowledge(self) -> None:
-        if self._ack_timer is not None:
-            self._ack_timer.cancel()
-            self._ack_timer = None
-        if self._offset == self._acked and not self._changed:
-            return
-        self._acked = self._offset
-        self._changed = False
+    def _checkpoint(self) -> bytes:
         extra = {"unfinished": self.dispatcher.state(), "pending": self.sender.state()}
-        checkpoint = self.ears.checkpoint(extra | self.more_state())
-        if len(checkpoint) > frames.FRAME_MAX - 8:
-            # The pump would end this session for it, and the next one for the same reason.
-            self.note("too much waits to be kept across a restart of relay's session")
-            checkpoint = b""
-        self._link.ack(self._offset, checkpoint)
+        return self.ears.checkpoint(extra | self.more_state())
 
     def _rearm(self) -> None:
         """Wake up when a source or a hook is due, and not before."""
@@ -445,21 +371,11 @@ class Session:
         self._rearm()
 
     def _report_state(self) -> None:
-        """Tell the broker what the agent does and how it is heard, when that has changed."""
-        view = (self._state.state, self._state.reason, self.ears.source, tuple(self.ears.notes))
-        if view == self._reported:
-            return
-        self._reported = view
-        state, reason, source, notes = view
-        fields = {"state": state.value, "reason": reason, "source": source, "notes": list(notes)}
-
-        async def report() -> None:
-            if self._reported is view:  # otherwise something newer is reported already
-                await self._broker.request("agent_state", **fields)
-
-        self.spawn(until_answered(report, lambda error: None))
+        change = self._state
+        notes = tuple(self.ears.notes)
+        self.reports.agent((change.state.value, change.reason, self.ears.source, notes))
 
     def introduce(self) -> None:
         """The broker has come back, perhaps another one: it knows nothing of how we are."""
-        self._reported = ()
+        self.reports.forgotten()
         self._report_state()

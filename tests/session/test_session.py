@@ -80,7 +80,7 @@ class Desk:
             on_state=session.state_changed,
             on_proof=session.proof,
         )
-        session.connect(ears, Courier(lambda: self.door, session.report, loop.time))
+        session.connect(ears, Courier(lambda: self.door, session.reports.delivery, loop.time))
 
 
 def play(scenario: Callable[[], Awaitable[None]]) -> None:
@@ -109,7 +109,7 @@ FIND = Heard(f"01K{2:023d}", Match("deploy", "x", "y", {}, False, "@deploy:x y")
 def test_what_came_of_a_message_is_reported_once_the_broker_can_take_it() -> None:
     async def scenario() -> None:
         desk = Desk()
-        desk.session.begin(first=True)
+        desk.session.begin()
         desk.broker.errors["state"] = [
             BrokerUnavailable("away"),
             StorageError("the disk is full"),
@@ -118,7 +118,7 @@ def test_what_came_of_a_message_is_reported_once_the_broker_can_take_it() -> Non
         await until(lambda: len(desk.broker.states("state")) == 3)
         assert desk.broker.states("state") == ["delivering", "submitted", "seen"]
         desk.broker.errors["state"] = [UsageError("no such step")]
-        await desk.session.report(MESSAGE, State.SEEN, "", "read")
+        await desk.session.reports.delivery(MESSAGE, State.SEEN, "", "read")
         assert any("no such step" in note for note in desk.session.ears.notes)
         await desk.session.end()
 
@@ -128,7 +128,7 @@ def test_what_came_of_a_message_is_reported_once_the_broker_can_take_it() -> Non
 def test_nothing_is_typed_that_the_broker_does_not_know_of() -> None:
     async def scenario() -> None:
         desk = Desk()
-        desk.session.begin(first=True)
+        desk.session.begin()
         desk.broker.errors["state"] = [BrokerUnavailable("away")] * 50
         desk.session.deliver(MESSAGE)
         await until(lambda: len(desk.broker.errors["state"]) < 10)
@@ -162,7 +162,7 @@ def test_a_state_is_reported_when_the_broker_can_take_it_and_again_when_it_retur
     async def scenario() -> None:
         desk = Desk()
         desk.broker.errors["agent_state"] = [BrokerUnavailable("away")] * 3
-        desk.session.begin(first=True)
+        desk.session.begin()
         await until(lambda: desk.broker.states("agent_state") == ["idle"])
         desk.session.state_changed(StateChange(AgentState.BUSY))
         await until(lambda: desk.broker.states("agent_state") == ["idle", "busy"])
@@ -177,7 +177,7 @@ def test_only_the_newest_state_is_reported_late() -> None:
     async def scenario() -> None:
         desk = Desk()
         desk.broker.errors["agent_state"] = [BrokerUnavailable("away")]
-        desk.session.begin(first=True)
+        desk.session.begin()
         await until(lambda: not desk.broker.errors["agent_state"])
         desk.session.state_changed(StateChange(AgentState.BUSY))
         await until(lambda: desk.broker.states("agent_state"))
@@ -231,7 +231,7 @@ def test_a_slow_handler_at_the_end_leaves_no_doubt_what_was_read() -> None:
 
         registry.add_hook("on_session_end", on_end)
         desk.door.proof = None
-        desk.session.begin(first=True)
+        desk.session.begin()
         desk.session.deliver(MESSAGE)
         await until(lambda: desk.broker.states("state")[-1:] == ["submitted"])
         desk.session.frame(frames.EXIT, json.dumps({"unread": 0}).encode())
@@ -239,3 +239,26 @@ def test_a_slow_handler_at_the_end_leaves_no_doubt_what_was_read() -> None:
         assert order == ["delivering", "submitted", "seen"]
 
     play(scenario)
+
+
+def test_the_start_hooks_of_a_run_are_fired_once_however_often_its_session_dies() -> None:
+    fired: list[str] = []
+    ids: list[str] = []
+
+    async def start(restarts: int) -> None:
+        registry = Registry()
+        registry.add_hook("session_start", lambda ctx: fired.append(ctx.agent_name))
+        desk = Desk(registry, restarts=restarts)
+        desk.broker.answer = {"duplicate": restarts > 0}
+        desk.session.begin()
+        await until(lambda: fired and any(op == "event" for op, _ in desk.broker.asked))
+        await desk.session.end()
+        ids.extend(fields["id"] for op, fields in desk.broker.asked if op == "event")
+
+    async def scenario() -> None:
+        await start(0)
+        await start(1)
+
+    play(scenario)
+    assert len(ids) == 2 and ids[0] == ids[1]
+    assert fired == ["Ben"]
