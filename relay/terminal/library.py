@@ -13,7 +13,6 @@ import importlib
 import importlib.util
 import os
 import sys
-import tempfile
 from typing import Any, NamedTuple
 
 # A union passed by value is beyond cffi; a structure of the same layout goes the same way.
@@ -112,6 +111,8 @@ def _key(declarations: bytes) -> str:
 
 def _compile(declarations: bytes) -> bytes:
     """Python source that defines ``ffi``."""
+    import tempfile
+
     cffi: Any = importlib.import_module("cffi")
     recompiler: Any = importlib.import_module("cffi.recompiler")
     module: dict[str, Any] = {}
@@ -131,6 +132,8 @@ def _compile(declarations: bytes) -> bytes:
 
 
 def _keep(path: str, code: bytes) -> None:
+    import tempfile
+
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path))
