@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,8 @@ from relay.settings import Settings
 
 #: How long the pump may take to say hello.
 HELLO_DEADLINE = 30.0
+#: A pump that hangs up is about to end; how long that may take. Seconds.
+PARENT_PATIENCE = 0.5
 
 
 @dataclass(slots=True)
@@ -129,7 +132,7 @@ async def serve(start: Start) -> None:
         if inbox.lost:
             session.lost()
         await session.exited.wait()
-        if not session.orderly and os.getppid() == pump:
+        if not session.orderly and not await _gone(pump):
             over = False  # the pump is alive and has hung up on this session only
             return
         # First: the person should not have to wait for handlers and the broker.
@@ -138,6 +141,16 @@ async def serve(start: Start) -> None:
         await session.end()
     finally:
         await parts.close(over=over)
+
+
+async def _gone(parent: int) -> bool:
+    """Whether our parent has died; its sockets close a moment before it is gone."""
+    end = time.monotonic() + PARENT_PATIENCE
+    while os.getppid() == parent:
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(0.01)
+    return True
 
 
 def _checkpoint(inbox: Inbox) -> dict[str, Any]:

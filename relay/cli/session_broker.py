@@ -47,7 +47,8 @@ class RegisteredBroker:
         # is also sent first.
         if not self._registered.is_set():
             try:
-                await asyncio.wait_for(self._registered.wait(), 30.0)
+                async with asyncio.timeout(30.0):
+                    await self._registered.wait()
             except TimeoutError:
                 raise BrokerUnavailable("the agent is not registered yet") from None
         return await self._client.request(op, **fields)

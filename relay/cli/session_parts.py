@@ -35,7 +35,7 @@ from relay.terminal.lines import make_source
 if TYPE_CHECKING:
     from relay.cli.agent_session import Start
     from relay.cli.session_claude import Claude
-    
+
 #: How long after its start an agent's own message channel is waited for. Seconds.
 CHANNEL_PATIENCE = 20.0
 
@@ -78,8 +78,6 @@ class Parts:
         self._profile = profile_named(args.get("profile") or "")
         self._claude: Claude | None = None
         if self._profile.structured:
-            from relay.cli.session_claude import Claude  # 10 ms that other agents do without
-
             from relay.cli.session_claude import Claude  # 10 ms that other agents do without
 
             self._claude = Claude(

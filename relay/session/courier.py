@@ -69,6 +69,10 @@ class Courier:
         """Something changed that may let a message through."""
         self._wake.set()
 
+    def tell_again(self) -> None:
+        """The broker has come back: it may have forgotten why messages are held."""
+        self._told.clear()
+
     @property
     def waiting(self) -> int:
         return len(self._waiting)
@@ -89,7 +93,8 @@ class Courier:
         """
         with contextlib.suppress(TimeoutError):
             # What went over a moment ago is accounted for first.
-            await asyncio.wait_for(self._handed_over.wait(), CLOSING)
+            async with asyncio.timeout(CLOSING):
+                await self._handed_over.wait()
         await self._settled()
         door = self._choose_door()
         if door is None or unread is None or not door.proves_reading:
@@ -204,8 +209,8 @@ class Courier:
 
     async def _rest(self, seconds: float | None) -> None:
         """Until something changes, at most ``seconds``."""
-        try:
-            await asyncio.wait_for(self._wake.wait(), seconds)
-        except TimeoutError:
-            return
-        self._wake.clear()
+        # Not wait_for: before Python 3.12 it can swallow a cancellation that comes with a wake-up.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+                self._wake.clear()

@@ -190,6 +190,10 @@ class TerminalDoor:
         return await self._type_lines(batch)
 
     async def read(self, batch: list[Message]) -> str | None:
+        if not self._terminal.cooked():
+            # Enter was not taken though it was pressed again: the person has to look at it.
+            while self._stands_in_composer(self._wrap(batch[-1])):
+                await asyncio.sleep(ENTER_REST)
         pause = 0.001
         empty = 0
         while empty < 2:

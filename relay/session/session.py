@@ -199,7 +199,8 @@ class Session:
         await self._runner.close()
         for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSING_DEADLINE / 2)
         self.progress.stop()
         if self._timer is not None:
             self._timer.cancel()
@@ -379,3 +380,4 @@ class Session:
         """The broker has come back, perhaps another one: it knows nothing of how we are."""
         self.reports.forgotten()
         self._report_state()
+        self.courier.tell_again()

@@ -257,10 +257,11 @@ def test_what_is_on_its_way_when_the_agent_ends_is_accounted_for() -> None:
     async def scenario() -> Desk:
         desk = Desk()
         written = asyncio.Event()
+        begun = asyncio.Event()
         submit = desk.door.submit
 
         async def slow(batch: list[Message]) -> Submitted:
-            desk.told.set()
+            begun.set()
             await written.wait()
             return await submit(batch)
 
@@ -268,9 +269,7 @@ def test_what_is_on_its_way_when_the_agent_ends_is_accounted_for() -> None:
         desk.door.proof = None  # its terminal is gone
         desk.courier.offer(message(1))
         task = asyncio.ensure_future(desk.courier.run())
-        while ("m1", "delivering", "") not in desk.reports:
-            await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await begun.wait()
         written.set()
         await desk.courier.close(0)
         task.cancel()
