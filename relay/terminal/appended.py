@@ -62,13 +62,13 @@ class Appended:
             self._marked = marks and any(mark in piece[newline:] for mark in MARKS)
         self.read(now, skip=unmarked and self._person is None and self._out.flooded(now))
 
+    def passes_over(self, now: float) -> bool:
+        """Whether there is a flood now of which only lines that hold a mark are read."""
+        return not self._marked and self._person is None and self._out.flooded(now)
+
     def pass_over(self, piece: bytes, now: float) -> bool:
-        """Deal with ``piece`` by its end alone, if it is part of a flood that nobody reads."""
-        if self._marked or self._person is not None or not self._out.flooded(now):
-            return False
-        if any(mark in piece for mark in MARKS):
-            return False
-        last = flood.last_lines(piece, _SCREENS_KEPT * self._emulator.rows)
+        """Deal with ``piece`` by its end alone, unless it holds more than plain lines."""
+        last = flood.last_lines(piece, _SCREENS_KEPT * self._emulator.rows, MARKS)
         if last is None:
             return False
         end, left_out = last

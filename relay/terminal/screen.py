@@ -155,10 +155,10 @@ class ScreenSource:
         """Bytes that hold no sequence which ``_control`` wants to see, in slices."""
         at = 0
         while at < len(data):
-            piece = data[at : at + SLICE_BYTES]
-            if not self._painting and self._appended.pass_over(piece, self._now):
-                at += len(piece)
+            if passed := self._pass_over(data, at):
+                at += passed
                 continue
+            piece = data[at : at + SLICE_BYTES]
             while len(piece) > 256 and self._rows_in(piece) > SLICE_ROWS:
                 piece = piece[: len(piece) // 2]
             at += len(piece)
@@ -166,6 +166,16 @@ class ScreenSource:
                 self._paint(piece)
             else:
                 self._appended.append(piece, self._now)
+
+    def _pass_over(self, data: bytes, at: int) -> int:
+        """How many bytes from ``at`` on are a flood that nobody reads, and are dealt with."""
+        if self._painting or not self._appended.passes_over(self._now):
+            return 0
+        for end in (len(data), at + SLICE_BYTES):
+            piece = data[at:end]
+            if self._appended.pass_over(piece, self._now):
+                return len(piece)
+        return 0
 
     def _rows_in(self, piece: bytes) -> int:
         rows = piece.count(b"\n") + piece.count(b"\x0b") + piece.count(b"\x0c")

@@ -8,6 +8,7 @@ from pyghostty.core import Terminal
 
 from relay.terminal.emulator import Emulator
 from relay.terminal.flood import last_lines
+from relay.terminal.hearing import MARKS
 from relay.terminal.screen import ScreenSource
 from tests.terminal.screens import texts, until
 
@@ -19,7 +20,7 @@ _LINE = st.lists(st.sampled_from([*_PIECES, "half\r", "\b"]), max_size=5).map(""
 @given(st.lists(_LINE, min_size=2 * ROWS + 2, max_size=30), _LINE, _LINE)
 def test_the_screen_is_the_same(lines: list[str], before: str, after: str) -> None:
     data = ("\r\n".join(lines) + "\r\n" + after).encode()
-    last = last_lines(data, 2 * ROWS)
+    last = last_lines(data, 2 * ROWS, MARKS)
     assert last is not None
     end, left_out = last
     assert left_out + end.count(b"\n") == data.count(b"\n")
@@ -31,7 +32,7 @@ def test_the_screen_is_the_same(lines: list[str], before: str, after: str) -> No
 
 def test_colours_last_as_if_all_had_been_seen() -> None:
     flood = b"\x1b[7mold\x1b[0m\r\n\x1b[1mbold\r\n\x1b[4munderlined\r\n" + b"more\r\n" * 20
-    last = last_lines(flood, 10)
+    last = last_lines(flood, 10, MARKS)
     assert last is not None
     styles = []
     for data in (flood, last[0]):
@@ -44,11 +45,20 @@ def test_colours_last_as_if_all_had_been_seen() -> None:
 
 def test_only_text_may_be_left_out() -> None:
     plain = b"a line of text\r\n" * 20
-    assert last_lines(plain, 10) is not None
-    assert last_lines(plain, 20) is None  # too few lines
-    assert last_lines(plain.replace(b"\r\n", b"\n"), 10) is None  # they do not begin at the edge
+    assert last_lines(plain, 10, MARKS) is not None
+    assert last_lines(plain, 20, MARKS) is None  # too few lines
+    assert (
+        last_lines(plain.replace(b"\r\n", b"\n"), 10, MARKS) is None
+    )  # they do not begin at the edge
     for lasting in (b"\x1b[4h", b"\x1b]2;title\x07", b"\x0e", b"\x1b(0", b"\x1b[5;9r", b"\x1bP"):
-        assert last_lines(lasting + plain, 10) is None
+        assert last_lines(lasting + plain, 10, MARKS) is None
+
+
+def test_what_matters_in_a_flood_is_not_left_out() -> None:
+    plain = b"1 > 0 ~ a line of text\r\n" * 20
+    assert last_lines(plain, 10, MARKS) is not None
+    for mark in MARKS:
+        assert last_lines(mark + plain, 10, MARKS) is None
 
 
 def test_words_are_heard_after_a_flood_that_was_passed_over() -> None:
