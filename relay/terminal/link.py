@@ -1,8 +1,9 @@
 """The pump's end of the session: what the agent said is kept until the session has dealt with it.
 
 The session may stall, crash or be killed at any moment. Output since its last ACK is kept (at most
-``KEPT_MAX`` bytes) and sent again to the next session; when that is full the pump stops reading
-the agent, and after ``PATIENCE`` seconds without progress the session is dropped for good.
+``KEPT_MAX`` bytes, more while a session starts) and sent again to the next session; when that is
+full the pump stops reading the agent, and after ``PATIENCE`` seconds without progress the session
+is dropped for good.
 No clock is read here: ``now`` is in seconds of a monotonic clock.
 """
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     Hello = Callable[[int, bytes, int], bytes]
 
 KEPT_MAX = 8 * 1024 * 1024
+#: A session reads nothing in its first 300 ms. So much more is kept then, for an agent that begins
+#: with a flood: it would stand still instead.
+STARTING_TIMES = 3
 PATIENCE = 5.0
 #: So many deaths within so many seconds, and no further session is started.
 DEATHS_MAX = 5
@@ -75,6 +79,7 @@ class Link:
         self._retry_at: float | None = None
         self._progress = 0.0  # when the session last dealt with something, or the buffer filled
         self._was_full = False
+        self._starting = True  # this session has not dealt with anything yet
 
     # -- what the pump has for the session
 
@@ -108,7 +113,7 @@ class Link:
     @property
     def full(self) -> bool:
         """Whether the agent must not be read now."""
-        return len(self._kept) >= self._kept_max
+        return len(self._kept) >= self._kept_max * (STARTING_TIMES if self._starting else 1)
 
     @property
     def unsent(self) -> bool:
@@ -123,6 +128,7 @@ class Link:
         self._kill()  # one that closed its connection had until now to end by itself
         self._restarts += 1
         self._framed = self._base
+        self._starting = True
         self._out = bytearray()
         self._decoder = frames.Decoder()
         try:
@@ -280,6 +286,7 @@ class Link:
         del self._kept[: offset - self._base]
         self._base = offset
         self._progress = now
+        self._starting = False
         self._was_full = self.full
         while self._sizes and self._sizes[0][0] <= offset:
             self._base_size = self._sizes.pop(0)[1]
