@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +33,10 @@ class Claude:
         launch: dict[str, Any],
         env: dict[str, str],
         checkpoint: dict[str, Any],
+        clock: Callable[[], float],
     ) -> None:
         self._pid = pid
+        self._clock = clock
         self._config = env.get("CLAUDE_CONFIG_DIR") or os.path.join(
             env.get("HOME") or os.path.expanduser("~"), ".claude"
         )
@@ -62,7 +63,7 @@ class Claude:
     async def watch(self, ears: Ears, wake: asyncio.Event, changed: Callable[[], None]) -> None:
         """Follow the transcript until cancelled; ``wake`` is set when something may be there."""
         while True:
-            now = time.monotonic()
+            now = self._clock()
             self._search(ears, now)
             if await self.read(ears):
                 changed()
@@ -83,7 +84,7 @@ class Claude:
                 heard = True
                 for line in lines:
                     try:
-                        ears.transcript(line, time.monotonic())
+                        ears.transcript(line, self._clock())
                     except Exception as error:
                         # Its form is not ours to promise: one odd line must not cost the others.
                         ears.note(f"a line of the transcript: {type(error).__name__}: {error}")

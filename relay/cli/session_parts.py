@@ -40,6 +40,24 @@ if TYPE_CHECKING:
 CHANNEL_PATIENCE = 20.0
 
 
+class LateClock:
+    """A monotonic clock for what is heard late: the rests that lie between it are added to it.
+
+    Two lines with a second between them are two things said, also when a session that has just
+    started reads both at once.
+    """
+
+    def __init__(self) -> None:
+        self._skipped = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._skipped
+
+    def skip(self, seconds: float) -> None:
+        """So long the agent rested before what it wrote next."""
+        self._skipped += seconds
+
+
 class Parts:
     """Everything that one session is made of, and how it is taken apart again."""
 
@@ -60,6 +78,7 @@ class Parts:
         self._link = link
         self._home = home
         self._guards = Guards()
+        self._clock = LateClock()
         self._terminal = _terminal(hello)
         self.facts = Facts(
             run_id=args["run_id"],
@@ -86,11 +105,12 @@ class Parts:
                 launch=args.get("launch") or {},
                 env=self.facts.env,
                 checkpoint=checkpoint,
+                clock=self._clock,
             )
         degraded = (args.get("launch") or {}).get("degraded")
         if degraded:
             self.facts.notes.append(str(degraded))
-        self._built = time.monotonic()
+        self._built = self._clock()
         self._channel: ChannelDoor | None = None
         self._server: HookServer | None = None
         self._broker: RegisteredBroker | None = None
@@ -98,7 +118,7 @@ class Parts:
 
     async def build(self) -> Session:
         """Connect the parts and start the session."""
-        now = time.monotonic()
+        now = self._clock()
         args, hello = self._start.args, self._hello
         namespaces = self._config.registry.namespaces()
         broker = RegisteredBroker(self._home, self._push, self._note, self._returned)
@@ -109,7 +129,7 @@ class Parts:
             broker,
             self._link,
             self._guards,
-            clock=time.monotonic,
+            clock=self._clock,
             now_ms=lambda: time.time_ns() // 1_000_000,
         )
         self._session = session
@@ -129,13 +149,13 @@ class Parts:
             on_state=session.state_changed,
             on_proof=session.proof,
         )
-        courier = Courier(self._choose_door, session.reports.delivery, time.monotonic)
+        courier = Courier(self._choose_door, session.reports.delivery, self._clock)
         self._door = TerminalDoor(
             self._link,
             self._terminal,
             self._screen,
             self._guards,
-            time.monotonic,
+            self._clock,
             shell=self._profile.kind == "shell",
             manners=Manners(
                 style=self._profile.style if self._profile.style in ("shell", "comment") else None,
@@ -157,6 +177,7 @@ class Parts:
                 self._claude.source.heard,
                 self._claude.source.seen,
             )
+        session.on_rest = self._clock.skip
         session.connect(ears, courier)
         await self._listen(session, ears)
         broker.start(
@@ -228,7 +249,7 @@ class Parts:
         if self._channel is None:
             return self._door
         # The socket is known a moment after the start; typing is for a Claude Code without one.
-        young = time.monotonic() - self._built < CHANNEL_PATIENCE
+        young = self._clock() - self._built < CHANNEL_PATIENCE
         return self._channel if self._channel.available or young else self._door
 
     def _returned(self) -> None:

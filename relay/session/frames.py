@@ -12,6 +12,8 @@ Pump to session:
     ACTIVITY  uint32 sequence, one byte: the person pressed keys (never which)
     SIZE      4 x uint16: cols, rows, xpixel, ypixel
     JOB       one byte: the agent stopped or continued
+    REST      uint32: milliseconds in which the agent wrote nothing; only before bytes that the
+              session gets later than they were written, because it starts or starts again
     WRITTEN   uint32 id: a WRITE has reached the terminal whole
     REFUSED   uint32 id: not a byte of the WRITE was written, the person typed meanwhile
     EXIT      JSON: status (int or null), signal (int or null), unread (bytes of input that the
@@ -38,6 +40,7 @@ OUTPUT = ord("O")
 ACTIVITY = ord("I")
 SIZE = ord("Z")
 JOB = ord("J")
+REST = ord("T")
 WRITTEN = ord("D")
 REFUSED = ord("N")
 EXIT = ord("X")

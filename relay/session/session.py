@@ -117,6 +117,7 @@ class Session:
         )
         self.sender = Sender(broker.request, self.tell, self.note, self.spawn)
         self.on_enter: Callable[[float], None] = lambda now: None
+        self.on_rest: Callable[[float], None] = lambda seconds: None
         self.progress = Progress(
             link, facts.offset, self._checkpoint, self.note, busy=lambda: self.sender.busy
         )
@@ -248,6 +249,9 @@ class Session:
         elif kind == frames.SIZE:
             cols, rows, _, _ = _SIZE.unpack(payload)
             self.ears.resize(cols, rows, now)
+        elif kind == frames.REST:
+            self.on_rest(int.from_bytes(payload, "big") / 1000)
+            self.ears.tick(self._clock())
         elif kind == frames.JOB:
             self.guards.job(payload == frames.STOPPED)
             self.courier.look_again()

@@ -38,6 +38,10 @@ _CHUNK = 64 * 1024
 #: Events waiting for the socket; beyond it the oldest activity or size is dropped. Answers are
 #: never more than the words that the pump has taken.
 _EVENTS_MAX = 4096
+#: A rest of the agent's as short as this ends what it said, in seconds. So many rests and key
+#: strokes are kept beside the output, for a session that gets it again; the oldest go first.
+_REST_MIN = 0.02
+_PAST_MAX = 1024
 _SIZES_MAX = 1024
 
 Frame = tuple[int, bytes]
@@ -72,6 +76,8 @@ class Link:
         self._events: list[tuple[int, int, bytes]] = []  # (offset, kind, payload), in order
         self._base_size = size
         self._sizes: list[tuple[int, bytes]] = []
+        self._past: list[tuple[int, int, bytes]] = []  # (offset, REST or ACTIVITY, payload)
+        self._written_at: float | None = None  # when the agent last wrote something
         self._sticky: dict[int, bytes] = {}  # the last ACTIVITY, JOB, EXIT: a next session's too
         self._decoder = frames.Decoder()
         self._deaths: list[float] = []
@@ -87,6 +93,13 @@ class Link:
         """Keep and send what the agent wrote."""
         if self.dropped:
             return
+        if self._written_at is not None and now - self._written_at >= _REST_MIN:
+            rest = min(int((now - self._written_at) * 1000), 0xFFFFFFFF).to_bytes(4, "big")
+            self._remember(frames.REST, rest)
+            if self._starting and self.fd >= 0:
+                # It will read this later, and all at once.
+                self._events.append((self._base + len(self._kept), frames.REST, rest))
+        self._written_at = now
         self._kept += data
         if self.full and not self._was_full:
             self._was_full = True
@@ -104,11 +117,18 @@ class Link:
             del self._sizes[:-_SIZES_MAX]
         elif kind in (frames.ACTIVITY, frames.JOB, frames.EXIT):
             self._sticky[kind] = payload
+        if kind == frames.ACTIVITY:
+            self._remember(kind, payload)
         if self.fd < 0:
             return  # a next session gets what still matters from the history
         self._events.append((end, kind, payload))
         if len(self._events) > _EVENTS_MAX:
             self._forget_event()
+
+    def _remember(self, kind: int, payload: bytes) -> None:
+        """Keep what a session that gets the output again must get in its place."""
+        self._past.append((self._base + len(self._kept), kind, payload))
+        del self._past[:-_PAST_MAX]
 
     @property
     def full(self) -> bool:
@@ -140,7 +160,8 @@ class Link:
         self._out += frames.pack(frames.HELLO, hello)
         self._out += frames.pack(frames.CHECKPOINT, self._checkpoint)
         end = self._base + len(self._kept)
-        self._events = [(at, frames.SIZE, size) for at, size in self._sizes]
+        sizes = [(at, frames.SIZE, size) for at, size in self._sizes]
+        self._events = sorted(sizes + self._past, key=lambda event: event[0])
         self._events += [(end, kind, payload) for kind, payload in self._sticky.items()]
 
     def flush(self, now: float) -> None:
@@ -232,6 +253,7 @@ class Link:
         self._kept = bytearray()
         self._events = []
         self._sizes = []
+        self._past = []
         self._out = bytearray()
         if self._give_up is not None:
             self._give_up()
@@ -288,6 +310,8 @@ class Link:
         self._progress = now
         self._starting = False
         self._was_full = self.full
+        while self._past and self._past[0][0] < offset:
+            del self._past[0]
         while self._sizes and self._sizes[0][0] <= offset:
             self._base_size = self._sizes.pop(0)[1]
 

@@ -18,6 +18,7 @@ from tests.e2e.wrapped import (
     python,
     relay,
     relay_json,
+    session_pid,
     states,
     wait_registered,
     wrapped,
@@ -156,3 +157,29 @@ def test_a_killed_pump_has_the_programs_modes_undone() -> None:
         shell.wait_for("back in the shell")
         for off in ("?1049l", "?2004l", "?1000l", "?25h"):
             shell.wait_for(rf"\x1b\[[?0-9;]*{off[1:-1]}[0-9;]*{off[-1]}")
+
+
+def test_what_is_heard_late_is_heard_as_it_was_said() -> None:
+    """A session that starts again gets everything at once: what rested in between stays apart."""
+    slow = (
+        "import sys, time\n"
+        "for line in sys.stdin:\n"
+        "    if not line.startswith('say '): continue\n"
+        "    for word in line.split()[1:]:\n"
+        "        print(f'@relay:Bob {word}', flush=True); time.sleep(0.5)\n"
+        "        print('something else', flush=True); time.sleep(0.5)\n"
+        "    print('end', flush=True)\n"
+    )
+    with wrapped(python(slow), name="Slow") as program:
+        wait_registered("Slow")
+        before = found(lambda: session_pid(program))
+        os.kill(before, signal.SIGSTOP)  # it hears nothing of what follows …
+        program.type("say first second\n")
+        program.wait_for("something else.*something else.*end")
+        os.kill(before, signal.SIGKILL)  # … and never will
+        wait_until(lambda: len([row for row in relay_json("history") if row["to"] == "Bob"]), 30)
+        program.type("say third\n")
+        program.wait_for("third.*end")
+        wait_until(lambda: "third" in str(relay_json("history")), 30)
+        bodies = [row["body"] for row in relay_json("history") if row["to"] == "Bob"]
+        assert bodies == ["first", "second", "third"]
