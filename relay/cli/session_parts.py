@@ -19,8 +19,9 @@ from relay.broker.protocol import message_from
 from relay.cli.session_broker import RegisteredBroker
 from relay.config import LoadedConfig
 from relay.paths import Home
+from relay.session.channel import ChannelDoor
 from relay.session.courier import Courier
-from relay.session.doors import ChannelDoor, Door, TerminalDoor
+from relay.session.doors import Door, TerminalDoor
 from relay.session.ears import Ears
 from relay.session.guards import Guards
 from relay.session.hearing import Hearing

@@ -69,6 +69,27 @@ class Courier:
         """Something changed that may let a message through."""
         self._wake.set()
 
+    async def thrown_away(self, unread: int) -> None:
+        """The person pressed Ctrl-C: the last ``unread`` bytes of the input will never be read.
+
+        A message that is among them whole is typed again; of one that was read in part nobody can
+        tell what it did, so it has failed.
+        """
+        door = self._choose_door()
+        if door is None or not door.proves_reading or not unread:
+            return
+        lost = [
+            (m, whole) for m, whole in door.throw_away(unread) if marker_of(m.id) in self._unproven
+        ]
+        for message, whole in lost:
+            del self._unproven[marker_of(message.id)]
+            if whole:
+                self._waiting.appendleft(message)
+            else:
+                reason = "Ctrl-C threw a part of it away before it was read"
+                await self._report(message, State.FAILED, reason, "")
+        self._wake.set()
+
     def tell_again(self) -> None:
         """The broker has come back: it may have forgotten why messages are held."""
         self._told.clear()

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from relay.errors import RelayError
 from relay.model import Message
 from relay.session.guards import Guards, Hold
 from relay.session.manners import UNKNOWN, Manners
@@ -84,6 +83,11 @@ class Door(Protocol):
 
     def left_unread(self, unread: int) -> list[Message]:
         """Which messages were not read, when the last ``unread`` bytes of the input were not."""
+        ...
+
+    def throw_away(self, unread: int) -> list[tuple[Message, bool]]:
+        """Forget the last ``unread`` bytes; the messages among them, newest first, and whether
+        all of each was."""
         ...
 
 
@@ -215,6 +219,18 @@ class TerminalDoor:
     @property
     def proves_reading(self) -> bool:
         return True
+
+    def throw_away(self, unread: int) -> list[tuple[Message, bool]]:
+        sizes: dict[str, int] = {}
+        lost: dict[str, int] = {}
+        for message, size in reversed(self._outstanding):
+            sizes[message.id] = sizes.get(message.id, 0) + size
+            if unread > 0:
+                lost[message.id] = lost.get(message.id, 0) + min(size, unread)
+                unread -= size
+        found = {message.id: message for message, _ in self._outstanding}
+        self._outstanding = [one for one in self._outstanding if one[0].id not in lost]
+        return [(found[id_], lost[id_] == sizes[id_]) for id_ in lost]
 
     def left_unread(self, unread: int) -> list[Message]:
         left = []
@@ -367,58 +383,3 @@ def _chunks(typed: bytes) -> list[bytes]:
             current = b""
         current += line
     return [*chunks, current] if current else chunks
-
-
-class ChannelDoor:
-    """A message interface of the agent's own: works while it is busy, beside drafts and dialogs."""
-
-    def __init__(
-        self,
-        submit: Callable[[str, str], Awaitable[None]],
-        available: Callable[[], bool],
-        namespaces: Callable[[], frozenset[str]],
-        heard: Callable[[str], bool],
-        seen: Callable[[str], bool],
-    ) -> None:
-        self._submit = submit
-        self._available = available
-        self._namespaces = namespaces
-        self._heard = heard
-        self._seen = seen
-
-    @property
-    def available(self) -> bool:
-        return self._available()
-
-    def hold(self, now: float) -> Hold | None:
-        return None if self._available() else Hold("the agent's message channel is closed", 0.5)
-
-    def batch(self, waiting: Sequence[Message]) -> list[Message]:
-        return list(waiting[:1])
-
-    async def submit(self, batch: list[Message]) -> Submitted:
-        wrapped = envelope(batch[0], style="paste", namespaces=self._namespaces())
-        try:
-            await self._submit(wrapped.text, wrapped.marker)
-        except (OSError, RelayError) as error:
-            return Submitted(0, Hold(f"the agent's message channel failed: {error}", 1.0))
-        return Submitted(1)
-
-    async def read(self, batch: list[Message]) -> str | None:
-        # Usually proven later, by the agent's own hooks and transcript; after a restart it may
-        # have been proven to the session before this one.
-        return "transcript" if self._seen(marker_of(batch[0].id)) else None
-
-    @property
-    def landing_takes(self) -> float:
-        return CHANNEL_LANDING
-
-    @property
-    def proves_reading(self) -> bool:
-        return False
-
-    def left_unread(self, unread: int) -> list[Message]:
-        return []
-
-    def landed(self, message: Message) -> bool:
-        return self._heard(marker_of(message.id))

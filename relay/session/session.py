@@ -241,6 +241,9 @@ class Session:
             self.progress.slow_down()
         elif kind == frames.ACTIVITY:
             sequence, activity = int.from_bytes(payload[:4], "big"), payload[4:5]
+            if activity == frames.FLUSHED:
+                self.spawn(self.courier.thrown_away(int.from_bytes(payload[5:9], "big")))
+                return
             self.guards.activity(sequence, activity, now)
             self.ears.activity(activity, now)
             if activity == frames.ENTERED:

@@ -222,6 +222,10 @@ class Pump:
             # Behind words that the agent does not read Ctrl-C would do nothing.
             self.agent.signal_foreground(signal.SIGINT)
             keys = data.replace(b"\x03", b"")
+        if self._flushes(keys):
+            left = (tty.unread(self._path) if self._path else None) or 0
+            self._activity(frames.FLUSHED, left.to_bytes(4, "big"))
+            self.link.flush(now)  # it must not take what is thrown away for read
         self.typing.keys += keys
         self._type(now)
         if self._keyboard is None:
@@ -231,9 +235,10 @@ class Pump:
         self._keyboard.pressed(data, self._cooked(), now)
         self.typing.unreported = self._keyboard.unreported
 
-    def _activity(self, kind: bytes) -> None:
+    def _activity(self, kind: bytes, more: bytes = b"") -> None:
         self.typing.sequence += 1
-        self.link.event(frames.ACTIVITY, self.typing.sequence.to_bytes(4, "big") + kind)
+        sequence = self.typing.sequence.to_bytes(4, "big")
+        self.link.event(frames.ACTIVITY, sequence + kind + more)
 
     def _type(self, now: float) -> None:
         """Write keys and words into the agent's terminal, as much as it takes."""
@@ -255,6 +260,18 @@ class Pump:
 
     def _settled(self) -> bool:
         return self._keyboard is None or self._keyboard.settled
+
+    def _flushes(self, keys: bytes) -> bool:
+        """Whether the terminal throws its unread input away at one of these keys."""
+        modes = tty.get_modes(self.master) if self.master >= 0 else None
+        if modes is None or not isinstance(modes[3], int):
+            return False
+        if not modes[3] & termios.ISIG or modes[3] & termios.NOFLSH:
+            return False
+        special = modes[6]
+        assert isinstance(special, list)
+        signals_keys = [special[n] for n in (termios.VINTR, termios.VQUIT, termios.VSUSP)]
+        return any(isinstance(key, bytes) and key != b"\0" and key in keys for key in signals_keys)
 
     def _local_modes(self) -> int:
         modes = tty.get_modes(self.master) if self.master >= 0 else None

@@ -203,3 +203,20 @@ def test_15_what_becomes_of_a_message_can_be_seen() -> None:
         (delivery,) = shown["deliveries"]
         assert delivery["state"] == "seen" and delivery["proof"] == "read"
         assert [one["id"] for one in relay_json("sent")] == [row["id"]]
+
+
+def test_ctrl_c_throws_no_message_away(tmp_path: Path) -> None:
+    """Not on the list: the terminal drops what was not read, and it would count as read."""
+    go = tmp_path / "go"
+    deaf = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + DEAF
+    with wrapped([*python(deaf), str(go)], name="Bob") as bob:
+        wait_registered("Bob")
+        bob.wait_for("deaf")
+        relay("send", "Bob", "not to be lost")
+        wait_until(lambda: one_row("not to be lost")["state"] == "submitted", 20)
+        bob.type("\x03")
+        bob.wait_for("\\^C")
+        go.write_text("")
+        bob.wait_for("GOT Relay message .*not to be lost", 60)
+        wait_until(lambda: one_row("not to be lost")["state"] == "seen", 20)
+        assert bob.output.count("GOT Relay message") == 1

@@ -31,6 +31,7 @@ class FakeDoor:
         self.landed_before: set[str] = set()
         self.proves_reading = True
         self.landing_takes = 0.0
+        self.thrown: list[tuple[Message, bool]] = []
 
     def hold(self, now: float) -> Hold | None:
         return self.closed
@@ -50,6 +51,9 @@ class FakeDoor:
 
     def landed(self, message: Message) -> bool:
         return message.id in self.landed_before
+
+    def throw_away(self, unread: int) -> list[tuple[Message, bool]]:
+        return self.thrown
 
     def left_unread(self, unread: int) -> list[Message]:
         return []
@@ -277,3 +281,23 @@ def test_what_is_on_its_way_when_the_agent_ends_is_accounted_for() -> None:
         return desk
 
     assert ("m1", "seen", "read") in asyncio.run(scenario()).reports
+
+
+def test_what_ctrl_c_threw_away_is_typed_again_or_has_failed() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.door.proof = None
+        desk.courier.offer(message(1))
+        desk.courier.offer(message(2))
+        await desk.until(("m2", "submitted", ""))
+        desk.door.thrown = [(message(2), True), (message(1), False)]
+        await desk.courier.thrown_away(100)
+        desk.door.proof = "read"
+        await desk.until(("m2", "seen", "read"))
+        return desk
+
+    desk = asyncio.run(scenario())
+    assert desk.door.through == ["m1", "m2", "m2"]
+    failed = [report for report in desk.reports if report[1] == "failed"]
+    assert len(failed) == 1 and failed[0][0] == "m1" and "Ctrl-C" in failed[0][2]
+    assert ("m1", "seen", "read") not in desk.reports

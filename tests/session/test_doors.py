@@ -10,7 +10,7 @@ import pytest
 
 from relay.model import AgentState, Message
 from relay.session import doors, frames
-from relay.session.doors import COOKED_MAX, ChannelDoor, TerminalDoor, write_id
+from relay.session.doors import COOKED_MAX, TerminalDoor, write_id
 from relay.session.guards import Guards
 from relay.session.manners import Manners
 from relay.terminal.inner import InnerTerminal
@@ -242,25 +242,6 @@ def test_write_ids_are_the_same_after_a_restart_and_differ_by_step() -> None:
     assert write_id(message("a"), "paste") < frames.ANY_SEQUENCE
 
 
-def test_a_channel_hands_over_one_message_and_says_when_it_is_closed() -> None:
-    sent: list[str] = []
-
-    async def submit(text: str, marker: str) -> None:
-        if not sent:
-            sent.append(text)
-        else:
-            raise ConnectionRefusedError("refused")
-
-    open_now = True
-    door = ChannelDoor(submit, lambda: open_now, lambda: NAMESPACES, *[lambda marker: False] * 2)
-    assert door.hold(0.0) is None
-    assert asyncio.run(door.submit([message("hello")])).count == 1
-    refused = asyncio.run(door.submit([message("hello")]))
-    assert refused.count == 0 and refused.hold is not None
-    open_now = False
-    assert door.hold(0.0) is not None
-
-
 def test_the_end_of_the_terminal_proves_no_reading() -> None:
     master, slave = os.openpty()
     terminal = InnerTerminal(os.ttyname(slave))
@@ -368,3 +349,12 @@ def test_a_shell_that_takes_no_pastes_gets_lines_at_its_own_prompt_only() -> Non
     assert typed.startswith(b": '") and typed.endswith(b"\n")
     desk.screen.rows, desk.screen.cursor = ["Go on? [y/n] "], (13, 0)
     assert desk.door.hold(0.0) is not None
+
+
+def test_what_ctrl_c_throws_away_is_known_whole_or_in_part() -> None:
+    desk = Desk()
+    first, second = message("first", 1), message("second", 2)
+    asyncio.run(desk.door.submit([first, second]))
+    size = len(desk.link.written[1])
+    assert desk.door.throw_away(size + 3) == [(second, True), (first, False)]
+    assert desk.door.throw_away(100) == []

@@ -1,0 +1,69 @@
+"""A message interface of the agent's own, as a door: words go in without being typed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from relay.errors import RelayError
+from relay.model import Message
+from relay.session.doors import CHANNEL_LANDING, Submitted
+from relay.session.guards import Hold
+from relay.text.envelope import envelope, marker_of
+
+
+class ChannelDoor:
+    """A message interface of the agent's own: works while it is busy, beside drafts and dialogs."""
+
+    def __init__(
+        self,
+        submit: Callable[[str, str], Awaitable[None]],
+        available: Callable[[], bool],
+        namespaces: Callable[[], frozenset[str]],
+        heard: Callable[[str], bool],
+        seen: Callable[[str], bool],
+    ) -> None:
+        self._submit = submit
+        self._available = available
+        self._namespaces = namespaces
+        self._heard = heard
+        self._seen = seen
+
+    @property
+    def available(self) -> bool:
+        return self._available()
+
+    def hold(self, now: float) -> Hold | None:
+        return None if self._available() else Hold("the agent's message channel is closed", 0.5)
+
+    def batch(self, waiting: Sequence[Message]) -> list[Message]:
+        return list(waiting[:1])
+
+    async def submit(self, batch: list[Message]) -> Submitted:
+        wrapped = envelope(batch[0], style="paste", namespaces=self._namespaces())
+        try:
+            await self._submit(wrapped.text, wrapped.marker)
+        except (OSError, RelayError) as error:
+            return Submitted(0, Hold(f"the agent's message channel failed: {error}", 1.0))
+        return Submitted(1)
+
+    async def read(self, batch: list[Message]) -> str | None:
+        # Usually proven later, by the agent's own hooks and transcript; after a restart it may
+        # have been proven to the session before this one.
+        return "transcript" if self._seen(marker_of(batch[0].id)) else None
+
+    @property
+    def landing_takes(self) -> float:
+        return CHANNEL_LANDING
+
+    @property
+    def proves_reading(self) -> bool:
+        return False
+
+    def left_unread(self, unread: int) -> list[Message]:
+        return []
+
+    def throw_away(self, unread: int) -> list[tuple[Message, bool]]:
+        return []
+
+    def landed(self, message: Message) -> bool:
+        return self._heard(marker_of(message.id))

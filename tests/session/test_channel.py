@@ -1,0 +1,27 @@
+"""Delivering by a message interface of the agent's own."""
+
+from __future__ import annotations
+
+import asyncio
+
+from relay.session.channel import ChannelDoor
+from tests.session.test_doors import NAMESPACES, message
+
+
+def test_a_channel_hands_over_one_message_and_says_when_it_is_closed() -> None:
+    sent: list[str] = []
+
+    async def submit(text: str, marker: str) -> None:
+        if not sent:
+            sent.append(text)
+        else:
+            raise ConnectionRefusedError("refused")
+
+    open_now = True
+    door = ChannelDoor(submit, lambda: open_now, lambda: NAMESPACES, *[lambda marker: False] * 2)
+    assert door.hold(0.0) is None
+    assert asyncio.run(door.submit([message("hello")])).count == 1
+    refused = asyncio.run(door.submit([message("hello")]))
+    assert refused.count == 0 and refused.hold is not None
+    open_now = False
+    assert door.hold(0.0) is not None
