@@ -95,6 +95,8 @@ class Connection(asyncio.Protocol):
         self.broker.connected(self)
 
     def _accepted(self, transport: asyncio.Transport) -> bool:
+        if self.broker.stopped.is_set():
+            return False  # without a word: the client then turns to the next broker
         try:
             if is_own(transport.get_extra_info("socket")):
                 if self.broker.has_room():

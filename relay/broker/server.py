@@ -137,6 +137,7 @@ class Broker:
     async def serve(self, listener: socket.socket) -> None:
         """Serve until ``stop`` is asked for or nobody needs the broker any more."""
         server = await self._loop.create_unix_server(partial(Connection, self), sock=listener)
+        self._needed = time.monotonic()  # not before anybody could come
         self._sweep()
         self._look_if_idle()
         try:
@@ -193,7 +194,7 @@ class Broker:
 
     def has_room(self) -> bool:
         """Whether one more connection may come."""
-        return len(self._connections) < CONNECTIONS_MAX and not self.stopped.is_set()
+        return len(self._connections) < CONNECTIONS_MAX
 
     def connected(self, connection: Connection) -> None:
         """A client of our own user is there."""
