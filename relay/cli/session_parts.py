@@ -119,9 +119,6 @@ class Parts:
 
     async def build(self) -> Session:
         """Connect the parts and start the session."""
-        now = self._clock()
-        args, hello = self._start.args, self._hello
-        namespaces = self._config.registry.namespaces()
         broker = RegisteredBroker(self._home, self._push, self._note, self._returned)
         self._broker = broker
         session = Session(
@@ -134,14 +131,37 @@ class Parts:
             now_ms=lambda: time.time_ns() // 1_000_000,
         )
         self._session = session
+        ears = self._ears(session)
+        self._make_doors()
+        session.on_rest = self._clock.skip
+        session.connect(ears, Courier(self._choose_door, session.reports.delivery, self._clock))
+        await self._listen(session, ears)
+        args = self._start.args
+        broker.start(
+            name=args["name"],
+            run=args["run_id"],
+            token=args["token"],
+            kind=self._profile.kind,
+            pid=self._hello["pid"],
+            cwd=args["cwd"],
+            command=" ".join(args["argv"]),
+            resume=bool(self._checkpoint),
+        )
+        session.restore(self._checkpoint)
+        session.begin()
+        return session
+
+    def _ears(self, session: Session) -> Ears:
+        """The sources, going on from the checkpoint if there is one."""
+        namespaces = self._config.registry.namespaces()
         hearing = Hearing(self.facts.run_id, self.facts.started_ms, namespaces)
-        cols, rows = hello["cols"] or 80, hello["rows"] or 24
-        saved = self._checkpoint.get("screen", "").encode()
-        cache = os.path.join(self._home.root, "cache")
-        self._screen = make_source(cols, rows, now, saved, cache)
         if self._checkpoint:
             hearing.restore(self._checkpoint["hearing"])
-        ears = Ears(
+        cols, rows = self._hello["cols"] or 80, self._hello["rows"] or 24
+        saved = self._checkpoint.get("screen", "").encode()
+        cache = os.path.join(self._home.root, "cache")
+        self._screen = make_source(cols, rows, self._clock(), saved, cache)
+        return Ears(
             hearing,
             self._screen,
             self._claude.source if self._claude else None,
@@ -150,50 +170,39 @@ class Parts:
             on_state=session.state_changed,
             on_proof=session.proof,
         )
-        courier = Courier(self._choose_door, session.reports.delivery, self._clock)
+
+    def _make_doors(self) -> None:
+        """The ways in: typing for every agent, and its own channel where it has one."""
+        profile, pid = self._profile, self._hello["pid"]
+        namespaces = self._config.registry.namespaces()
         self._door = TerminalDoor(
             self._link,
             self._terminal,
             self._screen,
             self._guards,
             self._clock,
-            shell=self._profile.kind == "shell",
+            shell=profile.kind == "shell",
             manners=Manners(
-                style=self._profile.style if self._profile.style in ("shell", "comment") else None,
-                comment=self._profile.comment,
-                refusal=self._profile.refusal,
+                style=profile.style if profile.style in ("shell", "comment") else None,
+                comment=profile.comment,
+                refusal=profile.refusal,
                 at_prompt=at_prompt,
-                in_front=lambda: shell_in_front(hello["pid"]),
+                in_front=lambda: shell_in_front(pid),
             ),
             ascii_only=not _utf8(self.facts.env),
             namespaces=lambda: namespaces,
             composer=composer_state if self._claude else None,
-            written=frozenset(hello.get("written", ())),
+            written=frozenset(self._hello.get("written", ())),
         )
-        if self._claude:
+        claude = self._claude
+        if claude is not None:
             self._channel = ChannelDoor(
-                self._claude.door.submit,
-                lambda: self._claude is not None and self._claude.door.available,
+                claude.door.submit,
+                lambda: claude.door.available,
                 lambda: namespaces,
-                self._claude.source.heard,
-                self._claude.source.seen,
+                claude.source.heard,
+                claude.source.seen,
             )
-        session.on_rest = self._clock.skip
-        session.connect(ears, courier)
-        await self._listen(session, ears)
-        broker.start(
-            name=args["name"],
-            run=args["run_id"],
-            token=args["token"],
-            kind=self._profile.kind,
-            pid=hello["pid"],
-            cwd=args["cwd"],
-            command=" ".join(args["argv"]),
-            resume=bool(self._checkpoint),
-        )
-        session.restore(self._checkpoint)
-        session.begin()
-        return session
 
     async def last_words(self) -> None:
         """Hear what the agent has written beside its terminal since the last look."""
