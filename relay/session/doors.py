@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -32,6 +33,10 @@ ENTER_TRIES = 3
 CHANNEL_LANDING = 3.0
 
 _PASTE = "\x1b[200~{}\x1b[201~"
+#: By so many last characters a pasted text is recognised in an input line.
+TAIL = 10
+_PLACEHOLDER = re.compile(r"\[Pasted[^\]]*\]$")
+_NOT_TEXT = re.compile(r"[\s│┃║|╭╮╰╯─━]+")
 
 
 class WriteLink(Protocol):
@@ -333,9 +338,12 @@ class TerminalDoor:
         rows = self._screen.visible()
         if self._composer is not None:
             return self._composer(rows) == "draft"
-        row = self._screen.cursor[1]
-        nearby = "\n".join(rows[max(0, row - 3) : row + 1])
-        return wrapped.marker in nearby or "[Pasted " in nearby
+        # A text that was pasted ends where the cursor stands; what was submitted stands elsewhere.
+        column, row = self._screen.cursor
+        before = _solid(
+            "".join([*rows[max(0, row - 1) : row], *[r[:column] for r in rows[row:][:1]]])
+        )
+        return before.endswith(_solid(wrapped.text)[-TAIL:]) or bool(_PLACEHOLDER.search(before))
 
     def _dialog(self) -> bool:
         rows = self._screen.visible()
@@ -371,6 +379,11 @@ class TerminalDoor:
     @staticmethod
     def _typed(wrapped: Envelope) -> bytes:
         return "".join(line + "\n" for line in wrapped.lines).encode("utf-8", "replace")
+
+
+def _solid(text: str) -> str:
+    """``text`` without white space and frames: the same however a screen lays it out."""
+    return _NOT_TEXT.sub("", text)
 
 
 def _chunks(typed: bytes) -> list[bytes]:

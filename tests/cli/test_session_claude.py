@@ -14,7 +14,7 @@ def test_watching_ends_when_it_is_cancelled_as_it_wakes_up(monkeypatch: pytest.M
         return False
 
     async def watch() -> None:
-        claude = Claude(started_ms=0, pid=0, launch={}, env={}, checkpoint={})
+        claude = Claude(started_ms=0, pid=0, launch={}, env={}, checkpoint={}, clock=lambda: 0.0)
         monkeypatch.setattr(claude, "_search", lambda *_: None)
         monkeypatch.setattr(claude, "read", nothing)
         wake = asyncio.Event()

@@ -160,8 +160,9 @@ def test_enter_is_pressed_again_while_the_text_stands_in_the_input_line() -> Non
     def shown(data: bytes) -> None:
         enters = desk.link.written.count(b"\r")
         text = desk.screen.expected[-1]
-        desk.screen.rows = ["history", "> " + text.splitlines()[0]] if enters < 2 else ["sent"]
-        desk.screen.cursor = (5, len(desk.screen.rows) - 1)
+        line = "> " + text.splitlines()[-1]
+        desk.screen.rows = ["history", line] if enters < 2 else [line, "> "]
+        desk.screen.cursor = (len(desk.screen.rows[1]), 1)
 
     desk.link.after = shown
     asyncio.run(desk.door.submit([message("hello")]))
