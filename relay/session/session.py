@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import struct
+import sys
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
@@ -46,6 +47,8 @@ from relay.text.grammar import Match
 
 #: How long an ended agent's last words, hooks and messages may take.
 CLOSING_DEADLINE = 20.0
+#: How long what it said is kept for a broker that is away or has no room: nobody waits for us now.
+SENDING_DEADLINE = 600.0
 
 _SIZE = struct.Struct(">4H")
 
@@ -195,7 +198,9 @@ class Session:
                 await self.courier.close(self.exit_unread)
                 await self.lifecycle.fire(HookEventName.SESSION_END)
                 await self.dispatcher.settle(CLOSING_DEADLINE)
-        await self.sender.settle(CLOSING_DEADLINE / 2)
+        if not await self.sender.settle(SENDING_DEADLINE):
+            left = len(self.sender.state())
+            print(f"given up: {left} messages that the broker did not take", file=sys.stderr)
         self.progress.acknowledge()
         await self._runner.close()
         for task in list(self._tasks):
