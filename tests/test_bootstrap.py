@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import http.server
-import json
+import importlib.util
+import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,83 +12,20 @@ import pytest
 from relay import bootstrap
 from relay.bootstrap import SetupError
 
-WHEEL = b"the bytes of a wheel"
 
+def test_without_ensurepip_the_wheel_in_the_clone_is_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
 
-class Index(http.server.BaseHTTPRequestHandler):
-    """A package index with some versions of pip."""
+    def hidden(name: str, package: str | None = None) -> object:
+        return None if name == "ensurepip" else find_spec(name, package)
 
-    digest = hashlib.sha256(WHEEL).hexdigest()
-
-    def do_GET(self) -> None:
-        body = WHEEL
-        if self.path == "/simple/pip/":
-            names = ["pip-9.0.3", "pip-25.1", "pip-25.3", "pip-26.0b1", "pip-26.1"]
-            files = [
-                {
-                    "filename": f"{name}-py3-none-any.whl",
-                    "url": f"/files/{name}-py3-none-any.whl",
-                    "hashes": {"sha256": self.digest},
-                    "yanked": name == "pip-26.1",
-                }
-                for name in names
-            ]
-            body = json.dumps({"files": [*files, {"filename": "pip-27.tar.gz"}]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Index]]:
-    handler = type("FreshIndex", (Index,), {})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    url = f"http://127.0.0.1:{server.server_address[1]}/simple"
-    monkeypatch.setenv("PIP_INDEX_URL", url)
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    yield handler
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_the_newest_release_of_pip_is_fetched(index: type[Index], tmp_path: Path) -> None:
-    wheel = bootstrap.fetch_pip(tmp_path)
-    assert wheel.name == "pip-25.3-py3-none-any.whl"
-    assert wheel.read_bytes() == WHEEL
-
-
-def test_a_wheel_with_another_hash_is_refused(index: type[Index], tmp_path: Path) -> None:
-    index.digest = "0" * 64
-    with pytest.raises(SetupError, match="hash"):
-        bootstrap.fetch_pip(tmp_path)
-
-
-def test_an_index_that_cannot_be_reached_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(importlib.util, "find_spec", hidden)
+    pip = bootstrap.pip_for(Path(sys.executable))
+    shown = subprocess.run([*pip, "--version"], capture_output=True, text=True, timeout=60)
+    assert shown.stdout.startswith("pip ") and ".ci/wheels" in shown.stdout
+    monkeypatch.setattr(bootstrap, "ROOT", Path("/nonexistent"))
     with pytest.raises(SetupError, match="python3-venv"):
-        bootstrap.fetch_pip(tmp_path)
-
-
-def test_the_index_comes_from_pips_own_configuration(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("PIP_INDEX_URL", raising=False)
-    file = tmp_path / "pip.conf"
-    file.write_text("[global]\nindex-url = https://index.example/simple\n")
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
-    assert bootstrap.index_url() == "https://index.example/simple"
-    monkeypatch.setenv("PIP_INDEX_URL", "https://other.example/simple")
-    assert bootstrap.index_url() == "https://other.example/simple"
+        bootstrap.pip_for(Path(sys.executable))
 
 
 def test_an_old_python_and_a_missing_clone_are_explained(
