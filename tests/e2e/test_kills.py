@@ -174,9 +174,11 @@ def test_what_is_heard_late_is_heard_as_it_was_said() -> None:
         wait_registered("Slow")
         before = found(lambda: session_pid(program))
         os.kill(before, signal.SIGSTOP)  # it hears nothing of what follows …
-        program.type("say first second\n")
-        program.wait_for("something else.*something else.*end")
-        os.kill(before, signal.SIGKILL)  # … and never will
+        try:
+            program.type("say first second\n")
+            program.wait_for("something else.*something else.*end")
+        finally:
+            os.kill(before, signal.SIGKILL)  # … and never will
         wait_until(lambda: len([row for row in relay_json("history") if row["to"] == "Bob"]), 30)
         program.type("say third\n")
         program.wait_for("third.*end")
