@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from relay.agents.interpreters import comment_of, interpreter, launches, refusal
-from relay.agents.launch import program
-from relay.agents.shell import is_interactive_shell
+from relay.agents.interpreters import comment_of, launches, refusal
 
 Style = Literal["paste", "plain", "shell", "comment"]
 
@@ -33,18 +31,6 @@ class Profile:
 
 CLAUDE = Profile("claude", style="paste", structured=True, door=True)
 SHELL = Profile("shell", style="shell")
-
-
-def profile_for(argv: list[str]) -> Profile:
-    """The profile for a command; an unknown program gets a plain one under its own name."""
-    name = program(argv)
-    if name == "claude":
-        from relay.agents.claude_launch import converses
-
-        return CLAUDE if converses(argv) else Profile(name)
-    if is_interactive_shell(argv):
-        return SHELL
-    return profile_named(interpreter(argv) or name)
 
 
 def profile_named(kind: str) -> Profile:

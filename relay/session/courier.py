@@ -94,10 +94,6 @@ class Courier:
         """The broker has come back: it may have forgotten why messages are held."""
         self._told.clear()
 
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
     def proven(self, text: str, by: str) -> list[tuple[Message, str]]:
         """The submitted messages whose markers stand in ``text``; they are proven seen."""
         found = []

@@ -28,8 +28,6 @@ from relay.session.ports import (
 UNCLOSED_PATIENCE = 10.0
 #: Notes that are kept for ``relay status``; older ones give way.
 NOTES_MAX = 20
-
-
 #: The stream of everything that is heard on the screen.
 SCREEN = "screen"
 

@@ -72,18 +72,6 @@ class Degraded:
 SourceEvent = Line | Pause | End | StateChange | Proof | Degraded
 
 
-class Source(Protocol):
-    """What every source offers to the session's loop."""
-
-    def tick(self, now: float) -> list[SourceEvent]:
-        """What has settled by ``now``."""
-        ...
-
-    def next_deadline(self) -> float | None:
-        """When ``tick`` should be called next, or None when only new input matters."""
-        ...
-
-
 class Screen(Protocol):
     """What delivery must know of the agent's screen (offered by the screen source)."""
 

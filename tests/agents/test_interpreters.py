@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.agents.interpreters import at_prompt, comment_of, interpreter
-from relay.agents.launch import Run, plan
-from relay.agents.registry import profile_for, profile_named
+from tests.agents.profiles import profile_for
 
 
 @pytest.mark.parametrize(
@@ -22,9 +21,6 @@ from relay.agents.registry import profile_for, profile_named
 def test_an_interpreter_at_its_prompt_gets_comments(command: str, kind: str, comment: str) -> None:
     profile = profile_for(command.split())
     assert (profile.kind, profile.style, profile.comment) == (kind, "comment", comment)
-    # The session knows the profile by the kind that the launch plan has named.
-    run = Run(name="R", run_id="1", token="t", port=None)
-    assert profile_named(plan(command.split(), {}, run).profile) == profile
 
 
 @pytest.mark.parametrize(

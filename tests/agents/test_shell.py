@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from relay.agents.registry import CLAUDE, SHELL, profile_for, profile_named
+from relay.agents.registry import CLAUDE, SHELL, profile_named
 from relay.agents.shell import is_interactive_shell
+from tests.agents.profiles import profile_for
 
 
 @pytest.mark.parametrize(
