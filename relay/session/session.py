@@ -247,8 +247,9 @@ class Session:
         elif kind == frames.ACTIVITY:
             sequence, activity = int.from_bytes(payload[:4], "big"), payload[4:5]
             if activity == frames.FLUSHED:
+                # The line that was being written is thrown away too.
                 self.spawn(self.courier.thrown_away(int.from_bytes(payload[5:9], "big")))
-                return
+                activity = frames.CLEARED
             self.guards.activity(sequence, activity, now)
             self.ears.activity(activity, now)
             if activity == frames.ENTERED:

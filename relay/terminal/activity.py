@@ -21,6 +21,9 @@ _STRINGS = frozenset(b"P]_^X")  # DCS OSC APC PM SOS, after ESC
 _REPORT_FINALS = frozenset(b"cnRytIOMmx")
 _CLEARING = frozenset((0x03, 0x04, 0x15))  # Ctrl-C, Ctrl-D, Ctrl-U
 _PLAIN_STOPS = bytes(sorted(_CLEARING | {0x0A, 0x0D}))
+#: A line program's terminal throws its line away at these two as well: Ctrl-Z, Ctrl-backslash.
+_COOKED_CLEARING = _CLEARING | {0x1A, 0x1C}
+_COOKED_STOPS = bytes(sorted(_COOKED_CLEARING | {0x0A, 0x0D}))
 # The kitty protocol's key numbers.
 _KEY_ENTERS = frozenset((13, 57414))
 _KEY_ESCAPE = 27
@@ -157,17 +160,18 @@ def _plain(data: bytes, at: int, found: list[bytes], cooked: bool) -> int:
     end = data.find(b"\x1b", at)
     end = len(data) if end < 0 else end
     segment = data[at:end]
+    stops = _COOKED_STOPS if cooked else _PLAIN_STOPS
     # The order of the last of each kind is the order in which they are reported.
     last: list[tuple[int, bytes]] = []
-    for stop in _PLAIN_STOPS:
+    for stop in stops:
         where = segment.rfind(stop)
         if where < 0:
             continue
-        if stop in _CLEARING:
+        if stop in _COOKED_CLEARING:
             last.append((where, CLEARED))
         else:
             last.append((where, ENTERED if stop == 0x0D or cooked else TYPED))
-    typed = len(segment.rstrip(_PLAIN_STOPS))
+    typed = len(segment.rstrip(stops))
     if typed:
         last.append((typed - 1, TYPED))
     for _, kind in sorted(last):

@@ -262,3 +262,17 @@ def test_the_start_hooks_of_a_run_are_fired_once_however_often_its_session_dies(
     play(scenario)
     assert len(ids) == 2 and ids[0] == ids[1]
     assert fired == ["Ben"]
+
+
+def test_a_key_that_flushes_counts_like_every_other_key() -> None:
+    """The pump numbers it: a session that forgot it would have every later write refused."""
+
+    async def scenario() -> None:
+        desk = Desk()
+        desk.session.begin()
+        desk.session.frame(frames.ACTIVITY, (7).to_bytes(4, "big") + frames.FLUSHED + bytes(4))
+        assert desk.session.guards.sequence == 7
+        assert desk.session.guards.person(1e9) is None
+        await desk.session.end()
+
+    play(scenario)

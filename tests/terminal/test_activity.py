@@ -125,3 +125,9 @@ def test_chunks_do_not_change_the_verdict(data: bytes, cuts: list[int], cooked: 
     found += split.flush(cooked)
     assert found[-1:] == wanted[-1:]
     assert set(found) == set(wanted)
+
+
+@pytest.mark.parametrize("key", [b"\x1a", b"\x1c"])
+def test_a_signal_key_clears_the_line_of_a_line_program(key: bytes) -> None:
+    assert Classifier().feed(b"draft" + key, True) == [TYPED, CLEARED]
+    assert Classifier().feed(b"draft" + key, False) == [TYPED]
