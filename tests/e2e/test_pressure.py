@@ -1,0 +1,162 @@
+"""A flood of 100 MB, and something of relay's stopped or killed meanwhile: not a byte is lost."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.wrapped import RELAY, kill_broker, process_below, relay_json, wait_registered
+from tests.support import found, wait_until
+from tests.terminal.outer import Outer, alive
+
+#: Waits for a key, writes its file so many times, each with a number, and says how it ends.
+FLOOD = (
+    "import os, sys\n"
+    "fill, times = open(sys.argv[1], 'rb').read(), int(sys.argv[2])\n"
+    "os.write(1, b'READY')\n"
+    "os.read(0, 1)\n"
+    "for n in range(times):\n"
+    "    block = b'%08d' % n + fill\n"
+    "    while block: block = block[os.write(1, block):]\n"
+    "os._exit(7)\n"
+)
+TIMES = 1600
+DEADLINE = 120.0
+
+
+class Flood:
+    """A wrapped agent that floods a raw terminal; what arrives is counted and hashed."""
+
+    def __init__(self, outer: Outer, folder: Path) -> None:
+        line = b"2026-01-01 12:00:00 INFO worker-3 handled a request in 12 ms, status=200\r\n"
+        self.fill = line * (65536 // len(line))
+        self.size = TIMES * (len(self.fill) + 8)
+        (folder / "fill").write_bytes(self.fill)
+        self.outer = outer
+        self.came = 0
+        self.hash = hashlib.sha256()
+        outer.raw()
+        agent = [sys.executable, "-S", "-c", FLOOD, str(folder / "fill"), str(TIMES)]
+        outer.start(*RELAY, "wrap", "--name", "Flood", "--", *agent)
+        outer.until(b"READY")
+        outer.seen.clear()
+        wait_registered("Flood")
+
+    @property
+    def pump(self) -> int:
+        assert self.outer.process is not None
+        return self.outer.process.pid
+
+    def session(self) -> int | None:
+        """The process id of the session that runs at this moment."""
+        return process_below(self.pump, "agent_session")
+
+    def begin(self) -> None:
+        self.outer.type(b"g")
+        self.take(bytes(self.outer.seen))
+
+    def take(self, data: bytes) -> None:
+        part = data[: self.size - self.came]
+        self.came += len(part)
+        self.hash.update(part)
+        self.outer.seen[:] = data[len(part) :]
+
+    def until(self, done: Callable[[], object]) -> None:
+        """Read the terminal until ``done``."""
+        end = time.monotonic() + DEADLINE
+        while not done():
+            assert time.monotonic() < end, f"{self.came} of {self.size} bytes came"
+            if select.select([self.outer.master], [], [], 0.05)[0]:
+                try:
+                    self.take(bytes(self.outer.seen) + os.read(self.outer.master, 1 << 20))
+                except OSError:  # the terminal has no program any more
+                    return
+
+    def until_came(self, share: float) -> None:
+        """Read the terminal until this share of the flood has come."""
+        self.until(lambda: self.came >= share * self.size)
+
+    def whole(self) -> bool:
+        """Whether each byte came, once and in order."""
+        wanted = hashlib.sha256()
+        for n in range(TIMES):
+            wanted.update(b"%08d" % n + self.fill)
+        return self.hash.digest() == wanted.digest()
+
+    def ends(self) -> str:
+        """Reads to the end; what was said after the flood."""
+        self.until_came(1)
+        assert self.outer.wait() == 7
+        assert self.whole()
+        return self.outer.seen.decode()
+
+
+@pytest.fixture
+def flood(tmp_path: Path) -> Iterator[Flood]:
+    with Outer(dict(os.environ)) as outer:
+        yield Flood(outer, tmp_path)
+
+
+def test_a_flood_arrives_whole_and_the_session_hears_it_out(flood: Flood) -> None:
+    flood.begin()
+    assert flood.ends() == ""
+    wait_until(lambda: [a["state"] for a in relay_json("agents")] in ([], ["gone"]), 60)
+
+
+def test_the_session_is_stopped_in_a_flood(flood: Flood) -> None:
+    """It is waited for while there is room, then for 5 s; then the agent goes on without it."""
+    session = found(flood.session)
+    flood.begin()
+    flood.until_came(0.01)
+    os.kill(session, signal.SIGSTOP)
+    assert "the session was given up: it made no progress for 5 s" in flood.ends()
+    wait_until(lambda: not alive(session), 20, "the end of the stopped session")
+
+
+def test_the_session_is_killed_in_a_flood(flood: Flood) -> None:
+    before = 0
+    flood.begin()
+    for share in (0.2, 0.4, 0.6):
+        flood.until_came(share)
+        session = 0
+        while session in (0, before):
+            flood.until(lambda: True)
+            session = flood.session() or 0
+        os.kill(session, signal.SIGKILL)
+        before = session
+    assert flood.ends() == ""
+
+
+def test_a_session_that_dies_for_the_sixth_time_in_a_flood_is_given_up(flood: Flood) -> None:
+    killed: set[int] = set()
+
+    def another() -> int | None:
+        session = flood.session()
+        return None if session in killed else session
+
+    for number in range(6):
+        session = found(another)
+        if number == 5:
+            flood.begin()
+            flood.until_came(0.01)
+        os.kill(session, signal.SIGKILL)
+        killed.add(session)
+    assert "the session was given up: it ended 6 times within a minute" in flood.ends()
+
+
+def test_the_broker_is_killed_in_a_flood(flood: Flood) -> None:
+    flood.begin()
+    for share in (0.25, 0.5):
+        flood.until_came(share)
+        kill_broker()
+    flood.until_came(0.75)
+    wait_registered("Flood")
+    assert flood.ends() == ""
