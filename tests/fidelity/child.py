@@ -1,0 +1,3 @@
+"""What the child finds when it starts."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""How it ends: statuses, signals, closed terminals, killed wrappers."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Job control: stopping, and going on with the terminal."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""The line discipline: modes, editing, echo, the keys that make signals."""
+
+from __future__ import annotations

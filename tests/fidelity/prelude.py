@@ -1,0 +1,61 @@
+# What every child program of these tests begins with: stage.py puts this text before its own.
+from __future__ import annotations
+
+import fcntl
+import os
+import signal  # noqa: F401 - for the program that follows, as are the other two
+import struct
+import sys  # noqa: F401
+import termios
+import tty  # noqa: F401
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+def tell(name: str, data: bytes = b"") -> None:
+    """Let the test know: the file ``name`` appears, whole."""
+    path = os.path.join(FOLDER, name)
+    with open(path + ".part", "wb") as file:
+        file.write(data)
+    os.rename(path + ".part", path)
+
+
+def show(name: str, value: object) -> None:
+    """The same with a JSON value."""
+    import json
+
+    tell(name, json.dumps(value).encode())
+
+
+def wait(name: str) -> None:
+    """Block until the test says go(name)."""
+    path = os.path.join(FOLDER, name)
+    try:  # noqa: SIM105 - contextlib takes longer to import than all of the rest
+        os.mkfifo(path)
+    except FileExistsError:
+        pass
+    with open(path, "rb", buffering=0) as fifo:
+        fifo.read(1)
+
+
+def write(data: bytes, fd: int = 1) -> None:
+    """Write all of it."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
+
+
+def read(count: int, fd: int = 0) -> bytes:
+    """Read so many bytes, or what there is until the end."""
+    got = bytearray()
+    while len(got) < count:
+        data = os.read(fd, min(count - len(got), 65536))
+        if not data:
+            break
+        got += data
+    return bytes(got)
+
+
+def size() -> list[int]:
+    """[rows, columns, x pixels, y pixels] of the terminal on stdin."""
+    return list(struct.unpack("HHHH", fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8))))
