@@ -43,6 +43,7 @@ class Terminal:
                 os.execve(argv[0], list(argv), env)
             finally:
                 os._exit(127)
+        os.set_inheritable(self.master, False)  # or the next program keeps this terminal open
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
 
     def read(self) -> bytes:
