@@ -68,15 +68,21 @@ class Terminal:
         os.write(self.master, data)
 
     def close(self) -> None:
-        """Hang up, and reap the command; it is killed when it does not end."""
+        """Hang up, and reap the command. script(1) has to be told, for it stays on otherwise."""
         os.close(self.master)
-        end = time.monotonic() + 10
+        for number, patience in ((signal.SIGTERM, 0.5), (signal.SIGKILL, 10.0)):
+            if self._ended(patience):
+                return
+            os.kill(self.pid, number)
+        os.waitpid(self.pid, 0)
+
+    def _ended(self, patience: float) -> bool:
+        end = time.monotonic() + patience
         while not os.waitpid(self.pid, os.WNOHANG)[0]:
             if time.monotonic() > end:
-                os.kill(self.pid, signal.SIGKILL)
-                os.waitpid(self.pid, 0)
-                return
+                return False
             time.sleep(0.01)
+        return True
 
 
 def command(kind: str, argv: list[str], options: Sequence[str] = ()) -> list[str]:
