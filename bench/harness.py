@@ -197,6 +197,11 @@ def wait_quiet(pids: Sequence[int]) -> None:
     wait_until(still, "the wrapped run to come to rest")
 
 
+def wait_gone(pid: int) -> None:
+    """Until the process ``pid`` has ended."""
+    wait_until(lambda: _stat(pid)[:1] in ([], ["Z"]), "the end of a session")
+
+
 def children(pid: int) -> list[int]:
     """The pids of the processes whose parent is ``pid``."""
     found = []
