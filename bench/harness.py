@@ -157,16 +157,25 @@ class Run:
 
 def wait_ready(terminal: Terminal, name: str, env: dict[str, str]) -> Run:
     """Until the session of the agent ``name`` is registered and the whole run is at rest."""
+    wait_listed([name], env)
+    found = processes(terminal.pid)
+    wait_quiet([*found.parts().values(), broker(env)])
+    return found
+
+
+def wait_listed(names: Sequence[str], env: dict[str, str]) -> None:
+    """Until the sessions of these agents are registered with the broker."""
 
     def listed() -> bool:
         rows = json.loads(relay(env, "agents", "--live", "--json") or "[]")
-        return any(row["name"] == name for row in rows)
+        return set(names) <= {row["name"] for row in rows}
 
-    wait_until(listed, f"the session of {name}")
-    found = processes(terminal.pid)
-    status = json.loads(relay(env, "broker", "status", "--json"))
-    wait_quiet([*found.parts().values(), status["pid"]])
-    return found
+    wait_until(listed, f"the sessions of {', '.join(names)}")
+
+
+def broker(env: dict[str, str]) -> int:
+    """The pid of the broker."""
+    return int(json.loads(relay(env, "broker", "status", "--json"))["pid"])
 
 
 def processes(pump: int) -> Run:
@@ -197,9 +206,27 @@ def wait_quiet(pids: Sequence[int]) -> None:
     wait_until(still, "the wrapped run to come to rest")
 
 
-def wait_gone(pid: int) -> None:
-    """Until the process ``pid`` has ended."""
-    wait_until(lambda: _stat(pid)[:1] in ([], ["Z"]), "the end of a session")
+def wait_alone(env: dict[str, str]) -> None:
+    """Until no session of this RELAY_HOME runs any more: they outlive their runs for a moment."""
+    wait_until(lambda: not _sessions(env), "the sessions to end")
+
+
+def _sessions(env: dict[str, str]) -> list[int]:
+    home = f"RELAY_HOME={env['RELAY_HOME']}".encode()
+    return [
+        int(entry)
+        for entry in os.listdir("/proc")
+        if entry.isdigit()
+        and b"agent_session" in _proc(entry, "cmdline")
+        and home in _proc(entry, "environ").split(b"\0")
+    ]
+
+
+def _proc(pid: str, name: str) -> bytes:
+    try:
+        return Path("/proc", pid, name).read_bytes()
+    except OSError:  # it has ended
+        return b""
 
 
 def children(pid: int) -> list[int]:

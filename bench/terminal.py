@@ -35,7 +35,7 @@ from harness import (
     home,
     memory,
     processes,
-    wait_gone,
+    wait_alone,
     wait_quiet,
     wait_ready,
 )
@@ -168,16 +168,13 @@ def cold(env: dict[str, str], corpus: Corpus, rounds: int) -> Figures:
     for _ in range(rounds):
         for kind in KINDS:
             terminal = Terminal(command(kind, corpus.child(PARTS)), env)
-            session = 0
             try:
                 began = flow(terminal, PARTS * corpus.size)
                 took = time.perf_counter() - began
                 rates[kind].append(PARTS * corpus.size / 1e6 / took)
-                session = processes(terminal.pid).session if kind == "wrap" else 0
             finally:
                 terminal.close()
-            if session:
-                wait_gone(session)
+            wait_alone(env)
     return {f"cold_{kind}": statistics.median(taken) for kind, taken in rates.items()}
 
 
