@@ -77,8 +77,10 @@ def echoes(terminal: Terminal, count: int) -> list[float]:
         time.sleep(random.uniform(*GAP))
         pressed = time.perf_counter_ns()
         os.write(terminal.master, b"x")
-        os.read(terminal.master, 4096)
+        answer = os.read(terminal.master, 4096)
         taken.append((time.perf_counter_ns() - pressed) / 1000)
+        if answer != b"x":
+            raise SystemExit(f"the answer to x was {answer!r}")
     return taken
 
 

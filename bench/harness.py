@@ -109,7 +109,12 @@ def home() -> Iterator[tuple[Path, dict[str, str]]]:
         try:
             yield path, env
         finally:
-            relay(env, "broker", "stop")
+            try:
+                wait_alone(env)
+            finally:
+                for pid in _sessions(env):
+                    os.kill(pid, signal.SIGKILL)
+                relay(env, "broker", "stop")
 
 
 def relay(env: dict[str, str], *words: str, cwd: str | None = None) -> str:
