@@ -56,14 +56,18 @@ def behaviour(
     expect: object = ANY,
     limit: float = LIMIT,
     proc: bool = False,
+    name: str = "",
 ) -> Callable[[Observe], Observe]:
-    """Register a behaviour; without ``expect`` it must assert by itself that it saw something."""
+    """Register a behaviour; without ``expect`` it must assert by itself that it saw something.
+
+    Its name, for the test's id, is that of the function unless ``name`` is given.
+    """
     assert group in GROUPS, group
 
     def register(run: Observe) -> Observe:
-        name = run.__name__.strip("_")
-        assert name not in _registered, name
-        _registered[name] = Behaviour(group, sentence, name, run, expect, limit, proc)
+        key = name or run.__name__
+        assert key not in _registered, key
+        _registered[key] = Behaviour(group, sentence, key, run, expect, limit, proc)
         return run
 
     return register

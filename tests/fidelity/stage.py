@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -31,6 +32,8 @@ PROMPT = b"stage$ "
 _PRELUDE = Path(__file__).with_name("prelude.py").read_text()
 _MARK = "FIDELITY_STAGE"
 _CLEAN_UP = 10.0
+#: What the child has not told so long after its wrapper's end it will not tell.
+_AFTER_END = 3.0
 
 
 class Late(AssertionError):
@@ -174,11 +177,19 @@ class Stage:
     def told(self, name: str, drain: bool = True) -> bytes:
         """Wait for the child's ``tell(name)``; meanwhile the terminal is read unless told not."""
         path = self.folder / name
+        ended_at: float | None = None
 
         def look() -> bytes | None:
+            nonlocal ended_at
             if drain:
                 self.terminal.read()
-            return path.read_bytes() if path.exists() else None
+            if path.exists():
+                return path.read_bytes()
+            process = self.terminal.process
+            if process is not None and process.poll() is not None:
+                ended_at = ended_at or time.monotonic()
+                assert time.monotonic() < ended_at + _AFTER_END, "the program has ended"
+            return None
 
         # found() takes an empty answer for none; so a byte more, and off again.
         return found(lambda: None if (data := look()) is None else data + b".", self.limit)[:-1]
