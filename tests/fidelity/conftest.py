@@ -15,7 +15,7 @@ from tests.fidelity.stage import environment
 @pytest.fixture(scope="session")
 def fidelity_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A RELAY_HOME whose broker runs already, so that no stage has started it."""
-    home = str(tmp_path_factory.mktemp("fidelity") / "relay")
+    home = str(tmp_path_factory.mktemp("fidelity") / "state")
     _relay(home, "agents", "--json")
     yield home
     _relay(home, "broker", "stop")
