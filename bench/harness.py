@@ -100,6 +100,7 @@ def command(kind: str, argv: list[str], options: Sequence[str] = ()) -> list[str
 @contextlib.contextmanager
 def home() -> Iterator[tuple[Path, dict[str, str]]]:
     """(a scratch folder, an environment whose RELAY_HOME and HOME lie in it); ends its broker."""
+    _warn_of_others()
     with tempfile.TemporaryDirectory(prefix="relay-bench-", ignore_cleanup_errors=True) as folder:
         path = Path(folder)
         env = {key: value for key, value in os.environ.items() if not key.startswith("RELAY_")}
@@ -115,6 +116,22 @@ def home() -> Iterator[tuple[Path, dict[str, str]]]:
                 for pid in _sessions(env):
                     os.kill(pid, signal.SIGKILL)
                 relay(env, "broker", "stop")
+
+
+def _warn_of_others() -> None:
+    """Say so when the machine is not ours alone: ratios survive that, tails and maxima do not."""
+    before = _busy_ticks()
+    time.sleep(1.0)
+    cores = (_busy_ticks() - before) * TICK
+    if cores > 0.1:
+        print(f"others use {cores:.1f} of {os.cpu_count()} cores: expect noise", file=sys.stderr)
+
+
+def _busy_ticks() -> int:
+    user, nice, system, _, _, irq, softirq, steal = (
+        int(field) for field in Path("/proc/stat").read_text().split()[1:9]
+    )
+    return user + nice + system + irq + softirq + steal
 
 
 def relay(env: dict[str, str], *words: str, cwd: str | None = None) -> str:
