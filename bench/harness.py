@@ -105,6 +105,7 @@ def home() -> Iterator[tuple[Path, dict[str, str]]]:
         path = Path(folder)
         env = {key: value for key, value in os.environ.items() if not key.startswith("RELAY_")}
         env.pop("XDG_CONFIG_HOME", None)
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed relay is compiled
         env.update(RELAY_HOME=str(path / "home"), HOME=str(path / "user"))
         (path / "user").mkdir()
         try:
