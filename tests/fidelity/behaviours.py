@@ -30,7 +30,7 @@ Observation = Any
 Observe = Callable[["Stage"], Observation]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Behaviour:
     """``run`` gives a JSON-like observation; ``expect`` is what it must be without a wrapper.
 
@@ -81,12 +81,12 @@ def registered() -> list[Behaviour]:
     return sorted(_registered.values(), key=lambda one: order.index(one.group))
 
 
-def observe(one: Behaviour, wrapper: Wrapper, home: str) -> Observation:
+def observe(one: Behaviour, wrapper: Wrapper, home: str, limit: float | None = None) -> Observation:
     """What ``one`` sees under ``wrapper``; ``home`` is the RELAY_HOME whose broker serves.
 
     Raises whatever the behaviour raises, AssertionError when its time is up.
     """
     from tests.fidelity.stage import Stage
 
-    with Stage(wrapper, home, one.limit) as stage:
+    with Stage(wrapper, home, limit or one.limit) as stage:
         return one.run(stage)

@@ -14,6 +14,16 @@ _MIB = 1 << 20
 _BROKEN = b"\xff\xfe\xc3\x28\x1b[\x1b]0;\x1b\x1bP\x1bP1$q\x9b\x90\x1b[99999999999m\x00\x18\x1a"
 
 
+#: As a full-screen program begins.
+_RAW = "tty.setraw(0)\ntell('ready')\n"
+
+
+def _ready(stage: Stage) -> None:
+    """Wait until the child is in raw mode, and all of the wrapper is there to disturb it."""
+    stage.told("ready")
+    stage.settle()
+
+
 def _noise(count: int, seed: bytes = b"noise") -> bytes:
     return hashlib.shake_128(seed).digest(count)
 
@@ -30,45 +40,48 @@ def random_output(stage: Stage) -> bool:
     data = b"".join(_noise(4096, b"%d" % n) + _BROKEN for n in range(256))
     (stage.folder / "data").write_bytes(data)
     stage.terminal.raw()
-    stage.run(stage.child("write(open(os.path.join(FOLDER, 'data'), 'rb').read())"))
+    data_of = "open(os.path.join(FOLDER, 'data'), 'rb').read()"
+    stage.start(stage.child(f"{_RAW}wait('go')\nwrite({data_of})"))
+    _ready(stage)
+    stage.go("go")
+    stage.terminal.wait(stage.limit)
     return bytes(stage.terminal.seen) == data
 
 
-@behaviour("bytes", "256 KiB and an immediate exit: nothing is lost", expect=[5, 256 * 1024, True])
+@behaviour("bytes", "256 KiB and an immediate exit: nothing is lost", expect=[256 * 1024, True])
 def last_words(stage: Stage) -> list[object]:
     stage.terminal.raw()
-    status = stage.run(stage.child("write(b'x' * (256 * 1024 - 3) + b'end')\nos._exit(5)"))
+    stage.run(stage.child(f"{_RAW}write(b'x' * (256 * 1024 - 3) + b'end')\nos._exit(5)"))
     seen = bytes(stage.terminal.seen)
-    return [status, len(seen), seen.endswith(b"xend")]
+    return [len(seen), seen.endswith(b"xend")]
 
 
-@behaviour("bytes", "a prompt without a newline is shown at once", expect=b"name? ")
-def prompt_at_once(stage: Stage) -> bytes:
+@behaviour("bytes", "a prompt without a newline is shown at once", expect=True)
+def prompt_at_once(stage: Stage) -> bool:
     return _shown_at_once(stage, b"name? ", b"")
 
 
-@behaviour("bytes", "half a UTF-8 character is passed on at once", expect=b"\xe2\x82\xac")
-def half_a_character(stage: Stage) -> bytes:
+@behaviour("bytes", "half a UTF-8 character is passed on at once", expect=True)
+def half_a_character(stage: Stage) -> bool:
     return _shown_at_once(stage, b"\xe2\x82", b"\xac")
 
 
-def _shown_at_once(stage: Stage, first: bytes, then: bytes) -> bytes:
+def _shown_at_once(stage: Stage, first: bytes, then: bytes) -> bool:
+    """Whether ``first`` is shown before the child is allowed to write ``then``."""
     stage.start(stage.child(f"write({first!r})\nwait('go')\nwrite({then!r})"))
     stage.terminal.until(first)
     stage.go("go")
     stage.terminal.wait()
-    return bytes(stage.terminal.seen)
+    return first + then in stage.terminal.seen
 
 
 # -- in
-
-_RAW = "tty.setraw(0)\ntell('ready')\n"
 
 
 @behaviour("bytes", "all 256 byte values get in, in raw mode", expect=bytes(range(256)).hex())
 def all_bytes_in(stage: Stage) -> str:
     stage.start(stage.child(f"{_RAW}tell('got', read(256))"))
-    stage.told("ready")
+    _ready(stage)
     stage.terminal.type(bytes(range(256)))
     return stage.told("got").hex()
 
@@ -80,7 +93,7 @@ _SUM = f"import hashlib\ntell('got', hashlib.sha256(read({_MIB})).hexdigest().en
 def paste_into_a_late_reader(stage: Stage) -> bool:
     paste = _noise(_MIB)
     stage.start(stage.child(f"{_RAW}wait('go')\n{_SUM}"))
-    stage.told("ready")
+    _ready(stage)
     taken = _type_until_full(stage, paste)
     stage.go("go")
     stage.terminal.type(paste[taken:])
@@ -102,9 +115,8 @@ def _type_until_full(stage: Stage, data: bytes) -> int:
 )
 def paste_against_output(stage: Stage) -> list[object]:
     paste = _noise(_MIB)
-    stage.terminal.raw()
-    stage.start(stage.child(f"{_RAW}write(b'o' * {_MIB})\n{_SUM}wait('read')"))
-    stage.told("ready")
+    source = f"{_RAW}wait('go')\nwrite(b'o' * {_MIB})\n{_SUM}wait('read')"
+    _start(stage, source)
     stage.terminal.type(paste)
     same = stage.told("got").decode() == _digest(paste)
     stage.go("read")
@@ -134,17 +146,24 @@ _PROTOCOLS = [
 ]
 
 
+def _start(stage: Stage, source: str) -> None:
+    stage.terminal.raw()
+    stage.start(stage.child(source))
+    _ready(stage)
+    stage.go("go")
+
+
 def _protocol(name: str, to_terminal: bytes, to_program: bytes) -> None:
     sentence = f"{name}: verbatim in both directions"
 
     @behaviour("bytes", sentence, expect=[True, to_program.hex()], name=name)
     def run(stage: Stage) -> list[object]:
-        source = f"{_RAW}write({to_terminal + b'END'!r})\ntell('got', read({len(to_program)}))"
-        stage.terminal.raw()
-        stage.start(stage.child(source))
+        said = to_terminal + b"END"
+        source = f"{_RAW}wait('go')\nwrite({said!r})\ntell('got', read({len(to_program)}))"
+        _start(stage, source)
         seen = stage.terminal.until(b"END")
         stage.terminal.type(to_program)
-        return [seen == to_terminal + b"END", stage.told("got").hex()]
+        return [seen == said, stage.told("got").hex()]
 
 
 # -- queries: the test is the terminal that answers
@@ -168,8 +187,7 @@ def _query(name: str, query: bytes, answer: bytes) -> None:
 
     @behaviour("bytes", sentence, expect=[1, answer.hex()], name=name)
     def run(stage: Stage) -> list[object]:
-        stage.terminal.raw()
-        stage.start(stage.child(f"{_RAW}write({query + b'END'!r})\n{_ASK}"))
+        _start(stage, f"{_RAW}wait('go')\nwrite({query + b'END'!r})\n{_ASK}")
         asked = stage.terminal.until(b"END").count(query)
         if asked:
             stage.terminal.type(answer)

@@ -24,7 +24,9 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from tests.fidelity.wrappers import Wrapper
+from relay.broker.client import Client
+from relay.paths import Home
+from tests.fidelity.wrappers import RELAY, Wrapper
 from tests.support import found, wait_until
 from tests.terminal.outer import Outer, alive
 
@@ -211,6 +213,19 @@ class Stage:
         self._doors.append(door)  # closed at the end: what nobody has read yet would be gone
         os.write(door, b".")
 
+    def settle(self) -> None:
+        """Under relay: wait until the session listens, which starts beside the child."""
+        if self.wrapper.name != RELAY.name:
+            return
+        folder = os.path.realpath(self.folder)
+        with Client(Home(self.env["RELAY_HOME"]), start=False) as broker:
+
+            def here() -> bool:
+                agents = broker.request("agents")["agents"]
+                return any(a["cwd"] == folder and a["state"] != "gone" for a in agents)
+
+            self.until(here, "the session")
+
     def until(self, check: Callable[[], object], what: str = "", drain: bool = True) -> None:
         """Wait for ``check``; meanwhile the terminal is read unless told not."""
 
@@ -268,7 +283,7 @@ def environment(home: str) -> dict[str, str]:
         "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath),
         "HOME": str(folder),
         "RELAY_HOME": home,
-        "RELAY_BROKER_IDLE": "60",
+        "RELAY_BROKER_IDLE": "600",
         "TERM": "xterm-256color",
         "LANG": "C.UTF-8",
         "SHELL": "/bin/sh",
