@@ -19,7 +19,7 @@ from relay.hooks.runner import Outcome, Runner
 from relay.session.hearing import Heard
 from relay.session.retrying import until_answered
 from relay.suggest import did_you_mean
-from relay.text.grammar import Match, TooLong, Unclosed
+from relay.text.grammar import Found, Match, TooLong, Unclosed
 
 #: What may wait in one lane; beyond it the agent is told that it was not heard.
 LANE_MAX = 1000
@@ -62,13 +62,8 @@ class Dispatcher:
     def take(self, heard: Heard) -> None:
         """Act on one find. Never raises."""
         found = heard.found
-        if isinstance(found, Unclosed):
-            self._tell(_unclosed(found))
-        elif isinstance(found, TooLong):
-            self._tell(
-                f"not sent: the message to @{found.namespace}:{found.target} has {found.size}"
-                " bytes, more than 1 MiB; send the name of a file instead"
-            )
+        if not isinstance(found, Match):
+            self._tell(refusal(self._registry, found))
         elif self._is_own(found):
             self._run_own(heard, found)
         else:
@@ -137,9 +132,8 @@ class Dispatcher:
                 lane.task_done()
 
     async def _run(self, heard: Heard, match: Match) -> None:
-        handlers = self._registry.select(match.namespace, match.target)
-        if not handlers:
-            self._tell(self._nobody(match))
+        if refused := refusal(self._registry, match):
+            self._tell(refused)
             return
         if not await until_answered(lambda: self._claim(heard), self._waits):
             return
@@ -161,13 +155,22 @@ class Dispatcher:
             self._note(f"{outcome.handler}: {outcome.error}")
             self._tell(f"{_head(match)}: its handler failed; the person can see why")
 
-    def _nobody(self, match: Match) -> str:
-        known = sorted(
-            handler.target
-            for handler in self._registry.patterns()
-            if handler.namespace == match.namespace
+
+def refusal(registry: Registry, found: Found) -> str:
+    """What the agent is told because nothing can be done; empty when there are handlers for it."""
+    if isinstance(found, Unclosed):
+        return _unclosed(found)
+    if isinstance(found, TooLong):
+        return (
+            f"not sent: the message to @{found.namespace}:{found.target} has {found.size}"
+            " bytes, more than 1 MiB; send the name of a file instead"
         )
-        return f"not done: nothing handles {_head(match)}; {did_you_mean(match.target, known)}"
+    if registry.select(found.namespace, found.target):
+        return ""
+    known = sorted(
+        handler.target for handler in registry.patterns() if handler.namespace == found.namespace
+    )
+    return f"not done: nothing handles {_head(found)}; {did_you_mean(found.target, known)}"
 
 
 def _head(match: Match) -> str:

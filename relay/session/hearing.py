@@ -73,6 +73,11 @@ class Hearing:
         scanner = self._scanners.get(stream)
         return scanner is not None and scanner.open
 
+    def inside(self, stream: str) -> str:
+        """What the next line of this stream stands in, see Scanner."""
+        scanner = self._scanners.get(stream)
+        return scanner.inside if scanner is not None else ""
+
     def close(self) -> list[Heard]:
         """The session is over: every stream ends."""
         heard: list[Heard] = []

@@ -143,6 +143,13 @@ class Scanner:
         """Whether a message or a block is being collected."""
         return self._message is not None
 
+    @property
+    def inside(self) -> str:
+        """What the next line stands in: ``fence``, ``message``, ``block``, or nothing."""
+        if self._message is not None:
+            return "block" if self._message.block else "message"
+        return "fence" if self._fence is not None else ""
+
     def line(self, text: str) -> list[Found]:
         """Take one complete line, without its line end; return what it completed."""
         message = self._message

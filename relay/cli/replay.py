@@ -1,0 +1,171 @@
+"""``relay replay FILE``: what would have fired in a recorded terminal."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+from relay.cli import output
+from relay.errors import NotFound, RelayError
+from relay.paths import Home
+
+if TYPE_CHECKING:
+    from relay.hooks.registry import Registry
+    from relay.terminal.replaying import Finding, Replay
+    from relay.text.asciicast import Header
+
+#: The longest line that is read of a file.
+_LINE_MAX = 64 * 1024 * 1024
+_TITLE = "what would fire in a recorded terminal; nothing is sent"
+_TEXT = """\
+Hear a recording (asciicast, see relay wrap --record) as relay hears a terminal, and print what
+would fire. Nothing is sent and no handler runs.
+"""
+
+
+def add(subparsers: Any) -> None:
+    """Add the verb to the command line."""
+    verb = subparsers.add_parser("replay", help=_TITLE, description=_TEXT)
+    verb.add_argument("file", metavar="FILE", help="the recording; - reads stdin")
+    verb.add_argument("--misses", action="store_true", help="also what looks like it, and why not")
+    verb.add_argument("--config", metavar="FILE", help="use this configuration, if it is trusted")
+    verb.add_argument("--name", metavar="NAME", help="the agent's name (default: as recorded)")
+    verb.add_argument(
+        "--source",
+        choices=("screen", "lines"),
+        help="how to hear it (default: the screen where its emulator is installed)",
+    )
+    verb.add_argument("--json", action="store_true", help="print JSON, with whole bodies")
+    verb.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Play the file and print the findings."""
+    from relay.terminal.replaying import Replay
+    from relay.text.asciicast import CastError, read
+
+    home = Home.from_env()
+    with _opened(options.file) as file:
+        lines = iter(lambda: file.readline(_LINE_MAX), "")
+        try:
+            header, events = read(lines)
+            source = _source(options.source, header, home)
+            registry = _registry(home, options.config)
+            replay = Replay(source, registry, header, misses=options.misses)
+            replay.run(events)
+        except CastError as error:
+            raise RelayError(
+                f"{options.file}, {error}",
+                hint="a recording is made with: relay wrap --record FILE -- COMMAND",
+                code="recording",
+                details={"line": error.line},
+            ) from None
+    _say(header, replay)
+    name = options.name or header.relay.get("agent") or header.title
+    if options.json:
+        output.as_json([_fields(finding, name) for finding in replay.found])
+    else:
+        _table(replay.found)
+    return 0
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[IO[str]]:
+    if path == "-":
+        yield sys.stdin
+        return
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(open(path, encoding="utf-8", errors="replace", newline="\n"))
+        except FileNotFoundError:
+            raise NotFound(f"there is no file {path}", hint="check the name") from None
+        except OSError as error:
+            why = error.strerror
+            raise RelayError(f"cannot read {path}: {why}", hint="check the name") from None
+        yield file
+
+
+def _source(kind: str | None, header: Header, home: Home) -> Any:
+    from relay.terminal import lines
+
+    if kind == "lines":
+        return lines.LineSource(header.cols, header.rows)
+    source = lines.make_source(
+        header.cols, header.rows, 0.0, cache=os.path.join(home.root, "cache")
+    )
+    if isinstance(source, lines.LineSource):
+        if kind == "screen":
+            raise RelayError(
+                "the terminal emulator is not installed here", hint="relay doctor says more"
+            )
+        output.note("note: without the terminal emulator only plain lines are heard")
+    return source
+
+
+def _registry(home: Home, config: str | None) -> Registry:
+    """The handlers that a session started here would have."""
+    from relay.config import LoadedConfig, load_for_session
+    from relay.hooks.registry import Registry
+    from relay.session.builtin import register
+    from relay.settings import Settings
+
+    try:
+        loaded = load_for_session(home, os.getcwd(), config)
+    except RelayError as error:
+        if config is not None:
+            raise
+        output.note(f"note: a session would go on without its configuration: {error.message}")
+        loaded = LoadedConfig(None, Registry(), Settings(), None)
+    if loaded.untrusted:
+        output.note(f"note: {loaded.untrusted} is not trusted, so its handlers do not run")
+    register(loaded.registry)
+    return loaded.registry
+
+
+def _say(header: Header, replay: Replay) -> None:
+    from relay.agents.registry import profile_named
+
+    profile = str(header.relay.get("profile") or "")
+    if profile and profile_named(profile).structured:
+        output.note(
+            f"note: {profile} is heard through what it reports itself; its screen only counts "
+            "when that fails"
+        )
+    for reason in replay.notes:
+        output.note(f"note: {reason}")
+
+
+def _fields(finding: Finding, name: str) -> output.Json:
+    return {
+        "time": round(finding.at, 6),
+        "from": name,
+        "directive": finding.directive,
+        "attributes": finding.attributes,
+        "block": finding.block,
+        "body": finding.body,
+        "handlers": list(finding.handlers),
+        "fires": finding.fires,
+        "missed": finding.missed,
+        "why": finding.why,
+    }
+
+
+def _table(found: list[Finding]) -> None:
+    if not found:
+        output.note("nothing would fire; relay replay --misses shows what looks like it")
+        return
+    rows, remarks = [], []
+    for finding in found:
+        attributes = "".join(f" [{name}:{value}]" for name, value in finding.attributes.items())
+        handlers = ", ".join(finding.handlers) if finding.fires else "-"
+        what = "-" if finding.missed else output.visible(finding.directive + attributes)
+        text = finding.directive if finding.missed else finding.body
+        first = text.partition("\n")[0] + (" …" if "\n" in text else "")
+        rows.append((f"{finding.at:.3f}", what, handlers, output.visible(first)))
+        remarks.append(output.visible(finding.why) or None)
+    head = ("TIME", "DIRECTIVE", "HANDLER", "TEXT")
+    output.table(head, rows, width=output.columns(), remarks=remarks)
