@@ -74,7 +74,12 @@ class FrameError(ValueError):
 
 def pack(kind: int, payload: bytes = b"") -> bytes:
     """One frame, ready to be written."""
-    return _HEADER.pack(kind, len(payload)) + payload
+    return header(kind, len(payload)) + payload
+
+
+def header(kind: int, size: int) -> bytes:
+    """What stands before a payload of ``size`` bytes."""
+    return _HEADER.pack(kind, size)
 
 
 class Decoder:

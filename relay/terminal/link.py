@@ -32,9 +32,8 @@ PATIENCE = 5.0
 DEATHS_MAX = 5
 DEATHS_WITHIN = 60.0
 _BACKOFF = 0.1
-#: Bytes framed ahead of the socket, and output bytes in one frame.
-_AHEAD = 256 * 1024
-_CHUNK = 64 * 1024
+#: Output bytes in one frame.
+_CHUNK = 256 * 1024
 #: Events waiting for the socket; beyond it the oldest activity or size is dropped. Answers are
 #: never more than the words that the pump has taken.
 _EVENTS_MAX = 4096
@@ -72,7 +71,9 @@ class Link:
         self._base = 0  # the offset of the first byte kept: all before it is dealt with
         self._framed = 0  # the offset up to which frames were made for this session
         self._checkpoint = b""
-        self._out = bytearray()
+        self.blocked = False  # the socket takes nothing now
+        self._out = bytearray()  # of the frame under way, but for the output in it:
+        self._body = 0  # so many bytes before _framed
         self._events: list[tuple[int, int, bytes]] = []  # (offset, kind, payload), in order
         self._base_size = size
         self._sizes: list[tuple[int, bytes]] = []
@@ -138,7 +139,12 @@ class Link:
     @property
     def unsent(self) -> bool:
         """Whether something waits for the socket."""
-        return bool(self._out or self._events) or self._framed < self._base + len(self._kept)
+        return bool(self._out or self._body or self._events) or self.backlog > 0
+
+    @property
+    def backlog(self) -> int:
+        """Bytes of output that are not in a frame yet."""
+        return self._base + len(self._kept) - self._framed
 
     # -- the session's life
 
@@ -149,7 +155,7 @@ class Link:
         self._restarts += 1
         self._framed = self._base
         self._starting = True
-        self._out = bytearray()
+        self._forget_frame()
         self._decoder = frames.Decoder()
         try:
             self.fd, self.pid = self._start()
@@ -166,18 +172,19 @@ class Link:
 
     def flush(self, now: float) -> None:
         """Write what the socket takes; never blocks."""
-        while self.fd >= 0:
-            self._fill()
-            if not self._out:
-                return
+        self.blocked = False
+        while self.fd >= 0 and (self._out or self._body or self._next_frame()):
             try:
-                written = os.write(self.fd, self._out)
+                written = self._write()
             except BlockingIOError:
+                self.blocked = True
                 return
             except OSError as error:
                 self._died(now, error.strerror or str(error))
                 return
-            del self._out[:written]
+            head = min(written, len(self._out))
+            del self._out[:head]
+            self._body -= written - head
 
     def receive(self, now: float) -> list[Frame]:
         """The frames for the pump that have come in; ACKs are dealt with here."""
@@ -254,7 +261,7 @@ class Link:
         self._events = []
         self._sizes = []
         self._past = []
-        self._out = bytearray()
+        self._forget_frame()
         if self._give_up is not None:
             self._give_up()
 
@@ -272,22 +279,34 @@ class Link:
 
     # -- inside
 
-    def _fill(self) -> None:
-        end = self._base + len(self._kept)
-        while len(self._out) < _AHEAD:
-            if self._events and self._events[0][0] <= self._framed:
-                _, kind, payload = self._events.pop(0)
-                self._out += frames.pack(kind, payload)
-            elif self._framed < end:
-                stop = min(end, self._framed + _CHUNK)
-                if self._events:
-                    stop = min(stop, self._events[0][0])
-                start = self._framed - self._base
-                data = self._kept[start : stop - self._base]
-                self._out += frames.pack(frames.OUTPUT, bytes(data))
-                self._framed = stop
-            else:
-                return
+    def _next_frame(self) -> bool:
+        """Begin the next frame of output, behind the events that come before it."""
+        while self._events and self._events[0][0] <= self._framed:
+            _, kind, payload = self._events.pop(0)
+            self._out += frames.pack(kind, payload)
+            if len(self._out) >= _CHUNK:
+                return True
+        size = min(self.backlog, _CHUNK)
+        if self._events:
+            size = min(size, self._events[0][0] - self._framed)
+        if size:
+            self._out += frames.header(frames.OUTPUT, size)
+            self._framed += size
+            self._body = size
+        return bool(self._out)
+
+    def _write(self) -> int:
+        if not self._body:
+            return os.write(self.fd, self._out)
+        end = self._framed - self._base
+        # From where it is kept: a flood is not copied once more.
+        with memoryview(self._kept) as kept, kept[end - self._body : end] as body:
+            return os.writev(self.fd, (self._out, body))
+
+    def _forget_frame(self) -> None:
+        self.blocked = False
+        self._out = bytearray()
+        self._body = 0
 
     def _forget_event(self) -> None:
         for index, (_, kind, _payload) in enumerate(self._events):
@@ -299,8 +318,9 @@ class Link:
         if len(payload) < 8:
             raise frames.FrameError("an ACK without an offset")
         offset = int.from_bytes(payload[:8], "big")
-        if not self._base <= offset <= self._framed:
-            raise frames.FrameError(f"an ACK for {offset}, not in {self._base}..{self._framed}")
+        sent = self._framed - self._body
+        if not self._base <= offset <= sent:
+            raise frames.FrameError(f"an ACK for {offset}, not in {self._base}..{sent}")
         if len(payload) > 8:
             self._checkpoint = payload[8:]
         if offset == self._base:
@@ -318,7 +338,7 @@ class Link:
     def _died(self, now: float, why: str) -> None:
         self._close()
         self._events = []
-        self._out = bytearray()
+        self._forget_frame()
         self._deaths = [at for at in self._deaths if now - at < DEATHS_WITHIN] + [now]
         if len(self._deaths) > DEATHS_MAX:
             self.drop(f"it ended {len(self._deaths)} times within a minute ({why})")

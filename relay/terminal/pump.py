@@ -1,31 +1,36 @@
 """The pump: bytes between the outer terminal and the agent's, with a copy for the session.
 
-One poll loop, no descriptor that blocks, every buffer bounded. Output goes to the person first and
-to the session after. Nothing that the session does or fails to do disturbs the agent.
+One poll loop, no descriptor that blocks, every buffer bounded. Bytes go first, book-keeping after;
+output goes to the person first, and to the session when there is a moment for it. Nothing that the
+session does or fails to do disturbs the agent.
 """
 
 from __future__ import annotations
 
 import os
 import select
-import termios
 import time
 
 from relay.session import frames
 from relay.terminal import monitor, signals, tty
 from relay.terminal.console import PENDING_MAX, Console
+from relay.terminal.input import Input
 from relay.terminal.jobs import Jobs
 from relay.terminal.link import Frame, Link
 from relay.terminal.process import Direct, Event, Monitored
 from relay.terminal.signals import signal
-from relay.terminal.typing import KEYS_MAX, Typing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from relay.terminal.keyboard import Keyboard
+    from collections.abc import Callable
 
-#: Reads of the agent's output before anything else gets its turn.
-_BURST = 16
+#: Book-keeping waits until nothing has come for so long (ms), but not for more chunks than this:
+#: nobody is to wait for it, and the session must not wake up in the middle of an answer to a key.
+_QUIET = 1
+_UNACCOUNTED_MAX = 16
+#: So much output, or so many seconds after the last, the session gets its copy though more comes.
+_BATCH = 64 * 1024
+_BATCH_LATEST = 0.005
 #: What a terminal can hold of a program that has exited: nothing written before is beyond it.
 _TAIL_MAX = 256 * 1024
 #: In the background nobody tells us that a shell's ``fg`` gave us the terminal: look this often.
@@ -61,9 +66,8 @@ class Pump:
         self.notices: list[str] = []
         self.jobs = Jobs(agent, link, console, master)
         self.failure = 0  # errno: the agent could not be started
-        self.typing = Typing()
+        self.input = Input(master, path, agent, link)
         self._signals_fd = signals_fd
-        self._keyboard: Keyboard | None = None
         self._path = path
         self._unread: int | None = None  # what the agent left of its input when it ended
         self._status: int | None = None  # the agent's wait status
@@ -71,6 +75,8 @@ class Pump:
         self._tail_until = 0.0
         self._poll = select.poll()
         self._polled: dict[int, int] = {}
+        self._unaccounted: list[tuple[bool, bytes, float]] = []  # (keys?, bytes, when)
+        self._informed_at = 0.0
 
     # -- the loop
 
@@ -79,37 +85,99 @@ class Pump:
         if self.console is None:
             self.link.open(time.monotonic())
         self.jobs.start()
+        poll = self._poll.poll
+        lanes = self._lanes()
+        self._register()
+        timeout = self._timeout()
         while not self._finished():
+            ready = poll(timeout)
+            if len(ready) == 1 and len(self._unaccounted) < _UNACCOUNTED_MAX:
+                lane = lanes.get(ready[0])
+                if lane is not None and lane():
+                    timeout = _QUIET
+                    continue
             now = time.monotonic()
+            self._account()
+            self._handle(dict(ready), now)
+            self._inform(not ready or self.link.fd == ready[-1][0], now)
             self._register()
-            deadline = self._deadline(now)
-            timeout = None if deadline is None else max(0, deadline - now) * 1000 + 1
-            ready = dict(self._poll.poll(timeout))
-            self._handle(ready, time.monotonic())
+            timeout = self._timeout()
         assert self._status is not None
         return self._status
 
+    # -- the fast lane: the bytes, and nothing else yet. False when there is more to it.
+
+    def _lanes(self) -> dict[tuple[int, int], Callable[[], bool]]:
+        """What poll may say of one descriptor, and the way to deal with just that."""
+        console = self.console
+        if console is None:
+            return {}
+        show, input_, unaccounted = console.write, self.input, self._unaccounted
+        keys_fd = console.keys
+
+        def output() -> bool:
+            try:
+                data = os.read(self.master, 65536)
+            except OSError:
+                return False  # the careful way will see why
+            if data:
+                show(data)
+                unaccounted.append((False, data, time.monotonic()))
+            return bool(data)
+
+        def keys() -> bool:
+            try:
+                data = os.read(keys_fd, 65536)
+            except OSError:
+                return False
+            if not data:
+                return False
+            if input_.pass_on(data):
+                unaccounted.append((True, data, time.monotonic()))
+            else:
+                self._account()
+                input_.press(data, time.monotonic())
+            return True
+
+        return {(self.master, select.POLLIN): output, (keys_fd, select.POLLIN): keys}
+
+    def _account(self) -> None:
+        """Tell everybody else what the fast lane has let through, in order."""
+        for keys, data, at in self._unaccounted:
+            if keys:
+                self.input.note(data, at)
+            else:
+                self.link.output(data, at)
+        self._unaccounted.clear()
+
     def _handle(self, ready: dict[int, int], now: float) -> None:
-        # Keys before the session's frames: a WRITE must see that the person typed before it.
         if self._signals_fd in ready:
             self._signals(now)
         if self.agent.fd in ready:
             self._events(self.agent.events(), now)
+        # Keys before the session's frames: a WRITE must see that the person typed before it.
         console = self.console
         if console is not None:
             if ready.get(console.keys, 0) & ~select.POLLOUT:
                 self._keys(now)
             if console.pending and console.flush():
                 self._tail_until = now + _TAIL_PATIENCE
-        if self._status is None and ready.get(self.master, 0) & ~select.POLLOUT:
-            self._output(now)
+        readable = ready.get(self.master, 0) & ~select.POLLOUT
+        if readable and self._status is None and self._may_read():
+            self._copy(now)
         if self.link.fd in ready:
             for frame in self.link.receive(now):
                 self._obey(frame, now)
         self._timers(now)
-        self._type(now)
-        if self.link.fd >= 0:
-            self.link.flush(now)
+        self.input.write(now)
+
+    def _inform(self, at_once: bool, now: float) -> None:
+        """Let the session have its copy, if this is the moment."""
+        link = self.link
+        late = now - self._informed_at >= _BATCH_LATEST
+        if link.fd >= 0 and (at_once or late or link.backlog >= _BATCH):
+            self._informed_at = now
+            link.flush(now)
 
     def _finished(self) -> bool:
         if self._status is None:
@@ -125,17 +193,17 @@ class Pump:
         if self.agent.fd >= 0 and self._status is None:
             wanted[self.agent.fd] = select.POLLIN
         if self.console is not None:
-            reading = self._status is None and len(self.typing.keys) < KEYS_MAX
+            reading = self._status is None and self.input.hungry
             wanted.update(self.console.interest(reading))
         if self.master >= 0 and self._status is None:
             events = select.POLLIN if self._may_read() else 0
-            if self.typing.head(time.monotonic(), self._settled()) is not None:
+            if self.input.wants_to_write(time.monotonic()):
                 events |= select.POLLOUT
             if events:
                 wanted[self.master] = events
         if self.link.fd >= 0:
-            unsent = select.POLLOUT if self.link.unsent else 0
-            wanted[self.link.fd] = select.POLLIN | unsent
+            blocked = select.POLLOUT if self.link.blocked else 0
+            wanted[self.link.fd] = select.POLLIN | blocked
         for fd in self._polled.keys() - wanted.keys():
             self._poll.unregister(fd)
         for fd, events in wanted.items():
@@ -144,21 +212,22 @@ class Pump:
                 self._poll.register(fd, events)
         self._polled = wanted
 
-    def _deadline(self, now: float) -> float | None:
-        times = [self.link.deadline(), self.typing.deadline(), self._hangup_at]
-        if self._keyboard is not None:
-            times.append(self._keyboard.deadline())
+    def _timeout(self) -> float | None:
+        """How long to wait, in ms; None for ever."""
+        if self.link.fd >= 0 and self.link.unsent and not self.link.blocked:
+            return _QUIET
+        now = time.monotonic()
+        times = [self.link.deadline(), self.input.deadline(), self._hangup_at]
         if self.console is not None and self.console.background:
             times.append(now + _BACKGROUND_LOOK)
         if self._status is not None:
             times.append(self._tail_until)
-        return min((at for at in times if at is not None), default=None)
+        deadline = min((at for at in times if at is not None), default=None)
+        return None if deadline is None else max(0, deadline - now) * 1000 + 1
 
     def _timers(self, now: float) -> None:
         self.link.tick(now)
-        if self._keyboard is not None:
-            self._keyboard.tick(self._cooked(), now)
-            self.typing.unreported = self._keyboard.unreported
+        self.input.tick(now)
         self.jobs.look_for_foreground()
         if self._hangup_at is not None and now >= self._hangup_at and self._status is None:
             if self.master >= 0:
@@ -173,11 +242,6 @@ class Pump:
         if self.link.full and not self.link.dropped:
             return False
         return self.console is None or len(self.console.pending) < PENDING_MAX
-
-    def _output(self, now: float) -> None:
-        for _ in range(_BURST):
-            if not self._may_read() or not self._copy(now):
-                return
 
     def _copy(self, now: float) -> int:
         """Copy one read of the agent's output; 0 when there is none now."""
@@ -214,84 +278,15 @@ class Pump:
         data = self.console.read()
         if self.console.gone:
             self._hang_up(now)
-            return
-        if not data:
-            return
-        keys = data
-        if self.typing.writing and b"\x03" in data and self._interrupts():
-            # Behind words that the agent does not read Ctrl-C would do nothing.
-            self.agent.signal_foreground(signal.SIGINT)
-            keys = data.replace(b"\x03", b"")
-        if self._flushes(keys):
-            left = (tty.unread(self._path) if self._path else None) or 0
-            self._activity(frames.FLUSHED, left.to_bytes(4, "big"))
-            self.link.flush(now)  # it must not take what is thrown away for read
-        self.typing.keys += keys
-        self._type(now)
-        if self._keyboard is None:
-            from relay.terminal.keyboard import Keyboard  # not before the first key
-
-            self._keyboard = Keyboard(self._activity)
-        self._keyboard.pressed(data, self._cooked(), now)
-        self.typing.unreported = self._keyboard.unreported
-
-    def _activity(self, kind: bytes, more: bytes = b"") -> None:
-        self.typing.sequence += 1
-        sequence = self.typing.sequence.to_bytes(4, "big")
-        self.link.event(frames.ACTIVITY, sequence + kind + more)
-
-    def _type(self, now: float) -> None:
-        """Write keys and words into the agent's terminal, as much as it takes."""
-        if self.master < 0:
-            return
-        while self.typing.waiting:
-            for number in self.typing.refused(self._settled()):
-                self.link.event(frames.REFUSED, number.to_bytes(4, "big"))
-            head = self.typing.head(now, self._settled())
-            if head is None:
-                return
-            try:
-                written = os.write(self.master, head[:16384]) if head else 0
-            except OSError:
-                return  # full: poll says when it takes more; or gone: the exit is on its way
-            done = self.typing.taken(head, written)
-            if done is not None and done >= 0:
-                self.link.event(frames.WRITTEN, done.to_bytes(4, "big"))
-
-    def _settled(self) -> bool:
-        return self._keyboard is None or self._keyboard.settled
-
-    def _flushes(self, keys: bytes) -> bool:
-        """Whether the terminal throws its unread input away at one of these keys."""
-        modes = tty.get_modes(self.master) if self.master >= 0 else None
-        if modes is None or not isinstance(modes[3], int):
-            return False
-        if not modes[3] & termios.ISIG or modes[3] & termios.NOFLSH:
-            return False
-        special = modes[6]
-        assert isinstance(special, list)
-        signals_keys = [special[n] for n in (termios.VINTR, termios.VQUIT, termios.VSUSP)]
-        return any(isinstance(key, bytes) and key != b"\0" and key in keys for key in signals_keys)
-
-    def _local_modes(self) -> int:
-        modes = tty.get_modes(self.master) if self.master >= 0 else None
-        return modes[3] if modes is not None and isinstance(modes[3], int) else 0
-
-    def _cooked(self) -> bool:
-        return bool(self._local_modes() & termios.ICANON)
-
-    def _interrupts(self) -> bool:
-        return bool(self._local_modes() & termios.ISIG)
+        elif data:
+            self.input.press(data, now)
 
     # -- the session's frames
 
     def _obey(self, frame: Frame, now: float) -> None:
         kind, payload = frame
         if kind == frames.WRITE and len(payload) >= 8:
-            number = int.from_bytes(payload[:4], "big")
-            sequence = int.from_bytes(payload[4:8], "big")
-            if self.master < 0 or not self.typing.words(number, sequence, payload[8:]):
-                self.link.event(frames.REFUSED, payload[:4])
+            self.input.obey(payload)
         elif kind == frames.SIGNAL and len(payload) == 1:
             self.agent.signal_foreground(payload[0])
         elif kind == frames.NOTICE:
@@ -302,7 +297,7 @@ class Pump:
         else:
             self.link.broken(now, f"it sent a frame of type {kind} and {len(payload)} bytes")
         if self.link.fd < 0:
-            self.typing.forget()
+            self.input.typing.forget()
 
     # -- signals and the agent's life
 
@@ -351,7 +346,7 @@ class Pump:
             for frame in self.link.receive(now):
                 self._obey(frame, now)
             self.link.reaped(ended, now)
-            self.typing.forget()
+            self.input.typing.forget()
 
     def _events(self, events: list[Event], now: float) -> None:
         for kind, number in events:
@@ -384,6 +379,7 @@ class Pump:
                 del self._polled[self.master]
             os.close(self.master)
             self.master = -1
+            self.input.close()
 
     # -- the end
 

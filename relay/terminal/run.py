@@ -59,7 +59,7 @@ def run(
     def hello(offset: int, packed: bytes, restarts: int) -> bytes:
         fields = {**facts, "protocol": frames.PROTOCOL, "pid": agent.pid, "tty": path}
         fields.update(zip(("cols", "rows", "xpixel", "ypixel"), _unpack(packed), strict=True))
-        fields["written"] = pump.typing.certain
+        fields["written"] = pump.input.typing.certain
         return dumps({**fields, "offset": offset, "restarts": restarts}).encode()
 
     link = Link(session.start, hello, size.packed(), session.give_up)

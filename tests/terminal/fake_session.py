@@ -66,7 +66,8 @@ def main() -> None:
 
 
 def note(kind: str, what: dict[str, object]) -> None:
-    line = json.dumps({"kind": kind, "pid": os.getpid(), **what}) + "\n"
+    # A kill may tear a line off; the newline in front keeps the next one apart from it.
+    line = "\n" + json.dumps({"kind": kind, "pid": os.getpid(), **what}) + "\n"
     fd = os.open(os.path.join(FOLDER, "log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(fd, line.encode())
     os.close(fd)

@@ -44,7 +44,7 @@ class Fake:
             text = (self.folder / "log").read_text()
         except FileNotFoundError:
             return []
-        return [json.loads(line) for line in text.split("\n")[:-1]]
+        return [entry for line in text.split("\n")[:-1] if (entry := _entry(line))]
 
     def frames(self, kind: int) -> list[bytes]:
         return [bytes.fromhex(e["hex"]) for e in self.log() if e["kind"] == chr(kind)]
@@ -184,6 +184,15 @@ class Outer:
         os.close(self.slave)
         os.close(self.master)
         self.master = self.slave = -1
+
+
+def _entry(line: str) -> dict[str, Any] | None:
+    """None for an empty line, and for one whose writer was killed in the middle of it."""
+    try:
+        entry: dict[str, Any] = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return entry
 
 
 def alive(pid: int) -> bool:
