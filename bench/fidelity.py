@@ -27,14 +27,14 @@ from tests.fidelity.wrappers import DIRECT, RELAY, Wrapper
 PAGE = Path(__file__).parent.parent / "docs" / "fidelity.md"
 #: A wrapper may take so much longer than the bare program, and so long at least, in seconds.
 _SLOWER = 4.0
-_PATIENCE = 8.0
+_PATIENCE = 5.0
 
 _HEAD = """\
 # A terminal that nobody notices
 
 Each row is something that a program, or the person in front of it, could notice. It is observed
 twice, with the program running bare in a terminal and with the wrapper between the two: ✓ when the
-same was seen in each of {rounds} rounds, ✗ when something else was seen, or nothing in time. The
+same was seen in each of {rounds} runs, ✗ when something else was seen, or nothing in time. The
 same comparison of bare and `relay wrap` is part of the tests (`tests/fidelity/`).
 
 A ✗ is no judgement: tmux is a terminal of its own and draws its screen anew, asciinema is there to
@@ -98,9 +98,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.fidelity", description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     parser.add_argument("--only", default="", help="behaviours or groups with this in their name")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each must hold")
+    parser.add_argument("--rounds", type=int, default=2, help="how often each is run")
     options = parser.parse_args()
-    chosen = [one for one in registered() if options.only in f"{one.group} {one.name}"]
+    chosen = [one for one in registered() if options.only in f"{one.group}: {one.name}"]
     if options.write and options.only:
         parser.error("--write makes the whole table, so it goes without --only")
     with tempfile.TemporaryDirectory(prefix="fidelity-bench-") as folder:

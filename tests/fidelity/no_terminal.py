@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from typing import Any
 
-from tests.fidelity.behaviours import behaviour
+from tests.fidelity.behaviours import Observe, behaviour
 from tests.fidelity.stage import Stage
 
 _LINES = b"".join(b"line %d of a file that somebody pipes in\n" % n for n in range(7500))
@@ -24,22 +25,28 @@ def _in_shell(stage: Stage, before: str, source: str, after: str) -> int:
     return stage.terminal.wait(stage.limit)
 
 
-@behaviour(
-    "no terminal",
-    "stdin a pipe: 300 KB of lines are read, the output is in the terminal",
-    expect=[[False, True, True], _DIGEST, True, 6],
-)
-def stdin_a_pipe(stage: Stage) -> list[object]:
-    source = f"""
+_READS = f"""
 import hashlib
 show("ttys", {_TTYS})
 tell("sum", hashlib.sha256(read(1 << 30)).hexdigest().encode())
 write(b"said")
-os._exit(6)
 """
-    status = _in_shell(stage, "cat lines |", source, "")
-    said = b"said" in stage.terminal.seen
-    return [stage.shown("ttys"), stage.told("sum").decode(), said, status]
+
+
+@behaviour(
+    "no terminal",
+    "stdin a pipe: 300 KB of lines are read, and the output is in the terminal",
+    expect=[_DIGEST, True],
+)
+def stdin_a_pipe(stage: Stage) -> list[object]:
+    _in_shell(stage, "cat lines |", _READS, "")
+    return [stage.told("sum").decode(), b"said" in stage.terminal.seen]
+
+
+@behaviour("no terminal", "stdin a pipe: so it is to the child", expect=[False, True, True])
+def stdin_is_the_pipe(stage: Stage) -> Any:
+    _in_shell(stage, "cat lines |", _READS, "")
+    return stage.shown("ttys")
 
 
 _WRITES = f"""
@@ -48,53 +55,89 @@ write(open(os.path.join(FOLDER, "lines"), "rb").read())
 write(b"aside", 2)
 os._exit(6)
 """
-_WRITTEN = [[True, False, True], _DIGEST, True, False, 6]
 
 
-@behaviour("no terminal", "stdout a pipe: verbatim, stderr apart, status kept", expect=_WRITTEN)
-def stdout_a_pipe(stage: Stage) -> list[object]:
-    return _redirected(stage, "| cat > out")
+def _redirection(name: str, after: str) -> None:
+    def written(stage: Stage) -> str:
+        _in_shell(stage, "", _WRITES, after)
+        return hashlib.sha256((stage.folder / "out").read_bytes()).hexdigest()
+
+    def beside(stage: Stage) -> list[object]:
+        _in_shell(stage, "", _WRITES, after)
+        seen = stage.terminal.seen
+        return [stage.shown("ttys"), b"aside" in seen, b"line" in seen]
+
+    def status(stage: Stage) -> int:
+        return _in_shell(stage, "", _WRITES, after)
+
+    what = f"stdout a {name}"
+    ttys = [True, False, True]
+    rows: list[tuple[str, str, Observe, object]] = [
+        ("verbatim", f"{what}: the output arrives verbatim", written, _DIGEST),
+        (
+            "beside",
+            f"{what}: so it is to the child, and stderr is apart",
+            beside,
+            [ttys, True, False],
+        ),
+        ("status", f"{what}: the exit status is kept", status, 6),
+    ]
+    for key, sentence, run, expect in rows:
+        behaviour("no terminal", sentence, expect=expect, name=f"{what} {key}")(run)
 
 
-@behaviour("no terminal", "stdout a file: verbatim, stderr apart, status kept", expect=_WRITTEN)
-def stdout_a_file(stage: Stage) -> list[object]:
-    return _redirected(stage, "> out")
-
-
-def _redirected(stage: Stage, after: str) -> list[object]:
-    status = _in_shell(stage, "", _WRITES, after)
-    written = hashlib.sha256((stage.folder / "out").read_bytes()).hexdigest()
-    seen = stage.terminal.seen
-    return [stage.shown("ttys"), written, b"aside" in seen, b"line" in seen, status]
+_redirection("pipe", "| cat > out")
+_redirection("file", "> out")
 
 
 @behaviour(
     "no terminal",
-    "stderr a file: what goes there is not in the terminal",
-    expect=[[True, True, False], b"aside", True, False, 6],
+    "stderr a file: what goes there is there, and not in the terminal",
+    expect=[[True, True, False], b"aside", True, False],
 )
 def stderr_a_file(stage: Stage) -> list[object]:
-    status = _in_shell(stage, "", _WRITES, "2> err")
+    _in_shell(stage, "", _WRITES, "2> err")
     seen = stage.terminal.seen
     err = (stage.folder / "err").read_bytes()
-    return [stage.shown("ttys"), err, b"line 7499" in seen, b"aside" in seen, status]
+    return [stage.shown("ttys"), err, b"line 7499" in seen, b"aside" in seen]
+
+
+_FILTERS = f"show('ttys', {_TTYS})\nwrite(read(1 << 30))\nwrite(b'aside', 2)\nos._exit(6)"
+
+
+@behaviour("no terminal", "no terminal at all: stdin and stdout verbatim", expect=_DIGEST)
+def filter_without_a_terminal(stage: Stage) -> str:
+    done = stage.piped(stage.child(_FILTERS), _LINES)
+    return hashlib.sha256(done.stdout).hexdigest()
 
 
 @behaviour(
     "no terminal",
-    "no terminal at all: stdin, stdout, stderr and status are the child's",
-    expect=[6, _DIGEST, b"aside", [False, False, False]],
+    "no terminal at all: so it is to the child, and stderr is apart",
+    expect=[b"aside", [False, False, False]],
 )
 def no_terminal_at_all(stage: Stage) -> list[object]:
-    source = f"show('ttys', {_TTYS})\nwrite(read(1 << 30))\nwrite(b'aside', 2)\nos._exit(6)"
-    done = stage.piped(stage.child(source), _LINES)
-    written = hashlib.sha256(done.stdout).hexdigest()
-    return [done.returncode, written, done.stderr, stage.shown("ttys")]
+    done = stage.piped(stage.child(_FILTERS), _LINES)
+    return [done.stderr, stage.shown("ttys")]
 
 
-@behaviour("no terminal", "the end of `WRAPPER yes | head -1`", expect=[b"y\r\n", 141])
-def a_reader_that_goes_away(stage: Stage) -> list[object]:
+@behaviour("no terminal", "no terminal at all: the exit status is kept", expect=6)
+def status_without_a_terminal(stage: Stage) -> int:
+    return stage.piped(stage.child(_FILTERS), _LINES).returncode
+
+
+def _yes(stage: Stage) -> int:
     wrapped = shlex.join(stage.wrapper.command(["yes"]))
     stage.bare(["bash", "-c", f"{wrapped} | head -1; exit ${{PIPESTATUS[0]}}"])
-    status = stage.terminal.wait(stage.limit)
-    return [bytes(stage.terminal.seen), status]
+    return stage.terminal.wait(stage.limit)
+
+
+@behaviour("no terminal", "`WRAPPER yes | head -1` ends after the line", expect=b"y\r\n")
+def a_reader_that_goes_away(stage: Stage) -> bytes:
+    _yes(stage)
+    return bytes(stage.terminal.seen)
+
+
+@behaviour("no terminal", "and ends as by SIGPIPE", expect=128 + 13)
+def status_of_a_broken_pipe(stage: Stage) -> int:
+    return _yes(stage)

@@ -1,4 +1,4 @@
-"""Other wrappers of a terminal program, started as their manuals show it; bench/fidelity.py runs them."""
+"""Other wrappers, started as their manuals show it; for the table that bench/fidelity.py makes."""
 
 from __future__ import annotations
 
