@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from relay.paths import Home
     from relay.terminal.listen import Listeners
     from relay.terminal.spawn import SessionCommand
+    from relay.terminal.tap import Recording
 
 HELP = """\
 Run a program so that other agents can talk to it, and it to them.
@@ -36,6 +37,10 @@ Options:
   --task TEXT     what it works on; handlers see it as ctx.task
   --config FILE   use this configuration (default: the project's, see
                   relay config show)
+  --record FILE   record the terminal into FILE, an asciicast with known secrets
+                  masked; see relay replay --help
+  --record-input  record the keys too, except where a password is read
+  --overwrite     let FILE be one that is already there
   --no-primer     do not tell the agent how to talk to others
   --help          show this help
 
@@ -47,8 +52,8 @@ found, 126 when it cannot be run, 1 when relay cannot start, 2 for a mistake in
 the options.
 """
 
-_VALUED = ("--name", "--task", "--config")
-_FLAGS = ("--no-primer", "--help")
+_VALUED = ("--name", "--task", "--config", "--record")
+_FLAGS = ("--no-primer", "--record-input", "--overwrite", "--help")
 #: A longer argv is cut from what the session gets in its environment; HELLO has all of it.
 _ARGS_MAX = 64 * 1024
 
@@ -168,12 +173,18 @@ def find_program(command: str, path: str | None) -> str:
 def wrap(options: Options) -> int:
     """Do what the command line says; returns the exit status. Raises RelayError."""
     values = options.values
+    for flag in ("--record-input", "--overwrite"):
+        if flag in options.flags and "--record" not in values:
+            raise UsageError(f"{flag} without --record", hint=f"add --record FILE, or leave {flag}")
     return run(
         options.command,
         name=values.get("--name"),
         task=values.get("--task"),
         config=values.get("--config"),
         primer="--no-primer" not in options.flags,
+        record=values.get("--record"),
+        record_input="--record-input" in options.flags,
+        overwrite="--overwrite" in options.flags,
         exclusive=True,
     )
 
@@ -185,6 +196,9 @@ def run(
     task: str | None = None,
     config: str | None = None,
     primer: bool = True,
+    record: str | None = None,
+    record_input: bool = False,
+    overwrite: bool = False,
     session_factory: Callable[[], LoadedConfig] | None = None,
     exclusive: bool = False,
 ) -> int:
@@ -237,12 +251,34 @@ def run(
         session = _session(home, about, plan, facts, listeners, session_factory)
         session.args["task"] = task
         session.args["config"] = None if config is None else os.path.abspath(config)
-        status = terminal.run(program, session, facts, exclusive)
+        recording = None
+        if record is not None:
+            recording = _recording(record, overwrite, record_input, facts, plan.profile)
+        status = terminal.run(program, session, facts, exclusive, recording)
     finally:
         claim.release()
     if not exclusive:
         session.close()
     return status
+
+
+def _recording(
+    path: str, overwrite: bool, keys: bool, facts: dict[str, object], profile: str
+) -> Recording:
+    from relay import __version__
+    from relay.terminal.tap import Recording
+
+    started_ms, command = facts["started_ms"], facts["command"]
+    assert isinstance(started_ms, int) and isinstance(command, list)
+    header = {
+        "version": 2,
+        "timestamp": started_ms // 1000,
+        "command": command,
+        "title": facts["name"],
+        "env": {name: os.environ[name] for name in ("SHELL", "TERM") if name in os.environ},
+        "relay": {"version": __version__, "agent": facts["name"], "profile": profile},
+    }
+    return Recording(path, overwrite, keys, header)
 
 
 def _say_untrusted(home: Home, config: str | None) -> None:

@@ -180,7 +180,9 @@ def _record(socket: int, file: _File, writer: Writer) -> None:
     while True:
         data = os.read(socket, _CHUNK)
         if not data:
-            file.write(writer.end("recording ends here: relay was killed"))
+            file.write(
+                writer.end("recording ends here: relay was killed, or gave up waiting for the disk")
+            )
             return
         buffer += data
         lines: list[str] = []

@@ -15,6 +15,12 @@ from relay.terminal.pump import Pump
 from relay.terminal.signals import signal
 from relay.terminal.spawn import SessionCommand, leave_behind
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from relay.terminal.tap import Recording
+
 _CAUGHT = (*signals.FORWARDED, signal.SIGWINCH, signal.SIGCONT, signal.SIGCHLD)
 
 
@@ -23,12 +29,14 @@ def run(
     session: SessionCommand,
     facts: dict[str, object],
     exclusive: bool = True,
+    recording: Recording | None = None,
 ) -> int:
     """Run ``program`` until it ends; returns its exit status (128 + n for signal n).
 
     ``facts`` are the fields of HELLO that do not change: run_id, name, command, cwd, started_ms.
     ``exclusive``: this process has nothing else to do and exits afterwards, so what only the agent
-    needs is closed here. Raises OSError when no process or terminal is to be had.
+    needs is closed here. Raises OSError when no process or terminal is to be had, RelayError when
+    ``recording`` cannot be made.
     """
     extra = descriptors.inherited() if exclusive else []
     signals_fd, wake = os.pipe()
@@ -36,7 +44,9 @@ def run(
     os.set_blocking(wake, False)
     caught = signals.catch(_CAUGHT, wake)
     terminals = tuple(fd for fd in (0, 1, 2) if os.isatty(fd))
-    console = _console(terminals)
+    console = _console(terminals, Console if recording is None else recording.console)
+    if recording is not None:
+        recording.create()
     path: str | None = None
     agent: process.Monitored | process.Direct
     if console is None:
@@ -62,8 +72,11 @@ def run(
         fields["written"] = pump.input.typing.certain
         return dumps({**fields, "offset": offset, "restarts": restarts}).encode()
 
-    link = Link(session.start, hello, size.packed(), session.give_up)
+    make_link = Link if recording is None else recording.link
+    link = make_link(session.start, hello, size.packed(), session.give_up)
     pump = Pump(agent, link, signals_fd, console, master, path)
+    if recording is not None:
+        recording.begin(master)
     try:
         status = pump.run()
     except BaseException:
@@ -71,6 +84,8 @@ def run(
         raise
     if pump.close():
         leave_behind(link)
+    if recording is not None:
+        pump.notices += recording.finish()
     _say(pump, session, program)
     if not exclusive:
         signals.give_back(caught)
@@ -82,17 +97,17 @@ def run(
     return os.WEXITSTATUS(status)
 
 
-def _console(terminals: tuple[int, ...]) -> Console | None:
+def _console(terminals: tuple[int, ...], make: Callable[[int, int], Console]) -> Console | None:
     """The outer terminal, if the agent is to have one of its own.
 
     Not when stdout is a pipe: what reads it may be a pager that wants the keys and the modes of the
     terminal for itself, and there is no screen to read.
     """
     if 1 in terminals:
-        return Console(0 if 0 in terminals else 1, 1)
+        return make(0 if 0 in terminals else 1, 1)
     mode = os.fstat(1).st_mode
     if 0 in terminals and not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
-        return Console(0, 0)
+        return make(0, 0)
     return None
 
 

@@ -40,8 +40,10 @@ HEADER, END = b"he"
 BUFFER_MAX = 64 * 1024 * 1024
 #: How soon a recorder that took nothing more is offered the rest again, in seconds.
 _RETRY = 0.05
-#: After the agent's end the recorder has so long for the rest, as long as it takes any of it.
+#: After the agent's end the person waits so long for the rest, at most; and who stays behind for it
+#: waits so long for a recorder that takes nothing. Seconds.
 PATIENCE = 5.0
+LONG_PATIENCE = 60.0
 
 
 class Recording:
@@ -114,9 +116,13 @@ class Recording:
 
     def finish(self) -> list[str]:
         """The agent has ended: complete the file. What the person should know of it."""
-        self._tap.finish(time.monotonic())
-        failed = self._tap.failed
-        return [f"the recording {self.path} is not complete: {failed}"] if failed else []
+        done = self._tap.finish(time.monotonic())
+        said = []
+        if self._tap.failed:
+            said.append(f"the recording {self.path} is not complete: {self._tap.failed}")
+        if not done:
+            said.append(f"the recording {self.path} is still being written")
+        return said
 
 
 def _record(socket: int, file: int) -> None:
@@ -140,7 +146,6 @@ class Tap:
         self._last = 0.0
         self._waiting = bytearray()
         self._over = False
-        self._stuck = False
         self._again_at: float | None = None
         self._add(HEADER, header.encode(), now)
 
@@ -152,7 +157,9 @@ class Tap:
             self._pid = os.fork()
         except OSError as error:
             descriptors.close([ours, theirs, self._file])
-            self._lost(error.strerror or str(error))
+            self._over = True
+            self._waiting = bytearray()
+            self.failed = error.strerror or str(error)
             return
         if self._pid == 0:
             try:
@@ -222,55 +229,75 @@ class Tap:
                 self._again_at = now + _RETRY
                 return
             except OSError:
-                self._lost(self._reason() or "what records it ended")
+                self._hung_up()
                 return
             del self._waiting[:written]
 
-    def finish(self, now: float) -> None:
-        """The agent has ended: wait for the recorder, within reason, and reap it."""
-        self._add(END, b"", now)
+    def finish(self, now: float) -> bool:
+        """The agent has ended: let the recorder complete the file.
+
+        False when it is not done within PATIENCE: a process that stays behind hands over the rest.
+        """
         self._over = True
+        self._waiting += RECORD.pack(END, self._last, 0)
         self.flush(now)
-        until = time.monotonic() + PATIENCE
+        self._wait(now + PATIENCE, PATIENCE)
+        if self._fd >= 0:
+            if self._waiting:
+                self._stay_behind()
+            descriptors.close([self._fd])
+            self._fd = -1
+            return False
+        if self._pid:
+            os.waitpid(self._pid, 0)  # it has hung up: nothing but its exit is left
+        return True
+
+    def _wait(self, until: float, patience: float) -> None:
+        """Hand over the rest and wait for the recorder to hang up.
+
+        At the latest until this moment, and not longer than ``patience`` without any progress.
+        """
         poll = select.poll()
-        while self._fd >= 0:
+        moved = time.monotonic()
+        while self._fd >= 0 and (now := time.monotonic()) < min(until, moved + patience):
             poll.register(self._fd, select.POLLIN | (select.POLLOUT if self._waiting else 0))
-            ready = poll.poll(max(0.0, until - time.monotonic()) * 1000)
-            if not ready:
-                self._stuck = True
-                self._lost(f"the file took nothing for {PATIENCE:g} s")
-                break
-            left = len(self._waiting)
-            self.flush(now)
-            if len(self._waiting) < left:
-                until = time.monotonic() + PATIENCE
-            elif ready[0][1] & ~select.POLLOUT:  # it says why it failed, or that it is done
-                reason = self._reason()
-                if reason or self._waiting:
-                    self._lost(reason or "what records it ended")
-                break
-        self._reap()
+            ready = poll.poll((min(until, moved + patience) - now) * 1000)
+            if ready and ready[0][1] & ~select.POLLOUT:
+                self._hung_up()
+            elif ready:
+                moved = now
+                self.flush(now)
 
-    def _reason(self) -> str:
-        """What the recorder said before it hung up; empty when it had nothing to say."""
+    def _stay_behind(self) -> None:
+        """Fork a process that hands over the rest, so that the person need not wait for it."""
         try:
-            return os.read(self._fd, 4096).decode("utf-8", "replace")
-        except OSError:
-            return ""
+            if os.fork():
+                return
+        except OSError as error:
+            self._waiting = bytearray()
+            self.failed = error.strerror or str(error)
+            return
+        try:
+            os.setsid()
+            descriptors.release_stdio((0, 1, 2))
+            descriptors.close_all_but((self._fd,))
+            self._wait(float("inf"), LONG_PATIENCE)
+        finally:
+            os._exit(0)
 
-    def _lost(self, why: str) -> None:
+    def _hung_up(self) -> None:
+        """The recorder has ended, and says why where it should not have."""
+        try:
+            reason = os.read(self._fd, 4096).decode("utf-8", "replace")
+        except OSError:
+            reason = ""
+        if reason or self._waiting:
+            self.failed = self.failed or reason or "what records it ended"
         self._over = True
         self._waiting = bytearray()
-        self.failed = self.failed or why
-
-    def _reap(self) -> None:
+        self._again_at = None
         descriptors.close([self._fd])
         self._fd = -1
-        if self._pid:
-            if self._stuck:
-                signals.kill(self._pid, signals.signal.SIGKILL)  # ours, and not yet reaped
-            os.waitpid(self._pid, 0)
-            self._pid = 0
 
 
 class TappedLink(Link):

@@ -172,18 +172,23 @@ def _rarest(word: str) -> int:
 def _anchors(words: Iterable[str], any_case: Iterable[str]) -> re.Pattern[str]:
     """What every one of the words holds: its rarest character, with the others around it.
 
-    Every alternative begins with another character, which the regular expression engine is fast at.
+    Every alternative begins with another character, which the regular expression engine is fast at;
+    what stands around it is grouped so that few of them are tried.
     """
-    around: dict[str, list[str]] = {}
+    ahead: dict[tuple[str, str, str], list[str]] = {}
     for word, flag in [*((word, "") for word in words), *((word, "i") for word in any_case)]:
         at = _rarest(word)
-        behind, ahead = re.escape(word[: at + 1]), re.escape(word[at + 1 :])
-        looks = f"(?<=(?{flag}:{behind}))(?=(?{flag}:{ahead}))"
         for char in {word[at].lower(), word[at].upper()} if flag else {word[at]}:
-            around.setdefault(char, []).append(looks)
-    return re.compile(
-        "|".join(f"{re.escape(c)}(?:{'|'.join(looks)})" for c, looks in around.items())
-    )
+            ahead.setdefault((char, flag, word[: at + 1]), []).append(re.escape(word[at + 1 :]))
+    behind: dict[tuple[str, str, int, str], list[str]] = {}
+    for (char, flag, before), after in ahead.items():
+        key = (char, flag, len(before), "|".join(after))
+        behind.setdefault(key, []).append(re.escape(before))
+    looks: dict[str, list[str]] = {}
+    for (char, flag, length, after_it), before_it in behind.items():
+        back = f"(?<=(?{flag}:{'|'.join(before_it)}))" if length > 1 else ""
+        looks.setdefault(char, []).append(back + f"(?=(?{flag}:{after_it}))")
+    return re.compile("|".join(f"{re.escape(c)}(?:{'|'.join(them)})" for c, them in looks.items()))
 
 
 #: A quick search: near every trigger there is one of these, within TRIGGER_MAX characters.
