@@ -11,12 +11,16 @@ raises, counts as failed.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import platform
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
+from concurrent.futures import Future, ProcessPoolExecutor
+from functools import cache
 from pathlib import Path
 
 from tests.fidelity.behaviours import ANY, Behaviour, Observation, observe, registered
@@ -28,6 +32,9 @@ PAGE = Path(__file__).parent.parent / "docs" / "fidelity.md"
 #: A wrapper may take so much longer than the bare program, and so long at least, in seconds.
 _SLOWER = 4.0
 _PATIENCE = 5.0
+_AT_A_TIME = 3
+#: For each behaviour and wrapper None, or what went wrong.
+Results = dict[Behaviour, dict[str, str | None]]
 
 _HEAD = """\
 # A terminal that nobody notices
@@ -40,34 +47,67 @@ same comparison of bare and `relay wrap` is part of the tests (`tests/fidelity/`
 A ✗ is no judgement: tmux is a terminal of its own and draws its screen anew, asciinema is there to
 record, and a row that matters little to one program is what another depends on.
 
-Made by `python -m bench.fidelity --write`, with {versions}.{missing}
 """
+_MADE = "Made by `python -m bench.fidelity --write`, with {versions}.{missing}"
 
 
-def judge(one: Behaviour, wrappers: list[Wrapper], home: str, rounds: int) -> dict[str, str | None]:
-    """For each wrapper None, or what went wrong. Raises when the bare program fails."""
+def bare(one: Behaviour, home: str) -> tuple[Observation, float]:
+    """What is seen without a wrapper, and the seconds a wrapper gets. Raises SystemExit."""
     began = time.monotonic()
-    bare = observe(one, DIRECT, home)
-    if one.expect is not ANY and bare != one.expect:
-        raise SystemExit(f"{one.name}: bare, {bare!r} was seen instead of {one.expect!r}")
-    limit = min(one.limit, max(_PATIENCE, _SLOWER * (time.monotonic() - began)))
-    return {wrapper.name: _differs(one, wrapper, home, bare, rounds, limit) for wrapper in wrappers}
+    seen = observe(one, DIRECT, home)
+    if one.expect is not ANY and seen != one.expect:
+        raise SystemExit(f"{one.name}: bare, {seen!r} was seen instead of {one.expect!r}")
+    took = time.monotonic() - began
+    return seen, min(one.limit, max(_PATIENCE, _SLOWER * took))
 
 
-def _differs(
-    one: Behaviour, wrapper: Wrapper, home: str, bare: Observation, rounds: int, limit: float
+def differs(
+    name: str, wrapper: str, home: str, wanted: Observation, limit: float, rounds: int
 ) -> str | None:
+    """None when the behaviour ``name`` shows ``wanted`` each time, else what went wrong.
+
+    To be called in another process, hence by names.
+    """
+    one = _behaviours()[name]
     for _ in range(rounds):
         try:
-            seen = observe(one, wrapper, home, limit)
+            seen = observe(one, _wrappers(os.path.dirname(home))[wrapper], home, limit)
         except Exception as error:  # whatever a wrapper makes of it, it is not what was to be seen
             return f"{type(error).__name__}: {error}"
-        if seen != bare:
-            return f"{seen!r} instead of {bare!r}"
+        if seen != wanted:
+            return f"{seen!r} instead of {wanted!r}"
     return None
 
 
-def table(results: dict[Behaviour, dict[str, str | None]], names: list[str]) -> str:
+@cache
+def _behaviours() -> dict[str, Behaviour]:
+    return {one.name: one for one in registered()}
+
+
+@cache
+def _wrappers(folder: str) -> dict[str, Wrapper]:
+    peers, _ = installed(Path(folder))
+    return {wrapper.name: wrapper for wrapper in (RELAY, *(peer.wrapper for peer in peers))}
+
+
+def compare(chosen: list[Behaviour], names: list[str], home: str, rounds: int) -> Results:
+    """All of ``chosen`` in all wrappers. A few at a time: most of it is waiting in vain."""
+    broken: dict[Behaviour, dict[str, Future[str | None]]] = {}
+    with ProcessPoolExecutor(_AT_A_TIME, multiprocessing.get_context("spawn")) as pool:
+        for one in chosen:
+            wanted, limit = bare(one, home)
+            broken[one] = {
+                name: pool.submit(differs, one.name, name, home, wanted, limit, rounds)
+                for name in names
+            }
+        for one, verdicts in broken.items():
+            for name, verdict in verdicts.items():
+                if wrong := verdict.result():
+                    print(f"{name}: {one.sentence}: {wrong[:200]}", file=sys.stderr)
+    return {one: {n: v.result() for n, v in verdicts.items()} for one, verdicts in broken.items()}
+
+
+def table(results: Results, names: list[str]) -> str:
     """The Markdown table, a section for each group and the sum at its end."""
     lines = [f"| | {' | '.join(names)} |", "|---" + "|:-:" * len(names) + "|"]
     group = ""
@@ -88,7 +128,7 @@ def _broker(home: str, *argv: str) -> None:
         [sys.executable, "-m", "relay", *argv],
         env=environment(home),
         cwd=os.path.dirname(home),
-        stdout=subprocess.DEVNULL,
+        capture_output=True,
         timeout=60,
         check=True,
     )
@@ -105,25 +145,20 @@ def main() -> int:
         parser.error("--write makes the whole table, so it goes without --only")
     with tempfile.TemporaryDirectory(prefix="fidelity-bench-") as folder:
         peers, missing = installed(Path(folder))
-        wrappers = [RELAY, *(peer.wrapper for peer in peers)]
+        names = [RELAY.name, *(peer.wrapper.name for peer in peers)]
         home = os.path.join(folder, "state")
         _broker(home, "agents")
         try:
-            results = {}
-            for one in chosen:
-                results[one] = judge(one, wrappers, home, options.rounds)
-                for name, wrong in results[one].items():
-                    if wrong:
-                        print(f"{name}: {one.sentence}: {wrong[:200]}", file=sys.stderr)
+            results = compare(chosen, names, home, options.rounds)
         finally:
             _broker(home, "broker", "stop")
     versions = [f"Python {platform.python_version()}", *(peer.version for peer in peers)]
-    head = _HEAD.format(
-        rounds=options.rounds,
+    made = _MADE.format(
         versions=", ".join(versions),
         missing=f" Not installed there: {', '.join(missing)}." if missing else "",
     )
-    page = f"{head}\n{table(results, [wrapper.name for wrapper in wrappers])}"
+    made = textwrap.fill(made, 100, break_on_hyphens=False, break_long_words=False)
+    page = f"{_HEAD.format(rounds=options.rounds)}{made}\n\n{table(results, names)}"
     if options.write:
         PAGE.write_text(page)
     else:

@@ -88,7 +88,8 @@ def _tmux(folder: Path) -> Peer | None:
     if program is None:
         return None
     settings = folder / "tmux.conf"
-    settings.write_text(_TMUX)
+    if not settings.exists():
+        settings.write_text(_TMUX)
     # A server for each run: its socket is in the folder in which the stage runs it.
     start = [program, "-S", "tmux.sock", "-f", str(settings), "new-session", "--"]
     return Peer(
