@@ -21,6 +21,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+#: What stops a background process that reads its terminal, changes it, or writes with tostop.
+_NOT_ITS_TERMINAL = (signal.SIGTTIN, signal.SIGTTOU)
+#: Passed on as they are, whatever else happens.
+_FOR_THE_AGENT = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
 
 class Jobs:
     """Whether the agent is stopped, and whose the outer terminal is. No descriptor is read here.
@@ -36,6 +41,7 @@ class Jobs:
         self._console = console
         self._master = master
         self._stopped = False
+        self._hung_up = False
 
     def start(self) -> None:
         """Take the terminal, if it is ours to take."""
@@ -53,22 +59,45 @@ class Jobs:
         that are not job control's are sent to us again.
         """
         self._stopped = True
+        if number in _NOT_ITS_TERMINAL and self._in_foreground():
+            self.continued(time.monotonic())  # a shell's ``fg`` came before the agent's read
+            return
         self._link.event(frames.JOB, frames.STOPPED)
         self._link.flush(time.monotonic())
         if self._console is not None:
             while self._console.pending and self._console.flush():
                 pass
             self.leave()
-        signals.stop_self(group=number == signal.SIGTSTP)
+        signals.stop_self(number)
         came = pending()
-        if number == signal.SIGSTOP and signal.SIGCONT not in came:
+        for other in came:
+            if other in _FOR_THE_AGENT:  # before it goes on: it may stop again at once
+                self._agent.signal(other)
+        if signal.SIGCONT not in came and number == signal.SIGSTOP:
             # Nobody can stop and continue us here; whoever stopped the agent will continue it.
             self.start()
+        elif signal.SIGCONT not in came and number in _NOT_ITS_TERMINAL:
+            self._orphaned()
         else:
             self.continued(time.monotonic())
         for other in came:
-            if other != signal.SIGCONT:
+            if other != signal.SIGCONT and other not in _FOR_THE_AGENT:
                 os.kill(os.getpid(), other)
+
+    def _in_foreground(self) -> bool:
+        return self._console is not None and tty.in_foreground(self._console.keys)
+
+    def _orphaned(self) -> None:
+        """No shell is there to give us the terminal any more, and the agent wants it.
+
+        Without relay its read would fail, which ends most programs; here it would stop for ever. So
+        it is hung up as the kernel does with stopped orphans; if it stops again, it stays stopped.
+        """
+        if self._hung_up:
+            return
+        self._hung_up = True
+        self._agent.signal(signal.SIGHUP)
+        self.continued(time.monotonic())
 
     def continued(self, now: float) -> None:
         """We are running again, in the foreground or not: the agent likewise."""
@@ -90,7 +119,7 @@ class Jobs:
         console = self._console
         if console is None or not console.background or console.gone:
             return
-        if tty.in_foreground(console.keys):
+        if self._in_foreground():
             console.background = False
             self._go_raw()
             self.resize()

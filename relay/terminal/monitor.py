@@ -46,6 +46,8 @@ class Monitor:
         self.outer = outer
         self.modes: tuple[tty.Attributes, tty.Attributes] | None = None
         self.agent = 0
+        self.pump = os.getppid()
+        self.stopped = False
         self.kept_group = 0
         self.commands = b""
 
@@ -112,12 +114,25 @@ class Monitor:
             if pid == 0:
                 return
             if os.WIFSTOPPED(status):
+                self.stopped = True
                 self._report(STOPPED, os.WSTOPSIG(status))
-            elif os.WIFCONTINUED(status):
+                continue
+            if os.WIFCONTINUED(status):
                 self._report(CONTINUED, 0)
             else:
                 self.agent = 0
                 self._report(EXITED, status)
+            if self.stopped:
+                self._wake_pump()
+
+    def _wake_pump(self) -> None:
+        """Somebody else continued or killed the agent: the pump, which stopped with it, must run.
+
+        As the agent itself would without relay, it runs in the background then.
+        """
+        self.stopped = False
+        if os.getppid() == self.pump:
+            self._kill(self.pump, signal.SIGCONT)
 
     def _obey(self) -> bool:
         """Carry out what the pump wrote. False when this process is to end."""
@@ -150,7 +165,9 @@ class Monitor:
             self._kill(-self._foreground_group(), argument)
         elif command == CONTINUE and self.agent:
             self._set_foreground(self.agent if argument else os.getpgrp())
-            self._kill(-self.agent, signal.SIGCONT)
+            if self.stopped:  # nobody else has continued it: once is enough
+                self.stopped = False
+                self._kill(-self.agent, signal.SIGCONT)
         elif command == FOREGROUND and argument:
             self._set_foreground(self.kept_group or self.agent)
         elif command == FOREGROUND:

@@ -75,17 +75,32 @@ def kill(target: int, number: int) -> None:
         return
 
 
-def stop_self(group: bool) -> None:
-    """Stop as Ctrl-Z would, and return once continued.
+def stop_self(number: int) -> None:
+    """Stop as the agent was stopped, by signal ``number``, and return once continued.
 
-    Returns at once where nobody could continue us (an orphaned process group).
+    Returns at once where nobody could continue us: in an orphaned process group the kernel ignores
+    the terminal's stop signals. SIGSTOP it never ignores, so that is for a shell's own child only.
     """
-    before = signal.getsignal(signal.SIGTSTP)
-    signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    if number == signal.SIGSTOP and _has_a_shell():
+        os.kill(os.getpid(), number)
+        return
+    if number == signal.SIGSTOP:
+        number = signal.SIGTSTP
+    before = signal.getsignal(number)
+    signal.signal(number, signal.SIG_DFL)
     try:
-        os.kill(0 if group else os.getpid(), signal.SIGTSTP)
+        os.kill(0, number)
     finally:
-        signal.signal(signal.SIGTSTP, before)
+        signal.signal(number, before)
+
+
+def _has_a_shell() -> bool:
+    """Whether our parent does job control, by its looks: same session, another process group."""
+    parent = os.getppid()
+    try:
+        return os.getsid(parent) == os.getsid(0) and os.getpgid(parent) != os.getpgrp()
+    except OSError:
+        return False
 
 
 def from_terminal() -> bool:
