@@ -40,7 +40,7 @@ class Input:
         self._keyboard: Keyboard | None = None
         # Whether a printable key was a signal's when relay last typed: words may be lost at it.
         self._text_signals = False
-        self._direct = False  # nothing stands between plain text and the terminal
+        self.direct = False  # nothing stands between plain text and the terminal
 
     @property
     def hungry(self) -> bool:
@@ -49,7 +49,7 @@ class Input:
 
     def pass_on(self, keys: bytes) -> bool:
         """Type plain text at once; ``note`` is to follow. False where that is not all there is."""
-        if not self._direct or keys.translate(None, _TEXT):
+        if not self.direct or keys.translate(None, _TEXT):
             return False
         try:
             written = os.write(self._master, keys)
@@ -57,7 +57,7 @@ class Input:
             written = 0
         if written < len(keys):
             self.typing.keys += keys[written:]
-            self._direct = False
+            self.direct = False
         return True
 
     def press(self, data: bytes, now: float) -> None:
@@ -97,7 +97,7 @@ class Input:
         if self._master < 0:
             return
         typing = self.typing
-        self._direct = False
+        self.direct = False
         while typing.waiting:
             for number in typing.refused(self._settled()):
                 self._link.event(frames.REFUSED, number.to_bytes(4, "big"))
@@ -110,7 +110,7 @@ class Input:
             done = typing.taken(head, written)
             if done is not None and done >= 0:
                 self._link.event(frames.WRITTEN, done.to_bytes(4, "big"))
-        self._direct = not self._text_signals
+        self.direct = not self._text_signals
 
     def wants_to_write(self, now: float) -> bool:
         """Whether something waits for room in the terminal."""
@@ -119,7 +119,8 @@ class Input:
 
     def tick(self, now: float) -> None:
         """Do what is due."""
-        if self._keyboard is not None:
+        due = None if self._keyboard is None else self._keyboard.deadline()
+        if self._keyboard is not None and due is not None and now >= due:
             self._keyboard.tick(self._cooked(), now)
             self.typing.unreported = self._keyboard.unreported
 

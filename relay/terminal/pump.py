@@ -16,18 +16,14 @@ from relay.terminal import monitor, signals, tty
 from relay.terminal.console import PENDING_MAX, Console
 from relay.terminal.input import Input
 from relay.terminal.jobs import Jobs
+from relay.terminal.lane import Lane
 from relay.terminal.link import Frame, Link
 from relay.terminal.process import Direct, Event, Monitored
 from relay.terminal.signals import signal
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-#: Book-keeping waits until nothing has come for so long (ms), but not for more chunks than this:
-#: nobody is to wait for it, and the session must not wake up in the middle of an answer to a key.
+#: The session gets its copy once nothing has come for so long (ms): nobody is to wait for it, and
+#: it must not wake up in the middle of an answer to a key.
 _QUIET = 1
-_UNACCOUNTED_MAX = 16
 #: So much output, or so many seconds after the last, the session gets its copy though more comes.
 _BATCH = 64 * 1024
 _BATCH_LATEST = 0.005
@@ -75,7 +71,9 @@ class Pump:
         self._tail_until = 0.0
         self._poll = select.poll()
         self._polled: dict[int, int] = {}
-        self._unaccounted: list[tuple[bool, bytes, float]] = []  # (keys?, bytes, when)
+        self._lane: Lane | None = None
+        if console is not None:
+            self._lane = Lane(console, master, self.input, link, self._watch_room)
         self._informed_at = 0.0
 
     # -- the loop
@@ -86,69 +84,27 @@ class Pump:
             self.link.open(time.monotonic())
         self.jobs.start()
         poll = self._poll.poll
-        lanes = self._lanes()
+        lane = self._lane
         self._register()
         timeout = self._timeout()
         while not self._finished():
             ready = poll(timeout)
-            if len(ready) == 1 and len(self._unaccounted) < _UNACCOUNTED_MAX:
-                lane = lanes.get(ready[0])
-                if lane is not None and lane():
+            quiet = not ready
+            if lane is not None and self._status is None and ready:
+                ready = lane.left(ready)
+                if not ready:
                     timeout = _QUIET
                     continue
             now = time.monotonic()
-            self._account()
-            self._handle(dict(ready), now)
-            self._inform(not ready or self.link.fd == ready[-1][0], now)
+            if lane is not None:
+                lane.note()
+            handled = dict(ready)
+            self._handle(handled, now)
+            self._inform(quiet or self.link.fd in handled, now)
             self._register()
             timeout = self._timeout()
         assert self._status is not None
         return self._status
-
-    # -- the fast lane: the bytes, and nothing else yet. False when there is more to it.
-
-    def _lanes(self) -> dict[tuple[int, int], Callable[[], bool]]:
-        """What poll may say of one descriptor, and the way to deal with just that."""
-        console = self.console
-        if console is None:
-            return {}
-        show, input_, unaccounted = console.write, self.input, self._unaccounted
-        keys_fd = console.keys
-
-        def output() -> bool:
-            try:
-                data = os.read(self.master, 65536)
-            except OSError:
-                return False  # the careful way will see why
-            if data:
-                show(data)
-                unaccounted.append((False, data, time.monotonic()))
-            return bool(data)
-
-        def keys() -> bool:
-            try:
-                data = os.read(keys_fd, 65536)
-            except OSError:
-                return False
-            if not data:
-                return False
-            if input_.pass_on(data):
-                unaccounted.append((True, data, time.monotonic()))
-            else:
-                self._account()
-                input_.press(data, time.monotonic())
-            return True
-
-        return {(self.master, select.POLLIN): output, (keys_fd, select.POLLIN): keys}
-
-    def _account(self) -> None:
-        """Tell everybody else what the fast lane has let through, in order."""
-        for keys, data, at in self._unaccounted:
-            if keys:
-                self.input.note(data, at)
-            else:
-                self.link.output(data, at)
-        self._unaccounted.clear()
 
     def _handle(self, ready: dict[int, int], now: float) -> None:
         if self._signals_fd in ready:
@@ -211,6 +167,15 @@ class Pump:
             if self._polled.get(fd) != events or fd == self.link.fd:
                 self._poll.register(fd, events)
         self._polled = wanted
+
+    def _watch_room(self, fd: int, wanted: bool) -> None:
+        """Have poll say, or no longer say, that ``fd`` takes more."""
+        events = self._polled.get(fd, 0) & ~select.POLLOUT | (select.POLLOUT if wanted else 0)
+        if events:
+            self._poll.register(fd, events)
+            self._polled[fd] = events
+        elif self._polled.pop(fd, 0):
+            self._poll.unregister(fd)
 
     def _timeout(self) -> float | None:
         """How long to wait, in ms; None for ever."""
@@ -380,6 +345,8 @@ class Pump:
             os.close(self.master)
             self.master = -1
             self.input.close()
+            if self._lane is not None:
+                self._lane.close()
 
     # -- the end
 
