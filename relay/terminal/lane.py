@@ -100,10 +100,7 @@ class Lane:
     def _keys(self) -> bool:
         if not self._typed.direct or len(self._unnoted) >= UNNOTED_MAX:
             return False
-        try:
-            data = os.read(self._console.keys, _READ)
-        except OSError:
-            return False
+        data = self._console.read()
         if data and self._typed.pass_on(data):
             self._unnoted.append((True, data, time.monotonic()))
         elif data:
