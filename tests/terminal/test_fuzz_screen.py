@@ -309,7 +309,7 @@ def test_any_bytes_sizes_and_moments_are_borne(
         elif isinstance(what, bytes):
             source.activity(what, now)
         elif isinstance(what, tuple):
-            source.resize(*what, now)
+            source.resize(what[0], what[1], now)
             size = what if min(what) > 0 else size
         elif isinstance(what, float):
             until(source, now + what)
