@@ -54,7 +54,10 @@ _MADE = "Made by `python -m bench.fidelity --write`, with {versions}.{missing}"
 def bare(one: Behaviour, home: str) -> tuple[Observation, float]:
     """What is seen without a wrapper, and the seconds a wrapper gets. Raises SystemExit."""
     began = time.monotonic()
-    seen = observe(one, DIRECT, home)
+    try:
+        seen = observe(one, DIRECT, home)
+    except Exception as error:
+        raise SystemExit(f"{one.name}: bare, {type(error).__name__}: {error}") from error
     if one.expect is not ANY and seen != one.expect:
         raise SystemExit(f"{one.name}: bare, {seen!r} was seen instead of {one.expect!r}")
     took = time.monotonic() - began
@@ -94,8 +97,8 @@ def compare(chosen: list[Behaviour], names: list[str], home: str, rounds: int) -
     """All of ``chosen`` in all wrappers. A few at a time: most of it is waiting in vain."""
     broken: dict[Behaviour, dict[str, Future[str | None]]] = {}
     with ProcessPoolExecutor(_AT_A_TIME, multiprocessing.get_context("spawn")) as pool:
-        for one in chosen:
-            wanted, limit = bare(one, home)
+        wanted_in = [bare(one, home) for one in chosen]
+        for one, (wanted, limit) in zip(chosen, wanted_in, strict=True):
             broken[one] = {
                 name: pool.submit(differs, one.name, name, home, wanted, limit, rounds)
                 for name in names
