@@ -6,6 +6,7 @@ keys, and the sessions, however many were killed, got the output together.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -44,6 +45,12 @@ def outer_of(fake: Fake, number: int) -> Outer:
     return Outer({**os.environ, "FAKE": str(fake.folder), "FUZZ_SEED": str(number)})
 
 
+def send(pid: int, number: signal.Signals) -> None:
+    """Signal a session, which may have ended of its own accord just now."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
 class Chaos:
     """One run: a person, a killer of sessions, and somebody who resizes and stops things."""
 
@@ -61,8 +68,7 @@ class Chaos:
         steps = [self.type, self.type, self.type, self.resize, self.kill, self.stop, self.go_on]
         while self.typed < KEYS - 1:
             self.rng.choice([*steps, self.stop_pump, self.look])()
-        for pid in self.stopped:
-            os.kill(pid, signal.SIGCONT)
+        self.go_on()
         (self.fake.folder / "calm").touch()
 
     def type(self) -> None:
@@ -87,17 +93,17 @@ class Chaos:
         if pid is not None and self.kills < KILLS and self.rng.random() < 0.3:
             self.kills += 1
             self.stopped.discard(pid)
-            os.kill(pid, signal.SIGKILL)
+            send(pid, signal.SIGKILL)
 
     def stop(self) -> None:
         pid = self.session()
         if pid is not None:
             self.stopped.add(pid)
-            os.kill(pid, signal.SIGSTOP)
+            send(pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
         for pid in self.stopped:
-            os.kill(pid, signal.SIGCONT)
+            send(pid, signal.SIGCONT)
         self.stopped.clear()
 
     def stop_pump(self) -> None:
