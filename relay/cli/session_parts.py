@@ -160,7 +160,7 @@ class Parts:
         cols, rows = self._hello["cols"] or 80, self._hello["rows"] or 24
         saved = self._checkpoint.get("screen", "").encode()
         cache = os.path.join(self._home.root, "cache")
-        self._screen = make_source(cols, rows, self._clock(), saved, cache)
+        self._screen = make_source(cols, rows, self._clock(), saved, cache, namespaces)
         return Ears(
             hearing,
             self._screen,

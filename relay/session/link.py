@@ -42,7 +42,7 @@ class PumpLink(asyncio.Protocol):
             payloads = [payload for _, payload in group]
             if kind == frames.OUTPUT:
                 # What came together is heard together: under a flood that is much cheaper.
-                self._on_frame(kind, b"".join(payloads))
+                self._on_frame(kind, b"".join(payloads) if len(payloads) > 1 else payloads[0])
                 continue
             for payload in payloads:
                 if kind in (frames.WRITTEN, frames.REFUSED):

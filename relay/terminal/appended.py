@@ -12,7 +12,7 @@ from typing import Any
 from relay.session import frames
 from relay.terminal import flood
 from relay.terminal.emulator import Emulator, Mark
-from relay.terminal.hearing import MARKS, PERSON_WAIT, Outlet
+from relay.terminal.hearing import PERSON_WAIT, Outlet
 
 #: A line that goes on for longer than this many characters is heard without its rest.
 LINE_MAX = 2 * 1024 * 1024
@@ -22,6 +22,9 @@ _HEAD_KEPT = 64 * 1024
 #: Of lines that nobody reads the emulator gets as many as fill this many screens: a line that
 #: reaches into the screen from above is followed up for two.
 _SCREENS_KEPT = 4
+#: Of the line being written so many bytes are kept to be told by; a longer one may hold anything.
+_BEGUN_MAX = 4096
+_NOTED = 400
 
 
 class Appended:
@@ -38,7 +41,10 @@ class Appended:
         self._head: list[str] = []
         self._head_size = 0
         self._unread = 0  # bytes since the last look
-        self._marked = False  # the line being written holds one of MARKS
+        # What was written of the line being written; None when it is not known.
+        self._begun: bytes | None = b""
+        self._at_edge = True  # it began at the left edge
+        self._pace = flood.Pace()
         # Where on the line being written the person's own typing starts, and since when.
         self._person: Mark | None = None
         self._person_past_edge = False
@@ -51,31 +57,68 @@ class Appended:
         """Bytes that do not move the cursor up, few enough that no row leaves the scrollback."""
         self._emulator.feed(piece)
         self._unread += len(piece)
-        marks = any(mark in piece for mark in MARKS)
+        written = None if self._begun is None else self._begun + piece
         newline = max(piece.rfind(end) for end in (b"\n", b"\x0b", b"\x0c"))
-        unmarked = not self._marked and not marks
-        if newline < 0:
-            self._marked = not unmarked
-            if self._unread < _UNREAD_MAX:
-                return
+        begun = written if newline < 0 else piece[newline + 1 :]
+        self._begun = begun if begun is not None and len(begun) <= _BEGUN_MAX else None
+        if newline >= 0:
+            self._at_edge = piece[max(0, newline - 1) : newline + 1] == b"\r\n"
+        if newline < 0 and self._unread < _UNREAD_MAX:
+            return
+        flooded = self._person is None and self._out.flooded(now)
+        self.read(now, skip=flooded and written is not None and self._means_nothing(written))
+
+    def disturbed(self) -> None:
+        """The line being written may read otherwise than what was appended."""
+        self._begun = None
+
+    def slice_end(self, data: bytes, at: int, now: float) -> int:
+        """The end of what is to be read next of ``data``; only a flood is read in pieces."""
+        return self._pace.read(data, at) if self._out.pressed(now) else len(data)
+
+    def pass_over(self, data: bytes, at: int, now: float) -> int:
+        """How many bytes from ``at`` on are lines of a flood that are dealt with as they are."""
+        if self._begun is None or self._person is not None or not self._out.pressed(now):
+            return 0
+        lines = data[at : self._pace.sifted(data, at)]
+        size = 0
+        if self._out.flooded(now):
+            size = max(0, self._out.clean(self._begun + lines) - len(self._begun))
+        text = None
+        if not self._pace.passed(size) and size < len(lines) and self._at_edge:
+            lines = data[at : self._pace.read(data, at)]
+            text = flood.shown(self._begun + lines)
+            size = size if text is None else len(lines)
+        if not size:
+            return 0
+        lines = lines[:size]
+        last, left_out = flood.last_lines(lines, _SCREENS_KEPT * self._emulator.rows) or (lines, 0)
+        self._emulator.feed(last)
+        if text is None:
+            self._out.skip(now, left_out)
+            self.read(now, skip=True)
         else:
-            self._marked = marks and any(mark in piece[newline:] for mark in MARKS)
-        self.read(now, skip=unmarked and self._person is None and self._out.flooded(now))
+            self._read_as(text, now)
+        self._begun = b""
+        self._at_edge = lines.endswith(b"\r\n")
+        return size
 
-    def passes_over(self, now: float) -> bool:
-        """Whether there is a flood now of which only lines that hold a mark are read."""
-        return not self._marked and self._person is None and self._out.flooded(now)
+    def _read_as(self, text: str, now: float) -> None:
+        """Hear the lines of a flood as ``text``, which is what the cursor has left."""
+        self._unread = 0
+        self._out.spend(text.count("\n"))
+        self._out.sift(text, now)
+        last = text.rsplit("\n", _NOTED)[1:]
+        self._note(last)
+        if self._emulator.cols - 1 <= len(last[-1]) <= self._emulator.cols:
+            self._out.delay(now)
+        self._take_head()
+        self._set_front(0, self._emulator.line_start(self._cursor()[1]))
 
-    def pass_over(self, piece: bytes, now: float) -> bool:
-        """Deal with ``piece`` by its end alone, unless it holds more than plain lines."""
-        last = flood.last_lines(piece, _SCREENS_KEPT * self._emulator.rows, MARKS)
-        if last is None:
-            return False
-        end, left_out = last
-        self._emulator.feed(end)
-        self._out.skip(now, left_out)
-        self.read(now, skip=True)
-        return True
+    def _means_nothing(self, written: bytes) -> bool:
+        if self._out.clean(written) == len(written):
+            return True
+        return not any(mark in written for mark in flood.MARKS)
 
     def read(self, now: float, *, skip: bool = False) -> None:
         """Hear the lines that the cursor has left; with ``skip`` only pass over them."""
@@ -111,10 +154,11 @@ class Appended:
     def restart(self, now: float) -> None:
         """The front was lost (a reset, a cleared screen): go on at the cursor's line."""
         self.go_on_here()
-        self._out.skip(now)
+        self._out.gap(now)
 
     def go_on_here(self) -> None:
         """What stands above the cursor's line is dealt with."""
+        self._begun = None
         self._take_head()
         self.drop_person()
         self._set_front(0, self._emulator.line_start(self._cursor()[1]))
@@ -242,7 +286,7 @@ class Appended:
             "front": self._emulator.from_bottom(self._front),
             "head": "".join(self._head)[:_HEAD_KEPT],
             "unread": self._unread,
-            "marked": self._marked,
+            "begun": self._begun != b"" or not self._at_edge,
             "person": self._emulator.from_bottom(self._person),
             "past_edge": self._person_past_edge,
             "person_in": self._person_at - now,
@@ -256,7 +300,8 @@ class Appended:
             self._front = front
         self._head = [state["head"]] if state["head"] else []
         self._head_size = len(state["head"])
-        self._unread, self._marked = state["unread"], state["marked"]
+        self._unread = state["unread"]
+        self._begun = None if state["begun"] else b""
         self._person = self._emulator.mark_from_bottom(state["person"])
         self._person_past_edge = state["past_edge"]
         self._person_at = now + state["person_in"]

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
 from relay.session.ports import Degraded, End, Line, Pause, Proof, SourceEvent
+from relay.terminal.flood import Sieve
+from relay.terminal.gist import Gist
 
 STREAM = "screen"
 #: The rest after a line that plainly ended, and after one that may go on, in seconds.
@@ -22,9 +25,13 @@ PERSON_WAIT = 1.0
 #: Lines a second, and in one burst, that are passed on whatever they say.
 FLOOD_RATE = 4000.0
 FLOOD_BURST = 40_000.0
-#: What a line must hold to matter in a flood: a directive, a fence, the end of a block.
-MARKS = (b"@", b"`", b"~~~", b">>>")
-_TEXT_MARKS = tuple(mark.decode() for mark in MARKS)
+#: A row that has to be looked at because it leaves the screen counts for so many lines.
+LEAVING_COSTS = 4.0
+#: A row that has to be looked at because it leaves the screen counts for so many lines.
+LEAVING_COSTS = 4.0
+#: The namespaces of relay's own: what is heard where nobody says which are registered.
+NAMESPACES = ("relay", "memory")
+_OPENERS = ("@", "```", "~~~")
 
 _LINE = partial(Line, STREAM)
 _ECHO_AGE = 30.0
@@ -115,17 +122,19 @@ class EchoMask:
 
 
 class Outlet:
-    """Collects the events of one ``feed`` or ``tick``."""
+    """Collects the events of one ``feed`` or ``tick``; in a flood only what may matter.
 
-    def __init__(self, now: float) -> None:
+    ``namespaces`` are those for which there are handlers.
+    """
+
+    def __init__(self, now: float, namespaces: Collection[str] = NAMESPACES) -> None:
         self.echo = EchoMask()
+        self._sieve = Sieve(namespaces)
         self._events: list[SourceEvent] = []
         self._pause_at: float | None = None
         self._budget = FLOOD_BURST
         self._budget_at = now
-        self._open = False  # a message may still go on
-        self._block = False  # ... to its closing mark
-        self._skipped = False
+        self._gist = Gist(namespaces)  # reads along, so that nothing is left out of a message
 
     # -- lines ---------------------------------------------------------------------------------
 
@@ -144,11 +153,15 @@ class Outlet:
         self.rest(now, plain=plain)
 
     def speak(self, text: str) -> None:
-        """One line of which the caller knows that it is no echo, and when the stream rests."""
+        """One line that a program drew, no echo; the caller knows when the stream rests."""
         if text and self.echo.typed_anything:
             self.proof(text)
-        self._budget = max(self._budget - 1, -FLOOD_RATE)
-        self._emit(text)
+        if not text or self._budget > 0 or self._matters(text):
+            self._emit(text)
+
+    def spend(self, lines: float) -> None:
+        """As much as so many lines cost was done."""
+        self._budget = max(self._budget - lines, -FLOOD_RATE)
 
     def lines(self, texts: list[str], now: float) -> None:
         """Many settled lines at once, filtered when there is a flood of them."""
@@ -156,43 +169,80 @@ class Outlet:
             return
         self._refill(now)
         self._budget -= len(texts)
-        if not self._block and not self.echo.waiting and not any("@" in text for text in texts):
-            self._plain_lines(texts, now)
-            return
-        if self._budget > 0 or self.echo.waiting:
+        if self.echo.waiting:
             for text in texts:
                 self.line(text, now, plain=True)
-            return
-        self._budget = max(self._budget, -FLOOD_RATE)
-        for text in texts:
-            if self._open or any(mark in text for mark in _TEXT_MARKS):
-                self.line(text, now, plain=True)
-            else:
-                self.skip(now)
-
-    def _plain_lines(self, texts: list[str], now: float) -> None:
-        """Lines that open nothing, without looking at each."""
-        if self._budget <= 0 and not self._open and not any("`" in text for text in texts):
+        elif self._budget > 0:
+            self._all(texts)
+            self.rest(now, plain=True)
+        else:
             self._budget = max(self._budget, -FLOOD_RATE)
-            self.skip(now)
-            return
+            self.sift("\n" + "\n".join(texts), now)
+
+    def sift(self, lines: str, now: float) -> None:
+        """Pass on of a flood what may matter. Each line stands behind its newline."""
+        at = 0
+        while at < len(lines):
+            start = self._next_matter(lines, at)
+            if start != at:
+                self.skip(now)
+            if start < 0:
+                return
+            if not self._gist.fence and (past := self._gist.past_fence(lines, start)) >= 0:
+                at = past
+                continue
+            end = lines.find("\n", start + 1)
+            at = end if end >= 0 else len(lines)
+            self.line(lines[start + 1 : at], now, plain=True)
+
+    def _next_matter(self, lines: str, at: int) -> int:
+        """The newline before the next line that may not be left out; -1 for none."""
+        gist = self._gist
+        if fence := gist.fence:
+            place = lines.find(fence, at)
+            return lines.rfind("\n", 0, place) if place >= 0 else -1
+        if gist.open and not gist.lost:
+            return at
+        return self._sieve.next_line(lines, at, block=gist.block)
+
+    def _matters(self, text: str) -> bool:
+        """Whether a line may not be left out of a flood."""
+        return self._next_matter("\n" + text, 0) == 0
+
+    def _all(self, texts: list[str]) -> None:
+        """Lines with nothing left out; what most lines are is told at once."""
         self._events.extend(map(_LINE, texts))
-        self._open = self._open and all(text.strip() for text in texts)
-        self._skipped = False
-        self.rest(now, plain=True)
+        if self._gist.open or any(opener in text for text in texts for opener in _OPENERS):
+            for text in texts:
+                self._gist.line(text)
+
+    def clean(self, lines: bytes) -> int:
+        """See ``Sieve.clean``."""
+        return self._sieve.clean(lines, block=self._gist.block)
+
+    def awaited(self, rows: str) -> int | None:
+        """See ``Sieve.painted``."""
+        return self._sieve.painted(rows, block=self._gist.block)
+
+    def pressed(self, now: float) -> bool:
+        """Whether more is said than is passed on whatever it says, and no echo is waited for."""
+        self._refill(now)
+        return self._budget <= 0 and not self.echo.waiting
 
     def flooded(self, now: float) -> bool:
-        """Whether lines that hold none of MARKS need not even be read now."""
-        self._refill(now)
-        return self._budget <= 0 and not self._open and not self.echo.waiting
+        """Whether lines for which the sieve has no use need not even be read now."""
+        return self.pressed(now) and (not self._gist.open or self._gist.lost)
 
     def skip(self, now: float, lines: int = 0) -> None:
         """Lines were left out: what comes next does not continue what came before."""
-        self._budget = max(self._budget - lines, -FLOOD_RATE)
-        if not self._skipped:
-            self._emit("")
-            self._skipped = True
-            self.rest(now, plain=True)
+        self.spend(lines)
+        if self._gist.open:
+            self.gap(now)
+
+    def gap(self, now: float) -> None:
+        """What comes next does not continue what came before."""
+        self._emit("")
+        self.rest(now, plain=True)
 
     def proof(self, text: str) -> None:
         """``text`` is on the screen."""
@@ -214,15 +264,7 @@ class Outlet:
 
     def _emit(self, text: str) -> None:
         self._events.append(Line(STREAM, text))
-        self._skipped = False
-        if self._block:
-            if text.strip() == ">>>":
-                self._block = self._open = False
-        elif not text.strip():
-            self._open = False
-        elif "@" in text:
-            self._open = True
-            self._block = text.rstrip().endswith("<<<")
+        self._gist.line(text)
 
     def _refill(self, now: float) -> None:
         passed = max(0.0, now - self._budget_at)
@@ -237,12 +279,12 @@ class Outlet:
 
     def pause(self) -> None:
         self._pause_at = None
-        if not self._block:
-            self._open = False
+        self._gist.pause()
         self._events.append(Pause(STREAM))
 
     def end(self) -> None:
         self._pause_at = None
+        self._gist.end()
         self._events.append(End(STREAM))
 
     @property
@@ -260,9 +302,7 @@ class Outlet:
         """As JSON; times become distances from ``now``, because clocks do not survive."""
         return {
             "pause_in": None if self._pause_at is None else self._pause_at - now,
-            "open": self._open,
-            "block": self._block,
-            "skipped": self._skipped,
+            "gist": self._gist.state(),
             "echo": self.echo.state(),
             "at": now,
         }
@@ -270,8 +310,7 @@ class Outlet:
     def load(self, state: dict[str, Any], now: float) -> None:
         pause = state["pause_in"]
         self._pause_at = None if pause is None else now + float(pause)
-        self._open, self._block = bool(state["open"]), bool(state["block"])
-        self._skipped = bool(state["skipped"])
+        self._gist.load(state["gist"])
         echo = state["echo"]
         shift = now - float(state["at"])
         echo["lines"] = [[text, at + shift] for text, at in echo["lines"]]

@@ -10,12 +10,14 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from relay.session import frames
 from relay.session.ports import SourceEvent
 from relay.terminal import library
-from relay.terminal.hearing import MARKS, PERSON_WAIT, Outlet
+from relay.terminal.flood import MARKS
+from relay.terminal.hearing import NAMESPACES, PERSON_WAIT, Outlet
 from relay.terminal.modes import ModeScanner
 
 if TYPE_CHECKING:
@@ -109,10 +111,17 @@ def _control(cells: list[str], column: int, args: str, final: str) -> int:
 class LineSource:
     """The same interface as ScreenSource, see there."""
 
-    def __init__(self, cols: int, rows: int, *, now: float = 0.0) -> None:
+    def __init__(
+        self,
+        cols: int,
+        rows: int,
+        *,
+        now: float = 0.0,
+        namespaces: Collection[str] = NAMESPACES,
+    ) -> None:
         self._cols, self._rows = cols, rows
         self._now = now
-        self._out = Outlet(now)
+        self._out = Outlet(now, namespaces)
         self._modes = ModeScanner()
         self._line = bytearray()  # of the line being written, escape sequences and all
         self._held = b""  # an escape sequence that is not complete
@@ -276,13 +285,20 @@ class LineSource:
         ).encode()
 
     @classmethod
-    def restore(cls, data: bytes, cols: int, rows: int, now: float) -> LineSource:
+    def restore(
+        cls,
+        data: bytes,
+        cols: int,
+        rows: int,
+        now: float,
+        namespaces: Collection[str] = NAMESPACES,
+    ) -> LineSource:
         """A source that goes on from ``checkpoint``. Raises ValueError when it cannot."""
         try:
             state = json.loads(data)
             if state["kind"] != "lines":
                 raise ValueError("the checkpoint is of another kind of source")
-            source = cls(cols, rows, now=now)
+            source = cls(cols, rows, now=now, namespaces=namespaces)
             source._line += base64.b64decode(state["line"])
             source._held = base64.b64decode(state["held"])
             source._modes.on, source._modes.off = set(state["on"]), set(state["off"])
@@ -295,11 +311,17 @@ class LineSource:
 
 
 def make_source(
-    cols: int, rows: int, now: float, checkpoint: bytes = b"", cache: str | None = None
+    cols: int,
+    rows: int,
+    now: float,
+    checkpoint: bytes = b"",
+    cache: str | None = None,
+    namespaces: Collection[str] = NAMESPACES,
 ) -> ScreenSource | LineSource:
     """The best source that this machine offers; goes on from ``checkpoint`` if it can be used.
 
-    ``cache`` is a directory of the user's own for what makes the next start faster.
+    ``cache`` is a directory of the user's own for what makes the next start faster; ``namespaces``
+    are those for which there are handlers.
     """
     try:
         library.load(cache)
@@ -311,7 +333,7 @@ def make_source(
         kind = ScreenSource
     if checkpoint:
         try:
-            return kind.restore(checkpoint, cols, rows, now)
+            return kind.restore(checkpoint, cols, rows, now, namespaces)
         except ValueError:
             pass  # of another version or kind: what is printed from now on is heard
-    return kind(cols, rows, now=now)
+    return kind(cols, rows, now=now, namespaces=namespaces)

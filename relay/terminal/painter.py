@@ -40,12 +40,30 @@ class Painter:
         self._last: Entry | None = None  # of the line that was put out last
         self._open = False  # no blank line was put out after the last line
         self._resting = True  # ... and a pause is due or past
+        self._matter: list[Entry] | None = None  # the rows in view that may matter, once looked for
 
     def note(self, lines: list[str]) -> None:
         """Lines that were heard without a look; only the latest matter."""
         self._noted += lines[-_NOTED:]
         if len(self._noted) > 4 * _NOTED:
             del self._noted[:-_NOTED]
+
+    def leave_out(self, rows: list[str]) -> None:
+        """In a flood: ``rows`` have left and are not heard; nothing that was in view matters."""
+        self.note(rows)
+        self._view = []
+        self._matter = None
+        self._deadline = None
+
+    def awaits(self) -> bool:
+        """Whether something in view that may matter is not heard yet."""
+        if self._matter is None:
+            self._matter = [
+                entry
+                for row, entry in self._view
+                if _may_be_heard(row, entry) and self._out.awaited(row.text) is not None
+            ]
+        return any(not entry.heard for entry in self._matter)
 
     # -- looks ---------------------------------------------------------------------------------
 
@@ -56,6 +74,7 @@ class Painter:
         aligned = self._transcript.align([row.key for row in rows], now, self._looked_at)
         before = self._view
         self._view = list(zip(rows, aligned.entries, strict=True))
+        self._matter = None
         self._looked_at = now
         _keep_owners(self._view)
         if aligned.changed or len(before) != len(self._view):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 #: Rows that are remembered; older ones are forgotten and would be heard again.
 KEEP = 2000
@@ -17,15 +16,6 @@ _PER_KEY = 6  # places of one row that are compared at least, the latest ones
 _PAIRS = 2000  # ... and more while all together stay below this
 _NEIGHBOUR = 2.0
 _OVERLAID = 12  # characters that must still show
-
-
-class _Link(NamedTuple):
-    """The last pair of a chain of equal rows, and the chain before it."""
-
-    score: float
-    place: int
-    row: int
-    before: _Link | None
 
 
 @dataclass(slots=True, eq=False)
@@ -158,46 +148,41 @@ def match(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
 
 def _heaviest(rows: list[tuple[list[int], str]], size: int) -> list[tuple[int, int]]:
     """The chain of ``match``: for each new row its places among ``size`` old ones, and its key."""
+    # Chains by number: where each ends, and the chain before it. There are thousands of them.
+    links: list[tuple[int, int, int]] = []  # (place, row, number of the chain before or -1)
     # A Fenwick tree over the old indexes: the heaviest chain that ends at or before each.
-    tree: list[_Link | None] = [None] * (size + 1)
-    above: dict[int, _Link] = {}
-    best: _Link | None = None
+    scores, chains = [0.0] * (size + 1), [-1] * (size + 1)
+    above: dict[int, tuple[float, int]] = {}
+    best, best_score = -1, 0.0
     for index, (places, key) in enumerate(rows):
-        links: dict[int, _Link] = {}
+        here: dict[int, tuple[float, int]] = {}
+        weight = 1.0 + min(len(key), 40) / 8
         for place in places:
-            own = 1.0 + min(len(key), 40) / 8 + place / size
-            link = _Link(own, place, index, None)
-            before = _heaviest_until(tree, place)
-            if before is not None:
-                link = _Link(before.score + own, place, index, before)
+            own = weight + place / size
+            before, score = -1, 0.0
+            at = place
+            while at > 0:
+                if scores[at] > score:
+                    score, before = scores[at], chains[at]
+                at &= at - 1
+            score += own
             neighbour = above.get(place - 1)
-            if neighbour is not None and neighbour.score + own + _NEIGHBOUR > link.score:
-                link = _Link(neighbour.score + own + _NEIGHBOUR, place, index, neighbour)
-            links[place] = link
+            if neighbour is not None and neighbour[0] + own + _NEIGHBOUR > score:
+                score, before = neighbour[0] + own + _NEIGHBOUR, neighbour[1]
+            here[place] = (score, len(links))
+            links.append((place, index, before))
         # Only now: two places of one row cannot follow each other.
-        for place, link in links.items():
-            if best is None or link.score > best.score:
-                best = link
+        for place, (score, number) in here.items():
+            if score > best_score:
+                best, best_score = number, score
             at = place + 1
             while at <= size:
-                held = tree[at]
-                if held is None or link.score > held.score:
-                    tree[at] = link
+                if score > scores[at]:
+                    scores[at], chains[at] = score, number
                 at += at & -at
-        above = links
+        above = here
     chain: list[tuple[int, int]] = []
-    while best is not None:
-        chain.append((best.place, best.row))
-        best = best.before
+    while best >= 0:
+        place, row, best = links[best]
+        chain.append((place, row))
     return chain[::-1]
-
-
-def _heaviest_until(tree: list[_Link | None], count: int) -> _Link | None:
-    """The heaviest chain that ends in the first ``count`` old rows."""
-    best: _Link | None = None
-    while count > 0:
-        held = tree[count]
-        if held is not None and (best is None or held.score > best.score):
-            best = held
-        count -= count & -count
-    return best

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from relay.terminal.hearing import solid
@@ -66,15 +67,62 @@ _WRAPPED = (Kind.AGENT, Kind.PERSON)
 _PANEL_SHARE = 0.6
 
 
+class _Traits(NamedTuple):
+    """What can be told of a row by itself. Most rows of a look were in the one before too."""
+
+    text: str  # without what is blank at its end
+    solid: str
+    rule: bool
+    panel: str | None  # what stands in the frame
+    quote: str | None  # the text with a mark that the grammar knows
+    indent: int
+    busy: bool
+    person: bool
+    bullet: int  # the column behind it, or 0
+    tool: int  # the column of a tool's words, or -1
+    spinner: bool
+    begins: bool  # a line of its own: it continues none
+    word: int  # the length of the first word
+
+
+@lru_cache(maxsize=2048)
+def _traits(row: str) -> _Traits:
+    text = row.replace("\xa0", " ").rstrip()
+    panel, quote = _PANEL.fullmatch(text), _QUOTE.fullmatch(text)
+    bullet, tool, word = _BULLET.match(text), _TOOL.match(text), _WORD.search(text)
+    return _Traits(
+        text=text,
+        solid=solid(text),
+        rule=_RULE.fullmatch(text) is not None,
+        panel=(panel[1] + panel[2]).rstrip() if panel else None,
+        quote=f"{quote[1]}>{quote[2]}" if quote else None,
+        indent=len(text) - len(text.lstrip(" ")),
+        busy=_BUSY.search(text) is not None,
+        person=_PERSON.match(text) is not None,
+        bullet=bullet.end() if bullet else 0,
+        tool=len(tool[1]) if tool else -1,
+        spinner=_SPINNER.match(text) is not None,
+        begins=bool(bullet or _DIRECTIVE.match(text) or _LIST_ITEM.match(text)),
+        word=len(word[0]) if word else 0,
+    )
+
+
 @dataclass(slots=True)
 class _Raw:
     text: str  # without frames, with its indentation
+    traits: _Traits
     kind: Kind
     gap: bool
     block: int  # rows of one block share a margin
     indent: int  # where the text starts, the bullet counted as indentation
     bullet: bool = False
     marked: bool = True
+
+
+def begins_part(row: str) -> bool:
+    """Whether nothing above ``row`` says whose words it and the rows below it are."""
+    traits = _traits(row)
+    return traits.rule or traits.person or bool(traits.bullet) or traits.tool >= 0
 
 
 def read_rows(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[Row]:
@@ -88,66 +136,68 @@ def read_rows(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[Row]:
     rows: list[Row] = []
     before: _Raw | None = None
     for raw in raws:
-        text = raw.text
+        text, indent = raw.text, raw.indent
         if raw.bullet:
-            text = " " * raw.indent + text[raw.indent :]  # the bullet makes room
-        text = text[min(margins[raw.block], raw.indent) :]
-        row = Row(text, solid(raw.text), raw.kind, raw.gap, marked=raw.marked)
-        if before is not None and not raw.gap and before.kind == raw.kind:
-            row.joins = _joint(before.text, raw, edge)
+            text = " " * indent + text[indent:]  # the bullet makes room
+        margin = margins[raw.block]
+        if margin and indent:
+            text = text[min(margin, indent) :]
+        row = Row(text, raw.traits.solid, raw.kind, raw.gap, marked=raw.marked)
+        if before is not None and not raw.gap and before.kind is raw.kind:
+            row.joins = _joint(before.text, raw.traits, edge)
         rows.append(row)
         before = raw
     return rows
 
 
 def _classify(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[_Raw]:
-    texts = [row.replace("\xa0", " ").rstrip() for row in snapshot.rows]
-    panels = sum(1 for text in texts if _PANEL.fullmatch(text))
-    written = sum(1 for text in texts if text and not _RULE.fullmatch(text))
+    seen = [_traits(row) for row in snapshot.rows]
+    panels = sum(1 for traits in seen if traits.panel is not None)
+    written = sum(1 for traits in seen if traits.text and not traits.rule)
     panelled = panels >= _PANEL_SHARE * max(1, written)
     raws: list[_Raw] = []
     kind, gap, block, tool_column, spoken = Kind.AGENT, True, 0, 0, ""
-    first_draft, last_draft = _input_box(texts, snapshot.cursor_line)
+    first_draft, last_draft = _input_box(seen, snapshot.cursor_line)
     draft_seen = False
-    for number, text in enumerate(texts):
-        panel = _PANEL.fullmatch(text)
-        if panel and panelled:
-            text = (panel[1] + panel[2]).rstrip()
-            panel = None
-        if not text or _RULE.fullmatch(text):
+    for number, traits in enumerate(seen):
+        panel = traits.panel
+        if panel is not None and panelled:
+            traits, panel = _traits(panel), None
+        if not traits.text or traits.rule:
             gap = True
-            if text:
+            if traits.text:
                 block, kind, spoken = block + 1, Kind.AGENT, ""
             if number == snapshot.cursor_line:
                 draft_seen = True
             elif kind is Kind.PERSON:
                 kind = Kind.AGENT
             continue
-        indent, marked = _indent(text), True
-        if panel or _BUSY.search(text):
+        indent, marked = traits.indent, True
+        if panel is not None or traits.busy:
             this = Kind.OTHER
-        elif _PERSON.match(text):
-            this, block, spoken = Kind.PERSON, block + 1, solid(text)[1:]
+        elif traits.person:
+            this, block, spoken = Kind.PERSON, block + 1, traits.solid[1:]
             kind = this
-        elif spoken and typed(spoken + solid(text)):
-            this, spoken = Kind.PERSON, spoken + solid(text)
-        elif bullet := _BULLET.match(text):
+        elif spoken and typed(spoken + traits.solid):
+            this, spoken = Kind.PERSON, spoken + traits.solid
+        elif traits.bullet:
             this = kind = Kind.AGENT
-            block, indent, spoken = block + 1, bullet.end(), ""
-        elif tool := _TOOL.match(text):
+            block, indent, spoken = block + 1, traits.bullet, ""
+        elif traits.tool >= 0:
             this = kind = Kind.TOOL
-            tool_column, spoken = len(tool[1]), ""
+            tool_column, spoken = traits.tool, ""
         elif kind is Kind.TOOL and indent >= tool_column:
             this, marked = Kind.TOOL, False
-        elif _SPINNER.match(text):
+        elif traits.spinner:
             this = Kind.OTHER
         else:
             if kind is not Kind.PERSON:
                 kind, spoken = Kind.AGENT, ""
             this, marked = kind, False
-        if quote := _QUOTE.fullmatch(text):
-            text = f"{quote[1]}>{quote[2]}"
-        raws.append(_Raw(text, this, gap, block, indent, indent != _indent(text), marked))
+        bullet = indent != traits.indent
+        if traits.quote is not None:
+            traits = _traits(traits.quote)
+        raws.append(_Raw(traits.text, traits, this, gap, block, indent, bullet, marked))
         if first_draft < number < last_draft:
             raws[-1].kind, draft_seen = Kind.DRAFT, True
         elif number == snapshot.cursor_line:
@@ -158,9 +208,9 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[_Raw]:
     return raws
 
 
-def _input_box(texts: list[str], cursor_line: int) -> tuple[int, int]:
+def _input_box(seen: list[_Traits], cursor_line: int) -> tuple[int, int]:
     """The rules above and below the cursor, between which the input line stands; or (-1, -1)."""
-    rules = [index for index, text in enumerate(texts) if text.strip() and _RULE.fullmatch(text)]
+    rules = [index for index, traits in enumerate(seen) if traits.text and traits.rule]
     above = [index for index in rules if index < cursor_line]
     below = [index for index in rules if index > cursor_line]
     return (above[-1], below[0]) if above and below else (-1, -1)
@@ -179,10 +229,6 @@ def _mark_draft(raws: list[_Raw]) -> bool:
         at -= 1
     raws[at].kind = raws[-1].kind = Kind.DRAFT
     return prompted
-
-
-def _indent(text: str) -> int:
-    return len(text) - len(text.lstrip(" "))
 
 
 def _margins(raws: list[_Raw]) -> dict[int, int]:
@@ -206,11 +252,8 @@ def _edge(raws: list[_Raw], cols: int) -> int:
     return widest if cols - 12 <= widest <= cols else cols
 
 
-def _joint(before: str, raw: _Raw, edge: int) -> str | None:
-    if _DIRECTIVE.match(raw.text) or _LIST_ITEM.match(raw.text) or _BULLET.match(raw.text):
-        return None
-    word = _WORD.search(raw.text)
-    if word is None or len(before) + 1 + len(word[0]) <= edge:
+def _joint(before: str, traits: _Traits, edge: int) -> str | None:
+    if traits.begins or not traits.word or len(before) + 1 + traits.word <= edge:
         return None
     inside_word = len(before) >= edge - 1 and " " not in before.strip()
     return "" if inside_word else " "
