@@ -133,9 +133,9 @@ def test_what_comes_together_is_heard_once(name: str, window: float) -> None:
 def test_a_run_that_breaks_off_invents_nothing(name: str, end: float) -> None:
     """The last line may be cut short: it stood there so when the program ended."""
     before, rest = split_at(recorded(name), int(end * size_of(name)))
-    if in_frame(before):
+    while rest and in_frame(before):
         # Half of a synchronised update is nothing that a person has seen: go on to its end.
-        before += rest[:1]
+        before.append(rest.pop(0))
     heard = directives(replay(before))
     wanted = whole(name)[: len(heard)]
     assert heard[:-1] == wanted[:-1]
