@@ -37,8 +37,8 @@ Options:
   --task TEXT     what it works on; handlers see it as ctx.task
   --config FILE   use this configuration (default: the project's, see
                   relay config show)
-  --record FILE   record the terminal into FILE, an asciicast with known secrets
-                  masked; see relay replay --help
+  --record FILE   record the terminal into FILE, an asciicast, with known
+                  secrets masked; see relay replay --help
   --record-input  record the keys too, except where a password is read
   --overwrite     let FILE be one that is already there
   --no-primer     do not tell the agent how to talk to others

@@ -24,8 +24,6 @@ from relay.text.redact import Redactor, redact
 QUEUE_MAX = 1000
 #: Read at once from the pump.
 _CHUNK = 256 * 1024
-#: How low the recorder stands behind the agent when both want the processor.
-_NICE = 5
 _KEYS = {
     frames.TYPED: "typed",
     frames.ENTERED: "entered",
@@ -161,7 +159,6 @@ class _File:
 
 def main(socket: int, fd: int) -> None:
     """Record until the pump says that this is the end, or is no more."""
-    os.nice(_NICE)
     file, writer = _File(fd), Writer()
     try:
         try:

@@ -102,8 +102,8 @@ class Replay:
         for event in events:
             self._until(event.at)
             self._take(event)
-        self._look()
         self._ears.finish(self._now)
+        self._look()
 
     def _until(self, now: float) -> None:
         """Time passes: do what is due, each at its moment."""

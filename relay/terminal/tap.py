@@ -38,6 +38,8 @@ OUTPUT, INPUT, RESIZE, MARKER, KEYS, WORDS = b"oirmkw"
 HEADER, END = b"he"
 #: What waits for a recorder that is slower than the agent. Beyond it the recording ends.
 BUFFER_MAX = 64 * 1024 * 1024
+#: How far the recorder stands behind the agent when both want the processor.
+_NICE = 5
 #: How soon a recorder that took nothing more is offered the rest again, in seconds.
 _RETRY = 0.05
 #: After the agent's end the person waits so long for the rest, at most; and who stays behind for it
@@ -154,16 +156,17 @@ class Tap:
         ours_socket, theirs_socket = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
         ours, theirs = ours_socket.detach(), theirs_socket.detach()
         try:
-            self._pid = os.fork()
+            pid = os.fork()
         except OSError as error:
             descriptors.close([ours, theirs, self._file])
             self._over = True
             self._waiting = bytearray()
             self.failed = error.strerror or str(error)
             return
-        if self._pid == 0:
+        if pid == 0:
             try:
                 os.setsid()
+                os.nice(_NICE)
                 descriptors.release_stdio((0, 1, 2))
                 descriptors.close_all_but((theirs, self._file))
                 signals.forget()
@@ -171,8 +174,12 @@ class Tap:
             finally:
                 os._exit(0)
         descriptors.close([theirs, self._file])
-        os.set_blocking(ours, False)
-        self._fd = ours
+        self.attach(ours, pid)
+
+    def attach(self, socket: int, pid: int = 0) -> None:
+        """Hand over to the recorder at the other end of ``socket``; ``pid`` is our child, or 0."""
+        os.set_blocking(socket, False)
+        self._fd, self._pid = socket, pid
 
     # -- what passes
 

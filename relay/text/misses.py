@@ -39,13 +39,12 @@ class Misses:
             before = line[: found.start()]
             if known:
                 return _INSIDE.get(inside) or self._known(found, before)
-            if not before.strip() and not inside:
+            if _begins(before) and not inside:
                 return self._unknown(found[1])
         return ""
 
     def _known(self, found: re.Match[str], before: str) -> str:
-        lead = _LEAD.match(before)
-        at_start = lead is not None and lead.end() == len(before)
+        at_start = _begins(before)
         if before.endswith("\\"):
             return "a backslash stands before it"
         if at_start and len(before) - len(before.lstrip()) > 3:
@@ -63,3 +62,9 @@ class Misses:
     def _unknown(self, name: str) -> str:
         close = nearest(name, self._namespaces)
         return f"nothing handles @{name}: (did you mean @{close}:?)" if close else ""
+
+
+def _begins(before: str) -> bool:
+    """Whether what follows ``before`` begins its line, or the item of a list."""
+    lead = _LEAD.match(before)
+    return lead is not None and lead.end() == len(before)

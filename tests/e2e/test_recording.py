@@ -1,0 +1,48 @@
+"""A real run, recorded: what the replay says of it is what the live session did."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.wrapped import python, relay, relay_json, say, wait_registered, wrapped
+from tests.support import wait_until
+
+SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+#: Says what it is told to say, and takes everything else, such as messages, for a comment.
+SAY = (
+    "import sys\nfor line in sys.stdin:\n"
+    "    print(eval(line) if line[:1] == chr(39) else 'OK', flush=True)\n"
+)
+
+
+def sent() -> list[dict[str, Any]]:
+    return [row for row in relay_json("history") if row["from"] == "Ann"]
+
+
+def test_a_recording_replays_what_was_sent_and_holds_no_secret(tmp_path: Path) -> None:
+    path = tmp_path / "ann.cast"
+    with wrapped(python(SAY), name="Ann", options=["--record", str(path)]) as ann:
+        wait_registered("Ann")
+        ann.type(say("@relay:Bob please look\ninto it"))
+        wait_until(lambda: len(sent()) == 1)
+        ann.type(say(f"\nthe token is {SECRET} and tell @relay:Bob nothing"))
+        ann.wait_for("nothing\r\n")
+        ann.type(say("\n@relay:Cy [mode:steer] one more\n"))
+        wait_until(lambda: len(sent()) == 2)
+        relay("send", "Ann", "hello Ann")
+        ann.wait_for("hello Ann")
+        ann.type("\x04")
+        assert ann.wait() == 0
+    kept = path.read_text()
+    assert SECRET not in kept and SECRET[4:12] not in kept
+    assert "the token is ghp_" + "*" * 36 in kept
+    events = [json.loads(line) for line in kept.splitlines()[1:]]
+    assert "hello Ann" in "".join(data for _, code, data in events if code == "w")
+    rows = relay_json("replay", str(path), "--misses")
+    fired = sorted((row["directive"], row["body"]) for row in rows if row["fires"])
+    assert fired == sorted((f"@relay:{row['to']}", row["body"]) for row in sent())
+    assert len(fired) == 2 and {row["from"] for row in rows} == {"Ann"}
+    assert any("tell @relay:Bob nothing" in row["directive"] for row in rows if row["missed"])
+    assert "@relay:Cy [mode:steer]" in relay("replay", str(path))
