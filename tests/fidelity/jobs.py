@@ -69,7 +69,7 @@ def _jobs(stage: Stage, state: str = "") -> str:
     """The shell's list of jobs, without process ids; with ``state``, once it says that."""
 
     def look() -> str:
-        return re.sub(r"\b\d{2,} ", "", _ask(stage, "jobs -l"))
+        return re.sub(r" *\b\d{2,} ", " ", _ask(stage, "jobs -l"))  # padded to five digits
 
     if state:
         stage.until(lambda: state in look(), f"a job that is {state}")
