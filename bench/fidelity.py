@@ -97,16 +97,20 @@ def compare(chosen: list[Behaviour], names: list[str], home: str, rounds: int) -
     """All of ``chosen`` in all wrappers. A few at a time: most of it is waiting in vain."""
     broken: dict[Behaviour, dict[str, Future[str | None]]] = {}
     with ProcessPoolExecutor(_AT_A_TIME, multiprocessing.get_context("spawn")) as pool:
-        wanted_in = [bare(one, home) for one in chosen]
-        for one, (wanted, limit) in zip(chosen, wanted_in, strict=True):
-            broken[one] = {
-                name: pool.submit(differs, one.name, name, home, wanted, limit, rounds)
-                for name in names
-            }
-        for one, verdicts in broken.items():
-            for name, verdict in verdicts.items():
-                if wrong := verdict.result():
-                    print(f"{name}: {one.sentence}: {wrong[:200]}", file=sys.stderr)
+        try:
+            for one in chosen:
+                wanted, limit = bare(one, home)
+                broken[one] = {
+                    name: pool.submit(differs, one.name, name, home, wanted, limit, rounds)
+                    for name in names
+                }
+            for one, verdicts in broken.items():
+                for name, verdict in verdicts.items():
+                    if wrong := verdict.result():
+                        print(f"{name}: {one.sentence}: {wrong[:200]}", file=sys.stderr)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
     return {one: {n: v.result() for n, v in verdicts.items()} for one, verdicts in broken.items()}
 
 
