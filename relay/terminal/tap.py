@@ -153,16 +153,18 @@ class Tap:
 
     def start(self, run: Run) -> None:
         """Fork the recorder: ``run(socket, file)``. Where that fails, so has the recording."""
-        ours_socket, theirs_socket = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
-        ours, theirs = ours_socket.detach(), theirs_socket.detach()
+        pair: list[int] = []
         try:
+            sockets = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
+            pair = [one.detach() for one in sockets]
             pid = os.fork()
         except OSError as error:
-            descriptors.close([ours, theirs, self._file])
+            descriptors.close([*pair, self._file])
             self._over = True
             self._waiting = bytearray()
             self.failed = error.strerror or str(error)
             return
+        ours, theirs = pair
         if pid == 0:
             try:
                 os.setsid()

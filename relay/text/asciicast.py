@@ -16,7 +16,7 @@ from typing import Any
 
 OUTPUT, INPUT, RESIZE, MARKER, KEYS, WORDS = "o", "i", "r", "m", "k", "w"
 #: The largest terminal that a recording may claim to have, in columns or rows.
-SIZE_MAX = 10_000
+SIZE_MAX = 2000
 
 
 class CastError(ValueError):
@@ -85,7 +85,7 @@ def _header(line: str) -> Header:
         raise CastError(1, "the file is empty")
     try:
         fields = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CastError(1, "this is no asciicast: the first line is no JSON object") from None
     if isinstance(fields, dict) and fields.get("version") == 1:
         raise CastError(1, "this is asciicast version 1; asciinema convert makes version 2 of it")
@@ -126,7 +126,7 @@ def _events(numbered: Iterator[tuple[int, str]], relative: bool) -> Iterator[Eve
             continue
         try:
             fields = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             if not line.endswith("\n"):
                 return  # cut off, so it is the last
             raise CastError(number, "this is no JSON") from None

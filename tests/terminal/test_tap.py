@@ -115,6 +115,19 @@ def test_a_recorder_that_fails_says_why(ends: Ends) -> None:
     assert one.failed == "No space left on device"
 
 
+def test_no_process_for_the_recorder_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    one = Tap(-1, "{}", 0.0)
+    one.start(lambda socket, file: None)
+    one.output(b"more", 1.0)
+    one.flush(1.0)
+    assert one.finish(2.0)
+    assert one.failed == "Resource temporarily unavailable"
+
+
 # -- in a terminal
 
 

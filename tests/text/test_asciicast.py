@@ -61,6 +61,8 @@ def test_a_last_line_that_was_cut_off_is_left_out() -> None:
         ([V2, '[NaN, "o", "a"]\n'], 2, "no time"),
         ([V2, '[-1, "o", "a"]\n'], 2, "no time"),
         ([V2, '[1, "o", 7]\n'], 2, "strings"),
+        ([V2, "[" * 100_000 + "\n"], 2, "JSON"),
+        (["[" * 100_000 + "\n"], 1, "no asciicast"),
     ],
 )
 def test_what_is_no_recording_is_named_with_its_line(
@@ -85,3 +87,22 @@ def test_what_is_written_is_read(data: str, at: float) -> None:
     assert [(event.code, event.data) for event in events] == [("o", data)]
     assert abs(events[0].at - at) < 1e-5
     assert json.loads(line)[2] == data
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+_HEADERS = st.fixed_dictionaries(
+    {"version": st.sampled_from([1, 2, 3, "2"])},
+    optional={"width": _VALUES, "height": _VALUES, "term": _VALUES, "relay": _VALUES},
+)
+
+
+@given(st.just(json.loads(V2)) | _HEADERS | _VALUES, st.lists(_VALUES, max_size=4))
+def test_whatever_a_file_holds_it_is_read_or_refused(head: object, more: list[object]) -> None:
+    try:
+        play(*(json.dumps(value) + "\n" for value in [head, *more]))
+    except CastError as error:
+        assert 1 <= error.line <= 1 + len(more)
