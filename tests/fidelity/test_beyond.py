@@ -32,9 +32,11 @@ def test_a_killed_wrapper_leaves_a_hung_up_child_and_a_terminal_in_order(
     fidelity_home: str,
 ) -> None:
     source = (
+        "import select\n"
         "def hung_up(*_):\n    tell('SIGHUP')\n    os._exit(0)\n"
         "signal.signal(signal.SIGHUP, hung_up)\n"
-        "show('pid', os.getpid())\ntty.setraw(0)\nwrite(b'READY')\nwhile hear(): pass\n"
+        "show('pid', os.getpid())\ntty.setraw(0)\nwrite(b'READY')\n"
+        "while True: select.select([], [], [], 0.01)\n"
     )
     with Stage(RELAY, fidelity_home, LIMIT) as stage:
         before = _state(stage)
