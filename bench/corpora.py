@@ -84,20 +84,21 @@ def cast() -> bytes:
 def _message(rng: random.Random, number: int) -> tuple[str, list[str], Words]:
     """(shape, the lines as they are printed, what must be heard)."""
     target = rng.choice(("Bob", "Ann", "*", "#ops", "Bob,Ann"))
-    text = f"message {number} " + " ".join(rng.choices(_WORDS, k=rng.randint(1, 8)))
+    text = f"message {number} " + " ".join(rng.choices(_WORDS, k=rng.randint(1, 5)))
     shape = rng.choice(_SHAPES)
     head = f"@relay:{target}"
     if shape == "attributes":
         return shape, [f"{head} [thread:t{number}] [mode:steer] {text}"], Words(target, text)
     if shape == "paragraph":
-        more = " ".join(rng.choices(_WORDS, k=9))
+        more = " ".join(rng.choices(_WORDS, k=5))  # no row near the edge, where rows are joined
         return (
             shape,
             [f"{head} {text}", more, "the end."],
             Words(target, f"{text}\n{more}\nthe end."),
         )
     if shape == "block":
-        body = [text, "", "    if x: @relay:Eve", "```", "@memory:save no", "```", "", "end"]
+        body = [text, "", f"    if x: @relay:Eve {number}", "```"]
+        body += [f"@memory:save no {number}", "```", "", f"end of {number}"]
         return shape, [f"{head} <<<", *body, ">>>"], Words(target, "\n".join(body))
     if shape == "long":
         text += " " + " ".join(rng.choices(_WORDS, k=120))

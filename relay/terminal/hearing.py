@@ -224,6 +224,11 @@ class Outlet:
         """See ``Sieve.painted``."""
         return self._sieve.painted(rows, block=self._gist.block)
 
+    @property
+    def open(self) -> bool:
+        """Whether what comes next belongs to a message that is not too long."""
+        return self._gist.open and not self._gist.lost
+
     def pressed(self, now: float) -> bool:
         """Whether more is said than is passed on whatever it says, and no echo is waited for."""
         self._refill(now)

@@ -32,7 +32,7 @@ KEPT_ROWS = 600
 
 # Rows that leave the screen are looked at together, in a flood fewer while a message is awaited.
 _LEAVING = 400
-_LEAVING_IN_FLOOD = 100
+_LEAVING_IN_FLOOD = 64
 # In a flood so many screens of plain lines are drawn at least, and less than this is not sifted.
 _SCREENS_KEPT = 4
 _SIFTED = 16 * 1024
@@ -255,9 +255,13 @@ class Painted:
         self._out.spend(len(rows) * (LEAVING_COSTS if leaving else 1.0))
         cursor_row = emulator.line_start(history + emulator.cursor[1], first)
         above = self._lines_between(first, cursor_row)
-        self.painter.look(Snapshot(rows, above, emulator.cols), now, settle=settle)
+        gone = 0
+        if leaving and not alt:
+            gone = self._lines_between(first, self._first_row())
+        seen = Snapshot(rows, above, emulator.cols)
+        self.painter.look(seen, now, settle=settle, gone=gone)
         if not alt:
-            self.set_top()
+            self.set_top(block=leaving or self._out.pressed(now))
 
     def absorb(self, front: int | None, now: float) -> None:
         """All that stands above row ``front`` was dealt with, the person's own lines included."""
@@ -268,12 +272,25 @@ class Painted:
             self.painter.absorb(Snapshot(text.split("\n"), -1, emulator.cols), now)
         self.set_top()
 
-    def set_top(self, *, whole_line: bool = True) -> None:
-        """What stands above the screen was seen, but for a line that reaches into it."""
+    def set_top(self, *, whole_line: bool = True, block: bool = False) -> None:
+        """What stands above the screen was seen, but for a line that reaches into it.
+
+        ``block``: and but for a message that does.
+        """
         row = self._first_row() if whole_line else self._emulator.history_rows
+        if block and (self._out.open or self.painter.awaits()):
+            row = self._block_start(row)
         self._known = 0
         self._top.close()
         self._top = self._emulator.mark(0, row)
+
+    def _block_start(self, end: int) -> int:
+        """The row where the block of text begins that reaches over row ``end``."""
+        above = max(0, end - 2 * self._emulator.rows)
+        if above >= end or not self._emulator.row_text(end - 1):
+            return end
+        text = self._emulator.text((0, above), (self._emulator.cols - 1, end - 1), unwrap=False)
+        return end - 1 - text.rpartition("\n\n")[2].count("\n")
 
     def _first_row(self) -> int:
         top = self._emulator.history_rows

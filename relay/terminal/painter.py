@@ -26,6 +26,10 @@ _KEPT_ROWS = 300
 _KEPT_TEXT = 60_000
 
 
+#: A paragraph, whether it is the last text, and when its first row came.
+_Waiting = tuple[list[tuple[Row, Entry]], bool, float]
+
+
 class Painter:
     """Puts the lines of a painted screen into ``out``, each once."""
 
@@ -67,21 +71,36 @@ class Painter:
 
     # -- looks ---------------------------------------------------------------------------------
 
-    def look(self, snapshot: Snapshot, now: float, *, settle: bool = False) -> None:
-        """The screen shows ``snapshot``. ``settle``: it will not be seen again, settle all."""
+    def look(self, snapshot: Snapshot, now: float, *, settle: bool = False, gone: int = 0) -> None:
+        """The screen shows ``snapshot``. ``settle``: it will not be seen again, settle all.
+
+        ``gone``: so many of its rows have left the screen and settle now.
+        """
         self._learn_noted(now)
         rows = read_rows(snapshot, self._out.echo.part_of_text)
         aligned = self._transcript.align([row.key for row in rows], now, self._looked_at)
         before = self._view
         self._view = list(zip(rows, aligned.entries, strict=True))
+        self._keep_beginning(before)
         self._matter = None
         self._looked_at = now
         _keep_owners(self._view)
         if aligned.changed or len(before) != len(self._view):
             self._changed_at = now
         if aligned.scrolled:
-            self._put_scrolled(before, {id(entry) for entry in aligned.scrolled})
+            self._put_gone(before, {id(entry) for entry in aligned.scrolled})
+        if gone:
+            above = [p for p in _paragraphs(self._view) if p[-1][0].number < gone]
+            fresh = {id(entry) for p in above for _, entry in p if not entry.heard}
+            self._put_gone(self._view, fresh)
         self._settle(now, everything=settle)
+
+    def _keep_beginning(self, before: list[tuple[Row, Entry]]) -> None:
+        """What stood above the first row has scrolled away: it goes on whatever it went on."""
+        if self._view:
+            first, entry = self._view[0]
+            was = next((row for row, old in before if old is entry), first)
+            first.gap, first.joins = was.gap, was.joins
 
     def absorb(self, snapshot: Snapshot, now: float) -> None:
         """The screen shows ``snapshot``, and nothing of it is to be heard any more."""
@@ -95,12 +114,23 @@ class Painter:
             self._transcript.add_heard([solid(line) for line in self._noted[-_NOTED:]], now)
             self._noted = []
 
-    def _put_scrolled(self, before: list[tuple[Row, Entry]], scrolled: set[int]) -> None:
+    def _put_gone(self, view: list[tuple[Row, Entry]], which: set[int]) -> None:
         """Rows that left the screen before they settled: they cannot change any more."""
-        gone = [pair for pair in before if id(pair[1]) in scrolled]
+        gone: list[tuple[Row, Entry]] = []
+        gap = False
+        for row, entry in view:
+            if id(entry) in which:
+                row.gap = row.gap or gap
+                gone.append((row, entry))
+                gap = False
+            else:  # heard already: only what was put out last is gone on with
+                gap = (gap or row.gap) and not self._is_last(entry)
         for paragraph in _paragraphs(gone):
             if paragraph[0][0].kind in _HEARD:
                 self._put(paragraph)
+
+    def _is_last(self, entry: Entry) -> bool:
+        return self._last is not None and entry.key == self._last.key
 
     # -- settling ------------------------------------------------------------------------------
 
@@ -114,14 +144,14 @@ class Painter:
         """When something may settle, or None."""
         return self._deadline
 
-    def _next_settling(self) -> float | None:
+    def _next_settling(self, waiting: list[_Waiting]) -> float | None:
         earliest: float | None = None
         blocked = 0.0
-        for paragraph, last in self._waiting():
+        for paragraph, last, born in waiting:
             due = self._due(paragraph, last)
             when = max(due, blocked)
             earliest = when if earliest is None else min(earliest, when)
-            blocked = max(blocked, min(due, _born(paragraph) + RESTLESS))
+            blocked = max(blocked, min(due, born + RESTLESS))
         return earliest
 
     def tick(self, now: float) -> None:
@@ -129,18 +159,20 @@ class Painter:
         if self._deadline is not None and now >= self._deadline:
             self._settle(now)
 
-    def _waiting(self) -> Iterator[tuple[list[tuple[Row, Entry]], bool]]:
-        """The paragraphs that are not heard yet, each with whether it is the last text."""
-        paragraphs = [p for p in _paragraphs(self._view) if p[0][0].kind in _HEARD]
+    def _waiting(self) -> list[_Waiting]:
+        """The paragraphs that are not heard yet, from the top."""
         latest = -1.0  # when the youngest text below came: a footer does not end the text above it
-        found: list[tuple[list[tuple[Row, Entry]], bool]] = []
-        for paragraph in reversed(paragraphs):
+        found: list[_Waiting] = []
+        for paragraph in reversed(list(_paragraphs(self._view))):
+            kind = paragraph[0][0].kind
+            if kind not in _HEARD:
+                continue
             born = _born(paragraph)
             if any(not entry.heard for _, entry in paragraph):
-                found.append((paragraph, born > latest))
-            if paragraph[0][0].kind is Kind.AGENT:
-                latest = max(latest, born)
-        yield from reversed(found)
+                found.append((paragraph, born > latest, born))
+            if kind is Kind.AGENT and born > latest:
+                latest = born
+        return found[::-1]
 
     def _due(self, paragraph: list[tuple[Row, Entry]], last: bool) -> float:
         changed = max(entry.changed for _, entry in paragraph)
@@ -149,16 +181,19 @@ class Painter:
         return min(max(changed, self._changed_at) + SETTLE_QUIET, changed + SETTLE_LAST)
 
     def _settle(self, now: float, *, everything: bool = False) -> None:
-        for paragraph, last in list(self._waiting()):
+        waiting = self._waiting()
+        changed = False
+        for paragraph, last, born in waiting:
             if not everything and now < self._due(paragraph, last):
                 # In order: what stands below waits too, unless this never comes to rest.
-                if now < _born(paragraph) + RESTLESS:
+                if now < born + RESTLESS:
                     break
                 continue
             self._put(paragraph)
+            changed = True
         if not self._resting:
             self._close(now)
-        self._deadline = self._next_settling()
+        self._deadline = self._next_settling(self._waiting() if changed else waiting)
 
     def _close(self, now: float) -> None:
         """After settling: end the message if its block of text is over."""
@@ -243,7 +278,7 @@ class Painter:
         self._looked_at = now + state["looked_in"]
         self._changed_at = now + state["changed_in"]
         self._open, self._resting = state["open"], state["resting"]
-        self._deadline = self._next_settling()
+        self._deadline = self._next_settling(self._waiting())
 
 
 _HEARD = (Kind.AGENT, Kind.PERSON)

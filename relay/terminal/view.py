@@ -39,7 +39,8 @@ class Row:
 
     ``joins``: None, or what belongs between the row before and this one, which continues it
     because the next word did not fit (a space, or nothing inside of an overlong word).
-    ``marked``: its kind comes from a mark of its own, not from the row before.
+    ``marked``: its kind comes from a mark of its own, not from the row before. ``number``: which
+    of the snapshot's rows it is.
     """
 
     text: str
@@ -48,6 +49,7 @@ class Row:
     gap: bool
     joins: str | None = None
     marked: bool = False
+    number: int = -1
 
 
 _RULE = re.compile(r"[\s─━═╌╍┄┅╴╶▔▁▀▄╭╮╰╯┌┐└┘├┤┬┴┼╔╗╚╝╠╣_-]+")
@@ -111,6 +113,7 @@ def _traits(row: str) -> _Traits:
 class _Raw:
     text: str  # without frames, with its indentation
     traits: _Traits
+    number: int
     kind: Kind
     gap: bool
     block: int  # rows of one block share a margin
@@ -142,7 +145,7 @@ def read_rows(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[Row]:
         margin = margins[raw.block]
         if margin and indent:
             text = text[min(margin, indent) :]
-        row = Row(text, raw.traits.solid, raw.kind, raw.gap, marked=raw.marked)
+        row = Row(text, raw.traits.solid, raw.kind, raw.gap, None, raw.marked, raw.number)
         if before is not None and not raw.gap and before.kind is raw.kind:
             row.joins = _joint(before.text, raw.traits, edge)
         rows.append(row)
@@ -197,7 +200,7 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[_Raw]:
         bullet = indent != traits.indent
         if traits.quote is not None:
             traits = _traits(traits.quote)
-        raws.append(_Raw(traits.text, traits, this, gap, block, indent, bullet, marked))
+        raws.append(_Raw(traits.text, traits, number, this, gap, block, indent, bullet, marked))
         if first_draft < number < last_draft:
             raws[-1].kind, draft_seen = Kind.DRAFT, True
         elif number == snapshot.cursor_line:
