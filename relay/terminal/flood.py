@@ -68,7 +68,7 @@ class Sieve:
             rf" {{0,3}}(?:{marker} {{1,4}})?@(?:{named}):|\s*(?:{marker}\s+)?(?:```|~~~)"
         )
         # A message begins behind whatever frames its row; the row may end within the name.
-        framed = r"\n[^\w\n@]*+(?:[0-9]{1,9}[.)][^\w\n@]*+)?"
+        framed = r"\n[^\w\n@`~]*+(?:[0-9]{1,9}[.)][^\w\n@`~]*+)?"
         self._painted = re.compile(
             rf"{framed}(?:@(?:(?:{named}):|[^\s:@\\]{{0,64}}$)|```|~~~)", re.MULTILINE
         )
