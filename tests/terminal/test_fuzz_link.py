@@ -458,7 +458,7 @@ class LinkMachine(RuleBasedStateMachine):
 
 
 def test_any_order_of_events_keeps_the_stream_whole() -> None:
-    run_state_machine_as_test(LinkMachine, settings=fuzz(100))
+    run_state_machine_as_test(LinkMachine, settings=fuzz(80))
 
 
 @pytest.mark.parametrize("part", [0.5, 0.99, 1.0])

@@ -113,7 +113,7 @@ class Chaos:
         os.kill(self.outer.process.pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("number", range(rounds(4)))
+@pytest.mark.parametrize("number", range(rounds(3)))
 def test_whatever_happens_nothing_is_lost_doubled_or_changed(
     fake: Fake, tmp_path: Path, number: int
 ) -> None:
@@ -192,7 +192,7 @@ def left_over(fake: Fake) -> list[int]:
     return [pid for pid in found if alive(pid)]
 
 
-@pytest.mark.parametrize("number", range(rounds(6)))
+@pytest.mark.parametrize("number", range(rounds(4)))
 def test_a_pump_killed_at_any_moment_leaves_the_terminal_as_it_was_and_nobody_behind(
     fake: Fake, tmp_path: Path, number: int
 ) -> None:

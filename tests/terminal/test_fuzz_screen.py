@@ -34,9 +34,14 @@ def size_of(name: str) -> int:
 
 
 @functools.cache
+def every_event(name: str) -> list[SourceEvent]:
+    """What is heard of the recording as it is."""
+    return replay(recorded(name))
+
+
 def whole(name: str) -> list[str]:
     """The directives of the recording as it is."""
-    return directives(replay(recorded(name)))
+    return directives(every_event(name))
 
 
 def feed(source: AnySource, event: Recorded) -> list[SourceEvent]:
@@ -108,27 +113,27 @@ any_name = st.sampled_from(NAMES)
 place = st.floats(0, 1, exclude_max=True)
 
 
-@fuzz(16)
+@fuzz(8)
 @given(any_name, st.lists(st.integers(1, 300), min_size=1, max_size=10))
 def test_any_cut_is_heard_the_same(name: str, sizes: list[int]) -> None:
-    assert replay(pieces(recorded(name), sizes)) == replay(recorded(name))
+    assert replay(pieces(recorded(name), sizes)) == every_event(name)
 
 
-@fuzz(16)
+@fuzz(8)
 @given(any_name, place, st.integers(100, 4000))
 def test_byte_by_byte_in_any_window_is_heard_the_same(name: str, start: float, size: int) -> None:
     before, rest = split_at(recorded(name), int(start * size_of(name)))
     window, after = split_at(rest, size)
-    assert replay([*before, *pieces(window, [1]), *after]) == replay(recorded(name))
+    assert replay([*before, *pieces(window, [1]), *after]) == every_event(name)
 
 
-@fuzz(16)
+@fuzz(8)
 @given(any_name, st.sampled_from([0.002, 0.005, 0.01, 0.015, 0.02]))
 def test_what_comes_together_is_heard_once(name: str, window: float) -> None:
     assert directives(replay(join_close(recorded(name), window))) == whole(name)
 
 
-@fuzz(40)
+@fuzz(20)
 @given(any_name, place)
 def test_a_run_that_breaks_off_invents_nothing(name: str, end: float) -> None:
     """The last line may be cut short: it stood there so when the program ended."""
@@ -142,7 +147,7 @@ def test_a_run_that_breaks_off_invents_nothing(name: str, end: float) -> None:
     assert not heard or wanted[-1].startswith(heard[-1])
 
 
-@fuzz(24)
+@fuzz(12)
 @given(st.one_of(any_name, st.sampled_from(MISHEARD)), place)
 def test_a_recording_begun_in_the_middle_is_heard_without_an_error(name: str, start: float) -> None:
     """A session that lost its checkpoint."""
@@ -153,7 +158,7 @@ def test_a_recording_begun_in_the_middle_is_heard_without_an_error(name: str, st
     assert len(source.checkpoint()) <= CHECKPOINT_MAX
 
 
-@fuzz(16)
+@fuzz(8)
 @given(any_name, st.lists(place, min_size=1, max_size=5))
 def test_restored_at_any_byte_it_hears_the_same(name: str, places: list[float]) -> None:
     source = ScreenSource(80, 24)
@@ -174,7 +179,7 @@ def test_restored_at_any_byte_it_hears_the_same(name: str, places: list[float]) 
     assert directives(events) == whole(name)
 
 
-@fuzz(24)
+@fuzz(12)
 @given(
     any_name,
     st.lists(st.tuples(place, st.integers(30, 160), st.integers(8, 60)), min_size=1, max_size=4),
@@ -199,7 +204,7 @@ def test_resizes_double_nothing(
 
 
 @pytest.mark.parametrize("name", MISHEARD)
-@fuzz(4)
+@fuzz(2)
 @given(st.lists(st.integers(20, 900), min_size=1, max_size=4), st.integers(30, 160), place)
 def test_what_is_misheard_is_borne_however_it_is_cut_resized_and_restored(
     name: str, sizes: list[int], cols: int, part: float
@@ -321,7 +326,7 @@ def look_at(source: AnySource, rows: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [ScreenSource, LineSource])
-@fuzz(150)
+@fuzz(80)
 @given(size=_size, moves=st.lists(_moves, max_size=14))
 def test_any_bytes_sizes_and_moments_are_borne(
     kind: type[ScreenSource] | type[LineSource],
@@ -353,7 +358,7 @@ def test_any_bytes_sizes_and_moments_are_borne(
 
 
 @pytest.mark.parametrize("kind", [ScreenSource, LineSource])
-@fuzz(100)
+@fuzz(60)
 @given(_bytes.map(lambda data: data[:3000]), st.lists(st.integers(1, 40), min_size=1))
 def test_any_bytes_are_heard_the_same_however_they_are_cut(
     kind: type[ScreenSource] | type[LineSource], data: bytes, sizes: list[int]
