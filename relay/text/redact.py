@@ -194,6 +194,7 @@ class _Scan:
         self.decided = len(text)
         self.last_chars: re.Pattern[str] | None = None
         self._final = final
+        self._runs: dict[re.Pattern[str], tuple[int, int]] = {}
         self._at = len(behind) + skip
 
     def secrets(self) -> Iterator[_Secret]:
@@ -231,13 +232,19 @@ class _Scan:
 
     def _verdict(self, word: str, start: int, end: int) -> _Secret | Literal[False] | None:
         """The secret that begins with ``word``; False for none, None when more text decides."""
-        if not self._final and self.text[start:] in shapes.UNFINISHED:
+        if self._unfinished(start):
             return None
         if word == shapes.PEM_START:
             return self._header(start)
         if word in shapes.BY_PREFIX:
             return self._run(shapes.BY_PREFIX[word], start, end)
         return self._context(shapes.BY_START[word.lower()], start)
+
+    def _unfinished(self, start: int) -> bool:
+        """Whether the text ends within a prefix that begins at ``start``."""
+        if self._final or len(self.text) - start > shapes.UNFINISHED_MAX:
+            return False
+        return self.text[start:] in shapes.UNFINISHED
 
     def _look_at_end(self) -> None:
         """A token may have begun with the last characters."""
@@ -255,11 +262,10 @@ class _Scan:
     def _run(self, shape: Run, start: int, at: int) -> _Secret | Literal[False] | None:
         text, count, end = self.text, 0, at
         for piece in range(_PIECES_MAX):
-            run = shape.chars.match(text, at)
-            reached = run.end() if run else at
+            reached = self._reach(shape.chars, at)
             if reached == len(text) and not self._final:
                 return None
-            if piece and not self._final and text[at:] in shapes.UNFINISHED:
+            if piece and self._unfinished(at):
                 return None
             another = piece > 0 and shapes.TRIGGER.match(text, at)
             if another or reached - at < _least_piece(shape, piece, count):
@@ -274,16 +280,30 @@ class _Scan:
                     return None
                 break
             at = broken.end()
+        joined = piece > 0
         while end > start and text[end - 1] in ".-":
             end -= 1
-        return self._whole(shape, start, end, count)
+        return self._whole(shape, start, end, count, joined)
 
-    def _whole(self, shape: Run, start: int, end: int, count: int) -> _Secret | Literal[False]:
+    def _reach(self, chars: re.Pattern[str], at: int) -> int:
+        """Where the run that begins or goes on at ``at`` ends."""
+        known = self._runs.get(chars)
+        if known is None or not known[0] <= at < known[1]:
+            # Remembered: many tokens may seem to begin in one long run.
+            run = chars.match(self.text, at)
+            known = self._runs[chars] = (at, run.end() if run else at)
+        return known[1]
+
+    def _whole(
+        self, shape: Run, start: int, end: int, count: int, joined: bool
+    ) -> _Secret | Literal[False]:
         if count < shape.least or (shape.exact and count != shape.least):
             return False
-        if shape.whole is not None:
-            joined = re.sub(r"[ \r\n\0]+", "", self.text[start:end])
-            if shape.whole.match(joined) is None:
+        if shape.whole is not None and shape.whole.match(self.text, start, end) is None:
+            if not joined:
+                return False
+            text = re.sub(r"[ \r\n\0]+", "", self.text[start : min(end, start + HELD_MAX)])
+            if shape.whole.match(text) is None:
                 return False
         self.last_chars = shape.chars
         prefix = next(p for p in shape.prefixes if self.text.startswith(p, start))

@@ -84,7 +84,7 @@ RUNS = (
         ("eyJ",),
         re.compile(f"[{_DOTTED}]+"),
         30,
-        whole=re.compile(r"eyJ[\w-]{8,}\.[\w-]*\.[\w-]{4,}", re.ASCII),
+        whole=re.compile(r"eyJ[\w-]{8,2000}\.[\w-]{0,8000}\.[\w-]{4}", re.ASCII),
     ),
 )
 
