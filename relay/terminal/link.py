@@ -155,6 +155,7 @@ class Link:
         self._restarts += 1
         self._framed = self._base
         self._starting = True
+        self._was_full, self._progress = False, now  # it has all of PATIENCE, whatever was before
         self._forget_frame()
         self._decoder = frames.Decoder()
         try:
