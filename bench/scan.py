@@ -179,7 +179,10 @@ def compare(expected: list[Words], heard: list[Words]) -> tuple[int, int, int, i
         if meant is not None and meant != words:
             altered += 1
             if altered <= 3:
-                print(f"meant {meant!r}\nheard {words!r}", file=sys.stderr)
+                at = len(os.path.commonprefix([meant.body, words.body]))
+                print(f"after {meant.body[max(0, at - 40) : at]!r}", file=sys.stderr)
+                print(f"meant {meant.body[at : at + 40]!r}", file=sys.stderr)
+                print(f"heard {words.body[at : at + 40]!r}", file=sys.stderr)
     return missed, doubled, altered, invented
 
 

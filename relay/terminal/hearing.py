@@ -48,7 +48,7 @@ def squeeze(text: str) -> str:
 
 def solid(text: str) -> str:
     """``text`` without any whitespace: what stays the same however it is wrapped."""
-    return _SPACE.sub("", text)
+    return "".join(text.split())
 
 
 class EchoMask:
