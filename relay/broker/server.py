@@ -198,10 +198,12 @@ class Broker:
 
     def connected(self, connection: Connection) -> None:
         """A client of our own user is there."""
+        self._needed = time.monotonic()
         self._connections.add(connection)
 
     def disconnected(self, connection: Connection) -> None:
         """A connection closed."""
+        self._needed = time.monotonic()
         self._connections.discard(connection)
         if self._left is not None and not self._connections:
             self._left.set()

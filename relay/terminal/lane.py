@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 #: Chunks that may pass before somebody must take note of them.
 UNNOTED_MAX = 16
-#: A pseudo-terminal yields at most 4 KiB at a time; where it yields so much, there may be more.
-_READ = 16384
-_FLOOD = 2048
+#: A pseudo-terminal yields at most 4 KiB at a time.
+_READ = 8192
 
 
 class Lane:
@@ -78,24 +77,22 @@ class Lane:
         self._master = -1
 
     def _output(self) -> bool:
-        unnoted, console = self._unnoted, self._console
-        passed = False
-        while len(unnoted) < UNNOTED_MAX and len(console.pending) < PENDING_MAX:
-            try:
-                data = os.read(self._master, _READ)
-            except OSError:  # nothing more; or the terminal is gone
-                break
-            if not data:
-                break
-            waiting = bool(console.pending)
-            console.write(data)
-            unnoted.append((False, data, time.monotonic()))
-            passed = True
-            if console.pending and not waiting:
-                self._watch_room(console.screen, True)
-            if len(data) < _FLOOD:
-                break
-        return passed
+        console = self._console
+        if len(self._unnoted) >= UNNOTED_MAX or len(console.pending) >= PENDING_MAX:
+            return False
+        try:
+            # Once: asking in vain makes the kernel wait for whatever is still on its way.
+            data = os.read(self._master, _READ)
+        except OSError:
+            return False
+        if not data:
+            return False
+        waiting = bool(console.pending)
+        console.write(data)
+        if console.pending and not waiting:
+            self._watch_room(console.screen, True)
+        self._unnoted.append((False, data, time.monotonic()))
+        return True
 
     def _keys(self) -> bool:
         if not self._typed.direct or len(self._unnoted) >= UNNOTED_MAX:

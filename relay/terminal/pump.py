@@ -274,6 +274,8 @@ class Pump:
                 self._reap(now)
             elif number == signal.SIGCONT:
                 self.jobs.continued(now)
+            elif self._status is not None:
+                self._tail_until = now  # who wants us to end does not wait for what is unread
             elif number == signal.SIGHUP:
                 self.agent.signal_foreground(number)
                 self.agent.signal(number)
@@ -314,13 +316,15 @@ class Pump:
             self.input.typing.forget()
 
     def _events(self, events: list[Event], now: float) -> None:
-        for kind, number in events:
+        for index, (kind, number) in enumerate(events):
             if kind == monitor.STARTED:
                 if self.console is not None:
                     self.link.open(now)
             elif kind == monitor.FAILED:
                 self.failure = number
             elif kind == monitor.STOPPED:
+                if any(later in (monitor.CONTINUED, monitor.EXITED) for later, _ in events[index:]):
+                    continue  # it is over already: we must not stop now
                 self._drain(now)
                 self.jobs.agent_stopped(number, self._pending_signals)
             elif kind == monitor.CONTINUED:
