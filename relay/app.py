@@ -199,12 +199,13 @@ class Relay:
             raise UsageError("there is no command to wrap", hint='for example wrap("claude")')
         if self._home is not None:
             os.environ["RELAY_HOME"] = self.home.root
-        return wrap.run(
+        status = wrap.run(
             argv,
             name=self.name,
             task=self.settings.task if task is None else task,
             session_factory=self.loaded,
         )
+        return wrap.exit_status(status)
 
 
 def _check_seen(result: dict[str, Any], done: bool, seconds: float) -> None:

@@ -81,9 +81,9 @@ class CannotRun(RelayError):
 
 def main(argv: list[str]) -> int:
     """Run ``relay wrap`` with ``argv`` (without the verb); returns the exit status."""
-    from relay.terminal.signals import plain_interrupt
+    from relay.terminal import signals
 
-    plain_interrupt()
+    signals.plain_interrupt()
     try:
         options = parse(argv)
         if "--help" in options.flags:
@@ -102,8 +102,16 @@ def main(argv: list[str]) -> int:
 
         error_of_ours = fault()
         return _fail(error_of_ours.message, error_of_ours.hint, EXIT_FAILED)
+    if status == -signals.signal.SIGINT:
+        # A shell ends its loop or script at Ctrl-C only if the program that had it died of it.
+        signals.die_of(-status)
     # Nothing of ours is left to finalise: the interpreter's own end would cost milliseconds.
-    os._exit(status)
+    os._exit(exit_status(status))
+
+
+def exit_status(status: int) -> int:
+    """What a shell makes of a status that is -n for signal n: 128 + n."""
+    return 128 - status if status < 0 else status
 
 
 def parse(argv: list[str]) -> Options:
@@ -171,7 +179,7 @@ def find_program(command: str, path: str | None) -> str:
 
 
 def wrap(options: Options) -> int:
-    """Do what the command line says; returns the exit status. Raises RelayError."""
+    """Do what the command line says; returns what ``run`` does. Raises RelayError."""
     values = options.values
     for flag in ("--record-input", "--overwrite"):
         if flag in options.flags and "--record" not in values:
@@ -204,6 +212,7 @@ def run(
 ) -> int:
     """Claim a name, plan the launch, and run ``command`` here; returns its exit status.
 
+    Death by signal n is -n, as subprocess has it.
     With ``session_factory`` the session is a copy of this process with that configuration.
     ``exclusive``: this process exits afterwards. Raises RelayError before anything starts.
     """

@@ -31,7 +31,7 @@ def run(
     exclusive: bool = True,
     recording: Recording | None = None,
 ) -> int:
-    """Run ``program`` until it ends; returns its exit status (128 + n for signal n).
+    """Run ``program`` until it ends; returns its exit status, -n for signal n.
 
     ``facts`` are the fields of HELLO that do not change: run_id, name, command, cwd, started_ms.
     ``exclusive``: this process has nothing else to do and exits afterwards, so what only the agent
@@ -93,7 +93,7 @@ def run(
         if console is not None:
             console.close()
     if os.WIFSIGNALED(status):
-        return 128 + os.WTERMSIG(status)
+        return -os.WTERMSIG(status)
     return os.WEXITSTATUS(status)
 
 

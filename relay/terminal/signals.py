@@ -123,6 +123,19 @@ def plain_interrupt() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def die_of(number: int) -> None:
+    """End as the agent did, by signal ``number``, and tell whom a key would have told as well.
+
+    Without relay the terminal sends it to the whole group: to the script we run in, to make.
+    """
+    signal.signal(number, signal.SIG_DFL)
+    try:
+        ours = os.tcgetpgrp(1) == os.getpgrp()
+    except OSError:
+        ours = False
+    os.kill(0 if ours else os.getpid(), number)
+
+
 def forget() -> None:
     """In a copy of the pump that becomes something else: its signals are its own again."""
     signal.set_wakeup_fd(-1)

@@ -374,3 +374,22 @@ def orphaned_reader(stage: Stage) -> list[object]:
     stage.go("go")
     stage.until(lambda: not alive(pid), "the end of the child")
     return [_ask(stage, "echo shell")]
+
+
+def _loop(stage: Stage, start: str) -> list[object]:
+    _job(stage, "signal.signal(signal.SIGINT, signal.SIG_DFL)\n" + _COOKED)
+    (stage.folder / "loop").write_text("for n in 1 2; do ./job; done\n")
+    stage.enter(start)
+    stage.terminal.until(b"READY")
+    shown = _press(stage, b"\x03", PROMPT)
+    return [b"READY" in shown, _status(stage)]
+
+
+@behaviour("job control", "^C ends a shell's loop with the program in it", expect=[False, "130"])
+def interrupted_loop(stage: Stage) -> list[object]:
+    return _loop(stage, "for n in 1 2; do ./job; done")
+
+
+@behaviour("job control", "^C ends a script with the program in it", expect=[False, "130"])
+def interrupted_script(stage: Stage) -> list[object]:
+    return _loop(stage, "bash ./loop")
