@@ -34,8 +34,8 @@ DEATHS_WITHIN = 60.0
 _BACKOFF = 0.1
 #: Output bytes in one frame.
 _CHUNK = 256 * 1024
-#: Events waiting for the socket; beyond it the oldest activity or size is dropped. Answers are
-#: never more than the words that the pump has taken.
+#: Events waiting for the socket; beyond it the oldest activity, size or rest is dropped. Answers
+#: are never more than the words that the pump has taken.
 _EVENTS_MAX = 4096
 #: A rest of the agent's as short as this ends what it said, in seconds. So many rests and key
 #: strokes are kept beside the output, for a session that gets it again; the oldest go first.
@@ -99,7 +99,7 @@ class Link:
             self._remember(frames.REST, rest)
             if self._starting and self.fd >= 0:
                 # It will read this later, and all at once.
-                self._events.append((self._base + len(self._kept), frames.REST, rest))
+                self._queue(frames.REST, rest)
         self._written_at = now
         self._kept += data
         if self.full and not self._was_full:
@@ -122,7 +122,10 @@ class Link:
             self._remember(kind, payload)
         if self.fd < 0:
             return  # a next session gets what still matters from the history
-        self._events.append((end, kind, payload))
+        self._queue(kind, payload)
+
+    def _queue(self, kind: int, payload: bytes) -> None:
+        self._events.append((self._base + len(self._kept), kind, payload))
         if len(self._events) > _EVENTS_MAX:
             self._forget_event()
 
@@ -311,7 +314,7 @@ class Link:
 
     def _forget_event(self) -> None:
         for index, (_, kind, _payload) in enumerate(self._events):
-            if kind in (frames.ACTIVITY, frames.SIZE):
+            if kind in (frames.ACTIVITY, frames.SIZE, frames.REST):
                 del self._events[index]
                 return
 

@@ -157,10 +157,13 @@ class Outer:
             return
         if now != self.raw:
             self.original = now
-        if set_modes(self.fd, raw(now)):
+        assert self.original is not None
+        wanted = raw(now)
+        tell(self.original, wanted)  # before: we may be killed right after
+        if set_modes(self.fd, wanted):
             self.active = True
             self.raw = get_modes(self.fd)
-            if self.original is not None and self.raw is not None:
+            if self.raw is not None and self.raw != wanted:
                 tell(self.original, self.raw)
 
     def leave(self) -> None:
