@@ -22,10 +22,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import pyghostty.core
 
-from bench.corpora import COLS, NAMES, ROWS, Words, planted
 from relay.session import frames
 from relay.session.ears import Ears
 from relay.session.hearing import Heard, Hearing
@@ -33,6 +33,9 @@ from relay.session.link import PumpLink
 from relay.session.progress import ACK_BYTES
 from relay.terminal.screen import ScreenSource
 from relay.text.grammar import Match
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # as a script too
+from tests.terminal.corpora import COLS, NAMES, ROWS, Words, planted  # noqa: E402
 
 GOAL = 30.0
 NAMESPACES = ("relay", "memory")

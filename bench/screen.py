@@ -13,15 +13,23 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pyghostty.core
 
-from bench.corpora import COLS, NAMES, ROWS, noise
 from relay.terminal.lines import LineSource
 from relay.terminal.screen import ScreenSource
 
+sys.path.insert(0, str(Path(__file__).parent.parent))  # as a script too
+from tests.terminal.corpora import COLS, NAMES, ROWS, noise  # noqa: E402
+
 CHUNK = 64 * 1024  # what the pump hands over at once in a flood
 ROUNDS = 3
+
+
+def corpora(size: int) -> dict[str, bytes]:
+    """Name to about ``size`` bytes of what a program may print."""
+    return {name: noise(name, size) for name in NAMES}
 
 
 def _cpu(feed: Callable[[bytes, float], object], data: bytes) -> float:
@@ -40,8 +48,7 @@ def _bare() -> Callable[[bytes, float], object]:
 def main(argv: list[str]) -> int:
     size = int(float(argv[0]) * 1e6) if argv else 8_000_000
     print(f"{'MB/s of CPU':12} {'source':>8} {'pyghostty':>10} {'ratio':>6} {'lines only':>11}")
-    for name in (*NAMES, "cast"):
-        data = noise(name, size)
+    for name, data in (corpora(size) | {"cast": noise("cast", size)}).items():
         best = [0.0, 0.0, 0.0]
         for _ in range(ROUNDS):
             feeds = (ScreenSource(COLS, ROWS).feed, _bare(), LineSource(COLS, ROWS).feed)

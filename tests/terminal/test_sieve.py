@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench import corpora
 from relay.session.ports import End, Line, Pause, SourceEvent
 from relay.terminal import flood
 from relay.terminal.flood import Sieve, shown
@@ -18,6 +17,7 @@ from relay.terminal.hearing import FLOOD_BURST, NAMESPACES
 from relay.terminal.screen import ScreenSource
 from relay.text.grammar import Found, Match, Scanner
 from relay.text.heads import Reader
+from tests.terminal import corpora
 from tests.terminal.screens import cut, until
 
 COLS, ROWS = 60, 10
