@@ -120,7 +120,10 @@ class Sieve:
         if marked:
             if b"\b" in lines or lines.count(b"\r") != lines.count(b"\r\n"):
                 lines = _above(lines, _BACK)
-            if matter := self._raw.search(b"\n" + lines):
+            places = [lines.find(mark) for mark in MARKS]
+            first = min((place for place in places if place >= 0), default=len(lines))
+            begin = lines.rfind(b"\n", 0, first) + 1  # above there is no mark at all
+            if matter := self._raw.search(b"\n" + lines, begin):
                 return matter.start()
         return len(lines)
 
