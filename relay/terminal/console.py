@@ -12,6 +12,8 @@ from relay.terminal import descriptors, tty
 
 #: Output that waits for a terminal that does not read; beyond it the agent is not read.
 PENDING_MAX = 128 * 1024
+#: A terminal yields at most 4 KiB at a time.
+_READ = 4096
 
 
 class Console:
@@ -32,7 +34,7 @@ class Console:
     def read(self) -> bytes:
         """Keys; empty when there are none. A hung-up terminal is ``gone`` afterwards."""
         try:
-            data = os.read(self.keys, 65536)
+            data = os.read(self.keys, _READ)
         except BlockingIOError:
             return b""
         except OSError:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 #: The most that is offered to the terminal in one write.
 _WRITE_MAX = 16384
 _CTRL_C = b"\x03"
-_TEXT = bytes((*range(0x20, 0x7F), *range(0x80, 0x100)))
+#: Bytes that mean nothing to a terminal's line discipline, but for settings nobody has.
+TEXT = bytes((*range(0x20, 0x7F), *range(0x80, 0x100)))
 
 
 class Input:
@@ -47,18 +48,10 @@ class Input:
         """Whether more keys may be read from the outer terminal."""
         return len(self.typing.keys) < KEYS_MAX
 
-    def pass_on(self, keys: bytes) -> bool:
-        """Type plain text at once; ``note`` is to follow. False where that is not all there is."""
-        if not self.direct or keys.translate(None, _TEXT):
-            return False
-        try:
-            written = os.write(self._master, keys)
-        except OSError:
-            written = 0
-        if written < len(keys):
-            self.typing.keys += keys[written:]
-            self.direct = False
-        return True
+    def keep(self, keys: bytes) -> None:
+        """Text that the terminal did not take from the lane: it waits."""
+        self.typing.keys += keys
+        self.direct = False
 
     def press(self, data: bytes, now: float) -> None:
         """The person pressed keys."""
@@ -90,7 +83,7 @@ class Input:
         sequence = int.from_bytes(payload[4:8], "big")
         if self._master < 0 or not self.typing.words(number, sequence, payload[8:]):
             self._link.event(frames.REFUSED, payload[:4])
-        self._text_signals = any(key in _TEXT for key in self._flushing_keys())
+        self._text_signals = any(key in TEXT for key in self._flushing_keys())
 
     def write(self, now: float) -> None:
         """Write keys and words into the agent's terminal, as much as it takes."""

@@ -12,7 +12,7 @@ import select
 import time
 
 from relay.terminal.console import PENDING_MAX, Console
-from relay.terminal.input import Input
+from relay.terminal.input import TEXT, Input
 from relay.terminal.link import Link
 
 TYPE_CHECKING = False
@@ -22,16 +22,18 @@ if TYPE_CHECKING:
     #: A descriptor and what poll said of it.
     Ready = tuple[int, int]
 
-#: Chunks that may pass before somebody must take note of them.
+#: What has passed is noted once nothing has come for so long, in ms, or it was so many chunks:
+#: nobody is to wait for it, and the session must not wake up in the middle of an answer to a key.
+QUIET = 1
 UNNOTED_MAX = 16
 #: A pseudo-terminal yields at most 4 KiB at a time.
 _READ = 8192
 
 
 class Lane:
-    """``console`` and ``master`` as the pump has them.
+    """``console`` and ``master`` as the pump has them; ``poll`` waits for all that the pump has.
 
-    ``watch_room(fd, wanted)`` has the pump's poll say, or no longer say, that ``fd`` takes more.
+    ``watch_room(fd, wanted)`` has it say, or no longer say, that ``fd`` takes more.
     """
 
     def __init__(
@@ -40,27 +42,65 @@ class Lane:
         master: int,
         typed: Input,
         link: Link,
+        poll: Callable[[float | None], list[Ready]],
         watch_room: Callable[[int, bool], None],
     ) -> None:
         self._console = console
         self._master = master
         self._typed = typed
         self._link = link
+        self._poll = poll
         self._watch_room = watch_room
         self._unnoted: list[tuple[bool, bytes, float]] = []  # (keys?, bytes, when)
-        keys, screen = console.keys, console.screen
-        self._ways = {
-            (master, select.POLLIN): self._output,
-            (keys, select.POLLIN): self._keys,
-            (screen, select.POLLOUT): self._room,
-        }
-        if keys == screen:
-            self._ways[keys, select.POLLIN | select.POLLOUT] = self._keys_and_room
 
-    def left(self, ready: list[Ready]) -> list[Ready]:
-        """Pass on what can be; what is left of ``ready``."""
-        ways = self._ways
-        return [pair for pair in ready if not ((way := ways.get(pair)) and way())]
+    def wait(self, timeout: float | None) -> list[Ready]:
+        """Wait, and pass on what is simple, until there is something else to do: that is returned.
+
+        Empty when nothing came: within ``timeout`` (ms, None for ever), or for QUIET ms after
+        something has passed.
+        """
+        # One frame and local names: after a sleep nothing of the interpreter is in the processor's
+        # caches, and each function more on the way of a key costs microseconds.
+        poll, read, write, clock = self._poll, os.read, os.write, time.monotonic
+        console, typed, unnoted = self._console, self._typed, self._unnoted
+        keys, screen, master, pending = console.keys, console.screen, self._master, console.pending
+        read_keys, come, room = console.read, select.POLLIN, select.POLLOUT
+        while True:
+            ready = poll(timeout)
+            if not ready or len(unnoted) >= UNNOTED_MAX:
+                return ready
+            left = []
+            for fd, events in ready:
+                data = b""
+                if fd == keys and events == come and typed.direct:
+                    data = read_keys()
+                    if data and not data.translate(None, TEXT):
+                        try:
+                            written = write(master, data)
+                        except OSError:
+                            written = 0
+                        unnoted.append((True, data, clock()))
+                        if written < len(data):
+                            typed.keep(data[written:])
+                    elif data:
+                        self.note()
+                        typed.press(data, clock())
+                elif fd == master and events == come and len(pending) < PENDING_MAX:
+                    try:
+                        # Once: asking in vain makes the kernel wait for what is still on its way.
+                        data = read(fd, _READ)
+                    except OSError:
+                        data = b""
+                    if data:
+                        self._show(data)
+                        unnoted.append((False, data, clock()))
+                elif fd == screen and events == room and self._make_room():
+                    continue
+                if not data:
+                    left.append((fd, events))
+            if left:
+                return left
+            timeout = QUIET
 
     def note(self) -> None:
         """Tell the session's link what has passed, in order."""
@@ -73,44 +113,18 @@ class Lane:
 
     def close(self) -> None:
         """The agent's terminal has gone: its number may be another descriptor's soon."""
-        self._ways.pop((self._master, select.POLLIN), None)
         self._master = -1
 
-    def _output(self) -> bool:
+    def _show(self, data: bytes) -> None:
         console = self._console
-        if len(self._unnoted) >= UNNOTED_MAX or len(console.pending) >= PENDING_MAX:
-            return False
-        try:
-            # Once: asking in vain makes the kernel wait for whatever is still on its way.
-            data = os.read(self._master, _READ)
-        except OSError:
-            return False
-        if not data:
-            return False
         waiting = bool(console.pending)
         console.write(data)
         if console.pending and not waiting:
             self._watch_room(console.screen, True)
-        self._unnoted.append((False, data, time.monotonic()))
-        return True
 
-    def _keys(self) -> bool:
-        if not self._typed.direct or len(self._unnoted) >= UNNOTED_MAX:
-            return False
-        data = self._console.read()
-        if data and self._typed.pass_on(data):
-            self._unnoted.append((True, data, time.monotonic()))
-        elif data:
-            self.note()
-            self._typed.press(data, time.monotonic())
-        return bool(data)
-
-    def _room(self) -> bool:
+    def _make_room(self) -> bool:
         console = self._console
         console.flush()
         if not console.pending:
             self._watch_room(console.screen, False)
         return not console.gone
-
-    def _keys_and_room(self) -> bool:
-        return self._room() and self._keys()

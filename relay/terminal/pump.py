@@ -16,15 +16,13 @@ from relay.terminal import monitor, signals, tty
 from relay.terminal.console import PENDING_MAX, Console
 from relay.terminal.input import Input
 from relay.terminal.jobs import Jobs
-from relay.terminal.lane import Lane
+from relay.terminal.lane import QUIET, Lane
 from relay.terminal.link import Frame, Link
 from relay.terminal.process import Direct, Event, Monitored
 from relay.terminal.signals import signal
 
-#: The session gets its copy once nothing has come for so long (ms): nobody is to wait for it, and
-#: it must not wake up in the middle of an answer to a key.
-_QUIET = 1
-#: So much output, or so many seconds after the last, the session gets its copy though more comes.
+#: The session gets its copy in a quiet moment; but though more comes, with so much, or so many
+#: seconds after the last.
 _BATCH = 64 * 1024
 _BATCH_LATEST = 0.005
 #: What a terminal can hold of a program that has exited: nothing written before is beyond it.
@@ -73,7 +71,7 @@ class Pump:
         self._polled: dict[int, int] = {}
         self._lane: Lane | None = None
         if console is not None:
-            self._lane = Lane(console, master, self.input, link, self._watch_room)
+            self._lane = Lane(console, master, self.input, link, self._poll.poll, self._watch_room)
         self._informed_at = 0.0
 
     # -- the loop
@@ -83,26 +81,18 @@ class Pump:
         if self.console is None:
             self.link.open(time.monotonic())
         self.jobs.start()
-        poll = self._poll.poll
-        lane = self._lane
         self._register()
-        timeout = self._timeout()
         while not self._finished():
-            ready = poll(timeout)
-            quiet = not ready
-            if lane is not None and self._status is None and ready:
-                ready = lane.left(ready)
-                if not ready:
-                    timeout = _QUIET
-                    continue
-            now = time.monotonic()
-            if lane is not None:
-                lane.note()
-            handled = dict(ready)
-            self._handle(handled, now)
-            self._inform(quiet or self.link.fd in handled, now)
-            self._register()
             timeout = self._timeout()
+            if self._lane is None or self._status is not None:
+                ready = dict(self._poll.poll(timeout))
+            else:
+                ready = dict(self._lane.wait(timeout))
+                self._lane.note()
+            now = time.monotonic()
+            self._handle(ready, now)
+            self._inform(not ready or self.link.fd in ready, now)
+            self._register()
         assert self._status is not None
         return self._status
 
@@ -180,7 +170,7 @@ class Pump:
     def _timeout(self) -> float | None:
         """How long to wait, in ms; None for ever."""
         if self.link.fd >= 0 and self.link.unsent and not self.link.blocked:
-            return _QUIET
+            return QUIET
         now = time.monotonic()
         times = [self.link.deadline(), self.input.deadline(), self._hangup_at]
         if self.console is not None and self.console.background:
