@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: What has passed is noted once nothing has come for so long, in ms, or it was so many chunks:
 #: nobody is to wait for it, and the session must not wake up in the middle of an answer to a key.
 QUIET = 1
-UNNOTED_MAX = 16
+UNNOTED_MAX = 64
 #: A pseudo-terminal yields at most 4 KiB at a time.
 _READ = 8192
 

@@ -1,9 +1,8 @@
 """The pump's end of the session: what the agent said is kept until the session has dealt with it.
 
 The session may stall, crash or be killed at any moment. Output since its last ACK is kept (at most
-``KEPT_MAX`` bytes, more while a session starts) and sent again to the next session; when that is
-full the pump stops reading the agent, and after ``PATIENCE`` seconds without progress the session
-is dropped for good.
+``KEPT_MAX`` bytes) and sent again to the next session; when that is full the pump stops reading the
+agent, and after ``PATIENCE`` seconds without progress the session is dropped for good.
 No clock is read here: ``now`` is in seconds of a monotonic clock.
 """
 
@@ -23,10 +22,9 @@ if TYPE_CHECKING:
     #: The HELLO payload for a session that begins at this offset, with this size, after n restarts.
     Hello = Callable[[int, bytes, int], bytes]
 
-KEPT_MAX = 8 * 1024 * 1024
-#: A session reads nothing in its first 300 ms. So much more is kept then, for an agent that begins
-#: with a flood: it would stand still instead.
-STARTING_TIMES = 3
+#: A third of a second's flood: the agent need not stand still for a session that starts (it reads
+#: nothing for 300 ms), nor for one that is to hear the flood after it.
+KEPT_MAX = 32 * 1024 * 1024
 PATIENCE = 5.0
 #: So many deaths within so many seconds, and no further session is started.
 DEATHS_MAX = 5
@@ -137,7 +135,7 @@ class Link:
     @property
     def full(self) -> bool:
         """Whether the agent must not be read now."""
-        return len(self._kept) >= self._kept_max * (STARTING_TIMES if self._starting else 1)
+        return len(self._kept) >= self._kept_max
 
     @property
     def unsent(self) -> bool:

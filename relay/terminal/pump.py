@@ -21,10 +21,11 @@ from relay.terminal.link import Frame, Link
 from relay.terminal.process import Direct, Event, Monitored
 from relay.terminal.signals import signal
 
-#: The session gets its copy in a quiet moment; but though more comes, with so much, or so many
-#: seconds after the last.
-_BATCH = 64 * 1024
-_BATCH_LATEST = 0.005
+#: The session gets its copy in a quiet moment; where none comes, after so many seconds. A flood
+#: goes first for longer: the session's work on it would slow it down, and can follow.
+_BATCH_LATEST = 0.010
+_FLOOD = 256 * 1024
+_FLOOD_LATEST = 0.250
 #: What a terminal can hold of a program that has exited: nothing written before is beyond it.
 _TAIL_MAX = 256 * 1024
 #: In the background nobody tells us that a shell's ``fg`` gave us the terminal: look this often.
@@ -120,8 +121,8 @@ class Pump:
     def _inform(self, at_once: bool, now: float) -> None:
         """Let the session have its copy, if this is the moment."""
         link = self.link
-        late = now - self._informed_at >= _BATCH_LATEST
-        if link.fd >= 0 and (at_once or late or link.backlog >= _BATCH):
+        patience = _FLOOD_LATEST if link.backlog >= _FLOOD else _BATCH_LATEST
+        if link.fd >= 0 and (at_once or now - self._informed_at >= patience):
             self._informed_at = now
             link.flush(now)
 

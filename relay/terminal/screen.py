@@ -143,10 +143,12 @@ class ScreenSource:
     # -- bytes ---------------------------------------------------------------------------------
 
     def _write(self, data: bytes) -> None:
-        switches = any(number in data for number in _SWITCHED)
+        switches: bool | None = None  # not known before it matters: a look at all of the data
         at = 0
         while at < len(data):
             if self._painting and not self._tentative:
+                if switches is None:
+                    switches = any(number in data for number in _SWITCHED)
                 found = _SWITCHES.search(data, at) if switches else None
                 end = found.start() if found else len(data)
                 self._painted.draw(data[at:end], self._now)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: How long what the session has not read yet is offered to it after the agent's end.
 LEFTOVER_DEADLINE = 10.0
+#: Asked of the kernel for what is on its way to the session; it may give less.
+SOCKET_BUFFER = 512 * 1024
 
 
 class SessionCommand:
@@ -51,6 +53,8 @@ class SessionCommand:
     def start(self) -> tuple[int, int]:
         """(our non-blocking end of the socketpair, the session's pid). Raises OSError."""
         ours_socket, theirs_socket = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        # Room for a whole frame of a flood: in small pieces it costs the session far more to hear.
+        ours_socket.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, SOCKET_BUFFER)
         ours, theirs = ours_socket.detach(), theirs_socket.detach()
         try:
             pid = os.fork()

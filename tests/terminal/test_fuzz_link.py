@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 
 from relay.session import frames
 from relay.terminal import signals
-from relay.terminal.link import DEATHS_MAX, DEATHS_WITHIN, PATIENCE, STARTING_TIMES, Link
+from relay.terminal.link import DEATHS_MAX, DEATHS_WITHIN, PATIENCE, Link
 from tests.terminal.fuzzing import fuzz
 
 KEPT = 4096
@@ -432,7 +432,7 @@ class LinkMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_kept_is_bounded(self) -> None:
-        assert len(self.link._kept) < KEPT * STARTING_TIMES + READ
+        assert len(self.link._kept) < KEPT + READ
         assert len(self.link._out) <= FRAMED_MAX
         assert self.link._base <= self.link._framed or self.link.dropped
 

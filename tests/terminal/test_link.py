@@ -72,7 +72,7 @@ def test_sessions_killed_during_a_stream_lose_and_double_nothing(
 
 def test_a_session_that_never_acknowledges_is_dropped_and_said_so(outer: Outer, fake: Fake) -> None:
     fake.set_mode("noack")
-    code = "import os\nfor n in range(480): os.write(1, b'x' * 65536)\nos.write(1, b'the end')"
+    code = "import os\nfor n in range(640): os.write(1, b'x' * 65536)\nos.write(1, b'the end')"
     outer.raw()
     outer.wrap(PY, "-S", "-c", code)
     assert outer.wait(60) == 0
