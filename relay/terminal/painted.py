@@ -23,6 +23,8 @@ FRAME_GAP = 0.030
 QUIET = 0.030
 FRAME_LATEST = 0.250
 SYNC_LATEST = 1.0
+#: An update in which nothing more is drawn was torn off, and may still be gone on with.
+SYNC_STALLS = 5.0
 #: A painter that has moved the cursor up for the last time this long ago is a line program again.
 PAINTER_RESTS = 1.0
 SYNCHRONISED = 2026
@@ -77,6 +79,9 @@ class Painted:
         self._top: Mark = emulator.mark(0, 0)
         self._known = 0  # so many rows from there on were left out of a flood
         self._sync_since: float | None = None
+        # What was drawn before the update, unless it was looked at, and when.
+        self._picture: Snapshot | None = None
+        self._picture_at = now
         self._pace = flood.Pace()
 
     # -- bytes ---------------------------------------------------------------------------------
@@ -95,6 +100,11 @@ class Painted:
             piece = piece[: ends.end()]
         elif (frame := piece.rfind(_SYNC_END)) >= 0:
             piece = piece[: frame + len(_SYNC_END)]  # a look in the middle of a frame may mislead
+        elif self._sync_since is None and (begin := piece.find(_SYNC_BEGINS)) >= 0:
+            if not begin and self.dirty:
+                self._picture, _ = self._take_picture()
+                self._picture_at = now
+            piece = piece[:begin] or piece
         self._emulator.feed(piece)
         self._follow(piece, now)
         if ends and self._dirty_since is not None:
@@ -110,7 +120,7 @@ class Painted:
         if self._moved_at != now and _MOVES.search(piece):
             self._moved_at = now
         if not self._emulator.mode(SYNCHRONISED):
-            self._sync_since = None
+            self._sync_since = self._picture = None
         elif self._sync_since is None or _SYNC_BEGINS in piece:
             self._sync_since = now
 
@@ -212,8 +222,12 @@ class Painted:
         """When the next look at the screen is due."""
         if self._dirty_since is None:
             return None
+        if self._sync_since is not None and self._picture is not None:
+            return max(self._picture_at + QUIET, self._looked_at + FRAME_GAP)
         if self._sync_since is not None:
-            return max(self._sync_since + SYNC_LATEST, self._looked_at + FRAME_LATEST)
+            stalls = self._changed_at - self._sync_since < SYNC_LATEST
+            latest = self._sync_since + (SYNC_STALLS if stalls else SYNC_LATEST)
+            return max(latest, self._looked_at + FRAME_LATEST)
         quiet = max(self._changed_at + QUIET, self._looked_at + FRAME_GAP)
         return min(quiet, self._dirty_since + FRAME_LATEST)
 
@@ -246,25 +260,53 @@ class Painted:
 
     def look(self, now: float, *, settle: bool = False, leaving: bool = False) -> None:
         """Compare the screen with what was heard; ``leaving``: now, or it is never seen."""
-        self._dirty_since = None
+        self._dirty_since = self._picture = None
         self._looked_at = now
-        emulator = self._emulator
-        history = emulator.history_rows
-        alt = emulator.alt_screen
-        top = None if alt else self._top.position()
-        first = history if alt or top is None else min(top[1], history)
-        text = emulator.text((0, first), (emulator.cols - 1, emulator.total_rows - 1))
-        rows = text.split("\n")
-        self._out.spend(len(rows) * (LEAVING_COSTS if leaving else 1.0))
-        cursor_row = emulator.line_start(history + emulator.cursor[1], first)
-        above = self._lines_between(first, cursor_row)
+        alt = self._emulator.alt_screen
+        seen, first = self._take_picture()
+        self._out.spend(len(seen.rows) * (LEAVING_COSTS if leaving else 1.0))
         gone = 0
         if leaving and not alt:
             gone = self._lines_between(first, self._first_row())
-        seen = Snapshot(rows, above, emulator.cols)
         self.painter.look(seen, now, settle=settle, gone=gone)
         if not alt:
             self.set_top(block=leaving or self._out.pressed(now))
+
+    def tick(self, now: float) -> None:
+        """Look if a look is due."""
+        due = self.deadline
+        if due is not None and now >= due and not self._look_at_picture(now):
+            self.look(now)
+
+    def look_at_whole(self, now: float, *, settle: bool = False) -> None:
+        """As ``look``; but of an update that is not complete nobody has seen anything."""
+        if self._sync_since is None:
+            self.look(now, settle=settle)
+            return
+        self._look_at_picture(now)
+        if settle:
+            self.painter.settle_all(now)
+
+    def _look_at_picture(self, now: float) -> bool:
+        """Look at what was drawn before the update, if that was not looked at."""
+        picture, self._picture = self._picture, None
+        if picture is None or self._sync_since is None:
+            return False
+        self._looked_at = now
+        self._out.spend(len(picture.rows))
+        self.painter.look(picture, now)
+        return True
+
+    def _take_picture(self) -> tuple[Snapshot, int]:
+        """What a look would see now, and the first row of it."""
+        emulator = self._emulator
+        history = emulator.history_rows
+        top = None if emulator.alt_screen else self._top.position()
+        first = history if top is None else min(top[1], history)
+        text = emulator.text((0, first), (emulator.cols - 1, emulator.total_rows - 1))
+        cursor_row = emulator.line_start(history + emulator.cursor[1], first)
+        above = self._lines_between(first, cursor_row)
+        return Snapshot(text.split("\n"), above, emulator.cols), first
 
     def absorb(self, front: int | None, now: float) -> None:
         """All that stands above row ``front`` was dealt with, the person's own lines included."""

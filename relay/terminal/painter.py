@@ -159,6 +159,10 @@ class Painter:
         if self._deadline is not None and now >= self._deadline:
             self._settle(now)
 
+    def settle_all(self, now: float) -> None:
+        """Nothing will be seen any more: settle what was seen last."""
+        self._settle(now, everything=True)
+
     def _waiting(self) -> list[_Waiting]:
         """The paragraphs that are not heard yet, from the top."""
         latest = -1.0  # when the youngest text below came: a footer does not end the text above it

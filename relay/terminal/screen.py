@@ -93,7 +93,7 @@ class ScreenSource:
         self._advance(now)
         if (cols, rows) != (self._emulator.cols, self._emulator.rows) and cols > 0 and rows > 0:
             if self._painting and self._painted.dirty:
-                self._painted.look(now)
+                self._painted.look_at_whole(now)
             self._emulator.resize(cols, rows)
             if self._painting:
                 # What the reflow pushed off the screen was seen, and may be drawn again below.
@@ -119,7 +119,7 @@ class ScreenSource:
             self._emulator.feed(self._held)
             self._held = b""
         if self._painting:
-            self._painted.look(now, settle=True)
+            self._painted.look_at_whole(now, settle=True)
         else:
             self._appended.read_rest(now)
         self._out.pause()
@@ -130,9 +130,8 @@ class ScreenSource:
         """Bring everything that depends on time up to ``now``."""
         self._now = now
         self._out.tick(now)
-        due = self._look_at()
-        if due is not None and now >= due:
-            self._painted.look(now)
+        if self._painting:
+            self._painted.tick(now)
         self._painter.tick(now)
         self._rest_painter()
         self._appended.forget_person(now)

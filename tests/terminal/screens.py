@@ -46,8 +46,8 @@ def hear(source: AnySource, data: bytes, chunk: int = 1 << 20, now: float = 0.0)
     events: list[SourceEvent] = []
     for at in range(0, len(data), chunk):
         events += source.feed(data[at : at + chunk], now)
-    events += until(source, now + 5)
-    return texts(events + source.finish(now + 5))
+    events += until(source, now + 9)
+    return texts(events + source.finish(now + 9))
 
 
 def cast(name: str) -> list[tuple[float, str, str]]:

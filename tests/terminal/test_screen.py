@@ -334,6 +334,26 @@ def test_no_look_in_the_middle_of_a_frame() -> None:
     assert BOB in heard
 
 
+@pytest.mark.parametrize("wait", [0.0, 0.01, 0.2, 2.0])
+def test_at_the_end_the_picture_before_a_torn_update_is_settled(wait: float) -> None:
+    screen = source()
+    screen.feed(frame("● start", *BOX), 0.0)
+    until(screen, 2.0)
+    torn = b"\x1b[?2026h\x1b[H\x1b[2J\xe2\x97\x8f @relay:Nobone: torn"
+    # The whole frame comes too soon after the first for a look of its own.
+    events = screen.feed(frame("● start", "", "● more", *BOX), 3.0)
+    events += screen.feed(frame("● start", "", "● more", "", "● " + BOB, *BOX) + torn, 3.01)
+    events += until(screen, 3.01 + wait) + screen.finish(3.01 + wait)
+    heard = [line for line in texts(events) if line]
+    assert heard == ["more", BOB]
+
+
+def test_an_update_that_is_never_ended_is_heard() -> None:
+    screen = source()
+    screen.feed(b"\x1b[?2026h\x1b[H\x1b[2J\xe2\x97\x8f " + BOB.encode() + b"\r\n\r\n", 0.0)
+    assert BOB in texts(until(screen, 9.0))
+
+
 def test_a_spinner_above_a_line_program_is_drawn_over_and_lines_go_on() -> None:
     screen = source()
     events = screen.feed(b"step one\r\n", 0.0)
