@@ -221,7 +221,7 @@ def met(result: dict[str, Figures]) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--megabytes", type=int, default=64)
+    parser.add_argument("--megabytes", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--corpus", choices=list(corpora(1)), action="append")
     parser.add_argument("--json", action="store_true")

@@ -12,6 +12,7 @@ import os
 
 from relay.session import frames
 from relay.terminal import signals
+from relay.terminal.kept import Kept
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ PATIENCE = 5.0
 DEATHS_MAX = 5
 DEATHS_WITHIN = 60.0
 _BACKOFF = 0.1
-#: Output bytes in one frame.
+#: Output bytes in one frame, and events in one write.
 _CHUNK = 256 * 1024
+_EVENTS_AT_ONCE = 256
 #: Events waiting for the socket; beyond it the oldest activity, size or rest is dropped. Answers
 #: are never more than the words that the pump has taken.
 _EVENTS_MAX = 4096
@@ -65,13 +67,11 @@ class Link:
         self._give_up = give_up
         self._kept_max = kept_max
         self.pid = 0  # of the session; 0 once it is reaped
-        self._kept = bytearray()
-        self._base = 0  # the offset of the first byte kept: all before it is dealt with
-        self._framed = 0  # the offset up to which frames were made for this session
+        self._kept = Kept()
         self._checkpoint = b""
         self.blocked = False  # the socket takes nothing now
-        self._out = bytearray()  # of the frame under way, but for the output in it:
-        self._body = 0  # so many bytes before _framed
+        self._out: list[bytes | memoryview] = []  # what is left of the frame under way
+        self._left = 0  # ... of the output in it, in bytes
         self._events: list[tuple[int, int, bytes]] = []  # (offset, kind, payload), in order
         self._base_size = size
         self._sizes: list[tuple[int, bytes]] = []
@@ -99,7 +99,7 @@ class Link:
                 # It will read this later, and all at once.
                 self._queue(frames.REST, rest)
         self._written_at = now
-        self._kept += data
+        self._kept.add(data)
         if self.full and not self._was_full:
             self._was_full = True
             self._progress = now
@@ -108,8 +108,8 @@ class Link:
         """Send a frame in its place between the bytes of the output."""
         if self.dropped:
             return
-        end = self._base + len(self._kept)
         if kind == frames.SIZE:
+            end = self._kept.mark()
             if self._sizes and self._sizes[-1][0] == end:
                 self._sizes.pop()
             self._sizes.append((end, payload))
@@ -123,13 +123,13 @@ class Link:
         self._queue(kind, payload)
 
     def _queue(self, kind: int, payload: bytes) -> None:
-        self._events.append((self._base + len(self._kept), kind, payload))
+        self._events.append((self._kept.mark(), kind, payload))
         if len(self._events) > _EVENTS_MAX:
             self._forget_event()
 
     def _remember(self, kind: int, payload: bytes) -> None:
         """Keep what a session that gets the output again must get in its place."""
-        self._past.append((self._base + len(self._kept), kind, payload))
+        self._past.append((self._kept.mark(), kind, payload))
         del self._past[:-_PAST_MAX]
 
     @property
@@ -140,12 +140,12 @@ class Link:
     @property
     def unsent(self) -> bool:
         """Whether something waits for the socket."""
-        return bool(self._out or self._body or self._events) or self.backlog > 0
+        return bool(self._out or self._events) or self.backlog > 0
 
     @property
     def backlog(self) -> int:
         """Bytes of output that are not in a frame yet."""
-        return self._base + len(self._kept) - self._framed
+        return self._kept.end - self._kept.framed
 
     # -- the session's life
 
@@ -154,7 +154,7 @@ class Link:
         self._retry_at = None
         self._kill()  # one that closed its connection had until now to end by itself
         self._restarts += 1
-        self._framed = self._base
+        self._kept.take_back()
         self._starting = True
         self._was_full, self._progress = False, now  # it has all of PATIENCE, whatever was before
         self._forget_frame()
@@ -164,10 +164,10 @@ class Link:
         except OSError as error:
             self._died(now, error.strerror or str(error))
             return
-        hello = self._hello(self._base, self._base_size, self._restarts)
-        self._out += frames.pack(frames.HELLO, hello)
-        self._out += frames.pack(frames.CHECKPOINT, self._checkpoint)
-        end = self._base + len(self._kept)
+        hello = self._hello(self._kept.base, self._base_size, self._restarts)
+        self._out.append(frames.pack(frames.HELLO, hello))
+        self._out.append(frames.pack(frames.CHECKPOINT, self._checkpoint))
+        end = self._kept.mark()
         sizes = [(at, frames.SIZE, size) for at, size in self._sizes]
         self._events = sorted(sizes + self._past, key=lambda event: event[0])
         self._events += [(end, kind, payload) for kind, payload in self._sticky.items()]
@@ -175,18 +175,16 @@ class Link:
     def flush(self, now: float) -> None:
         """Write what the socket takes; never blocks."""
         self.blocked = False
-        while self.fd >= 0 and (self._out or self._body or self._next_frame()):
+        while self.fd >= 0 and (self._out or self._next_frame()):
             try:
-                written = self._write()
+                written = os.writev(self.fd, self._out)
             except BlockingIOError:
                 self.blocked = True
                 return
             except OSError as error:
                 self._died(now, error.strerror or str(error))
                 return
-            head = min(written, len(self._out))
-            del self._out[:head]
-            self._body -= written - head
+            self._wrote(written)
 
     def receive(self, now: float) -> list[Frame]:
         """The frames for the pump that have come in; ACKs are dealt with here."""
@@ -259,7 +257,7 @@ class Link:
         self.dropped = why
         self._close()
         self._kill()
-        self._kept = bytearray()
+        self._kept.clear()
         self._events = []
         self._sizes = []
         self._past = []
@@ -283,32 +281,35 @@ class Link:
 
     def _next_frame(self) -> bool:
         """Begin the next frame of output, behind the events that come before it."""
-        while self._events and self._events[0][0] <= self._framed:
-            _, kind, payload = self._events.pop(0)
-            self._out += frames.pack(kind, payload)
-            if len(self._out) >= _CHUNK:
+        kept, events = self._kept, self._events
+        while events and events[0][0] <= kept.framed:
+            if len(self._out) >= _EVENTS_AT_ONCE:
                 return True
-        size = min(self.backlog, _CHUNK)
-        if self._events:
-            size = min(size, self._events[0][0] - self._framed)
-        if size:
-            self._out += frames.header(frames.OUTPUT, size)
-            self._framed += size
-            self._body = size
+            _, kind, payload = events.pop(0)
+            self._out.append(frames.pack(kind, payload))
+        pieces = kept.hand_out(_CHUNK, events[0][0] if events else None)
+        if pieces:
+            self._left = sum(map(len, pieces))
+            self._out += [frames.header(frames.OUTPUT, self._left), *pieces]
         return bool(self._out)
 
-    def _write(self) -> int:
-        if not self._body:
-            return os.write(self.fd, self._out)
-        end = self._framed - self._base
-        # From where it is kept: a flood is not copied once more.
-        with memoryview(self._kept) as kept, kept[end - self._body : end] as body:
-            return os.writev(self.fd, (self._out, body))
+    def _wrote(self, count: int) -> None:
+        """``count`` bytes have gone."""
+        whole = 0
+        for buffer in self._out:
+            if len(buffer) > count:
+                break
+            count -= len(buffer)
+            whole += 1
+        del self._out[:whole]
+        if count:
+            self._out[0] = memoryview(self._out[0])[count:]
+        self._left = min(self._left, sum(map(len, self._out)))
 
     def _forget_frame(self) -> None:
         self.blocked = False
-        self._out = bytearray()
-        self._body = 0
+        self._out = []
+        self._left = 0
 
     def _forget_event(self) -> None:
         for index, (_, kind, _payload) in enumerate(self._events):
@@ -320,15 +321,15 @@ class Link:
         if len(payload) < 8:
             raise frames.FrameError("an ACK without an offset")
         offset = int.from_bytes(payload[:8], "big")
-        sent = self._framed - self._body
-        if not self._base <= offset <= sent:
-            raise frames.FrameError(f"an ACK for {offset}, not in {self._base}..{sent}")
+        kept = self._kept
+        sent = kept.framed - self._left
+        if not kept.base <= offset <= sent:
+            raise frames.FrameError(f"an ACK for {offset}, not in {kept.base}..{sent}")
         if len(payload) > 8:
             self._checkpoint = payload[8:]
-        if offset == self._base:
+        if offset == kept.base:
             return
-        del self._kept[: offset - self._base]
-        self._base = offset
+        kept.drop(offset)
         self._progress = now
         self._starting = False
         self._was_full = self.full

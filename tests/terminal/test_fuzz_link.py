@@ -433,8 +433,8 @@ class LinkMachine(RuleBasedStateMachine):
     @invariant()
     def what_is_kept_is_bounded(self) -> None:
         assert len(self.link._kept) < KEPT + READ
-        assert len(self.link._out) <= FRAMED_MAX
-        assert self.link._base <= self.link._framed or self.link.dropped
+        assert sum(map(len, self.link._out)) <= FRAMED_MAX
+        assert self.link._kept.base <= self.link._kept.framed or self.link.dropped
 
     @invariant()
     def dropped_is_dropped(self) -> None:
@@ -470,7 +470,7 @@ def test_a_session_that_acknowledges_what_it_has_not_got_harms_only_itself(part:
     while not link.full:
         link.output(bytes(READ), 0.0)
     link.flush(0.0)
-    offset = int(link._framed * part)
+    offset = int(link._kept.framed * part)
     far.send(frames.pack(frames.ACK, offset.to_bytes(8, "big")))
     link.receive(0.0)
     for _ in range(1000):
