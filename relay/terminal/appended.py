@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from relay.session import frames
-from relay.terminal import flood
+from relay.terminal import encoded, flood
 from relay.terminal.emulator import Emulator, Mark
 from relay.terminal.hearing import PERSON_WAIT, Outlet
 
@@ -18,7 +18,7 @@ from relay.terminal.hearing import PERSON_WAIT, Outlet
 LINE_MAX = 2 * 1024 * 1024
 _UNREAD_MAX = 16 * 1024
 _BANK_ROWS = 64
-_HEAD_KEPT = 64 * 1024
+_HEAD_KEPT = 48 * 1024
 #: Of lines that nobody reads the emulator gets as many as fill this many screens: a line that
 #: reaches into the screen from above is followed up for two.
 _SCREENS_KEPT = 4
@@ -281,10 +281,10 @@ class Appended:
     # -- checkpoint ----------------------------------------------------------------------------
 
     def state(self, now: float) -> dict[str, Any]:
-        """As JSON. Of a line that has left the screen the first 64 KiB are kept."""
+        """As JSON. Of a line that has left the screen the first 48 KiB are kept."""
         return {
             "front": self._emulator.from_bottom(self._front),
-            "head": "".join(self._head)[:_HEAD_KEPT],
+            "head": encoded.beginning("".join(self._head), _HEAD_KEPT),
             "unread": self._unread,
             "begun": self._begun != b"" or not self._at_edge,
             "person": self._emulator.from_bottom(self._person),

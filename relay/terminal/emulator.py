@@ -232,12 +232,13 @@ class Emulator:
         self._check(encode(self._terminal, buffer, len(buffer), size), "snapshot")
         return bytes(self._ffi.buffer(buffer, size[0])[:])
 
-    def redrawing(self) -> bytes:
+    def redrawing(self, *, text: bool = True) -> bytes:
         """What draws the visible text in a fresh terminal, with the modes; colours are lost."""
+        rows = self.visible() if text else []
         modes = [mode for mode in (*DISTURBING, *EXPECTED) if mode != 2026]
         parts = [b"\x1b[?1049h" if self.alt_screen else b""]
         parts += [b"\x1b[?%d%c" % (mode, b"lh"[self.mode(mode)]) for mode in modes]
-        parts += [b"\x1b[%d;1H%s" % (y, row.encode()) for y, row in enumerate(self.visible(), 1)]
+        parts += [b"\x1b[%d;1H%s" % (y, row.encode()) for y, row in enumerate(rows, 1)]
         x, y = self.cursor
         return b"".join(parts) + b"\x1b[%d;%dH" % (y + 1, x + 1)
 

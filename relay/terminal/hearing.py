@@ -10,9 +10,11 @@ import re
 from collections import deque
 from collections.abc import Collection
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from relay.session.ports import Degraded, End, Line, Pause, Proof, SourceEvent
+from relay.terminal.encoded import fitting
 from relay.terminal.flood import Sieve
 from relay.terminal.gist import Gist
 
@@ -27,8 +29,6 @@ FLOOD_RATE = 4000.0
 FLOOD_BURST = 40_000.0
 #: A row that has to be looked at because it leaves the screen counts for so many lines.
 LEAVING_COSTS = 4.0
-#: A row that has to be looked at because it leaves the screen counts for so many lines.
-LEAVING_COSTS = 4.0
 #: The namespaces of relay's own: what is heard where nobody says which are registered.
 NAMESPACES = ("relay", "memory")
 _OPENERS = ("@", "```", "~~~")
@@ -37,6 +37,7 @@ _LINE = partial(Line, STREAM)
 _ECHO_AGE = 30.0
 _ECHO_LINES = 8192  # about one message of the largest size; older ones are forgotten
 _ECHO_TEXTS = 32
+_ECHO_KEPT = 16 * 1024  # bytes of each in a checkpoint
 _SPACE = re.compile(r"\s+")
 _PASTE = re.compile(r"\^\[\[20[01]~")
 
@@ -110,10 +111,10 @@ class EchoMask:
         return any(solid_text in text for text in self._texts)
 
     def state(self) -> dict[str, Any]:
-        # The largest texts are left out: a checkpoint is bounded.
+        """As JSON: of the lines those that are due first, of the texts the latest that fit."""
         return {
-            "lines": [list(item) for item in list(self._lines)[:200] if len(item[0]) < 4096],
-            "texts": [text for text in list(self._texts)[-8:] if len(text) < 8192],
+            "lines": fitting(map(list, islice(self._lines, 200)), _ECHO_KEPT),
+            "texts": fitting(list(self._texts)[:-9:-1], _ECHO_KEPT)[::-1],
         }
 
     def load(self, state: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: A line longer than this many bytes is heard without its rest.
 LINE_MAX = 4 * 1024 * 1024
 _STRING_MAX = 256 * 1024
-_CHECKPOINT_LINE = 128 * 1024
+_CHECKPOINT_LINE = 96 * 1024
 _CHECKPOINT_HELD = 32 * 1024
 
 # A complete escape sequence; strings (OSC, DCS, APC) run to BEL or ST.
@@ -268,7 +268,7 @@ class LineSource:
     # -- checkpoint ----------------------------------------------------------------------------
 
     def checkpoint(self) -> bytes:
-        """The state as JSON; a line longer than 128 KiB loses its middle."""
+        """The state as JSON, at most 256 KiB; a line longer than 96 KiB loses its middle."""
         line = bytes(self._line[:_CHECKPOINT_LINE])
         return json.dumps(
             {

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from relay.terminal.encoded import size_of
 from relay.terminal.hearing import Outlet, solid
 from relay.terminal.transcript import Entry, Transcript
 from relay.terminal.view import Kind, Row, Snapshot, read_rows
@@ -23,7 +24,7 @@ SETTLE_LAST = 1.0
 RESTLESS = 2.0
 _NOTED = 400
 _KEPT_ROWS = 300
-_KEPT_TEXT = 60_000
+_KEPT_SIZE = 112 * 1024
 
 
 #: A paragraph, whether it is the last text, and when its first row came.
@@ -234,30 +235,27 @@ class Painter:
     # -- checkpoint ----------------------------------------------------------------------------
 
     def state(self, now: float) -> dict[str, Any]:
-        """As JSON; times become distances from ``now``."""
+        """As JSON; times become distances from ``now``. The latest rows, at most 112 KiB."""
         self._learn_noted(now)
         visible = {id(entry): row for row, entry in self._view}
         entries: list[list[Any]] = []
-        size = 0
-        for entry in reversed(self._transcript.entries):
-            size += len(entry.key)
-            if len(entries) >= _KEPT_ROWS or size > _KEPT_TEXT:
-                break
+        rows: dict[int, list[Any]] = {}
+        room = _KEPT_SIZE
+        for entry in reversed(self._transcript.entries[-_KEPT_ROWS:]):
             times = [entry.born - now, entry.changed - now, entry.seen - now]
-            what = [entry.owner, id(entry) in visible, entry is self._last]
-            entries.append([entry.key, entry.heard, *times, *what])
-        kept = {
-            id(entry)
-            for entry in self._transcript.entries[len(self._transcript.entries) - len(entries) :]
-        }
-        rows = [
-            [row.text, row.key, row.kind, row.gap, row.joins, row.marked]
-            for row, entry in self._view
-            if id(entry) in kept
-        ]
+            row = visible.get(id(entry))
+            what = [entry.owner, row is not None, entry is self._last]
+            kept = [entry.key, entry.heard, *times, *what]
+            seen = row and [row.text, row.key, row.kind, row.gap, row.joins, row.marked]
+            room -= size_of([kept, seen])
+            if room < 0:
+                break
+            entries.append(kept)
+            if seen:
+                rows[id(entry)] = seen
         return {
             "entries": entries[::-1],
-            "rows": rows,
+            "rows": [rows[id(entry)] for _, entry in self._view if id(entry) in rows],
             "looked_in": self._looked_at - now,
             "changed_in": self._changed_at - now,
             "open": self._open,

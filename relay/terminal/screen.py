@@ -12,7 +12,7 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from relay.session.ports import SourceEvent
@@ -21,9 +21,9 @@ from relay.terminal.emulator import Emulator, EmulatorError
 from relay.terminal.hearing import NAMESPACES, Outlet
 from relay.terminal.modes import BRACKETED_PASTE
 from relay.terminal.painted import KEPT_ROWS, SLICE_ROWS, Painted, slice_rows
-from relay.terminal.painter import Painter
 
 CHECKPOINT_MAX = 256 * 1024
+_PICTURED = CHECKPOINT_MAX - 64  # with the names around the picture
 
 # Sequences that may move the cursor up, and those that switch screens or frames.
 # Colours are told first and possessively: they are most of what comes, and never wanted.
@@ -282,25 +282,31 @@ class ScreenSource:
     # -- checkpoint ----------------------------------------------------------------------------
 
     def checkpoint(self) -> bytes:
-        """The state as JSON, at most 256 KiB."""
-        state = self._state()
+        """The state as JSON, at most 256 KiB.
+
+        Left out are, as far as they do not fit: the scrollback, colours, then all of the picture;
+        the end of a line that has left the screen, rows seen long ago, echoes typed last.
+        """
+        text = json.dumps(self._state())[:-1]
+        room = _PICTURED - len(text)
+        pictures = self._pictures()
+        name, packed = next(pictures)
+        while len(packed) > room:
+            name, packed = next(pictures)
+        return f'{text}, "{name}": "{packed}"}}'.encode()
+
+    def _pictures(self) -> Iterator[tuple[str, str]]:
+        """What the terminal shows, in ever fewer bytes. The last are the modes: a few hundred."""
         try:
             snapshot = self._emulator.snapshot()
-        except EmulatorError:
-            # The library cannot write down every state, such as half of a wide character.
-            state["drawn"] = _pack(zlib.compress(self._emulator.redrawing()))
-            return json.dumps(state).encode()
-        state["emulator"] = _pack(zlib.compress(snapshot, 1))
-        text = json.dumps(state).encode()
-        if len(text) > CHECKPOINT_MAX:
+            yield "emulator", _pack(zlib.compress(snapshot, 1))
             smaller = Emulator(1, 1, history=0, snapshot=snapshot)
             smaller.forget_history()
-            state["emulator"] = _pack(zlib.compress(smaller.snapshot()))
-            text = json.dumps(state).encode()
-        if len(text) > CHECKPOINT_MAX:
-            state["painter"] = Painter(self._out).state(self._now)
-            text = json.dumps(state).encode()
-        return text
+            yield "emulator", _pack(zlib.compress(smaller.snapshot()))
+        except EmulatorError:
+            pass  # the library cannot write down every state, such as half of a wide character
+        yield "drawn", _pack(zlib.compress(self._emulator.redrawing()))
+        yield "drawn", _pack(zlib.compress(self._emulator.redrawing(text=False)))
 
     def _state(self) -> dict[str, Any]:
         now = self._now

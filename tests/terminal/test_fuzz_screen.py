@@ -347,7 +347,7 @@ def test_any_bytes_sizes_and_moments_are_borne(
             source.expect_echo(what, now)
         else:
             saved = source.checkpoint()
-            assert len(saved) <= CHECKPOINT_MAX or kind is LineSource
+            assert len(saved) <= CHECKPOINT_MAX
             source = kind.restore(saved, *size, now)
         look_at(source, size[1])
     rest(source, now)
