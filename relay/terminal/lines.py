@@ -29,13 +29,19 @@ _STRING_MAX = 256 * 1024
 _CHECKPOINT_LINE = 96 * 1024
 _CHECKPOINT_HELD = 32 * 1024
 
-# A complete escape sequence; strings (OSC, DCS, APC) run to BEL or ST.
+# A complete escape sequence, or what the next one breaks off; strings (OSC, DCS, APC) run to BEL
+# or ST.
 _SEQUENCE = re.compile(
-    rb"\x1b(?:\[[0-?]*[ -/]*[^0-?]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b[^\x5d])|[ -/]*[^ -/\[\]PX^_])"
+    rb"\x1b(?:\[[0-?]*[ -/]*(?:[^0-?\x1b]|(?=\x1b))"
+    rb"|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|(?=\x1b[^\\]))"
+    rb"|[ -/]*(?:[^ -/\[\]PX^_\x1b]|(?=\x1b)))"
 )
+# What may switch between the screens: modes, or a reset of them.
+_SWITCH = re.compile(rb"\x1b(?:\[\?[0-9;]{1,64}[hl]|c|\[!p)")
 _STRINGS = tuple(b"\x1b" + opener for opener in (b"]", b"P", b"X", b"^", b"_"))
 _TOKEN = re.compile(
     r"\x1b\[(?P<args>[0-?]*)[ -/]*(?P<final>[@-~])"
+    r"|\x1b\[[0-?]*[ -/]*(?=\x1b)"
     r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)"
     r"|\x1b[ -/]*[0-~]?"
     r"|(?P<text>[^\x00-\x1f\x7f]+)"
@@ -146,11 +152,22 @@ class LineSource:
         return self._out.take()
 
     def _text(self, data: bytes, now: float) -> None:
-        was_alt = self._modes.alt
-        self._modes.scan(data)
-        if was_alt or self._modes.alt:
-            self._blind(data)
-            return
+        """Hear what is written to the main screen; the line that is left there waits."""
+        start = at = 0
+        for end in (*(found.end() for found in _SWITCH.finditer(data)), len(data)):
+            was_alt = self._modes.alt
+            self._modes.scan(data[at:end])
+            at = end
+            if was_alt == self._modes.alt and end < len(data):
+                continue
+            if not was_alt:
+                self._lines(data[start:end], now)
+            start = end
+            if self._modes.alt and not self._told:
+                self._told = True
+                self._out.degraded("a full-screen program cannot be heard without the emulator")
+
+    def _lines(self, data: bytes, now: float) -> None:
         pieces = data.split(b"\n")
         self._append(pieces[0])
         if len(pieces) == 1:
@@ -164,12 +181,6 @@ class LineSource:
         self._append(pieces[-1])
         if self._line:
             self._out.delay(now)
-
-    def _blind(self, data: bytes) -> None:
-        self._line.clear()
-        if not self._told:
-            self._told = True
-            self._out.degraded("a full-screen program cannot be heard without the emulator")
 
     def _append(self, piece: bytes) -> None:
         self._line += piece[: max(0, LINE_MAX - len(self._line))]
@@ -209,6 +220,8 @@ class LineSource:
     def activity(self, kind: bytes, now: float) -> list[SourceEvent]:
         """The person pressed keys: frames.TYPED, ENTERED or CLEARED."""
         self._forget_person(now)
+        if self._modes.alt:
+            return []  # typed into a program of which nothing is heard
         if kind == frames.CLEARED:
             self._person, self._entered = None, False
             return []
@@ -232,7 +245,7 @@ class LineSource:
     def finish(self, now: float) -> list[SourceEvent]:
         """The program has exited: everything is settled."""
         self._held = b""
-        if self._line and not self._modes.alt:
+        if self._line:
             self._settle(now)
         self._out.pause()
         self._out.end()

@@ -117,6 +117,31 @@ def test_without_the_emulator_lines_take_its_place(monkeypatch: pytest.MonkeyPat
     assert isinstance(source, LineSource)
 
 
+def test_what_comes_before_and_after_another_screen_is_heard_however_it_is_cut() -> None:
+    data = b"@relay:Bob hi\r\nunfin\x1b[?1049h\x1b[2Jdrawn\r\n\x1b[?25;1049lished\r\nlast\r\n"
+    for size in (1, 3, 9, len(data)):
+        source = LineSource(80, 24)
+        events = [e for piece in cut(data, itertools.repeat(size)) for e in source.feed(piece, 0.0)]
+        assert texts(events) == ["@relay:Bob hi", "unfinished", "last"]
+        assert sum(isinstance(event, Degraded) for event in events) == 1
+
+
+@pytest.mark.parametrize("broken", [b"\x1b", b"\x1b[1", b"\x1b]0;title", b"\x1b("])
+def test_a_sequence_that_another_breaks_off_hides_no_switch(broken: bytes) -> None:
+    data = b"one\r\n" + broken + b"\x1b[?1049hdrawn\r\n" + broken + b"\x1bc\r\ntwo\r\n"
+    for size in (1, len(data)):
+        source = LineSource(80, 24)
+        events = [e for piece in cut(data, itertools.repeat(size)) for e in source.feed(piece, 0.0)]
+        assert texts(events) == ["one", "", "two"]
+
+
+def test_what_is_typed_into_a_full_screen_program_is_not_of_the_line_below_it() -> None:
+    source = LineSource(80, 24)
+    source.feed(b"\x1b[?1049h", 0.0)
+    source.activity(frames.ENTERED, 0.1)
+    assert texts(source.feed(b"\x1b[?1049l@relay:Bob hi\r\n", 0.2)) == ["@relay:Bob hi"]
+
+
 def test_a_checkpoint_is_used_when_it_fits() -> None:
     first = make_source(80, 24, 0.0)
     first.feed(b"@relay:Bob ha", 0.0)
