@@ -376,12 +376,32 @@ def orphaned_reader(stage: Stage) -> list[object]:
     return [_ask(stage, "echo shell")]
 
 
+#: Dies of SIGINT, but not before the shell around it has had its own: a script that hears of the
+#: death first goes on, with or without relay.
+_INTERRUPTED = r"""
+def interrupted(number, frame):
+    tell('interrupted')
+    wait('go')
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, interrupted)
+write(b'READY')
+while True:
+    hear()
+"""
+
+
 def _loop(stage: Stage, start: str) -> list[object]:
-    _job(stage, "signal.signal(signal.SIGINT, signal.SIG_DFL)\n" + _COOKED)
+    _job(stage, _INTERRUPTED)
     (stage.folder / "loop").write_text("for n in 1 2; do ./job; done\n")
     stage.enter(start)
     stage.terminal.until(b"READY")
-    shown = _press(stage, b"\x03", PROMPT)
+    stage.terminal.seen.clear()
+    stage.terminal.type(b"\x03")
+    stage.told("interrupted")
+    stage.go("go")
+    shown = stage.terminal.until(PROMPT)
     return [b"READY" in shown, _status(stage)]
 
 
