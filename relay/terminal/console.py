@@ -1,6 +1,7 @@
 """The outer terminal as the pump uses it: keys in, output out, modes, size, fore- and background.
 
-All descriptors here are private ones; a terminal that went away is marked ``gone`` and no error.
+The descriptors are private and do not block, unless the terminal cannot be opened again: then only
+poll knows whether a write would block. A terminal that went away is marked ``gone`` and no error.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from relay.terminal import descriptors, tty
 
 #: Output that waits for a terminal that does not read; beyond it the agent is not read.
 PENDING_MAX = 128 * 1024
-#: A terminal yields at most 4 KiB at a time.
-_READ = 4096
+#: Chunks that may pass the lane before somebody must take note of them.
+UNNOTED_MAX = 64
+_READ = 4096  # a terminal yields no more at a time
 
 
 class Console:
     """``keys`` is read, ``screen`` written; they are one descriptor but for two terminals."""
+
+    unnoted_max = UNNOTED_MAX
 
     def __init__(self, stdin: int, stdout: int) -> None:
         self.keys, self._private = tty.open_private(stdin)
@@ -78,13 +82,20 @@ class Console:
                 break  # only poll knows whether the next write would block
         return progress
 
+    def drain(self) -> None:
+        """Write what waits, as much as the terminal takes now."""
+        poll = select.poll()
+        poll.register(self.screen, select.POLLOUT)
+        while self.pending and poll.poll(0) and self.flush():
+            continue
+
     def interest(self, reading: bool) -> dict[int, int]:
         """What to poll for."""
         wanted: dict[int, int] = {}
         if self.gone:
             return wanted
-        if reading and not self.background:
-            wanted[self.keys] = select.POLLIN
+        # Also where nothing is read: poll says when the terminal has gone.
+        wanted[self.keys] = select.POLLIN if reading and not self.background else 0
         if self.pending:
             wanted[self.screen] = wanted.get(self.screen, 0) | select.POLLOUT
         return wanted

@@ -39,7 +39,8 @@ class Input:
         self._agent = agent
         self._link = link
         self._keyboard: Keyboard | None = None
-        # Whether a printable key was a signal's when relay last typed: words may be lost at it.
+        # When relay last typed, a printable key was a signal's: words that are unread may be thrown
+        # away at it, so each key is looked at.
         self._text_signals = False
         self.direct = False  # nothing stands between plain text and the terminal
 
@@ -64,9 +65,13 @@ class Input:
             left = (tty.unread(self._path) if self._path else None) or 0
             self._activity(frames.FLUSHED, left.to_bytes(4, "big"))
             self._link.flush(now)  # it must not take what is thrown away for read
+        waits = self.typing.waiting
         self.typing.keys += keys
+        if waits:  # words among it must not follow these keys as if nobody had pressed them
+            self.note(data, now)
         self.write(now)
-        self.note(data, now)
+        if not waits:
+            self.note(data, now)
 
     def note(self, keys: bytes, now: float) -> None:
         """Tell the session what these keys, which were typed, mean."""
@@ -101,7 +106,7 @@ class Input:
             if head and not written:
                 return  # full: poll says when it takes more; or gone: the exit is on its way
             done = typing.taken(head, written)
-            if done is not None and done >= 0:
+            if done is not None:
                 self._link.event(frames.WRITTEN, done.to_bytes(4, "big"))
         self.direct = not self._text_signals
 
@@ -117,9 +122,9 @@ class Input:
             self._keyboard.tick(self._cooked(), now)
             self.typing.unreported = self._keyboard.unreported
 
-    def deadline(self) -> float | None:
+    def deadline(self, now: float) -> float | None:
         """When ``tick`` or ``write`` has something to do; None for never."""
-        times = [self.typing.deadline()]
+        times = [self.typing.deadline(now)]
         if self._keyboard is not None:
             times.append(self._keyboard.deadline())
         return min((at for at in times if at is not None), default=None)

@@ -42,6 +42,7 @@ class Jobs:
         self._master = master
         self._stopped = False
         self._hung_up = False
+        self.stops = 0  # so often we were stopped
 
     def start(self) -> None:
         """Take the terminal, if it is ours to take."""
@@ -65,10 +66,10 @@ class Jobs:
         self._link.event(frames.JOB, frames.STOPPED)
         self._link.flush(time.monotonic())
         if self._console is not None:
-            while self._console.pending and self._console.flush():
-                pass
+            self._console.drain()
             self.leave()
         signals.stop_self(number)
+        self.stops += 1
         came = pending()
         for other in came:
             if other in _FOR_THE_AGENT:  # before it goes on: it may stop again at once

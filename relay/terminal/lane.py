@@ -1,8 +1,8 @@
 """The fast lane of the pump: bytes from terminal to terminal, and nothing else yet.
 
 Whoever presses a key waits for these few lines, and a flood passes through them; what else there is
-to know about the bytes is noted for later. The lane takes only what is simple: all that it leaves
-is for the pump's careful way, and then nothing has been read.
+to know about the bytes is noted for later. The lane takes only what is simple; what it leaves has
+not been read, and is for the pump's careful way.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ if TYPE_CHECKING:
     #: A descriptor and what poll said of it.
     Ready = tuple[int, int]
 
-#: What has passed is noted once nothing has come for so long, in ms, or it was so many chunks:
-#: nobody is to wait for it, and the session must not wake up in the middle of an answer to a key.
+#: What has passed is noted once nothing has come for so long, in ms: nobody is to wait for it, and
+#: the session must not wake up in the middle of an answer to a key.
 QUIET = 1
-UNNOTED_MAX = 64
-#: A pseudo-terminal yields at most 4 KiB at a time.
-_READ = 8192
+_READ = 8192  # a pseudo-terminal yields some 4 KiB at a time
 
 
 class Lane:
@@ -67,7 +65,7 @@ class Lane:
         read_keys, come, room = console.read, select.POLLIN, select.POLLOUT
         while True:
             ready = poll(timeout)
-            if not ready or len(unnoted) >= UNNOTED_MAX:
+            if not ready or len(unnoted) >= console.unnoted_max:
                 return ready
             left = []
             for fd, events in ready:

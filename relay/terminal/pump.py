@@ -98,16 +98,19 @@ class Pump:
         return self._status
 
     def _handle(self, ready: dict[int, int], now: float) -> None:
+        stops = self.jobs.stops
         if self._signals_fd in ready:
             self._signals(now)
         if self.agent.fd in ready:
             self._events(self.agent.events(), now)
+        if self.jobs.stops != stops:
+            ready = {}  # of another time: poll says anew what there is
         # Keys before the session's frames: a WRITE must see that the person typed before it.
         console = self.console
         if console is not None:
             if ready.get(console.keys, 0) & ~select.POLLOUT:
                 self._keys(now)
-            if console.pending and console.flush():
+            if ready.get(console.screen, 0) & ~select.POLLIN and console.flush():
                 self._tail_until = now + _TAIL_PATIENCE
         readable = ready.get(self.master, 0) & ~select.POLLOUT
         if readable and self._status is None and self._may_read():
@@ -173,7 +176,7 @@ class Pump:
         if self.link.fd >= 0 and self.link.unsent and not self.link.blocked:
             return QUIET
         now = time.monotonic()
-        times = [self.link.deadline(), self.input.deadline(), self._hangup_at]
+        times = [self.link.deadline(), self.input.deadline(now), self._hangup_at]
         if self.console is not None and self.console.background:
             times.append(now + _BACKGROUND_LOOK)
         if self._status is not None:
@@ -182,6 +185,8 @@ class Pump:
         return None if deadline is None else max(0, deadline - now) * 1000 + 1
 
     def _timers(self, now: float) -> None:
+        if self.console is not None and self.console.gone:
+            self._hang_up(now)
         self.link.tick(now)
         self.input.tick(now)
         self.jobs.look_for_foreground()
@@ -232,9 +237,7 @@ class Pump:
     def _keys(self, now: float) -> None:
         assert self.console is not None
         data = self.console.read()
-        if self.console.gone:
-            self._hang_up(now)
-        elif data:
+        if data:
             self.input.press(data, now)
 
     # -- the session's frames

@@ -18,8 +18,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: How long what the session has not read yet is offered to it after the agent's end.
-LEFTOVER_DEADLINE = 10.0
+#: How long a session that takes nothing is offered the rest after the agent's end, and one that
+#: takes it slowly.
+LEFTOVER_PATIENCE = 10.0
+LEFTOVER_DEADLINE = 300.0
 #: Asked of the kernel for what is on its way to the session; it may give less.
 SOCKET_BUFFER = 512 * 1024
 
@@ -130,23 +132,19 @@ def leave_behind(link: Link) -> None:
 
 
 def _take_leave(link: Link, end: float) -> None:
+    """Returns when the session has closed its side, or takes nothing any more."""
     poll = select.poll()
     poll.register(link.fd, select.POLLIN | select.POLLOUT)
+    said = False
     while link.fd >= 0:
-        if not link.unsent:
+        if not said and not link.unsent:
+            said = True
             end_of_stream = _socket.socket(fileno=os.dup(link.fd))
             end_of_stream.shutdown(_socket.SHUT_WR)
             end_of_stream.close()
             poll.modify(link.fd, select.POLLIN)
-            break
-        if not _wait(poll, end):
+        left = min(end - time.monotonic(), LEFTOVER_PATIENCE)
+        if left <= 0 or not poll.poll(left * 1000):
             return
         link.receive(time.monotonic())
         link.flush(time.monotonic())
-    while link.fd >= 0 and _wait(poll, end):
-        link.receive(time.monotonic())
-
-
-def _wait(poll: select.poll, end: float) -> bool:
-    left = end - time.monotonic()
-    return left > 0 and bool(poll.poll(left * 1000))

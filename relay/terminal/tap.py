@@ -367,6 +367,7 @@ class TappedConsole(Console):
 
     tap: Tap | None = None
     master = -1
+    unnoted_max = 1
 
     def read(self) -> bytes:
         """See Console."""

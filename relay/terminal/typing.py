@@ -99,10 +99,11 @@ class Typing:
             return number
         return None
 
-    def deadline(self) -> float | None:
-        """When keys stop waiting for words."""
+    def deadline(self, now: float) -> float | None:
+        """When keys stop waiting for words; None when they do not, or no longer."""
         if self.keys and self._queue and self._queue[0].begun is not None:
-            return self._queue[0].begun + HOLD
+            until = self._queue[0].begun + HOLD
+            return until if now < until else None
         return None
 
     def _stale(self, words: Words) -> bool:

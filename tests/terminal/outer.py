@@ -109,6 +109,9 @@ class Outer:
         slave = self.slave
 
         def control() -> None:
+            # Tests that run in the background have them ignored, and a shell hands that on.
+            for number in (signal.SIGINT, signal.SIGQUIT):
+                signal.signal(number, signal.SIG_DFL)
             fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
         self.process = subprocess.Popen(

@@ -121,8 +121,8 @@ class Desk:
             assert (text in words) == (how == b"written")
             if how == b"written" and number not in self.split:
                 assert text in self.screen, "keys stand in the words"
-        due = self.typing.deadline()
-        assert due is None or math.isfinite(due)
+        due = self.typing.deadline(self.now)
+        assert due is None or self.now < due < math.inf
 
 
 STEPS: st.SearchStrategy[list[tuple[str, Any, Any]]] = st.lists(

@@ -30,7 +30,7 @@ def test_keys_wait_behind_words_that_have_begun() -> None:
     typing.keys += b"k"
     head = head_of(typing, HOLD - 0.1, True)
     assert head == b"rds"
-    assert typing.deadline() == HOLD
+    assert typing.deadline(HOLD - 0.1) == HOLD and typing.deadline(HOLD) is None
     assert typing.taken(head, 3) == 1
     assert head_of(typing, 0.0, True) == b"k"
 
