@@ -39,7 +39,7 @@ _LEAVING_IN_FLOOD = 64
 _SCREENS_KEPT = 4
 _SIFTED = 16 * 1024
 
-_MOVES = re.compile(rb"\x1b(?:\[[0-9;]*+[AEFHJLMSTdfr]|\[\?(?:[0-9]+;)*+2026|[M78c])")
+_MOVES = re.compile(rb"\x1b(?:\[[0-9;]*+[AEFHJLMSTdfru]|\[\?(?:[0-9]+;)*+2026|[M78c])")
 _SYNC_BEGINS = b"\x1b[?2026h"
 _SYNC_END = b"\x1b[?2026l"
 _SYNC_ENDS = re.compile(rb"\x1b\[\?(?:[0-9;]*;)?2026(?:;[0-9;]*)?l")
@@ -82,6 +82,7 @@ class Painted:
         # What was drawn before the update, unless it was looked at, and when.
         self._picture: Snapshot | None = None
         self._picture_at = now
+        self._sync_seen = False  # the update was too long to wait for its end
         self._pace = flood.Pace()
 
     # -- bytes ---------------------------------------------------------------------------------
@@ -121,6 +122,7 @@ class Painted:
             self._moved_at = now
         if not self._emulator.mode(SYNCHRONISED):
             self._sync_since = self._picture = None
+            self._sync_seen = False
         elif self._sync_since is None or _SYNC_BEGINS in piece:
             self._sync_since = now
 
@@ -227,6 +229,8 @@ class Painted:
         if self._sync_since is not None:
             stalls = self._changed_at - self._sync_since < SYNC_LATEST
             latest = self._sync_since + (SYNC_STALLS if stalls else SYNC_LATEST)
+            if self._sync_seen:
+                latest = self._changed_at + QUIET
             return max(latest, self._looked_at + FRAME_LATEST)
         quiet = max(self._changed_at + QUIET, self._looked_at + FRAME_GAP)
         return min(quiet, self._dirty_since + FRAME_LATEST)
@@ -250,6 +254,7 @@ class Painted:
         elif self._out.pressed(now):
             leaving = _LEAVING_IN_FLOOD
         if top is None or self._emulator.history_rows - top[1] > leaving:
+            self._sync_seen = self._sync_since is not None
             if not self._leaves_unseen(now):
                 self.look(now, leaving=True)
         elif self._sync_since is None and self._late(now):
@@ -262,6 +267,7 @@ class Painted:
         """Compare the screen with what was heard; ``leaving``: now, or it is never seen."""
         self._dirty_since = self._picture = None
         self._looked_at = now
+        self._sync_seen = self._sync_since is not None
         alt = self._emulator.alt_screen
         seen, first = self._take_picture()
         self._out.spend(len(seen.rows) * (LEAVING_COSTS if leaving else 1.0))
@@ -280,7 +286,7 @@ class Painted:
 
     def look_at_whole(self, now: float, *, settle: bool = False) -> None:
         """As ``look``; but of an update that is not complete nobody has seen anything."""
-        if self._sync_since is None:
+        if self._sync_since is None or self._sync_seen:
             self.look(now, settle=settle)
             return
         self._look_at_picture(now)

@@ -27,10 +27,13 @@ _PICTURED = CHECKPOINT_MAX - 64  # with the names around the picture
 
 # Sequences that may move the cursor up, and those that switch screens or frames.
 # Colours are told first and possessively: they are most of what comes, and never wanted.
-_MOVES = re.compile(rb"\x1b(?!\[[0-9;:]*+[mK])(?:\[[0-9;]*+[AEFHJLMSTdfr]|\[\?[0-9;]*+[hl]|[M78c])")
-_SWITCHES = re.compile(rb"\x1b\[\?(?:[0-9;]*;)?(?:47|1047|1049)(?:;[0-9;]*)?[hl]")
+_MOVES = re.compile(
+    rb"\x1b(?!\[[0-9;:]*+[mK])"
+    rb"(?:\[[0-9;]*+[AEFHJLMSTdfru]|\[\?[0-9;]*+[hlr]|[M78c]|\#8)"
+)
+_SWITCHES = re.compile(rb"\x1b\[\?(?:[0-9;]*;)?(?:47|1047|1049)(?:;[0-9;]*)?[hlr]")
 _SWITCHED = (b"47", b"1049")
-_PARTIAL = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,4})?\Z")
+_PARTIAL = re.compile(rb"\x1b(?:#|\[[0-?]{0,64}[ -/]{0,4})?\Z")
 _SCREENS = frozenset((b"47", b"1047", b"1049"))
 _INVISIBLE = re.compile(rb"(?:\x1b\[[0-9;:]*m|[\r\x00\x07])*")
 
@@ -183,11 +186,13 @@ class ScreenSource:
             numbers = frozenset(sequence[3:-1].split(b";"))
             if numbers & _SCREENS:
                 self._switch_screen(sequence)
-            elif b"2026" in numbers:
+                return
+            if b"2026" in numbers:
                 self._synchronise(sequence)
-            else:
+                return
+            if b"1048" not in numbers:
                 self._emulator.feed(sequence)
-            return
+                return
         if not self._painting:
             self._appended.read(self._now)
         self._emulator.feed(sequence)
@@ -213,7 +218,7 @@ class ScreenSource:
         if not self._painting:
             self._appended.read(self._now)
             self._start_painting()
-        elif self._emulator.alt_screen != sequence.endswith(b"h"):
+        elif self._emulator.alt_screen != sequence.endswith(b"h") or sequence.endswith(b"r"):
             self._painted.look(self._now, settle=True)  # this picture goes away
         self._emulator.feed(sequence)
         self._painted.moved(self._now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -354,9 +355,25 @@ def test_any_bytes_sizes_and_moments_are_borne(
     source.finish(now + 1e3)
 
 
+# A control character within a sequence acts at once, before the sequence that it stands in; such a
+# one may move the cursor up and is not told from text: docs/screen.md, what a screen cannot know.
+_BROKEN = re.compile(
+    rb"(?:\x1b+(?:\[[0-?]*+)?[ -/]*+[\x00-\x1a\x1c-\x1f\x7f-\xff]|\x1b+[PX^_][^\x1b]*[\x80-\xff])+"
+)
+
+
+def _told_apart(data: bytes) -> bytes:
+    """Rows that are alike numbered: of hundreds on a drawn screen some may be taken for redrawn."""
+    numbers = itertools.count()
+    return re.sub(rb"a(?=\r\n)", lambda _: b"%d" % next(numbers), data)
+
+
 @pytest.mark.parametrize("kind", [ScreenSource, LineSource])
 @fuzz(60)
-@given(_bytes.map(lambda data: data[:3000]), st.lists(st.integers(1, 40), min_size=1))
+@given(
+    _bytes.map(lambda data: _told_apart(_BROKEN.sub(b"", data[:3000]))),
+    st.lists(st.integers(1, 40), min_size=1),
+)
 def test_any_bytes_are_heard_the_same_however_they_are_cut(
     kind: type[ScreenSource] | type[LineSource], data: bytes, sizes: list[int]
 ) -> None:

@@ -201,6 +201,14 @@ def test_where_any_stream_is_cut_does_not_matter(data: bytes, sizes: list[int], 
     assert texts(events) == hear(source(cols, 6), data)
 
 
+@pytest.mark.parametrize(
+    "back", [b"\x1b[u", b"\x1b8", b"\x1b#8", b"\x1b[?1048l", b"\x1b[?1048r", b"\x1b[?6;1048r"]
+)
+def test_where_a_stream_is_cut_does_not_matter_for_what_goes_back_up(back: bytes) -> None:
+    data = b"one\r\ntwo\r\n" + back + b"three\r\nfour\r\n"
+    assert hear(source(), data) == hear(source(), data, chunk=1)
+
+
 @settings(max_examples=80, deadline=None)
 @given(_STREAMS, st.data())
 def test_a_restored_source_goes_on_at_any_byte(data: bytes, draw: st.DataObject) -> None:
