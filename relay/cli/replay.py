@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
@@ -53,8 +53,8 @@ def run(options: argparse.Namespace) -> int:
         lines = iter(lambda: file.readline(_LINE_MAX), "")
         try:
             header, events = read(lines)
-            source = _source(options.source, header, home)
             registry = _registry(home, options.config)
+            source = _source(options.source, header, home, registry.namespaces())
             replay = Replay(source, registry, header, misses=options.misses)
             replay.run(events)
         except CastError as error:
@@ -89,14 +89,13 @@ def _opened(path: str) -> Iterator[IO[str]]:
         yield file
 
 
-def _source(kind: str | None, header: Header, home: Home) -> Any:
+def _source(kind: str | None, header: Header, home: Home, namespaces: Collection[str]) -> Any:
     from relay.terminal import lines
 
     if kind == "lines":
-        return lines.LineSource(header.cols, header.rows)
-    source = lines.make_source(
-        header.cols, header.rows, 0.0, cache=os.path.join(home.root, "cache")
-    )
+        return lines.LineSource(header.cols, header.rows, namespaces=namespaces)
+    cache = os.path.join(home.root, "cache")
+    source = lines.make_source(header.cols, header.rows, 0.0, cache=cache, namespaces=namespaces)
     if isinstance(source, lines.LineSource):
         if kind == "screen":
             raise RelayError(

@@ -100,6 +100,24 @@ def test_handlers_count_once_their_file_is_trusted(
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("words", [(), ("--source", "lines")])
+def test_in_a_flood_the_namespaces_of_the_configuration_are_heard(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = tmp_path / "relay.config.py"
+    config.write_text("patterns = {'deploy': lambda target: None}\n")
+    file = read_config(str(config))
+    trust(Home.from_env(), file.path, file.sha256)
+    flood = "nothing that matters\n" * 60_000
+    path = cast(tmp_path / "a", flood + "@deploy:staging\n" + flood)
+    assert verbs_of(replay)("replay", path, "--json", *words) == 0
+    assert [row["directive"] for row in printed_json(capsys)] == ["@deploy:staging"]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
