@@ -39,7 +39,7 @@ _LEAVING_IN_FLOOD = 64
 _SCREENS_KEPT = 4
 _SIFTED = 16 * 1024
 
-_MOVES = re.compile(rb"\x1b(?:\[[0-9;]*+[AEFHJLMSTdfru]|\[\?(?:[0-9]+;)*+2026|[M78c])")
+_MOVES = re.compile(rb"\x1b(?:\[[0-9;]*+[AEFHJLMSTdfru]|\[\?(?:[0-9]+;)*+2026|[M8c])")
 _SYNC_BEGINS = b"\x1b[?2026h"
 _SYNC_END = b"\x1b[?2026l"
 _SYNC_ENDS = re.compile(rb"\x1b\[\?(?:[0-9;]*;)?2026(?:;[0-9;]*)?l")

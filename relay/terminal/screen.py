@@ -29,7 +29,7 @@ _PICTURED = CHECKPOINT_MAX - 64  # with the names around the picture
 # Colours are told first and possessively: they are most of what comes, and never wanted.
 _MOVES = re.compile(
     rb"\x1b(?!\[[0-9;:]*+[mK])"
-    rb"(?:\[[0-9;]*+[AEFHJLMSTdfru]|\[\?[0-9;]*+[hlr]|[M78c]|\#8)"
+    rb"(?:\[[0-9;]*+[AEFHJLMSTdfru]|\[\?[0-9;]*+[hlr]|[M8c]|\#8)"
 )
 _SWITCHES = re.compile(rb"\x1b\[\?(?:[0-9;]*;)?(?:47|1047|1049)(?:;[0-9;]*)?[hlr]")
 _SWITCHED = (b"47", b"1049")

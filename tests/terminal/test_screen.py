@@ -362,6 +362,15 @@ def test_an_update_that_is_never_ended_is_heard() -> None:
     assert BOB in texts(until(screen, 9.0))
 
 
+def test_saving_the_cursor_does_not_draw() -> None:
+    screen = source()
+    screen.feed(b"step one\r\n\x1b[1Astep two\r\n", 0.0)
+    until(screen, 0.9)
+    screen.feed(b"\x1b7", 0.9)
+    until(screen, 1.5)
+    assert texts(screen.feed(b"@relay:Ann afterwards\r\n", 1.5)) == ["@relay:Ann afterwards"]
+
+
 def test_a_spinner_above_a_line_program_is_drawn_over_and_lines_go_on() -> None:
     screen = source()
     events = screen.feed(b"step one\r\n", 0.0)
