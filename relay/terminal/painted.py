@@ -11,6 +11,7 @@ from typing import Any
 
 from relay.terminal import flood
 from relay.terminal.emulator import Emulator, Mark
+from relay.terminal.encoded import size_of
 from relay.terminal.hearing import LEAVING_COSTS, Outlet
 from relay.terminal.painter import Painter
 from relay.terminal.view import Snapshot, begins_part
@@ -31,6 +32,7 @@ SYNCHRONISED = 2026
 
 #: So many rows that have left the screen can be read beside those of one slice.
 KEPT_ROWS = 600
+_PICTURE_KEPT = 24 * 1024
 
 # Rows that leave the screen are looked at together, in a flood fewer while a message is awaited.
 _LEAVING = 400
@@ -361,8 +363,12 @@ class Painted:
     # -- checkpoint ----------------------------------------------------------------------------
 
     def state(self, now: float) -> dict[str, Any]:
-        """As JSON; times become distances from ``now``."""
+        """As JSON; times become distances from ``now``. A picture beyond 24 KiB is left out."""
+        picture = self._picture if size_of(self._picture) <= _PICTURE_KEPT else None
         return {
+            "picture": picture,
+            "picture_in": self._picture_at - now,
+            "sync_seen": self._sync_seen,
             "top": self._emulator.from_bottom(self._top),
             "known": self._known,
             "moved_in": self._moved_at - now,
@@ -375,6 +381,9 @@ class Painted:
     def load(self, state: dict[str, Any], now: float) -> None:
         self._top = self._emulator.mark_from_bottom(state["top"]) or self._top
         self._known = state["known"]
+        self._picture = Snapshot(*state["picture"]) if state["picture"] else None
+        self._picture_at = now + state["picture_in"]
+        self._sync_seen = state["sync_seen"]
         self._moved_at = now + state["moved_in"]
         self._dirty_since = None if state["dirty_in"] is None else now + state["dirty_in"]
         self._changed_at = now + state["changed_in"]

@@ -351,6 +351,7 @@ def test_at_the_end_the_picture_before_a_torn_update_is_settled(wait: float) -> 
     # The whole frame comes too soon after the first for a look of its own.
     events = screen.feed(frame("● start", "", "● more", *BOX), 3.0)
     events += screen.feed(frame("● start", "", "● more", "", "● " + BOB, *BOX) + torn, 3.01)
+    screen = ScreenSource.restore(screen.checkpoint(), 80, 24, 3.01)
     events += until(screen, 3.01 + wait) + screen.finish(3.01 + wait)
     heard = [line for line in texts(events) if line]
     assert heard == ["more", BOB]
