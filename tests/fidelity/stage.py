@@ -8,7 +8,6 @@ leaves no process behind.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shlex
@@ -17,7 +16,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -55,10 +53,6 @@ class Terminal(Outer):
     ) -> None:
         """Run ``argv`` as the leader of the terminal's session, in ``folder``."""
         slave = self.slave
-
-        def control() -> None:
-            fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-
         self.process = subprocess.Popen(
             argv,
             stdin=slave if stdin is None else stdin,
@@ -67,7 +61,7 @@ class Terminal(Outer):
             env=self.env,
             cwd=folder,
             start_new_session=True,
-            preexec_fn=control,
+            preexec_fn=self.take,
         )
 
     def read(self, timeout: float = 0.0) -> bytes:

@@ -104,16 +104,16 @@ class Outer:
         size = struct.pack("HHHH", rows, cols, xpixel, ypixel)
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, size)
 
+    def take(self) -> None:
+        """In a new process: take the terminal, as a terminal's first program does."""
+        # Tests that run in the background have these ignored, and a shell would hand that on.
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
+        fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0)
+
     def start(self, *argv: str, stdin: int | None = None, stdout: int | None = None) -> None:
         """Run ``argv`` as the leader of the terminal's session."""
         slave = self.slave
-
-        def control() -> None:
-            # Tests that run in the background have them ignored, and a shell hands that on.
-            for number in (signal.SIGINT, signal.SIGQUIT):
-                signal.signal(number, signal.SIG_DFL)
-            fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-
         self.process = subprocess.Popen(
             argv,
             stdin=slave if stdin is None else stdin,
@@ -121,7 +121,7 @@ class Outer:
             stderr=slave,
             env=self.env,
             start_new_session=True,
-            preexec_fn=control,
+            preexec_fn=self.take,
             pass_fds=(slave,),
         )
 
