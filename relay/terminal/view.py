@@ -135,7 +135,7 @@ def read_rows(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[Row]:
     """
     raws = _classify(snapshot, typed)
     margins = _margins(raws)
-    edge = _edge(raws, snapshot.cols)
+    edge, unwrapped = _edge(raws, snapshot.cols)
     rows: list[Row] = []
     before: _Raw | None = None
     for raw in raws:
@@ -147,7 +147,8 @@ def read_rows(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[Row]:
             text = text[min(margin, indent) :]
         row = Row(text, raw.traits.solid, raw.kind, raw.gap, None, raw.marked, raw.number)
         if before is not None and not raw.gap and before.kind is raw.kind:
-            row.joins = _joint(before.text, raw.traits, edge)
+            at = snapshot.cols if raw.block in unwrapped else edge
+            row.joins = _joint(before.text, raw.traits, at)
         rows.append(row)
         before = raw
     return rows
@@ -249,10 +250,16 @@ def _margins(raws: list[_Raw]) -> dict[int, int]:
     return common | bullets
 
 
-def _edge(raws: list[_Raw], cols: int) -> int:
-    """The column at which the program wraps: the widest row, if any comes near the edge."""
-    widest = max((len(raw.text) for raw in raws if raw.kind in _WRAPPED), default=0)
-    return widest if cols - 12 <= widest <= cols else cols
+def _edge(raws: list[_Raw], cols: int) -> tuple[int, set[int]]:
+    """The column at which the program wraps: the widest row, if any comes near the edge.
+
+    And the blocks with a row that only the terminal wrapped (a warning of the runtime's, a long
+    address): those say nothing of where the program wraps the others.
+    """
+    rows = [(len(raw.text), raw.block) for raw in raws if raw.kind in _WRAPPED]
+    unwrapped = {block for size, block in rows if size > cols}
+    widest = max((size for size, block in rows if block not in unwrapped), default=0)
+    return (widest if widest >= cols - 12 else cols), unwrapped
 
 
 def _joint(before: str, traits: _Traits, edge: int) -> str | None:

@@ -150,13 +150,10 @@ class Drawing:
 
     def message(self, rng: random.Random, number: int) -> Piece:
         """A frame with a message in it, wrapped at the width as such programs do."""
-        shape, lines, words = _message(rng, number)
-        wrapped: list[str] = []
-        for line in lines:
-            wrapped += (
-                textwrap.wrap(line.removeprefix("● "), COLS - 4) if shape == "long" else [line]
-            )
-        wrapped[0] = wrapped[0].removeprefix("● ")
+        _, lines, words = _message(rng, number)
+        lines[0] = lines[0].removeprefix("● ")
+        # Every line: a wider row would tell the reader that the program wraps there.
+        wrapped = [row for line in lines for row in textwrap.wrap(line, COLS - 4) or [""]]
         rows = ["", f"\x1b[97m●\x1b[39m {wrapped[0]}", *("  " + row for row in wrapped[1:]), ""]
         rows.append("\x1b[97m●\x1b[39m That was said.")
         return Piece(self._draw([*rows, ""]), words)

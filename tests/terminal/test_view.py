@@ -105,3 +105,27 @@ def test_a_word_longer_than_the_screen_is_joined_without_a_space() -> None:
     assert [row.joins for row in rows("x" * 40, "y" * 40, "z", cols=40, cursor=9)] == [
         None, "", "",
     ]  # fmt: skip
+
+
+def test_a_row_that_only_the_terminal_wrapped_does_not_hide_where_the_program_wraps() -> None:
+    joins = [
+        row.joins
+        for row in rows(
+            "Warning: this is longer than the screen, " * 2,
+            "here",
+            "",
+            "● @relay:Bob words that reach the edge",
+            "  continues up to the edge as well and",
+            "  stops",
+            cols=44,
+            cursor=9,
+        )
+    ]
+    assert joins == [None, " ", None, " ", " "]
+
+
+def test_below_a_row_that_only_the_terminal_wrapped_nothing_is_known_to_be_wrapped() -> None:
+    read = rows(
+        "● " + "words " * 10, "  some words that near the edge", "  another", cols=40, cursor=9
+    )
+    assert [row.joins for row in read] == [None, " ", None]
