@@ -106,8 +106,8 @@ class Outer:
 
     def take(self) -> None:
         """In a new process: take the terminal, as a terminal's first program does."""
-        # Tests that run in the background have these ignored, and a shell would hand that on.
-        for number in (signal.SIGINT, signal.SIGQUIT):
+        # Tests that run in the background, or under nohup, have some of these ignored.
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0)
 
