@@ -22,6 +22,7 @@ def isolated_home(
     home = base / "relay"
     monkeypatch.setenv("HOME", str(base))
     monkeypatch.setenv("RELAY_HOME", str(home))
+    monkeypatch.setenv("TERM", "xterm-256color")  # a line editor in a dumb terminal draws otherwise
     # A broker that a test leaves behind goes away by itself.
     monkeypatch.setenv("RELAY_BROKER_IDLE", "10")
     for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "RELAY_AGENT", "RELAY_RUN", "RELAY_TOKEN"):

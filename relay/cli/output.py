@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -62,7 +63,9 @@ def data(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """One line of chatter on stderr."""
+    """One line of chatter on stderr, after the data that came before it."""
+    with contextlib.suppress(OSError):  # nobody reads it: the end of the verb says so
+        sys.stdout.flush()
     sys.stderr.write(text + "\n")
 
 
