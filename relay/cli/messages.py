@@ -20,6 +20,7 @@ from relay.errors import (
 )
 from relay.model import BODY_MAX, Mode
 from relay.paths import Home
+from relay.terminal import signals
 
 Json = dict[str, Any]
 
@@ -278,6 +279,8 @@ def _mark(client: Client, options: Any, answer: Json, rows: list[Json]) -> None:
 
 
 def _follow(client: Client, options: Any) -> int:
+    # Python would hear of a Ctrl-C that comes just before it waits only after it has waited.
+    signals.plain_interrupt()
     after = 0
     everything = options.all
     first = True
