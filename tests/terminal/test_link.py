@@ -7,29 +7,15 @@ import os
 import signal
 import struct
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from relay.session import frames
 from tests.support import wait_until
-from tests.terminal.outer import Fake, Outer, alive, stop_sessions
+from tests.terminal.outer import Fake, Outer, alive
 
 PY = sys.executable
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[Fake]:
-    fake = Fake(tmp_path / "fake")
-    yield fake
-    stop_sessions(fake)
-
-
-@pytest.fixture
-def outer(fake: Fake) -> Iterator[Outer]:
-    with Outer({**os.environ, "FAKE": str(fake.folder)}) as terminal:
-        yield terminal
 
 
 def write(number: int, sequence: int, text: bytes) -> bytes:

@@ -19,7 +19,7 @@ from relay.session import frames
 from relay.terminal import tap
 from relay.terminal.tap import RECORD, Tap
 from tests.support import found, wait_until
-from tests.terminal.outer import Fake, Outer, alive, stop_sessions
+from tests.terminal.outer import Fake, Outer, alive
 
 PY = sys.executable
 
@@ -129,19 +129,6 @@ def test_no_process_for_the_recorder_is_no_harm(monkeypatch: pytest.MonkeyPatch)
 
 
 # -- in a terminal
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[Fake]:
-    fake = Fake(tmp_path / "fake")
-    yield fake
-    stop_sessions(fake)
-
-
-@pytest.fixture
-def outer(fake: Fake) -> Iterator[Outer]:
-    with Outer({**os.environ, "FAKE": str(fake.folder)}) as terminal:
-        yield terminal
 
 
 def events(path: Path) -> list[list[object]]:
