@@ -42,6 +42,8 @@ BUFFER_MAX = 64 * 1024 * 1024
 _NICE = 5
 #: How soon a recorder that took nothing more is offered the rest again, in seconds.
 _RETRY = 0.05
+#: Why a recording failed whose recorder cannot say it.
+ENDED = "what records it ended"
 #: After the agent's end the person waits so long for the rest, at most; and who stays behind for it
 #: waits so long for a recorder that takes nothing. Seconds.
 PATIENCE = 5.0
@@ -173,8 +175,9 @@ class Tap:
                 descriptors.close_all_but((theirs, self._file))
                 signals.forget()
                 run(theirs, self._file)
-            finally:
                 os._exit(0)
+            finally:
+                os._exit(1)
         descriptors.close([theirs, self._file])
         self.attach(ours, pid)
 
@@ -257,8 +260,10 @@ class Tap:
             descriptors.close([self._fd])
             self._fd = -1
             return False
-        if self._pid:
-            os.waitpid(self._pid, 0)  # it has hung up: nothing but its exit is left
+        # It has hung up: nothing but its exit is left. Killed, it may have had everything from us
+        # and written only a part of it.
+        if self._pid and os.waitpid(self._pid, 0)[1]:
+            self.failed = self.failed or ENDED
         return True
 
     def _wait(self, until: float, patience: float) -> None:
@@ -301,7 +306,7 @@ class Tap:
         except OSError:
             reason = ""
         if reason or self._waiting:
-            self.failed = self.failed or reason or "what records it ended"
+            self.failed = self.failed or reason or ENDED
         self._over = True
         self._waiting = bytearray()
         self._again_at = None

@@ -131,8 +131,8 @@ def test_two_claudes_talk(
             ("Alice", "Bob", "the second of two"),
             ("Bob", "Alice", "all tests pass"),
         ]
-        for text in (LONG, "the first of two", "the second of two", "all tests pass"):
-            assert model.seen(text), text
+        texts = (LONG, "the first of two", "the second of two", "all tests pass")
+        wait_until(lambda: all(model.seen(text) for text in texts))
         heard = "\n".join(request.last_text for request in model.requests)
         received = re.findall(r"Relay message \[\w+\] from agent (\w+)", heard)
         assert set(received) == {"Alice", "Bob"}
@@ -160,7 +160,7 @@ def test_a_message_answers_no_permission_dialog(
         bob.type("\x1b")
         all_seen(1)
         assert not made.exists()
-        assert model.seen("hello while you wait")
+        wait_until(lambda: model.seen("hello while you wait"))
 
 
 def test_a_session_killed_in_the_middle_loses_and_doubles_nothing(

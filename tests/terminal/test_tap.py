@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,6 +114,19 @@ def test_a_recorder_that_fails_says_why(ends: Ends) -> None:
     one.output(b"more", 1.0)
     assert one.finish(2.0)
     assert one.failed == "No space left on device"
+
+
+def test_a_recorder_killed_after_it_was_handed_everything_has_failed(tmp_path: Path) -> None:
+    def killed(fd: int, file: int) -> None:
+        with socket.socket(fileno=fd) as theirs:
+            received(theirs)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    one = Tap(os.open(tmp_path / "a.cast", os.O_WRONLY | os.O_CREAT), "{}", 0.0)
+    one.start(killed)
+    one.output(b"some", time.monotonic())
+    assert one.finish(time.monotonic())
+    assert one.failed == tap.ENDED
 
 
 def test_no_process_for_the_recorder_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
