@@ -43,6 +43,10 @@ class Home:
         """The unix socket on which the session of ``run_id`` listens."""
         return os.path.join(self.run, f"{run_id[-16:]}.sock")
 
+    def run_folder(self, run_id: str) -> str:
+        """A folder for files that the agent of ``run_id`` and its session share during the run."""
+        return os.path.join(self.run, run_id[-16:])
+
     def create(self) -> None:
         """Make the directories, mode 0700. Raises RelayError with what to do when it cannot."""
         for path in (self.root, self.names, self.logs, self.run):

@@ -1,12 +1,17 @@
 """How an agent is started so that relay can hear it: flags and environment for one run only.
 
 The pump imports this before it starts the agent: nothing heavy may be imported at the top, and
-nothing here writes a file. What an agent does not offer is left alone, never guessed.
+nothing here writes a file, but for those in the run's own folder. What an agent does not offer is
+left alone, never guessed.
 """
 
 from __future__ import annotations
 
 import os
+
+TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Run:
@@ -14,9 +19,12 @@ class Run:
 
     ``port`` is the loopback port that the session answers on, or None when none was bound;
     ``token`` is what a hook must present there; ``socket`` is the session's unix socket.
+    ``folder`` is a place for files that the agent and the session share during this run: a planner
+    that needs it makes it (mode 0700), and it goes with the run. ``primer``: the agent is told how
+    to talk to others, with one example for each of ``namespaces``.
     """
 
-    __slots__ = ("name", "run_id", "token", "port", "socket", "primer")
+    __slots__ = ("name", "run_id", "token", "port", "socket", "folder", "primer", "namespaces")
 
     def __init__(
         self,
@@ -26,14 +34,18 @@ class Run:
         token: str,
         port: int | None,
         socket: str = "",
+        folder: str = "",
         primer: bool = True,
+        namespaces: tuple[str, ...] = ("relay",),
     ) -> None:
         self.name = name
         self.run_id = run_id
         self.token = token
         self.port = port
         self.socket = socket
+        self.folder = folder
         self.primer = primer
+        self.namespaces = namespaces
 
 
 class Launch:
@@ -59,24 +71,37 @@ def program(argv: list[str]) -> str:
     return os.path.basename(argv[0]) if argv else ""
 
 
+#: The modules that know how to start an agent, by the name of its program. Each offers
+#: ``converses(argv)``, whether this starts a conversation (``claude mcp`` does not), and
+#: ``plan(argv, env, run)``, which never raises.
+PLANNERS = {
+    "claude": "relay.agents.claude.launch",
+}
+
+
 def wants_tcp(argv: list[str]) -> bool:
     """Whether this agent's hooks speak HTTP, so that a loopback port should be bound for them."""
-    if program(argv) != "claude":
-        return False
-    from relay.agents.claude_launch import converses
-
-    return converses(argv)
+    planner = _planner(argv)
+    return planner is not None and bool(planner.converses(argv))
 
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """What to start for ``argv``. Never raises: what cannot be had is left out and said so."""
-    name = program(argv)
-    if name == "claude":
-        from relay.agents.claude_launch import plan_claude
-
-        return plan_claude(argv, env, run)
+    planner = _planner(argv)
+    if planner is not None:
+        chosen: Launch = planner.plan(argv, env, run)
+        return chosen
     from relay.agents.interpreters import interpreter
     from relay.agents.shell import is_interactive_shell
 
-    kind = "shell" if is_interactive_shell(argv) else interpreter(argv) or name
+    kind = "shell" if is_interactive_shell(argv) else interpreter(argv) or program(argv)
     return Launch(list(argv), {}, kind, {})
+
+
+def _planner(argv: list[str]) -> Any:
+    module = PLANNERS.get(program(argv))
+    if module is None:
+        return None
+    from importlib import import_module
+
+    return import_module(module)

@@ -16,28 +16,28 @@ class Profile:
 
     ``kind`` is its name in ``relay agents``; ``style`` is how a message is worded when it has to
     be typed; ``structured`` tells that the agent reports its own words, so that the screen is only
-    the fallback; ``door`` that it has a channel for messages besides the keyboard. ``comment`` is
-    what begins a comment line, in the style of that name. ``refusal`` is why nothing is ever typed,
-    or empty.
+    the fallback (see relay.agents.native). ``comment`` is what begins a comment line, in the style
+    of that name. ``refusal`` is why nothing is ever typed, or empty.
     """
 
     kind: str
     style: Style = "plain"
     structured: bool = False
-    door: bool = False
     comment: str = ""
     refusal: str = ""
 
 
-CLAUDE = Profile("claude", style="paste", structured=True, door=True)
 SHELL = Profile("shell", style="shell")
+#: Those with interfaces of their own; relay.agents.native has what belongs to each.
+NATIVE = frozenset({"claude"})
 
 
 def profile_named(kind: str) -> Profile:
     """The profile whose ``kind`` a launch plan has named."""
-    known = {"claude": CLAUDE, "shell": SHELL}.get(kind)
-    if known:
-        return known
+    if kind in NATIVE:
+        return Profile(kind, style="paste", structured=True)
+    if kind == "shell":
+        return SHELL
     comment = comment_of(kind)
     if comment:
         return Profile(kind, style="comment", comment=comment)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import socket
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from relay.agents.claude_screen import composer_state
 from relay.agents.foreground import shell_in_front
 from relay.agents.interpreters import at_prompt
+from relay.agents.native import NativeStart, make_native
 from relay.agents.registry import profile_named
 from relay.broker.directory import owner_login, person_name
 from relay.broker.protocol import message_from
@@ -35,10 +36,6 @@ from relay.terminal.lines import make_source
 
 if TYPE_CHECKING:
     from relay.cli.agent_session import Start
-    from relay.cli.session_claude import Claude
-
-#: How long after its start an agent's own message channel is waited for. Seconds.
-CHANNEL_PATIENCE = 20.0
 
 
 class LateClock:
@@ -96,18 +93,19 @@ class Parts:
             notes=[str(note) for note in checkpoint.get("notes", [])],
         )
         self._profile = profile_named(args.get("profile") or "")
-        self._claude: Claude | None = None
-        if self._profile.structured:
-            from relay.cli.session_claude import Claude  # 10 ms that other agents do without
-
-            self._claude = Claude(
+        self._native = make_native(
+            self._profile.kind,
+            NativeStart(
                 started_ms=hello["started_ms"],
                 pid=hello["pid"],
+                cwd=args["cwd"],
+                folder=home.run_folder(args["run_id"]),
                 launch=args.get("launch") or {},
                 env=self.facts.env,
                 checkpoint=checkpoint,
                 clock=self._clock,
-            )
+            ),
+        )
         degraded = (args.get("launch") or {}).get("degraded")
         if degraded:
             self.facts.notes.append(str(degraded))
@@ -164,7 +162,7 @@ class Parts:
         return Ears(
             hearing,
             self._screen,
-            self._claude.source if self._claude else None,
+            self._native.source if self._native else None,
             on_heard=session.heard,
             on_text=session.said,
             on_state=session.state_changed,
@@ -191,23 +189,24 @@ class Parts:
             ),
             ascii_only=not _utf8(self.facts.env),
             namespaces=lambda: namespaces,
-            composer=composer_state if self._claude else None,
+            composer=self._native.composer if self._native else None,
             written=frozenset(self._hello.get("written", ())),
         )
-        claude = self._claude
-        if claude is not None:
+        native = self._native
+        door = native.door if native else None
+        if native is not None and door is not None:
             self._channel = ChannelDoor(
-                claude.door.submit,
-                lambda: claude.door.available,
+                door.submit,
+                lambda: door.available,
                 lambda: namespaces,
-                claude.source.heard,
-                claude.source.seen,
+                native.heard.heard,
+                native.heard.seen,
             )
 
     async def last_words(self) -> None:
         """Hear what the agent has written beside its terminal since the last look."""
-        if self._claude is not None and self._session is not None:
-            await self._claude.read(self._session.ears)
+        if self._native is not None and self._session is not None:
+            await self._native.read(self._session.ears)
 
     def restore_terminal(self) -> None:
         """The pump was killed: undo on the outer terminal what the program had set there."""
@@ -228,7 +227,10 @@ class Parts:
             await self._broker.close()
         self._link.close()
         self._terminal.close()
+        if self._native is not None:
+            await self._native.close()
         if over:
+            shutil.rmtree(self._home.run_folder(self.facts.run_id), ignore_errors=True)
             with contextlib.suppress(OSError):
                 os.unlink(self._home.session_socket(self.facts.run_id))
 
@@ -246,11 +248,11 @@ class Parts:
         for fd in (self._start.unix, self._start.tcp):
             if fd is not None:
                 await server.serve(socket.socket(fileno=fd))
-        claude = self._claude
-        if claude is not None:
-            session.more_state = lambda: {"transcript": claude.state()}
-            session.on_enter = claude.entered
-            session.spawn(claude.watch(ears, wake, session.heard_elsewhere))
+        native = self._native
+        if native is not None:
+            session.more_state = lambda: {"native": native.state()}
+            session.on_enter = native.entered
+            session.spawn(native.watch(ears, wake, session.heard_elsewhere))
 
     def _hook_failed(self, error: BaseException) -> None:
         self._note(f"a hook's report could not be used: {type(error).__name__}: {error}")
@@ -258,8 +260,8 @@ class Parts:
     def _choose_door(self) -> Door | None:
         if self._channel is None:
             return self._door
-        # The socket is known a moment after the start; typing is for a Claude Code without one.
-        young = self._clock() - self._built < CHANNEL_PATIENCE
+        native = self._native
+        young = native is not None and self._clock() - self._built < native.patience
         return self._channel if self._channel.available or young else self._door
 
     def _returned(self) -> None:

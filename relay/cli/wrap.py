@@ -245,6 +245,7 @@ def run(
             token=os.urandom(16).hex(),
             port=listeners.port,
             socket=listeners.path,
+            folder=home.run_folder(run_id),
             primer=primer,
         )
         plan = launch.plan(command, dict(os.environ), about)

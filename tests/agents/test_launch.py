@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from relay.agents.claude_launch import OLDEST, REPORTED, version_of
+from relay.agents.claude.launch import OLDEST, REPORTED, version_of
 from relay.agents.launch import Launch, Run, plan, wants_tcp
 
 VERSION = ".".join(map(str, OLDEST))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.agents.registry import CLAUDE, SHELL, profile_named
+from relay.agents.registry import SHELL, profile_named
 from relay.agents.shell import is_interactive_shell
 from tests.agents.profiles import profile_for
 
@@ -28,9 +28,9 @@ def test_programs(command: str) -> None:
 
 def test_the_registry() -> None:
     assert not is_interactive_shell([])
-    assert profile_for(["/usr/bin/claude", "-p"]) is CLAUDE
-    assert not profile_for(["claude", "mcp", "list"]).door
+    assert profile_for(["/usr/bin/claude", "-p"]).structured
+    assert not profile_for(["claude", "mcp", "list"]).structured
     assert profile_for(["/opt/x/aider"]).kind == "aider"
-    assert profile_named("claude") is CLAUDE
+    assert profile_named("claude").kind == "claude"
     assert profile_named("shell") is SHELL
     assert profile_named("").kind == "unknown"

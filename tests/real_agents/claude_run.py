@@ -10,10 +10,11 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from relay.agents.claude_door import ClaudeDoor
-from relay.agents.claude_source import ClaudeSource
-from relay.agents.claude_transcript import TranscriptTail, whereabouts
+from relay.agents.claude.door import ClaudeDoor
+from relay.agents.claude.source import ClaudeSource
+from relay.agents.claude.transcript import whereabouts
 from relay.agents.launch import Launch, Run, plan
+from relay.agents.tail import FileTail
 from relay.model import AgentState
 from relay.session.httpd import HookServer
 from relay.session.ports import End, Line, Proof, SourceEvent
@@ -44,7 +45,7 @@ class ClaudeRun:
         self.launch: Launch = plan(recipe.argv, recipe.env, run)
         self.source = ClaudeSource(time.time(), hooks=bool(self.launch.data["hooks"]))
         self.door = ClaudeDoor(lambda: self.source.door_path)
-        self._tail = TranscriptTail()
+        self._tail = FileTail()
         self._server = HookServer(self._hook, TOKEN, on_error=self.errors.append)
         self.call(self._server.serve(self._listener))
         env = {**recipe.env, **self.launch.env, "RELAY_TOKEN": TOKEN, "RELAY_PORT": str(self.port)}

@@ -267,7 +267,7 @@ def test_two_in_one_runtime_folder_have_doors_of_their_own(
 def test_a_door_whose_agent_was_killed_is_closed(
     claude: Path, tmp_path: Path, model: ScriptedModel
 ) -> None:
-    from relay.agents.claude_door import DoorClosed
+    from relay.agents.claude.door import DoorClosed
 
     with ClaudeRun(recipe(claude, tmp_path, model)) as run:
         run.ready()

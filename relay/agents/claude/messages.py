@@ -20,7 +20,7 @@ from collections import OrderedDict, deque
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from relay.agents.claude_transcript import Record
+from relay.agents.claude.transcript import Record
 from relay.session.ports import Degraded, End, Line, Pause, SourceEvent
 
 #: Seconds that the last line waits for the transcript's word on it.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relay.agents.claude_messages import DISPLAY_GRACE, Messages
-from relay.agents.claude_transcript import Record
+from relay.agents.claude.messages import DISPLAY_GRACE, Messages
+from relay.agents.claude.transcript import Record
 from relay.session.ports import End, Line, SourceEvent
 
 LINES = st.lists(st.sampled_from(["", "a", "b", "@relay:Bob a", "a b"]), min_size=1, max_size=6)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from relay.agents.claude_messages import DISPLAY_GRACE, GAP_DEADLINE, TAIL_GRACE
-from relay.agents.claude_source import HOOKS_DEADLINE, ClaudeSource
+from relay.agents.claude.messages import DISPLAY_GRACE, GAP_DEADLINE, TAIL_GRACE
+from relay.agents.claude.source import HOOKS_DEADLINE, ClaudeSource
 from relay.model import AgentState
 from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
 

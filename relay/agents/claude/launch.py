@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import os
 
+from relay.agents.installed import npm_version, parse_version, which
 from relay.agents.launch import Launch, Run
 from relay.agents.primer import primer
+from relay.agents.reporter import reporter
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
@@ -69,18 +71,7 @@ REPORTED = (
 #: An argument of a program may have 128 KiB on Linux; what is longer stays as the user wrote it.
 ARGUMENT_MAX = 120_000
 
-# Sends the event that stands on stdin. It needs bash, and where that is missing the report is left
-# out: relay then reads the transcript. The token comes from the environment, because everybody on
-# the machine can read a command line.
-_REPORT = r"""command -v bash >/dev/null 2>&1 || exit 0
-exec bash -c 'LC_ALL=C
-event=$(cat)
-exec 3<>"/dev/tcp/127.0.0.1/$RELAY_PORT" || exit 0
-printf "POST /hook HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n" "$RELAY_TOKEN" >&3
-printf "X-Relay-Door: %s\r\n" "$CLAUDE_CODE_MESSAGING_SOCKET" >&3
-printf "Content-Type: application/json\r\nConnection: close\r\n" >&3
-printf "Content-Length: %d\r\n\r\n%s" "${#event}" "$event" >&3
-exit 0' 2>/dev/null"""
+_REPORT = reporter({"X-Relay-Door": "$CLAUDE_CODE_MESSAGING_SOCKET"})
 
 
 def converses(argv: list[str]) -> bool:
@@ -90,7 +81,7 @@ def converses(argv: list[str]) -> bool:
     return not any(word in _ASIDE for word in _options(argv))
 
 
-def plan_claude(argv: list[str], env: dict[str, str], run: Run) -> Launch:
+def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """The argv with our hooks in it, or as it was, with the reason in ``data["degraded"]``."""
     data: dict[str, Any] = {}
     if not converses(argv):
@@ -161,24 +152,8 @@ def version_of(program: str, env: dict[str, str]) -> tuple[int, ...] | None:
 
     It stands in the path (native installer, Homebrew) or in the package around the program (npm).
     """
-    found = _which(program, env)
-    if found is None:
-        return None
-    path = os.path.realpath(found)
-    return _version_of_package(path) or _version_in_path(path)
-
-
-def _version_of_package(path: str) -> tuple[int, ...] | None:
-    for _ in range(3):
-        path = os.path.dirname(path)
-        try:
-            with open(os.path.join(path, "package.json"), encoding="utf-8") as file:
-                package = json.load(file)
-            if package.get("name") == PACKAGE:
-                return _version(str(package.get("version")))
-        except (OSError, ValueError, AttributeError):
-            continue
-    return None
+    path = which(program, env)
+    return None if path is None else npm_version(path, PACKAGE) or _version_in_path(path)
 
 
 def _version_in_path(path: str) -> tuple[int, ...] | None:
@@ -186,26 +161,9 @@ def _version_in_path(path: str) -> tuple[int, ...] | None:
     parts = path.split(os.sep)
     for at in range(len(parts) - 1, 1, -1):
         folder = parts[at - 2] if parts[at - 1] == "versions" else parts[at - 1]
-        if folder in ("claude", "claude-code") and (version := _version(parts[at])):
+        if folder in ("claude", "claude-code") and (version := parse_version(parts[at])):
             return version
     return None
-
-
-def _which(program: str, env: dict[str, str]) -> str | None:
-    if os.sep in program:
-        return program
-    for folder in env.get("PATH", os.defpath).split(os.pathsep):
-        path = os.path.join(folder, program)
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            return path
-    return None
-
-
-def _version(text: str) -> tuple[int, ...] | None:
-    numbers = text.split("-")[0].split(".")
-    return (
-        tuple(map(int, numbers)) if len(numbers) == 3 and all(map(str.isdigit, numbers)) else None
-    )
 
 
 def _options(argv: list[str]) -> list[str]:

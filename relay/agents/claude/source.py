@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import Any
 
-from relay.agents.claude_messages import Messages
-from relay.agents.claude_screen import composer_state
-from relay.agents.claude_transcript import Record, Whereabouts, call_key, parse
+from relay.agents.claude.messages import Messages
+from relay.agents.claude.screen import composer_state
+from relay.agents.claude.transcript import Record, Whereabouts, call_key, parse
 from relay.model import AgentState
 from relay.session.ports import Degraded, Proof, SourceEvent, StateChange
 

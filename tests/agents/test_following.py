@@ -1,4 +1,4 @@
-"""Following Claude Code's transcript."""
+"""Following a file that an agent writes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from relay.cli.session_claude import Claude
+from relay.agents.following import Follower
 
 
 def test_watching_ends_when_it_is_cancelled_as_it_wakes_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,12 +14,11 @@ def test_watching_ends_when_it_is_cancelled_as_it_wakes_up(monkeypatch: pytest.M
         return False
 
     async def watch() -> None:
-        claude = Claude(started_ms=0, pid=0, launch={}, env={}, checkpoint={}, clock=lambda: 0.0)
-        monkeypatch.setattr(claude, "_search", lambda *_: None)
-        monkeypatch.setattr(claude, "read", nothing)
+        follower = Follower(lambda: None, lambda: 60.0, lambda: 0.0)
+        monkeypatch.setattr(follower, "read", nothing)
         wake = asyncio.Event()
         task = asyncio.get_running_loop().create_task(
-            claude.watch(None, wake, lambda: None)  # type: ignore[arg-type]
+            follower.watch(None, wake, lambda: None)  # type: ignore[arg-type]
         )
         for _ in range(5):
             await asyncio.sleep(0)  # into its wait

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents import claude_door
-from relay.agents.claude_door import ClaudeDoor, DoorClosed
+from relay.agents.claude import door as doors
+from relay.agents.claude.door import ClaudeDoor, DoorClosed
 
 
 def test_one_message_is_one_line(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_what_is_given_up_does_not_arrive_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is sent again, so the rest of the first try must not complete it."""
-    monkeypatch.setattr(claude_door, "DEADLINE", 0.05)
+    monkeypatch.setattr(doors, "DEADLINE", 0.05)
     path = str(tmp_path / "s")
     with socket.socket(socket.AF_UNIX) as busy:
         busy.bind(path)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents import claude_transcript
-from relay.agents.claude_transcript import LOOK_BACK, TranscriptTail, Whereabouts, whereabouts
+from relay.agents import tail as tails
+from relay.agents.claude.transcript import Whereabouts, whereabouts
+from relay.agents.tail import LOOK_BACK, FileTail
 
 
 @pytest.fixture
@@ -17,8 +18,8 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "t.jsonl"
 
 
-def tail_of(file: Path) -> TranscriptTail:
-    tail = TranscriptTail()
+def tail_of(file: Path) -> FileTail:
+    tail = FileTail()
     tail.follow(str(file))
     return tail
 
@@ -29,7 +30,7 @@ def append(file: Path, text: str) -> None:
 
 
 def test_a_file_that_is_not_there_yet(file: Path) -> None:
-    assert TranscriptTail().poll() == []
+    assert FileTail().poll() == []
     tail = tail_of(file)
     assert tail.poll() == []
     append(file, "one\n")
@@ -90,8 +91,8 @@ def test_of_a_long_history_only_the_end_is_read(file: Path) -> None:
 def test_reading_is_bounded_and_a_line_that_is_too_long_is_passed_over(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claude_transcript, "READ_MAX", 8)
-    monkeypatch.setattr(claude_transcript, "LINE_MAX", 16)
+    monkeypatch.setattr(tails, "READ_MAX", 8)
+    monkeypatch.setattr(tails, "LINE_MAX", 16)
     tail = tail_of(file)
     append(file, "one\ntwo\nthree\n" + "x" * 40 + "\nfour\n")
     lines: list[str] = []
@@ -104,7 +105,7 @@ def test_a_restart_goes_on_where_it_was(file: Path) -> None:
     tail = tail_of(file)
     append(file, "one\ntw")
     tail.poll()
-    again = TranscriptTail()
+    again = FileTail()
     again.restore(json.loads(json.dumps(tail.state())))
     append(file, "o\n")
     assert again.poll() == ["two"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.claude_screen import composer_state
+from relay.agents.claude.screen import composer_state
 
 SCREENS = sorted((Path(__file__).parent / "screens").glob("*.txt"))
 EXPECTED = {

@@ -1,0 +1,128 @@
+"""What an agent of a known kind brings along for its session: a source, a way in, an input line.
+
+Each kind has a module with a function ``make(start)`` that puts together what :class:`Native`
+describes. The session imports only the one that it needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from relay.session.ears import Ears, Structured
+
+#: Where ``make`` is, by the kind that a launch plan names.
+MAKERS = {
+    "claude": "relay.agents.claude.native",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NativeStart:
+    """What there is to build from.
+
+    ``started_ms`` is when the agent was started (since the epoch), ``pid`` its process, ``launch``
+    the plan's ``data``, ``folder`` the run's own folder, ``checkpoint`` what the session before
+    this one left (empty at first: ``structured`` is the source's own state, ``native`` what
+    :meth:`Native.state` gave), ``clock`` a monotonic one, in seconds.
+    """
+
+    started_ms: int
+    pid: int
+    cwd: str
+    folder: str
+    launch: dict[str, Any]
+    env: dict[str, str]
+    checkpoint: dict[str, Any]
+    clock: Callable[[], float]
+
+
+class Source(Protocol):
+    """What a structured source tells beside what the ears ask (see relay.session.ears)."""
+
+    def heard(self, marker: str) -> bool:
+        """Whether a text that holds ``marker`` was taken already, be it that it still waits."""
+        ...
+
+    def seen(self, marker: str) -> bool:
+        """Whether a text that holds ``marker`` has demonstrably reached the model."""
+        ...
+
+
+class Submitter(Protocol):
+    """A message interface of the agent's own: words go in without being typed."""
+
+    @property
+    def available(self) -> bool:
+        """Whether it can be used now."""
+        ...
+
+    async def submit(self, text: str, marker: str) -> None:
+        """Hand ``text`` over. Raises RelayError when it was certainly not taken."""
+        ...
+
+
+class Native(Protocol):
+    """One agent's own interfaces, as far as it has them."""
+
+    @property
+    def source(self) -> Structured: ...
+
+    @property
+    def heard(self) -> Source:
+        """The same object as ``source``, as delivery asks it."""
+        ...
+
+    @property
+    def door(self) -> Submitter | None:
+        """The agent's own message interface; None for an agent that is typed into."""
+        ...
+
+    @property
+    def patience(self) -> float:
+        """Seconds from its start during which ``door`` is waited for instead of typing."""
+        ...
+
+    @property
+    def composer(self) -> Callable[[list[str]], str] | None:
+        """What the screen's rows say of the input line: empty, draft, dialog or unknown.
+
+        None where nothing is known of it: then typing is as careful as for any program.
+        """
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What a next session needs beside the source's own state: JSON-able."""
+        ...
+
+    def entered(self, now: float) -> None:
+        """The person pressed Enter."""
+        ...
+
+    async def watch(self, ears: Ears, wake: asyncio.Event, changed: Callable[[], None]) -> None:
+        """Follow what the agent writes (files, streams) until cancelled.
+
+        ``wake`` is set when something may be there; ``changed`` is called after something was.
+        """
+        ...
+
+    async def read(self, ears: Ears) -> bool:
+        """Hear what there is now beyond the last look, also after the agent's end."""
+        ...
+
+    async def close(self) -> None:
+        """Hang up."""
+        ...
+
+
+def make_native(kind: str, start: NativeStart) -> Native | None:
+    """What this kind of agent brings along; None for a program that is only seen and typed to."""
+    module = MAKERS.get(kind)
+    if module is None:
+        return None
+    native: Native = import_module(module).make(start)
+    return native

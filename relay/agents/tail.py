@@ -1,0 +1,78 @@
+"""Reading what an agent writes into a file of lines (a transcript, JSONL), as it grows."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+#: Bytes that one poll reads at most, and that one line may have; a longer line is passed over.
+READ_MAX = 4 * 1024 * 1024
+LINE_MAX = 16 * 1024 * 1024
+#: Of a file that is there already, only the end can be of this run.
+LOOK_BACK = 1024 * 1024
+
+
+class FileTail:
+    """Reads a file of lines as it grows; copes with its replacement, truncation and half lines."""
+
+    def __init__(self) -> None:
+        self.path: str | None = None
+        self._inode = 0
+        self._offset = 0
+        self._skipping = False  # inside a line that is too long
+
+    def follow(self, path: str) -> None:
+        """Read this file from now on; where it exists already, only from near its end."""
+        if path == self.path:
+            return
+        self.path, self._offset, self._skipping = path, 0, False
+        try:
+            facts = os.stat(path)
+        except OSError:
+            self._inode = 0
+            return
+        self._inode = facts.st_ino
+        if facts.st_size > LOOK_BACK:
+            self._offset, self._skipping = facts.st_size - LOOK_BACK, True
+
+    def poll(self) -> list[str]:
+        """The lines that were completed since the last call; at most READ_MAX bytes of them."""
+        if self.path is None:
+            return []
+        try:
+            with open(self.path, "rb") as file:
+                facts = os.fstat(file.fileno())
+                if facts.st_ino != self._inode or facts.st_size < self._offset:
+                    self._inode, self._offset, self._skipping = facts.st_ino, 0, False
+                if facts.st_size == self._offset:
+                    return []
+                file.seek(self._offset)
+                data = file.read(READ_MAX)
+                if b"\n" not in data and len(data) == READ_MAX:
+                    data += file.read(LINE_MAX - READ_MAX)
+        except OSError:
+            return []
+        return self._lines(data)
+
+    def state(self) -> dict[str, Any]:
+        """A JSON-able snapshot for :meth:`restore`."""
+        return {"path": self.path, "inode": self._inode, "offset": self._offset}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where :meth:`state` was taken."""
+        self.path, self._inode = state["path"], state["inode"]
+        self._offset, self._skipping = state["offset"], False
+
+    def _lines(self, data: bytes) -> list[str]:
+        end = data.rfind(b"\n") + 1
+        if not end:
+            if len(data) >= LINE_MAX:
+                self._offset += len(data)
+                self._skipping = True
+            return []
+        self._offset += end
+        lines = data[: end - 1].split(b"\n")
+        if self._skipping:
+            self._skipping = False
+            del lines[0]
+        return [line.decode("utf-8", "replace") for line in lines if line.strip()]
