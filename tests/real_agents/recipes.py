@@ -1,82 +1,284 @@
-"""How to start a real program so that it reaches its prompt with no account and no dialog."""
+"""How to start the real programs so that they reach their prompt with no account and no dialog.
+
+    made = recipes.codex(binary, tmp_path / "Alice", model.url, Options("inline", asks=False))
+
+Every recipe has a home, a project and a temporary folder of its own under its base folder, and an
+environment that holds nothing of ours: the person's own files are neither read nor written, and
+nothing leaves 127.0.0.1. ``model_url`` is ``ScriptedModel.url`` or what its ``url_for`` gave.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-KEY = "sk-test-local"
+from tests.real_agents.recipe import (
+    KEY,
+    NOWHERE,
+    Marks,
+    Options,
+    Place,
+    Recipe,
+    merged,
+    place,
+    save,
+)
+
+__all__ = ["AGENTS", "KEY", "RENDERERS", "Agent", "ClaudeOptions", "Marks", "Options", "Recipe"]
+
+#: Claude Code's.
 RENDERERS = ("fullscreen", "classic")
+ClaudeOptions = Options
 
 
-@dataclass
-class Recipe:
-    """A program, ready to be started: ``argv`` in ``cwd`` with exactly ``env``."""
-
-    argv: list[str]
-    env: dict[str, str]
-    cwd: Path
-    home: Path
-
-    @property
-    def user_settings(self) -> Path:
-        return self.home / ".claude" / "settings.json"
-
-    def start(self, argv: list[str] | None = None, **more_env: str) -> dict[str, Any]:
-        """Keyword arguments for Terminal."""
-        return {"argv": argv or self.argv, "env": {**self.env, **more_env}, "cwd": self.cwd}
+class Builder(Protocol):
+    def __call__(self, binary: Path, base: Path, model_url: str, options: Options) -> Recipe: ...
 
 
-@dataclass
-class ClaudeOptions:
-    renderer: str = "fullscreen"
-    settings: dict[str, Any] = field(default_factory=dict)
-    arguments: list[str] = field(default_factory=list)
+@dataclass(frozen=True)
+class Agent:
+    """One of the six: its name (the fixture of its binary has it too), recipe and renderers."""
+
+    name: str
+    recipe: Builder
+    renderers: tuple[str, ...] = ("",)
+    has_tools: bool = True
 
 
-def claude(binary: Path, base: Path, model_url: str, options: ClaudeOptions) -> Recipe:
-    """Claude Code with a home and a project of its own under ``base``."""
-    home, project, runtime = base / "home", base / "project", base / "run"
-    for folder in (home / ".claude", project, runtime):
-        folder.mkdir(parents=True, exist_ok=True)
-    runtime.chmod(0o700)
-    (project / "README.md").write_text("# A project\n")
-    git = {"PATH": os.environ["PATH"], "HOME": str(home)}
-    subprocess.run(["git", "init", "-q", str(project)], env=git, check=True, timeout=30)
+def claude(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
+    """Claude Code; renderers ``fullscreen`` and ``classic``."""
+    where = place(base)
     known = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
     state = {
         "hasCompletedOnboarding": True,
         "theme": "dark",
         "numStartups": 5,
         "customApiKeyResponses": {"approved": [KEY[-20:]], "rejected": []},
-        "projects": {str(project.resolve()): known},
+        "projects": {str(where.project.resolve()): known},
     }
-    (home / ".claude.json").write_text(json.dumps(state))
-    settings = {"theme": "dark", **options.settings}
+    save(where.home / ".claude.json", state)
+    settings: dict[str, Any] = {"theme": "dark"}
+    if not options.asks:
+        settings["permissions"] = {"allow": ["Bash", "Write", "Edit", "Read"]}
     if options.renderer == "classic":
         settings["tui"] = "default"
-    (home / ".claude" / "settings.json").write_text(json.dumps(settings))
+    file = save(where.home / ".claude" / "settings.json", merged(settings, options.settings))
     env = {
-        "HOME": str(home),
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "TERM": "xterm-256color",
-        "LANG": "C.UTF-8",
-        "SHELL": "/bin/bash",
-        "USER": "tester",
-        # Without these two it makes folders in the temporary folder that everybody shares.
-        "XDG_RUNTIME_DIR": str(runtime),
-        "TMPDIR": str(runtime),
-        "NO_PROXY": "127.0.0.1,localhost",
+        **where.env,
         "ANTHROPIC_BASE_URL": model_url,
         "ANTHROPIC_API_KEY": KEY,
         "ANTHROPIC_MODEL": "claude-sonnet-4-5",
         "DISABLE_AUTOUPDATER": "1",
-        "DISABLE_TELEMETRY": "1",
         "DISABLE_ERROR_REPORTING": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     }
-    return Recipe([str(binary), *options.arguments], env, project, home)
+    marks = Marks(r"\? for shortcuts", r"esc to interrupt", r"Do you want to proceed\?")
+    return _recipe("claude", [str(binary)], env, where, file, marks, options)
+
+
+def codex(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
+    """Codex; renderers ``alternate`` (its own default) and ``inline``."""
+    where = place(base)
+    settings = {
+        "model": "gpt-5",
+        "model_provider": "scripted",
+        "approval_policy": "untrusted" if options.asks else "never",
+        "sandbox_mode": "danger-full-access",
+        "check_for_update_on_startup": False,
+        "analytics": {"enabled": False},
+        "model_providers": {
+            "scripted": {
+                "name": "scripted",
+                "base_url": f"{model_url}/v1",
+                "env_key": "SCRIPTED_KEY",
+                "wire_api": "responses",
+                "request_max_retries": 1,
+                "stream_max_retries": 1,
+            }
+        },
+        "projects": {str(where.project.resolve()): {"trust_level": "trusted"}},
+    }
+    file = save(where.home / ".codex" / "config.toml", _toml(merged(settings, options.settings)))
+    env = {**where.env, "CODEX_HOME": str(file.parent), "SCRIPTED_KEY": KEY}
+    # Its daemon would outlive it.
+    argv = [str(binary), "--no-daemon"]
+    if options.renderer == "inline":
+        argv.append("--no-alt-screen")
+    marks = Marks(r"\? for shortcuts", r"esc to interrupt", r"Would you like to run")
+    return _recipe("codex", argv, env, where, file, marks, options)
+
+
+def gemini(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
+    """Gemini CLI."""
+    where = place(base)
+    settings = {
+        "security": {
+            "auth": {"selectedType": "gemini-api-key"},
+            "folderTrust": {"enabled": False},
+        },
+        "general": {
+            "disableAutoUpdate": True,
+            "enableAutoUpdate": False,
+            "enableAutoUpdateNotification": False,
+            "disableUpdateNag": True,
+        },
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+        "ui": {"theme": "Default", "hideTips": True},
+        "ide": {"hasSeenNudge": True},
+        "model": {"name": "gemini-2.5-pro"},
+    }
+    folder = where.home / ".gemini"
+    file = save(folder / "settings.json", merged(settings, options.settings))
+    save(folder / "trustedFolders.json", {str(where.project.resolve()): "TRUST_FOLDER"})
+    env = {
+        **where.env,
+        "GEMINI_API_KEY": KEY,
+        "GOOGLE_GEMINI_BASE_URL": model_url,
+        "GEMINI_CLI_NO_RELAUNCH": "true",
+    }
+    argv = [str(binary), "--approval-mode", "default" if options.asks else "yolo"]
+    marks = Marks(r"Type your message", r"esc to cancel", r"Allow execution|Action Required")
+    return _recipe("gemini", argv, env, where, file, marks, options)
+
+
+def qwen(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
+    """Qwen Code."""
+    where = place(base)
+    settings = {
+        "security": {"auth": {"selectedType": "openai"}, "folderTrust": {"enabled": False}},
+        "general": {
+            "disableAutoUpdate": True,
+            "enableAutoUpdate": False,
+            "disableUpdateNag": True,
+        },
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+        "model": {"name": "mock-model"},
+    }
+    file = save(where.home / ".qwen" / "settings.json", merged(settings, options.settings))
+    env = {
+        **where.env,
+        "OPENAI_API_KEY": KEY,
+        "OPENAI_BASE_URL": f"{model_url}/v1",
+        "OPENAI_MODEL": "mock-model",
+    }
+    # Without a mode a model judges what may run.
+    argv = [str(binary), "--approval-mode", "default" if options.asks else "yolo"]
+    marks = Marks(r"Type your message", r"esc to cancel", r"Allow execution|Do you want to proceed")
+    return _recipe("qwen", argv, env, where, file, marks, options)
+
+
+def opencode(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
+    """opencode."""
+    where = place(base)
+    served = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "Mock",
+        "options": {"baseURL": f"{model_url}/v1", "apiKey": KEY},
+        "models": {
+            "mock-model": {
+                "name": "Mock Model",
+                "limit": {"context": 128000, "output": 8192},
+                "tool_call": True,
+            }
+        },
+    }
+    allowed = "ask" if options.asks else "allow"
+    settings = {
+        "$schema": "https://opencode.ai/config.json",
+        "autoupdate": False,
+        "share": "disabled",
+        "model": "mock/mock-model",
+        "small_model": "mock/mock-model",
+        "provider": {"mock": served},
+        "permission": {"bash": allowed, "edit": allowed},
+    }
+    path = where.home / ".config" / "opencode" / "opencode.json"
+    file = save(path, merged(settings, options.settings))
+    env = {
+        **where.env,
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+    }
+    marks = Marks(r"ctrl\+p", r"esc (?:again to )?interrupt", r"Permission required")
+    return _recipe("opencode", [str(binary)], env, where, file, marks, options)
+
+
+def aider(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
+    """aider; it offers its model no tools, so its URL says so."""
+    where = place(base)
+    settings = {
+        "check-update": False,
+        "analytics-disable": True,
+        "show-release-notes": False,
+        "show-model-warnings": False,
+        "gitignore": False,
+    }
+    lines = [f"{key}: {_yaml(value)}" for key, value in {**settings, **options.settings}.items()]
+    file = save(where.home / ".aider.conf.yml", "\n".join(lines) + "\n")
+    env = {
+        **where.env,
+        "OPENAI_API_KEY": KEY,
+        "OPENAI_API_BASE": f"{model_url}/toolless/v1",
+        "AIDER_ANALYTICS": "false",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "HTTPS_PROXY": NOWHERE,
+    }
+    argv = [str(binary), "--model", "openai/mock-model"]
+    if not options.asks:
+        argv.append("--yes-always")
+    marks = Marks(r"^>$", r"Waiting for", r"\(Y\)es/\(N\)o", refuse="n\r", quit=("\x04",))
+    return _recipe("aider", argv, env, where, file, marks, options)
+
+
+def _recipe(
+    agent: str,
+    argv: list[str],
+    env: dict[str, str],
+    where: Place,
+    settings_file: Path,
+    marks: Marks,
+    options: Options,
+) -> Recipe:
+    return Recipe(
+        [*argv, *options.arguments],
+        {**env, **options.env},
+        where.project,
+        where.home,
+        where.scratch,
+        settings_file,
+        agent,
+        marks,
+    )
+
+
+def _toml(table: dict[str, Any], path: tuple[str, ...] = ()) -> str:
+    """A table of strings, numbers, truth values and tables as TOML."""
+    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    nested = {key: value for key, value in table.items() if isinstance(value, dict)}
+    lines = [f"[{'.'.join(json.dumps(part) for part in path)}]"] if path and plain else []
+    lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in plain.items()]
+    return "\n".join([*lines, *(_toml(value, (*path, key)) for key, value in nested.items()), ""])
+
+
+def _yaml(value: object) -> str:
+    """A string, number, truth value or list of these as YAML, which JSON is part of."""
+    return json.dumps(value)
+
+
+AGENTS: dict[str, Agent] = {
+    agent.name: agent
+    for agent in (
+        Agent("claude", claude, RENDERERS),
+        Agent("codex", codex, ("alternate", "inline")),
+        Agent("gemini", gemini),
+        Agent("qwen", qwen),
+        Agent("opencode", opencode),
+        Agent("aider", aider, has_tools=False),
+    )
+}

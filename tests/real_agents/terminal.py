@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,22 @@ class Terminal:
 
     def wait_for(self, text: str, timeout: float = 40.0) -> None:
         """Until ``text`` stands on the screen."""
-        wait_until(lambda: text in self.text() or self._gone(text), timeout, f"{text!r} on screen")
+        self.wait_match(re.escape(text), timeout)
+
+    def shows(self, pattern: str) -> bool:
+        """Whether the regular expression is found on the screen."""
+        return re.search(pattern, self.text(), re.MULTILINE) is not None
+
+    def wait_match(self, pattern: str, timeout: float = 40.0) -> None:
+        """Until the regular expression is found on the screen."""
+        self.wait_that(lambda: self.shows(pattern), timeout, f"{pattern!r} on screen")
+
+    def wait_that(self, check: Callable[[], bool], timeout: float = 40.0, what: str = "") -> None:
+        """Until ``check`` holds; fails with the screen when it does not, or the program ended."""
+        try:
+            wait_until(lambda: check() or self._gone(what), timeout, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.text()}") from None
 
     def wait_end(self, timeout: float = STOP_DEADLINE) -> None:
         """Until the program has ended."""
@@ -80,10 +97,10 @@ class Terminal:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _gone(self, text: str) -> bool:
+    def _gone(self, what: str) -> bool:
         if self._thread.is_alive():
             return False
-        raise AssertionError(f"the program ended before it showed {text!r}:\n{self.text()}")
+        raise AssertionError(f"the program ended before there was {what}")
 
     def _kill(self, number: int) -> None:
         try:

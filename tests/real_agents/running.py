@@ -1,0 +1,94 @@
+"""A real program in a terminal, driven as a person would, whatever program it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.real_agents.recipe import Recipe
+from tests.real_agents.terminal import Terminal
+from tests.support import wait_until
+
+BOOT_DEADLINE = 90.0  # seconds
+QUIT_DEADLINE = 30.0
+
+
+class Running:
+    """A recipe's program in a terminal; close it, or use it in a ``with``."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        cols: int = 80,
+        rows: int = 24,
+        argv: list[str] | None = None,
+        env: dict[str, str] | None = None,
+    ) -> None:
+        self.recipe = recipe
+        started = recipe.start(argv, **(env or {}))
+        self.terminal = Terminal(cols=cols, rows=rows, **started)
+
+    @property
+    def idle(self) -> bool:
+        """Whether the screen shows the prompt and no turn and no dialog."""
+        return self.recipe.marks.idle(self.terminal.text())
+
+    def ready(self) -> None:
+        """Until it waits for a prompt, at its start as after a turn."""
+        self.terminal.wait_that(lambda: self.idle, BOOT_DEADLINE, "the prompt")
+
+    def ask(self, text: str) -> None:
+        """Type a prompt of one line, and submit it once it stands there."""
+        self.terminal.type(text)
+        self.terminal.wait_that(lambda: squeezed(text) in squeezed(self.terminal.text()))
+        self.terminal.type("\r")
+
+    def dialog(self) -> None:
+        """Until it asks for permission."""
+        self.terminal.wait_match(self.recipe.marks.dialog)
+
+    def refuse(self) -> None:
+        """Decline what it asks."""
+        self.terminal.type(self.recipe.marks.refuse)
+
+    def quit(self) -> None:
+        """End it with its own keys."""
+        for keys in self.recipe.marks.quit:
+            if self.terminal.alive:
+                self.terminal.type(keys)
+        self.terminal.wait_end(QUIT_DEADLINE)
+
+    def close(self) -> None:
+        self.terminal.close()
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def squeezed(text: str) -> str:
+    """Text without white space: what is left of it when a program wraps it as it likes."""
+    return "".join(text.split())
+
+
+def left_behind(recipe: Recipe) -> list[str]:
+    """The processes that still run with this recipe's home, by their command lines."""
+    mark = f"HOME={recipe.home}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:  # it ended, or is not ours
+            continue
+    return found
+
+
+def wait_nothing_left(recipe: Recipe, timeout: float = QUIT_DEADLINE) -> None:
+    """Until no process of the recipe's is left."""
+    try:
+        wait_until(lambda: not left_behind(recipe), timeout)
+    except AssertionError:
+        raise AssertionError(f"still running: {left_behind(recipe)}") from None

@@ -1,0 +1,150 @@
+"""What a scripted model can be told to do, and the beats in which an answer is given.
+
+``Shell``, ``Write`` and ``Read`` are tool calls without a tool's name: each agent has tools of its
+own, and the request says which (tools.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Say:
+    """One text block, streamed in pieces of ``chunk`` characters, ``delay`` seconds apart."""
+
+    text: str
+    chunk: int = 16
+    delay: float = 0.0
+
+
+@dataclass(frozen=True)
+class Think:
+    """One thinking block."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One tool call by the tool's exact name."""
+
+    name: str
+    input: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Shell:
+    """Run a command with the agent's own shell tool."""
+
+    command: str
+
+
+@dataclass(frozen=True)
+class Write:
+    """Make a file with the agent's own tool for it; ``path`` is absolute."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Read:
+    """Read a file with the agent's own tool for it; ``path`` is absolute."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Hold the stream here until the test calls ``model.open(name)``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Answer with an HTTP error in place of a message."""
+
+    status: int
+    message: str = "scripted failure"
+
+
+Step = Say | Think | Tool | Shell | Write | Read | Gate | Fail
+#: A step that makes a block of the answer, tools by their names.
+Block = Say | Think | Tool
+
+
+@dataclass(frozen=True)
+class Open:
+    """A block begins."""
+
+    block: Block
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of the block's text."""
+
+    block: Say | Think
+    text: str
+
+
+@dataclass(frozen=True)
+class Close:
+    """A block ends."""
+
+    block: Block
+
+
+@dataclass(frozen=True)
+class Ping:
+    """Nothing to say, but the line is to be kept (and a client that left, noticed)."""
+
+
+Beat = Open | Piece | Close | Ping
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is to be said to one request: the model's name, and the blocks with gates between."""
+
+    model: str
+    steps: tuple[Block | Gate, ...]
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The answer as it is when it is not streamed."""
+        return [step for step in self.steps if not isinstance(step, Gate)]
+
+    @property
+    def text(self) -> str:
+        return "".join(step.text for step in self.steps if isinstance(step, Say))
+
+    @property
+    def calls(self) -> list[Tool]:
+        return [step for step in self.steps if isinstance(step, Tool)]
+
+    def beats(
+        self, hold: Callable[[str], Iterator[None]], pause: Callable[[float], object]
+    ) -> Iterator[Beat]:
+        """The answer as it is streamed.
+
+        ``hold`` waits at a gate and yields now and then; ``pause`` waits so many seconds.
+        """
+        for step in self.steps:
+            if isinstance(step, Gate):
+                for _ in hold(step.name):
+                    yield Ping()
+                continue
+            yield Open(step)
+            if isinstance(step, Think):
+                yield Piece(step, step.text)
+            elif isinstance(step, Say):
+                for at in range(0, len(step.text), step.chunk):
+                    yield Piece(step, step.text[at : at + step.chunk])
+                    if step.delay:
+                        pause(step.delay)
+            yield Close(step)
