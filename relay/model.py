@@ -39,12 +39,17 @@ class Mode(StrEnum):
 
 
 class AgentState(StrEnum):
-    """What a wrapped agent is doing, as far as its source can tell."""
+    """What a wrapped agent is doing, as far as its source can tell.
+
+    ``blocked``: a dialog waits for the person. ``limited``: its model does not answer at present (a
+    usage limit, an API error).
+    """
 
     STARTING = "starting"
     IDLE = "idle"
     BUSY = "busy"
     BLOCKED = "blocked"
+    LIMITED = "limited"
     GONE = "gone"
 
 

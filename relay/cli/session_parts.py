@@ -132,7 +132,10 @@ class Parts:
         ears = self._ears(session)
         self._make_doors()
         session.on_rest = self._clock.skip
-        session.connect(ears, Courier(self._choose_door, session.reports.delivery, self._clock))
+        courier = Courier(
+            self._choose_door, session.reports.delivery, self._clock, self._guards.limited
+        )
+        session.connect(ears, courier)
         await self._listen(session, ears)
         args = self._start.args
         broker.start(

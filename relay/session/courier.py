@@ -38,8 +38,11 @@ class Courier:
         choose_door: Callable[[], Door | None],
         report: Report,
         clock: Callable[[], float],
+        obstacle: Callable[[float], Hold | None] = lambda now: None,
     ) -> None:
+        """``obstacle(now)``: why nothing should go through any door now, if there is a reason."""
         self._choose_door = choose_door
+        self._obstacle = obstacle
         self._report = report
         self._clock = clock
         self._waiting: deque[Message] = deque()
@@ -134,10 +137,13 @@ class Courier:
         if not self._waiting:
             await self._rest(None)
             return
-        door = self._choose_door()
-        held = door.hold(self._clock()) if door else Hold("the agent takes no messages")
-        if door is None or held is not None:
-            await self._wait_out(held or Hold("the agent takes no messages"))
+        door, now = self._choose_door(), self._clock()
+        if door is None:
+            await self._wait_out(Hold("the agent takes no messages"))
+            return
+        held = self._obstacle(now) or door.hold(now)
+        if held is not None:
+            await self._wait_out(held)
             return
         await self._deliver(door)
 

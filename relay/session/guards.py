@@ -11,11 +11,14 @@ from dataclasses import dataclass
 
 from relay.model import AgentState
 from relay.session import frames
+from relay.session.ports import StateChange
 
 #: No typing within this many seconds after a key of the person's.
 KEY_REST = 1.0
 #: A full-screen program is left alone until it has written nothing for this long.
 OUTPUT_REST = 0.4
+#: A model that does not answer is tried again after so long, unless it has said when. Seconds.
+RETRY = 60.0
 
 # A line program that asks and waits on the same line: an answer is expected, not a message.
 _QUESTION = re.compile(
@@ -51,6 +54,21 @@ class Guards:
         self._last_key: float | None = None
         self._last_output: float | None = None
         self._stopped = False
+        self._limit: tuple[str, float] | None = None  # why, and when to try again
+
+    def changed(self, change: StateChange, now: float) -> None:
+        """The agent's source says what it is doing."""
+        self.state = change.state
+        self._limit = None
+        if change.state is AgentState.LIMITED:
+            after = RETRY if change.retry is None else change.retry
+            self._limit = change.reason or "its model does not answer", now + after
+
+    def limited(self, now: float) -> Hold | None:
+        """Whether a message would reach a model that does not answer."""
+        if self._limit is None or now >= self._limit[1]:
+            return None
+        return Hold(self._limit[0], self._limit[1] - now)
 
     def activity(self, sequence: int, kind: bytes, now: float) -> None:
         """The person pressed keys (``frames.TYPED``, ``ENTERED`` or ``CLEARED``)."""

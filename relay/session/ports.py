@@ -45,10 +45,14 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """The agent is now idle, busy, blocked (a dialog waits for the person) …"""
+    """The agent is now idle, busy, blocked (a dialog waits for the person) …
+
+    ``retry``: a limited agent is worth another try after so many seconds.
+    """
 
     state: AgentState
     reason: str = ""
+    retry: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -335,7 +335,7 @@ class Session:
     def state_changed(self, change: StateChange) -> None:
         """The agent is idle, busy or blocked now."""
         self._state = change
-        self.guards.state = change.state
+        self.guards.changed(change, self._clock())
         self.courier.look_again()
         self._report_state()
 

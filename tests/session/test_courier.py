@@ -301,3 +301,27 @@ def test_what_ctrl_c_threw_away_is_typed_again_or_has_failed() -> None:
     failed = [report for report in desk.reports if report[1] == "failed"]
     assert len(failed) == 1 and failed[0][0] == "m1" and "Ctrl-C" in failed[0][2]
     assert ("m1", "seen", "read") not in desk.reports
+
+
+def test_nothing_goes_to_a_model_that_does_not_answer() -> None:
+    async def main() -> None:
+        desk = Desk()
+        limits = [Hold("a usage limit is reached", 0.01)]
+        desk.courier = Courier(
+            lambda: desk.door, desk.report, lambda: desk.now, lambda now: (limits or [None])[0]
+        )
+        desk.courier.offer(message(1))
+        desk.now = 0.0
+
+        async def over() -> None:
+            while not desk.reports:
+                desk.now += 1.0
+                await asyncio.sleep(0)
+                desk.courier.look_again()
+            assert desk.reports == [("m1", "held", "a usage limit is reached")]
+            assert desk.door.through == []
+            limits.clear()
+
+        await asyncio.gather(over(), desk.until(("m1", "seen", "read")))
+
+    asyncio.run(main())

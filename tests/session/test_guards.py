@@ -6,7 +6,8 @@ import pytest
 
 from relay.model import AgentState
 from relay.session import frames
-from relay.session.guards import KEY_REST, OUTPUT_REST, Guards
+from relay.session.guards import KEY_REST, OUTPUT_REST, RETRY, Guards
+from relay.session.ports import StateChange
 
 
 def test_nothing_stands_in_the_way_of_an_idle_agent() -> None:
@@ -91,3 +92,15 @@ def test_a_password_prompt_is_recognised_by_its_missing_echo() -> None:
     held = Guards.line_program("", secret=True)
     assert held is not None and "password" in held.reason
     assert Guards.line_program(">>> ", secret=False) is None
+
+
+def test_a_model_that_does_not_answer_is_tried_again_in_time() -> None:
+    guards = Guards()
+    guards.changed(StateChange(AgentState.LIMITED, "a usage limit", retry=300.0), 10.0)
+    held = guards.limited(10.0)
+    assert held is not None and (held.reason, held.again) == ("a usage limit", 300.0)
+    assert guards.limited(310.0) is None
+    guards.changed(StateChange(AgentState.LIMITED), 400.0)
+    assert guards.limited(400.0 + RETRY - 1) is not None
+    guards.changed(StateChange(AgentState.IDLE), 401.0)
+    assert guards.limited(401.0) is None

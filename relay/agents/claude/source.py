@@ -28,6 +28,20 @@ CALLS_MAX = 256
 #: How often the transcript is worth a look, in seconds: when its next line is awaited, busy, idle.
 POLL_URGENT, POLL_BUSY, POLL_IDLE = 0.03, 0.25, 1.0
 
+#: After an error of the API the next try is worth it after so many seconds; after a limit, so many.
+ERROR_RETRY, LIMIT_RETRY = 30.0, 300.0
+_LIMITS = {
+    "rate_limit": "a usage limit is reached",
+    "billing_error": "there is a problem with the account's billing",
+    "authentication_failed": "the account is not signed in",
+    "oauth_org_not_allowed": "the account's organisation does not allow it",
+    "account_on_hold": "the account is on hold",
+    "verification_required": "the account must be verified",
+    "cloud_credential_error": "the cloud's credentials are refused",
+    "model_not_found": "there is no such model",
+}
+#: Errors that say something of one request, not of the next.
+_THIS_TURN_ONLY = frozenset({"invalid_request", "max_output_tokens"})
 _WAITING = frozenset({"permission_prompt", "elicitation_dialog"})
 
 
@@ -173,8 +187,15 @@ class ClaudeSource:
         return self._turn_over(str(event.get("prompt_id") or ""))
 
     def _stop_failure(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
-        broken_off = self._messages.interrupted("")
-        return broken_off + self._turn_over(str(event.get("prompt_id") or ""))
+        events = self._messages.interrupted("")
+        events += self._turn_over(str(event.get("prompt_id") or ""))
+        error = str(event.get("error") or "")
+        if self._state is not AgentState.IDLE or error in _THIS_TURN_ONLY:
+            return events
+        self._state = AgentState.LIMITED
+        retry = LIMIT_RETRY if error in _LIMITS else ERROR_RETRY
+        reason = _LIMITS.get(error) or f"the API answers with an error ({error or 'unknown'})"
+        return [*events, StateChange(AgentState.LIMITED, reason, retry)]
 
     def _session_end(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
         return self._messages.end_of_turn()

@@ -247,7 +247,25 @@ def test_a_failed_request_breaks_off_what_it_had_begun() -> None:
     script = Script().hook("UserPromptSubmit", prompt="go").show("m", 0, "@relay:Bob part\n")
     script.hook("StopFailure", error="overloaded")
     assert script.ends == [End("p1/0", aborted=True)]
-    assert script.states[-1] is AgentState.IDLE
+    assert script.states[-1] is AgentState.LIMITED
+    script.hook("UserPromptSubmit", prompt="go", prompt_id="p2")
+    assert script.states[-1] is AgentState.BUSY
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ("rate_limit", "a usage limit is reached"),
+        ("server_error", "the API answers with an error (server_error)"),
+        ("invalid_request", ""),
+    ],
+)
+def test_a_model_that_does_not_answer_is_a_state(error: str, reason: str) -> None:
+    script = Script().hook("UserPromptSubmit", prompt="go").hook("StopFailure", error=error)
+    change = [event for event in script.events if isinstance(event, StateChange)][-1]
+    assert change.reason == reason
+    assert change.state is (AgentState.LIMITED if reason else AgentState.IDLE)
+    assert (change.retry or 0) > 0 if reason else change.retry is None
 
 
 def test_reports_that_overtake_each_other_do_not_confuse_the_state() -> None:
