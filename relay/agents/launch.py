@@ -76,6 +76,7 @@ def program(argv: list[str]) -> str:
 #: ``plan(argv, env, run)``, which never raises.
 PLANNERS = {
     "claude": "relay.agents.claude.launch",
+    "gemini": "relay.agents.gemini.launch",
 }
 
 

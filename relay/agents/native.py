@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 #: Where ``make`` is, by the kind that a launch plan names.
 MAKERS = {
     "claude": "relay.agents.claude.native",
+    "gemini": "relay.agents.gemini.native",
 }
 
 

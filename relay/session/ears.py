@@ -28,6 +28,8 @@ from relay.session.ports import (
 UNCLOSED_PATIENCE = 10.0
 #: Notes that are kept for ``relay status``; older ones give way.
 NOTES_MAX = 20
+#: Seconds after a change of the screen in which a source that goes by it, too, is shown it.
+LOOK_AFTER = 0.1
 #: The stream of everything that is heard on the screen.
 SCREEN = "screen"
 
@@ -43,10 +45,16 @@ class ScreenLike(Protocol):
     def finish(self, now: float) -> list[SourceEvent]: ...
     def checkpoint(self) -> bytes: ...
     def visible(self) -> list[str]: ...
+    @property
+    def title(self) -> str: ...
 
 
 class Structured(Protocol):
-    """A source that the agent itself offers; ``trusted`` says whether it hears at present."""
+    """A source that the agent itself offers; ``trusted`` says whether it hears at present.
+
+    One that goes by the screen, too, has a method ``look(rows, title, now)`` as well: it is called
+    soon after the agent has drawn.
+    """
 
     @property
     def trusted(self) -> bool: ...
@@ -87,6 +95,8 @@ class Ears:
         self._on_state = on_state
         self._on_proof = on_proof
         self._last_output: float | None = None
+        self._look = getattr(structured, "look", None)
+        self._look_at: float | None = None
         self.notes: list[str] = []
 
     @property
@@ -98,6 +108,8 @@ class Ears:
     def output(self, data: bytes, now: float) -> None:
         """The agent wrote ``data``."""
         self._last_output = now
+        if self._look is not None and self._look_at is None:
+            self._look_at = now + LOOK_AFTER
         self._take(self._screen.feed(data, now), "screen")
 
     def resize(self, cols: int, rows: int, now: float) -> None:
@@ -127,12 +139,16 @@ class Ears:
         structured = self._structured
         if structured is not None:
             self._take(structured.tick(now), "structured")
+            if self._look is not None and self._look_at is not None and now >= self._look_at:
+                self._look_at = None
+                seen = self._look(self._screen.visible(), self._screen.title, now)
+                self._take(seen, "structured")
             if structured.agent_state is AgentState.BLOCKED:
                 self._take(structured.screen(self._screen.visible()), "structured")
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is due."""
-        deadlines = [self._screen.next_deadline(), self._silence_ends()]
+        deadlines = [self._screen.next_deadline(), self._silence_ends(), self._look_at]
         if self._structured is not None:
             deadlines.append(self._structured.next_deadline())
         return min((d for d in deadlines if d is not None), default=None)

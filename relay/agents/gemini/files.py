@@ -1,0 +1,114 @@
+"""Where one Gemini CLI keeps the conversation that it is in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from relay.agents.gemini.launch import issued
+from relay.agents.gemini.records import parse, session_of
+
+#: Bytes of a file's end that are looked at for a prompt.
+LOOK_BACK = 512 * 1024
+FIRST_LINE_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A session file that was written since ``since``, and its prompts since then."""
+
+    path: str
+    session: str
+    prompts: tuple[str, ...]
+
+
+class SessionFiles:
+    """The session files under Gemini CLI's folder (``~/.gemini`` or ``$GEMINI_CLI_HOME/.gemini``).
+
+    They are ``tmp/PROJECT/chats/session-TIME-ID.jsonl``, ID being the first 8 characters of the
+    conversation's id. In a macOS sandbox the folder is ``~/.cache/.gemini``.
+    """
+
+    def __init__(self, env: dict[str, str]) -> None:
+        home = env.get("GEMINI_CLI_HOME") or env.get("HOME") or os.path.expanduser("~")
+        self._roots = [
+            os.path.join(home, ".gemini", "tmp"),
+            os.path.join(home, ".cache", ".gemini", "tmp"),
+        ]
+
+    def find(self, session: str) -> str | None:
+        """The file of the conversation ``session``; None when it is not (yet) there."""
+        ending = f"-{session[:8]}.jsonl"
+        found = [
+            path
+            for chats in self._chats()
+            for path in _files(chats)
+            if path.endswith(ending) and _session(path) == session
+        ]
+        return max(found, key=_written, default=None)
+
+    def candidates(self, since: float, beside: str | None, own: Collection[str]) -> list[Candidate]:
+        """The conversations with prompts since ``since`` (seconds since the epoch).
+
+        ``beside``: only those in the folder of this file. Left out are those that belong to other
+        sessions of relay's; ``own`` are the ids that do not.
+        """
+        chats = [os.path.dirname(beside)] if beside else list(self._chats())
+        found = []
+        for path in (path for folder in chats for path in _files(folder)):
+            if path == beside or _written(path) < since:
+                continue
+            session = _session(path)
+            if not session or (issued(session) and session not in own):
+                continue
+            prompts = tuple(_prompts(path, since))
+            if prompts:
+                found.append(Candidate(path, session, prompts))
+        return found
+
+    def _chats(self) -> Iterator[str]:
+        for root in self._roots:
+            try:
+                projects = os.listdir(root)
+            except OSError:
+                continue
+            for project in projects:
+                yield os.path.join(root, project, "chats")
+
+
+def _files(chats: str) -> list[str]:
+    try:
+        names = os.listdir(chats)
+    except OSError:
+        return []
+    ours = (name for name in names if name.startswith("session-") and name.endswith(".jsonl"))
+    return [os.path.join(chats, name) for name in ours]
+
+
+def _written(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _session(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return session_of(file.readline(FIRST_LINE_MAX).decode("utf-8", "replace"))
+    except OSError:
+        return ""
+
+
+def _prompts(path: str, since: float) -> Iterator[str]:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LOOK_BACK))
+            lines = file.read(LOOK_BACK).split(b"\n")
+    except OSError:
+        return
+    for line in lines:
+        record = parse(line.decode("utf-8", "replace"))
+        if record is not None and record.kind == "prompt" and record.time >= since:
+            yield record.text

@@ -1,0 +1,169 @@
+"""Starting Gemini CLI so that relay can find its session file: one flag for this run.
+
+Gemini CLI writes each conversation into a file that is named after the conversation's id. relay
+chooses that id (``--session-id``), so the file of another Gemini CLI in the same project is never
+mistaken for this one's. docs/agents/gemini.md says why no hooks are put in.
+"""
+
+from __future__ import annotations
+
+import os
+
+from relay.agents.installed import npm_version, which
+from relay.agents.launch import Launch, Run
+
+TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
+if TYPE_CHECKING:
+    from typing import Any
+
+PACKAGE = "@google/gemini-cli"
+#: The oldest version that has been seen to know ``--session-id`` and to write lines of JSON.
+OLDEST = (0, 61, 0)
+#: First words that start something else than a conversation.
+SUBCOMMANDS = frozenset(
+    ("mcp", "extension", "extensions", "skill", "skills", "hook", "hooks", "gemma", "update")
+)
+_ASIDE = frozenset(
+    (
+        "--version",
+        "--help",
+        "--prompt",
+        "--list-extensions",
+        "--list-sessions",
+        "--delete-session",
+        "--acp",
+        "--experimental-acp",
+        "--experimental-zed-integration",
+    )
+)
+_ASIDE_LETTERS = frozenset("vhpl")
+#: Options that take the next word as their value, by name and by letter.
+_VALUED = frozenset(
+    (
+        "--model",
+        "--prompt",
+        "--prompt-interactive",
+        "--worktree",
+        "--approval-mode",
+        "--policy",
+        "--admin-policy",
+        "--allowed-mcp-server-names",
+        "--allowed-tools",
+        "--extensions",
+        "--resume",
+        "--session-file",
+        "--session-id",
+        "--delete-session",
+        "--include-directories",
+        "--output-format",
+        "--fake-responses",
+        "--fake-responses-non-strict",
+        "--record-responses",
+    )
+)
+_VALUED_LETTERS = frozenset("mpiweor")
+#: Options whose value may be missing: a next word that begins with a dash is none.
+_OPTIONAL = frozenset(("--resume", "--worktree", "-r", "-w"))
+#: What stands third in the ids that relay gives: no UUID that Gemini CLI makes has it (RFC 9562,
+#: version 8), so that these ids are known for relay's wherever they are met.
+ISSUED = "8e1a"
+
+
+def converses(argv: list[str]) -> bool:
+    """Whether ``argv`` starts a conversation (``gemini mcp`` and ``gemini -p …`` do not)."""
+    options, words = _parse(argv[1:])
+    if words and words[0] in SUBCOMMANDS:
+        return False
+    return not any(
+        name in _ASIDE or (name[1:2] != "-" and name[1:] in _ASIDE_LETTERS) for name in options
+    )
+
+
+def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
+    """The argv with the id of the conversation, or as it was, with what is known of it.
+
+    ``data``: ``session`` is the conversation's id, None where only its first prompt will tell;
+    ``heard`` is False where the session file is not of a form that is known.
+    """
+    if not converses(argv):
+        return Launch(list(argv), {}, "command", {})
+    data: dict[str, Any] = {"heard": True, "session": None}
+    version = version_of(argv[0], env)
+    if version is None or version < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        found = "cannot be told" if version is None else ".".join(map(str, version))
+        data["heard"] = False
+        data["degraded"] = (
+            f"relay knows the session files of Gemini CLI from {oldest} on (this version:"
+            f" {found}); what it says is read from its screen"
+        )
+        return Launch(list(argv), {}, "gemini", data)
+    options, _ = _parse(argv[1:])
+    given = options.get("--session-id")
+    resumed = options.get("--resume", options.get("-r"))
+    if given is not None:
+        data["session"] = given.strip() or None
+    elif resumed is not None:
+        data["session"] = resumed.strip() if _is_uuid(resumed.strip()) else None
+    elif "--session-file" not in options:
+        data["session"] = new_session_id()
+        return Launch([argv[0], "--session-id", data["session"], *argv[1:]], {}, "gemini", data)
+    return Launch(list(argv), {}, "gemini", data)
+
+
+def new_session_id() -> str:
+    """An id for a conversation, in the form of a UUID."""
+    chance = os.urandom(16).hex()
+    return f"{chance[:8]}-{chance[8:12]}-{ISSUED}-8{chance[13:16]}-{chance[16:28]}"
+
+
+def issued(session_id: str) -> bool:
+    """Whether a session of relay's, this one or another, has given this id."""
+    return session_id[14:18] == ISSUED
+
+
+def version_of(program: str, env: dict[str, str]) -> tuple[int, ...] | None:
+    """The version of an installed Gemini CLI, without starting it; None when it cannot be told."""
+    path = which(program, env)
+    return None if path is None else npm_version(path, PACKAGE)
+
+
+def _is_uuid(text: str) -> bool:
+    parts = text.split("-")
+    return [len(part) for part in parts] == [8, 4, 4, 4, 12]
+
+
+def _parse(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
+    """The options (the last value of each) and the words that are none, as yargs reads them."""
+    options: dict[str, str] = {}
+    words: list[str] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            return options, words + rest
+        if len(word) < 2 or not word.startswith("-"):
+            words.append(word)
+        elif word.startswith("--"):
+            name, equals, value = word.partition("=")
+            options[name] = value if equals else _value(name, name in _VALUED, rest)
+        else:
+            _short(word, options, rest)
+    return options, words
+
+
+def _short(word: str, options: dict[str, str], rest: list[str]) -> None:
+    """``-yr latest``, ``-m=flash``: letters, of which the last may have a value."""
+    letters, equals, value = word[1:].partition("=")
+    for letter in letters[:-1]:
+        options[f"-{letter}"] = ""
+    name = f"-{letters[-1:]}"
+    options[name] = value if equals else _value(name, letters[-1:] in _VALUED_LETTERS, rest)
+
+
+def _value(name: str, valued: bool, rest: list[str]) -> str:
+    if not valued or not rest:
+        return ""
+    if rest[0].startswith("-") and name in _OPTIONAL:
+        return ""
+    return rest.pop(0)
