@@ -25,6 +25,7 @@ def isolated_home(
     monkeypatch.setenv("TERM", "xterm-256color")  # a line editor in a dumb terminal draws otherwise
     # A broker that a test leaves behind goes away by itself.
     monkeypatch.setenv("RELAY_BROKER_IDLE", "10")
+    monkeypatch.setenv("RELAY_RATE_MAX", "0")  # a test's burst is no loop
     for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "RELAY_AGENT", "RELAY_RUN", "RELAY_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     return home

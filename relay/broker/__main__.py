@@ -126,19 +126,20 @@ def _listen(home: Home) -> socket.socket:
 
 
 def _serve(home: Home, log: Log, ledger: Ledger) -> None:
+    from relay.broker.guard import HOPS_MAX, RATE_MAX, LoopGuard
     from relay.broker.server import IDLE, Broker
 
     async def serve() -> None:
-        try:
-            idle = float(os.environ.get("RELAY_BROKER_IDLE") or IDLE)
-        except ValueError:
-            idle = IDLE
+        guard = LoopGuard(
+            int(_number("RELAY_HOPS_MAX", HOPS_MAX)), int(_number("RELAY_RATE_MAX", RATE_MAX))
+        )
         broker = Broker(
             home,
             ledger,
             log=log.write,
             fault=log.fault,
-            idle=idle,
+            idle=_number("RELAY_BROKER_IDLE", IDLE),
+            guard=guard,
             # Before it stops listening: who comes now must not find a socket that is closing.
             on_stop=lambda: _unlink(home.broker_socket),
         )
@@ -163,6 +164,15 @@ def _serve(home: Home, log: Log, ledger: Ledger) -> None:
     except RelayError as error:
         log.write(f"the log stays where it is: {error.message}")
     log.write("ended")
+
+
+def _number(variable: str, default: float) -> float:
+    """What the environment says, or ``default`` where that is no number of nought or more."""
+    try:
+        value = float(os.environ.get(variable) or default)
+    except ValueError:
+        return default
+    return value if 0 <= value < float("inf") else default
 
 
 def _forget_failure(home: Home) -> None:

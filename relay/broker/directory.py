@@ -57,6 +57,8 @@ class Member:
         "missed",
         "source",
         "notes",
+        "cause",
+        "hops",
     )
 
     def __init__(self, record: AgentRecord) -> None:
@@ -74,6 +76,9 @@ class Member:
         self.missed = False
         self.source = ""
         self.notes: list[str] = []
+        # The last message that made this agent speak, and its hops; "" after a word of the person.
+        self.cause = ""
+        self.hops = 0
 
     def update(self, record: AgentRecord) -> None:
         """Take over what was stored."""

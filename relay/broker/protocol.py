@@ -19,7 +19,8 @@ Ops (``?`` marks what may be left out):
               Binds the connection to the agent; everything open for that name is then pushed
               again, in order. ``resume`` keeps the state that the broker knew of the same run.
 ``send``      to (str or list), body, id?, from?, mode?, thread?, attributes?, offline?, auth?
-              -> id, from, duplicate, deliveries [{to, state, reason}], did_you_mean, present.
+              -> id, from, duplicate, deliveries [{to, state, reason, parked?}], did_you_mean,
+              present.
               Answered once the message is on the disk. The same id again changes nothing.
               With ``notice`` it is from relay, to the very agent whose session sends it.
 ``state``     id, state, reason?, proof?, attempt? (the number of the try, for ``delivering``)
@@ -39,7 +40,11 @@ Ops (``?`` marks what may be left out):
 ``history``   agent?, thread?, since_ms?, grep?, limit?, kind? -> rows (the newest,
               oldest first), more. ``kind`` ``*`` is every event, without one: messages.
 ``wait``      id, timeout -> done, deliveries
-``status``    -> running, pid, socket, home, version, uptime_s, counts, agents, connections
+``person``    The person has spoken to the registered agent: what it says next follows from nothing.
+``held``      -> rows (with ``hops``), more: what the loop guard has parked for the person
+``decide``    which? (ids, parts of ids, names; without it all), refuse? -> rows [{id, from, to}]:
+              parked messages go on, or fail. Not for agents.
+``status``    -> running, pid, socket, home, version, uptime_s, counts, agents, connections, parked
 ``stop``      -> stopping
 
 ``auth`` is ``{"run", "token"}`` of a registered agent: the request is then that agent's.

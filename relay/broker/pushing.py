@@ -47,7 +47,7 @@ class Pushing:
         for index, one in enumerate(message.routing.routes):
             key = one.to.lower()
             member = members.get(key)
-            if member is not None and member.connection is not None:
+            if member is not None and member.connection is not None and not one.parked:
                 if self._has_room(member) and not member.behind:
                     self._push(member, message.seq, pushed(message, index))
                 else:

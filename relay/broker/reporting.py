@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from relay.broker.committer import Batch, Handler
 from relay.broker.delivery import HELD_FOR_MS, advance, expired
+from relay.broker.directory import Member
 from relay.broker.protocol import Json, encode
 from relay.broker.pushing import Pushing
 from relay.errors import NotFound, UsageError
@@ -51,6 +52,8 @@ class Reporting:
         self._pushing = pushing
         self._submit = submit
         self._waits: dict[str, list[_Wait]] = {}
+        #: Told how far a delivery got; see relay.broker.parking.
+        self.on_progress: Callable[[Member, str, str, State], None] = lambda *_: None
 
     # -- state
 
@@ -81,6 +84,7 @@ class Reporting:
             self._ledger.begin()
             self._ledger.update_delivery(event, member.name, new)
             self._changed(batch, id_, sender, member.name, new)
+        self.on_progress(member, sender, id_, state)
         batch.after.append(partial(self._pushing.settled, member, id_, state))
         return {"id": id_, "state": state.value, "attempts": new.attempts}
 

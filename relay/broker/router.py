@@ -30,11 +30,15 @@ class Peer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One recipient and the state in which its delivery begins."""
+    """One recipient and the state in which its delivery begins.
+
+    ``parked``: it is held until the person lets it go on.
+    """
 
     to: str
     state: State = State.QUEUED
     reason: str | None = None
+    parked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from relay.broker.checks import checked_body, checked_meta, checked_text, too_large
@@ -33,6 +34,8 @@ class Sending:
         self._ledger = ledger
         self._directory = directory
         self._owner = owner
+        #: Looks at what is sent before it is stored; see relay.broker.parking.
+        self.admit: Callable[[Accepted, Member | None, Batch], None] = lambda m, member, b: None
 
     # -- the ops
 
@@ -59,8 +62,12 @@ class Sending:
         if to == EVERYONE or (isinstance(to, list) and EVERYONE in to):
             # Each recipient gets a row of its own, and should know that it is not the only one.
             attributes = {**attributes, "audience": "everyone"}
+        member = self._directory.get(sender) if origin == "agent" else None
+        cause = {"cause": member.cause} if member is not None and member.cause else {}
         if attributes:
-            message.meta = checked_meta({"attributes": attributes})
+            message.meta = checked_meta({"attributes": attributes, **cause})
+        elif cause:
+            message.meta = checked_meta(cause)
         try:
             message.routing = self._route(to, sender, origin, request)
         except RelayError:
@@ -68,6 +75,8 @@ class Sending:
                 raise
             # It was accepted before the answer got lost; who is there has changed since.
             message.routing = Routing(())
+        if not message.given or not self._ledger.known([message.id]):
+            self.admit(message, member, batch)
         batch.sends.append(message)
 
     def _notice(
@@ -196,6 +205,7 @@ class Sending:
         accepted.kind = kind
         accepted.body = body
         accepted.mode = None
+        accepted.hops = 0
         accepted.meta = None
         accepted.routing = None
         thread = request.get("thread")

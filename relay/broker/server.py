@@ -13,6 +13,8 @@ from relay import __version__
 from relay.broker.committer import Batch, Committer, Handler
 from relay.broker.connection import Connection
 from relay.broker.directory import Directory, owner_login, person_name
+from relay.broker.guard import LoopGuard
+from relay.broker.parking import PARKED_MAX, Parking
 from relay.broker.protocol import PROTOCOL, Json
 from relay.broker.pushing import Pushing
 from relay.broker.reading import Reading
@@ -50,6 +52,7 @@ class Broker:
         log: Callable[[str], None],
         fault: Callable[[], RelayError],
         idle: float = IDLE,
+        guard: LoopGuard | None = None,
         on_stop: Callable[[], None] = lambda: None,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
@@ -88,6 +91,16 @@ class Broker:
             ledger, self._directory, self._sending, self._pushing, self._owner, submit
         )
         self._reporting = Reporting(ledger, self._pushing, submit)
+        self._parking = Parking(
+            ledger,
+            self._directory,
+            self._pushing,
+            self._owner,
+            self._sending.authenticated,
+            guard or LoopGuard(),
+        )
+        self._sending.admit = self._parking.admit
+        self._reporting.on_progress = self._parking.reached
         self._handlers = self._all_handlers()
         self._restore()
 
@@ -106,12 +119,16 @@ class Broker:
             "show": self._with_sends(self._reading.show),
             "history": self._with_sends(self._reading.history),
             "wait": self._with_sends(self._reporting.wait),
+            "person": self._parking.person,
+            "held": self._with_sends(self._parking.held),
+            "decide": self._with_sends(self._parking.decide),
             "status": self._with_sends(self._status),
             "stop": self._stop,
         }
 
     def _restore(self) -> None:
         self._registering.restore()
+        self._parking.restore()
         known = self._directory.get(self._owner)
         if known is None or known.record.kind != "owner":
             now_ms = self._now_ms()
@@ -289,6 +306,7 @@ class Broker:
             "connections": len(self._connections),
             "counts": queries.counts(self._ledger),
             "agents": self._reading.agent_list(),
+            "parked": len(queries.parked(self._ledger, PARKED_MAX)),
         }
 
     def _stop(self, connection: Connection | None, request: Json, batch: Batch) -> Json:

@@ -37,6 +37,7 @@ class Accepted:
         "seq",
         "numbers",
         "created_ms",
+        "hops",
     )
 
     connection: Connection | None
@@ -54,6 +55,7 @@ class Accepted:
     seq: int
     numbers: list[int]
     created_ms: int
+    hops: int
 
 
 class _Rows:
@@ -120,7 +122,7 @@ def _add_plain(message: Accepted, ledger: Ledger, rows: _Rows, batch: Batch) -> 
     number = ledger.next_number(to)
     message.numbers = [number]
     rows.plain_events.append((seq, id_, sender, message.origin, message.body, now_ms))
-    rows.plain_deliveries.append((seq, to, number, now_ms))
+    rows.plain_deliveries.append((seq, to, number, now_ms, message.hops))
     _answer_simple(message, to, batch)
 
 
@@ -146,7 +148,8 @@ def _add(message: Accepted, ledger: Ledger, rows: _Rows, batch: Batch) -> None:
         for one, number in zip(routing.routes, message.numbers, strict=True):
             state = one.state
             is_open = 0 if state.final else 1
-            rows.deliveries.append((seq, one.to, number, is_open, state.value, one.reason, now_ms))
+            step = (is_open, state.value, one.reason, now_ms)
+            rows.deliveries.append((seq, one.to, number, *step, message.hops, int(one.parked)))
         if _is_simple(routing):
             _answer_simple(message, routing.routes[0].to, batch)
             return
@@ -168,7 +171,9 @@ def _answer(message: Accepted, routing: Routing | None, batch: Batch) -> None:
     fields: Json = {"id": message.id, "from": message.sender, "duplicate": False}
     if routing is not None:
         fields["deliveries"] = [
-            {"to": one.to, "state": one.state.value, "reason": one.reason} for one in routing.routes
+            {"to": one.to, "state": one.state.value, "reason": one.reason}
+            | ({"parked": True} if one.parked else {})
+            for one in routing.routes
         ]
         fields["did_you_mean"] = routing.did_you_mean
         fields["present"] = routing.present

@@ -78,6 +78,8 @@ def status_verb(options: Any) -> int:
         output.as_json(found)
         return 0
     print_broker(found)
+    if found["held"]:
+        output.data(f"held: {found['held']} messages wait for you (relay held)")
     for row in found["agents"]:
         output.data(f"{row['name']}: {output.state_text(row)}, {row['kind']}{_source(row)}")
         for remark in row["notes"]:
@@ -101,6 +103,7 @@ def broker_status(home: Home) -> Json:
             "version": __version__,
             "uptime_s": None,
             "counts": {},
+            "held": 0,
             "agents": [],
         }
     names = ("running", "pid", "socket", "home", "version", "uptime_s", "counts")
@@ -108,7 +111,7 @@ def broker_status(home: Home) -> Json:
         {**_agent(row), "reason": row["reason"], "source": row["source"], "notes": row["notes"]}
         for row in answer["agents"]
     ]
-    return {**{name: answer[name] for name in names}, "agents": agents}
+    return {**{name: answer[name] for name in names}, "held": answer["parked"], "agents": agents}
 
 
 def print_broker(found: Json) -> None:

@@ -22,6 +22,7 @@ from relay.errors import EXIT_FAILED, EXIT_USAGE, RelayError, UsageError
 #: Every module here has ``add(subparsers)``, which sets ``run=function(options) -> exit status``.
 MODULES = (
     "relay.cli.messages",
+    "relay.cli.held",
     "relay.cli.agents",
     "relay.cli.broker_verbs",
     "relay.cli.config_verbs",

@@ -354,13 +354,14 @@ def show_verb(options: Any) -> int:
         "mode": row["mode"],
         "thread": row["thread"],
         "attributes": row.get("attributes", {}),
+        "cause": row.get("cause"),
         "created_at": output.iso(row["created_ms"]),
         "deliveries": [_delivery(one) for one in row["deliveries"]],
     }
     if options.json:
         output.as_json(shown)
         return 0
-    for name in ("id", "from", "mode", "thread", "created_at"):
+    for name in ("id", "from", "cause", "mode", "thread", "created_at"):
         if shown[name] is not None:
             output.data(f"{name + ':':<12}{shown[name]}")
     for one in shown["deliveries"]:

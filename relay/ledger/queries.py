@@ -170,15 +170,28 @@ def deliveries(ledger: Ledger, id_: str) -> list[Row]:
         "delivering_ms",
         "submitted_ms",
         "updated_ms",
+        "hops",
     )
     with ledger.guard() as db:
         rows = db.execute(
             "SELECT d.recipient, d.state, d.reason, d.proof, d.attempts, d.n, d.delivering_ms,"
-            " d.submitted_ms, d.updated_ms FROM events e JOIN deliveries d ON d.event = e.seq"
-            " WHERE e.id=?",
+            " d.submitted_ms, d.updated_ms, d.hops"
+            " FROM events e JOIN deliveries d ON d.event = e.seq WHERE e.id=?",
             (id_,),
         ).fetchall()
     return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def parked(ledger: Ledger, limit: int) -> list[Row]:
+    """Deliveries that wait for the person to let them go on, oldest first, with ``hops``."""
+    with ledger.guard() as db:
+        rows = db.execute(
+            f"""{RECIPIENTS} SELECT {COLUMNS}, d.hops FROM recipients
+            JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1 AND d.parked = 1
+            JOIN events e ON e.seq = d.event ORDER BY d.event LIMIT ?""",
+            (limit,),
+        ).fetchall()
+    return [{**message_row(row[:-1]), "hops": row[-1]} for row in rows]
 
 
 def counts(ledger: Ledger) -> Row:

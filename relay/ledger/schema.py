@@ -21,6 +21,8 @@ _MAGIC = b"SQLite format 3\x00"
 #: ones first. That serves the queue, the inbox and the count of unread with one B-tree to write.
 #: ``senders`` says in which blocks of ``1 << BLOCK_BITS`` events somebody spoke: it lets a search
 #: for one sender skip the others' blocks, for a row a block instead of an index entry a message.
+#: ``hops`` counts the messages between agents that led to this one, itself included; one that is
+#: ``parked`` is offered to nobody before the person lets it go on (see relay.broker.guard).
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE events (
@@ -72,6 +74,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (agent, block)
         ) WITHOUT ROWID""",
         "INSERT INTO senders SELECT DISTINCT agent, seq >> 12 FROM events WHERE agent NOT NULL",
+    ),
+    (
+        "ALTER TABLE deliveries ADD COLUMN hops INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE deliveries ADD COLUMN parked INTEGER NOT NULL DEFAULT 0",
     ),
 )
 VERSION = len(MIGRATIONS)

@@ -23,13 +23,13 @@ from relay.model import Mode, State
 EventTuple = tuple[
     int, str, str, str | None, str, str | None, str | None, str | None, str | None, int
 ]
-#: (event, recipient, n, open, state, reason, updated_ms)
-DeliveryTuple = tuple[int, str, int, int, str, str | None, int]
+#: (event, recipient, n, open, state, reason, updated_ms, hops, parked)
+DeliveryTuple = tuple[int, str, int, int, str, str | None, int, int, int]
 
 #: (seq, id, agent, origin, body, created_ms) of a followup without thread and attributes
 PlainEvent = tuple[int, str, str, str, str | None, int]
-#: (event, recipient, n, updated_ms) of a delivery that is queued
-PlainDelivery = tuple[int, str, int, int]
+#: (event, recipient, n, updated_ms, hops) of a delivery that is queued
+PlainDelivery = tuple[int, str, int, int, int]
 
 #: Rows in one statement. SQLite spends half of an insert on starting the statement.
 _ROWS = 16
@@ -52,7 +52,8 @@ class _Insert:
 
 _EVENTS = _Insert("events", "(?,?,?,?,?,?,?,?,?,?)")
 _DELIVERIES = _Insert(
-    "deliveries (event, recipient, n, open, state, reason, updated_ms)", "(?,?,?,?,?,?,?)"
+    "deliveries (event, recipient, n, open, state, reason, updated_ms, hops, parked)",
+    "(?,?,?,?,?,?,?,?,?)",
 )
 # What all of them have in common is in the statement: a value to bind costs as much as to store.
 _PLAIN_EVENTS = _Insert(
@@ -60,8 +61,8 @@ _PLAIN_EVENTS = _Insert(
     f"(?,?,'message',?,?,'{Mode.FOLLOWUP.value}',?,?)",
 )
 _PLAIN_DELIVERIES = _Insert(
-    "deliveries (event, recipient, n, open, state, updated_ms)",
-    f"(?,?,?,1,'{State.QUEUED.value}',?)",
+    "deliveries (event, recipient, n, open, state, updated_ms, hops)",
+    f"(?,?,?,1,'{State.QUEUED.value}',?,?)",
 )
 _UPDATE_DELIVERY = (
     "UPDATE deliveries SET open=?, state=?, reason=?, proof=?, attempts=?, delivering_ms=?,"
@@ -249,7 +250,7 @@ class Ledger:
         with self.guard() as db:
             cursor = db.execute(
                 f"SELECT {COLUMNS} FROM deliveries d JOIN events e ON e.seq = d.event"
-                " WHERE d.recipient=? AND d.open=1 AND d.event>? ORDER BY d.event",
+                " WHERE d.recipient=? AND d.open=1 AND d.event>? AND d.parked=0 ORDER BY d.event",
                 (recipient, after),
             )
             for columns in cursor:
@@ -263,7 +264,7 @@ class Ledger:
 
     def release_held(self, recipient: str, now_ms: int) -> list[tuple[str, str]]:
         """The name appeared: what was held for it is queued. Returns [(id, sender)]."""
-        where = "recipient=? AND open=1 AND state='held' AND attempts=0"
+        where = "recipient=? AND open=1 AND state='held' AND attempts=0 AND parked=0"
         with self.guard() as db:
             rows = db.execute(
                 "SELECT e.id, e.agent FROM deliveries d JOIN events e ON e.seq = d.event"
@@ -290,6 +291,27 @@ class Ledger:
                 AND d.state = 'held' AND d.updated_ms <= ? LIMIT ?""",
                 (before_ms, limit),
             ).fetchall()
+
+    # -- the loop guard
+
+    def hops(self, id_: str, recipient: str) -> int:
+        """How many messages between agents led to this one; 0 when it is not known."""
+        with self.guard() as db:
+            found = db.execute(
+                "SELECT d.hops FROM events e JOIN deliveries d ON d.event = e.seq"
+                " WHERE e.id=? AND d.recipient=?",
+                (id_, recipient),
+            ).fetchone()
+        return int(found[0]) if found else 0
+
+    def unpark(self, event: int, recipient: str, delivery: Delivery) -> None:
+        """The person has decided: store the state, and begin to count anew."""
+        self.update_delivery(event, recipient, delivery)
+        with self.guard() as db:
+            db.execute(
+                "UPDATE deliveries SET parked=0, hops=0 WHERE event=? AND recipient=?",
+                (event, recipient),
+            )
 
     # -- agents
 

@@ -41,10 +41,22 @@ class Reports:
         self._started_ms = started_ms
         self._restarts = restarts
         self._told: View | None = None
+        self._reached = False  # something has reached the agent since the person spoke to it
+
+    def person(self) -> None:
+        """The person has spoken to the agent: what it says now does not follow from a message."""
+        if self._reached:
+            self._reached = False
+
+            async def tell() -> None:
+                await self._request("person")
+
+            self._spawn(until_answered(tell, lambda error: None))
 
     async def delivery(self, message: Message, state: State, reason: str, proof: str) -> None:
         """How far a delivery got."""
         fields: dict[str, Any] = {"id": message.id, "state": state.value}
+        self._reached |= state in (State.SUBMITTED, State.SEEN)
         if reason:
             fields["reason"] = reason
         if proof:

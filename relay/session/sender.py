@@ -172,7 +172,18 @@ class Sender:
         for delivery in deliveries:
             if delivery["state"] == "failed":
                 self._notify(f"not delivered to {delivery['to']}: {delivery.get('reason', '')}")
-        unknown = [delivery["to"] for delivery in deliveries if delivery["state"] == "held"]
+        parked = [delivery for delivery in deliveries if delivery.get("parked")]
+        if parked:
+            names = ", ".join(delivery["to"] for delivery in parked)
+            self._notify(
+                f"the message to {names} is held until the person lets it go on:"
+                f" {parked[0]['reason']}. Do not send it again, and finish your turn"
+            )
+        unknown = [
+            delivery["to"]
+            for delivery in deliveries
+            if delivery["state"] == "held" and not delivery.get("parked")
+        ]
         if not unknown:
             return
         text = f"nobody is called {', '.join(unknown)} yet."

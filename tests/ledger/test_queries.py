@@ -29,7 +29,7 @@ def put(
     ledger.begin()
     ledger.add(
         [(seq, id_, "message", sender, "agent", "followup", thread, body, None, number * 1000)],
-        [(seq, one, ledger.next_number(one), 1, "queued", None, number * 1000) for one in to],
+        [(seq, one, ledger.next_number(one), 1, "queued", None, number * 1000, 0, 0) for one in to],
     )
     ledger.commit()
     return id_
@@ -78,7 +78,7 @@ def crowd(ledger: Ledger, count: int) -> None:
     for number in range(1, count + 1):
         seq = ledger.next_seq()
         events.append((seq, f"02{seq:024d}", "Al", "agent", "x", number))
-        deliveries.append((seq, "Cy", ledger.next_number("Cy"), number))
+        deliveries.append((seq, "Cy", ledger.next_number("Cy"), number, 0))
     ledger.add_plain(events, deliveries)
     ledger.commit()
 

@@ -30,7 +30,7 @@ def put(ledger: Ledger, to: str, body: str = "text", *, held: bool = False, at: 
     ledger.begin()
     ledger.add(
         [(seq, id_, "message", "Al", "agent", "followup", None, body, None, at)],
-        [(seq, to, ledger.next_number(to), 1, state.value, nobody(to) if held else None, at)],
+        [(seq, to, ledger.next_number(to), 1, state.value, nobody(to) if held else None, at, 0, 0)],
     )
     return id_
 
@@ -110,7 +110,7 @@ def test_plain_messages_are_stored_like_all_others(ledger: Ledger, count: int) -
     for number in range(1, count + 1):
         seq = ledger.next_seq()
         events.append((seq, new_ulid(number), "Al", "agent", f"{number}", number))
-        deliveries.append((seq, "Bob", ledger.next_number("bob"), number))
+        deliveries.append((seq, "Bob", ledger.next_number("bob"), number, 0))
     ledger.add_plain(events, deliveries)
     put(ledger, "Bob", "last", at=50)
     ledger.commit()

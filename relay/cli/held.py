@@ -1,0 +1,66 @@
+"""The verbs ``held``, ``allow`` and ``refuse``: messages that wait for the person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relay.broker.client import connect
+from relay.cli import output
+from relay.cli.listing import print_rows
+from relay.cli.messages import verb
+from relay.errors import UsageError
+from relay.paths import Home
+
+
+def add(subparsers: Any) -> None:
+    """Add the verbs to the command line."""
+    held = verb(
+        subparsers,
+        "held",
+        "messages between agents that wait for you to let them go on",
+        "relay held\n  relay held --json",
+    )
+    held.add_argument("--json", action="store_true", help="for programs")
+    held.set_defaults(run=held_verb)
+    _add_decision(subparsers, "allow", "let held messages go on", refuse=False)
+    _add_decision(subparsers, "refuse", "let held messages fail", refuse=True)
+
+
+def _add_decision(subparsers: Any, name: str, text: str, *, refuse: bool) -> None:
+    parser = verb(
+        subparsers, name, text, f"relay {name} 4QXK\n  relay {name} Bob\n  relay {name} --all"
+    )
+    parser.add_argument(
+        "which", nargs="*", metavar="ID|NAME", help="a message, or all that an agent is part of"
+    )
+    parser.add_argument("--all", action="store_true", help="all that is held")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=decide_verb, refuse=refuse)
+
+
+def held_verb(options: Any) -> int:
+    """``relay held``."""
+    with connect(Home.from_env()) as client:
+        answer = client.request("held")
+    print_rows(answer, options.json, "nothing waits for you")
+    if answer["rows"] and not options.json:
+        output.note("relay allow ID lets one go on, relay refuse ID lets it fail; both know --all")
+    return 0
+
+
+def decide_verb(options: Any) -> int:
+    """``relay allow`` and ``relay refuse``."""
+    if bool(options.which) == options.all:
+        raise UsageError("name held messages or agents, or give --all", hint="see: relay held")
+    which = {} if options.all else {"which": options.which}
+    with connect(Home.from_env()) as client:
+        rows = client.request("decide", refuse=options.refuse, **which)["rows"]
+    if options.json:
+        output.as_json(rows)
+        return 0
+    done = "refused" if options.refuse else "goes on"
+    for row in rows:
+        output.data(f"{row['id'][-8:]}  {row['from']} -> {row['to']}: {done}")
+    if not rows:
+        output.note("nothing is held")
+    return 0
