@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.real_agents.ids import new_id
 from tests.real_agents.request import Asked, Turn, plain, text_block
-from tests.real_agents.steps import Answer, Beat, Block, Close, Open, Ping, Say, Think
+from tests.real_agents.steps import Answer, Beat, Block, Close, Open, Say, Think
 from tests.real_agents.tools import ToolSpec
 
 NAME = "anthropic"
@@ -36,9 +36,7 @@ def events(answer: Answer, beats: Iterable[Beat]) -> Iterator[dict[str, Any]]:
     yield {"type": "message_start", "message": _head(answer.model)}
     index = 0
     for beat in beats:
-        if isinstance(beat, Ping):
-            yield {"type": "ping"}
-        elif isinstance(beat, Open):
+        if isinstance(beat, Open):
             start = _opening(beat.block)
             yield {"type": "content_block_start", "index": index, "content_block": start}
         elif isinstance(beat, Close):

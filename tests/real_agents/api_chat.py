@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.real_agents.ids import new_id
 from tests.real_agents.request import Asked, Turn, plain, result_block, text_block
-from tests.real_agents.steps import Answer, Beat, Close, Piece, Ping, Say, Tool
+from tests.real_agents.steps import Answer, Beat, Close, Piece, Say, Tool
 from tests.real_agents.tools import ToolSpec
 
 NAME = "chat"
@@ -43,9 +43,7 @@ def events(answer: Answer, beats: Iterable[Beat]) -> Iterator[dict[str, Any]]:
     yield chunk({"role": "assistant", "content": ""})
     calls = 0
     for beat in beats:
-        if isinstance(beat, Ping):
-            yield chunk({})
-        elif isinstance(beat, Piece):
+        if isinstance(beat, Piece):
             said = isinstance(beat.block, Say)
             yield chunk({"content" if said else "reasoning_content": beat.text})
         elif isinstance(beat, Close) and isinstance(beat.block, Tool):

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.real_agents.ids import new_id
 from tests.real_agents.request import Asked, Turn, plain, result_block, text_block
-from tests.real_agents.steps import Answer, Beat, Close, Piece, Ping, Say, Think, Tool
+from tests.real_agents.steps import Answer, Beat, Close, Piece, Say, Think, Tool
 from tests.real_agents.tools import ToolSpec
 
 NAME = "gemini"
@@ -32,11 +32,9 @@ def read(body: dict[str, Any], path: str) -> Asked:
 
 
 def events(answer: Answer, beats: Iterable[Beat]) -> Iterator[dict[str, Any]]:
-    """The stream of one answer; ``{}`` is a ping."""
+    """The stream of one answer."""
     for beat in beats:
-        if isinstance(beat, Ping):
-            yield {}
-        elif isinstance(beat, Piece):
+        if isinstance(beat, Piece):
             thought = {"thought": True} if isinstance(beat.block, Think) else {}
             yield _content(answer, [{"text": beat.text, **thought}])
         elif isinstance(beat, Close) and isinstance(beat.block, Tool):
@@ -56,7 +54,7 @@ def whole(answer: Answer) -> dict[str, Any]:
 
 
 def frame(event: dict[str, Any]) -> str:
-    return f"data: {json.dumps(event)}\n\n" if event else ": ping\n\n"
+    return f"data: {json.dumps(event)}\n\n"
 
 
 def failure(status: int, message: str) -> dict[str, Any]:

@@ -10,11 +10,17 @@ from typing import Any
 
 from tests.real_agents.ids import new_id
 from tests.real_agents.request import Asked, Turn, plain, result_block, text_block
-from tests.real_agents.steps import Answer, Beat, Block, Close, Open, Piece, Ping, Say, Think, Tool
+from tests.real_agents.steps import Answer, Beat, Block, Close, Open, Piece, Say, Think, Tool
 from tests.real_agents.tools import ToolSpec
 
 NAME = "responses"
 CALLS = ("function_call", "custom_tool_call", "local_shell_call")
+#: What the program tells its model about a sandbox, and how a call asks to leave it.
+SANDBOXED = '<permission_profile type="managed">'
+LEAVE = {
+    "sandbox_permissions": "require_escalated",
+    "justification": "May the scripted command run?",
+}
 _USAGE = {
     "input_tokens": 100,
     "input_tokens_details": {"cached_tokens": 0},
@@ -39,7 +45,8 @@ def read(body: dict[str, Any], path: str) -> Asked:
             turns.append(Turn(True, []))
         elif kind.removesuffix("_output") in CALLS:
             turns.append(Turn(False, [result_block(plain(item.get("output")))]))
-    offered = [_offered(tool) for tool in body.get("tools") or []]
+    sandboxed = SANDBOXED in "".join(plain(turn.blocks) for turn in turns)
+    offered = [_offered(tool, sandboxed) for tool in body.get("tools") or []]
     model, stream = str(body.get("model")), bool(body.get("stream"))
     return Asked("\n".join(system), turns, offered, model, stream)
 
@@ -58,9 +65,7 @@ def events(answer: Answer, beats: Iterable[Beat]) -> Iterator[dict[str, Any]]:
     item: dict[str, Any] = {}
     for beat in beats:
         at = {"output_index": len(output)}
-        if isinstance(beat, Ping):
-            yield {}
-        elif isinstance(beat, Open):
+        if isinstance(beat, Open):
             item = _item(beat.block)
             yield event("response.output_item.added", **at, item=_empty(item))
             for kind, more in _opening(beat.block):
@@ -83,16 +88,17 @@ def whole(answer: Answer) -> dict[str, Any]:
 
 
 def frame(event: dict[str, Any]) -> str:
-    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" if event else ": ping\n\n"
+    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
 
 
 def failure(status: int, message: str) -> dict[str, Any]:
     return {"error": {"type": "server_error", "message": message, "code": str(status)}}
 
 
-def _offered(tool: dict[str, Any]) -> ToolSpec:
-    name = str(tool.get("name") or tool.get("type"))
-    return ToolSpec(name, tool.get("parameters") or {}, str(tool.get("type")))
+def _offered(tool: dict[str, Any], sandboxed: bool) -> ToolSpec:
+    name, schema = str(tool.get("name") or tool.get("type")), tool.get("parameters") or {}
+    may_leave = sandboxed and "sandbox_permissions" in (schema.get("properties") or {})
+    return ToolSpec(name, schema, LEAVE if may_leave else {})
 
 
 def _response(model: str, output: list[dict[str, Any]], status: str) -> dict[str, Any]:

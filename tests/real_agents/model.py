@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 GATE_DEADLINE = 60.0  # seconds; a gate that no test opens lets go by itself
-PING_INTERVAL = 0.5  # seconds; how soon it is noticed that a client left while a gate was shut
+GATE_INTERVAL = 0.2  # seconds; how soon it is noticed that a client left while a gate was shut
 
 
 @dataclass
@@ -161,13 +161,14 @@ class ScriptedModel:
                     return rule.steps
         return (Say("OK."),)
 
-    def hold(self, gate: str) -> Iterator[None]:
-        """Wait until the gate is open, giving a sign of life now and then."""
+    def hold(self, gate: str, left: Callable[[], bool]) -> None:
+        """Wait until the gate is open. Raises ConnectionAbortedError when the client ``left``."""
         opened = self._gate(gate)
-        for _ in range(int(GATE_DEADLINE / PING_INTERVAL)):
-            if opened.wait(PING_INTERVAL):
+        for _ in range(int(GATE_DEADLINE / GATE_INTERVAL)):
+            if opened.wait(GATE_INTERVAL):
                 return
-            yield
+            if left():
+                raise ConnectionAbortedError(f"nobody waits at {gate} any more")
 
     def pause(self, seconds: float) -> None:
         """Wait as a slow model would, but not beyond the server's end."""

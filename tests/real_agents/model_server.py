@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Iterable, Iterator
+import select
+import socket
+from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
@@ -13,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from tests.real_agents import api_anthropic, api_chat, api_gemini, api_responses
 from tests.real_agents.request import Asked, Request
 from tests.real_agents.steps import Answer, Beat, Fail, Step
-from tests.real_agents.tools import NoSuchTool, named
+from tests.real_agents.tools import NoSuchTool, listed, named
 
 MODELS = ("mock-model", "claude-sonnet-4-5", "gpt-5", "gemini-2.5-pro")
 #: What ``ScriptedModel.url_for`` put before the API's own path.
@@ -38,7 +40,7 @@ class Model(Protocol):
     def record(self, request: Request) -> None: ...
     def failed(self, what: str) -> None: ...
     def answer(self, request: Request) -> tuple[Step, ...]: ...
-    def hold(self, gate: str) -> Iterator[None]: ...
+    def hold(self, gate: str, left: Callable[[], bool]) -> None: ...
     def pause(self, seconds: float) -> None: ...
 
 
@@ -101,8 +103,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _message(self, api: Api, request: Request) -> None:
         model = self.server.model
-        steps = model.answer(request)
         model.record(request)
+        steps = model.answer(request)
         try:
             failure = next((step for step in steps if isinstance(step, Fail)), None)
             if failure is not None:
@@ -120,14 +122,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, api: Api, request: Request, steps: tuple[Step, ...]) -> None:
         model = self.server.model
-        answer = Answer(request.asked.model, named(steps, request.asked.offered))
-        beats = answer.beats(model.hold, model.pause)
+        blocks = listed(steps) if request.toolless else named(steps, request.asked.offered)
+        answer = Answer(request.asked.model, blocks)
+        beats = answer.beats(lambda gate: model.hold(gate, self._left), model.pause)
         if request.asked.stream:
             self._stream(api.frame(event) for event in api.events(answer, beats))
         else:
             for _ in beats:  # the gates and delays hold here as well
                 pass
             self._json(api.whole(answer))
+
+    def _left(self) -> bool:
+        """Whether the client has hung up; it sends nothing while it waits for an answer."""
+        readable, _, _ = select.select([self.connection], [], [], 0)
+        return bool(readable) and self.connection.recv(1, socket.MSG_PEEK) == b""
 
     def _body(self) -> bytes:
         if "chunked" in (self.headers.get("Transfer-Encoding") or ""):

@@ -15,29 +15,39 @@ from tests.real_agents.install import node_folder
 KEY = "sk-test-local"
 #: Nobody listens there (the discard port), so what would leave the machine is refused at once.
 NOWHERE = "http://127.0.0.1:9"
+NEVER = r"(?!)"
 
 
 @dataclass(frozen=True)
 class Marks:
     """What a program shows: regular expressions to be found on its screen, row by row.
 
-    ``ready``: it takes a prompt (some show it while a turn runs, too); ``busy``: a turn runs;
-    ``dialog``: it asks for permission to run a command; ``refuse`` is the key that declines.
-    ``quit`` holds the keys that end it, in turn.
+    ``ready``: it takes a prompt (some show it while a turn runs, too); ``taken``: the input line
+    is empty or hidden, so Enter did its work (where that can be told); ``busy``: a turn runs;
+    ``dialog``: it asks for permission to run a command; ``busy_title``: a turn runs, in the
+    window's title. ``refuse`` holds the keys that decline, ``quit`` those that end it, in turn;
+    ``again`` is what it shows when it wants the next of them.
     """
 
     ready: str
     busy: str
     dialog: str
+    busy_title: str = NEVER
+    taken: str = ""
     refuse: str = "\x1b"
     quit: tuple[str, ...] = ("\x03", "\x03")
+    again: str = r"again to (?:exit|quit)"
 
-    def idle(self, screen: str) -> bool:
+    def idle(self, screen: str, title: str) -> bool:
         """Whether it waits for a prompt and does nothing else."""
-        return bool(re.search(self.ready, screen, re.MULTILINE)) and not (
-            re.search(self.busy, screen, re.MULTILINE)
-            or re.search(self.dialog, screen, re.MULTILINE)
+        return shows(self.ready, screen) and not (
+            shows(self.busy, screen) or shows(self.dialog, screen) or shows(self.busy_title, title)
         )
+
+
+def shows(pattern: str, screen: str) -> bool:
+    """Whether the regular expression is found on a screen, ``^`` and ``$`` at each row's ends."""
+    return re.search(pattern, screen, re.MULTILINE) is not None
 
 
 @dataclass

@@ -84,8 +84,8 @@ def codex(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
     settings = {
         "model": "gpt-5",
         "model_provider": "scripted",
-        "approval_policy": "untrusted" if options.asks else "never",
-        "sandbox_mode": "danger-full-access",
+        "approval_policy": "on-request" if options.asks else "never",
+        "sandbox_mode": "read-only" if options.asks else "danger-full-access",
         "check_for_update_on_startup": False,
         "analytics": {"enabled": False},
         "model_providers": {
@@ -106,7 +106,13 @@ def codex(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
     argv = [str(binary), "--no-daemon"]
     if options.renderer == "inline":
         argv.append("--no-alt-screen")
-    marks = Marks(r"\? for shortcuts", r"esc to interrupt", r"Would you like to run")
+    # While it writes its answer, only the title tells.
+    marks = Marks(
+        r"\? for shortcuts",
+        r"esc to interrupt|^     loading$",
+        r"Would you like to run|Would you like to make",
+        r"^[\u2800-\u28ff] |Action Required",
+    )
     return _recipe("codex", argv, env, where, file, marks, options)
 
 
@@ -135,12 +141,14 @@ def gemini(binary: Path, base: Path, model_url: str, options: Options) -> Recipe
     save(folder / "trustedFolders.json", {str(where.project.resolve()): "TRUST_FOLDER"})
     env = {
         **where.env,
+        "COLORTERM": "truecolor",  # else it warns
         "GEMINI_API_KEY": KEY,
         "GOOGLE_GEMINI_BASE_URL": model_url,
         "GEMINI_CLI_NO_RELAUNCH": "true",
     }
     argv = [str(binary), "--approval-mode", "default" if options.asks else "yolo"]
-    marks = Marks(r"Type your message", r"esc to cancel", r"Allow execution|Action Required")
+    taken = r"Type your message|esc to cancel|Allow execution of"
+    marks = Marks(r"Type your message", r"esc to cancel", r"Allow execution of", taken=taken)
     return _recipe("gemini", argv, env, where, file, marks, options)
 
 
@@ -167,7 +175,7 @@ def qwen(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
     }
     # Without a mode a model judges what may run.
     argv = [str(binary), "--approval-mode", "default" if options.asks else "yolo"]
-    marks = Marks(r"Type your message", r"esc to cancel", r"Allow execution|Do you want to proceed")
+    marks = Marks(r"Type your message", r"esc to cancel", r"Waiting for user confirmation")
     return _recipe("qwen", argv, env, where, file, marks, options)
 
 
@@ -198,8 +206,11 @@ def opencode(binary: Path, base: Path, model_url: str, options: Options) -> Reci
     }
     path = where.home / ".config" / "opencode" / "opencode.json"
     file = save(path, merged(settings, options.settings))
+    # It would fetch its plugin interface from npm, and wait for it.
+    save(where.home / ".npmrc", f"registry={NOWHERE}/\nfetch-retries=0\naudit=false\n")
     env = {
         **where.env,
+        "npm_config_registry": f"{NOWHERE}/",
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
@@ -221,6 +232,11 @@ def aider(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
     }
     lines = [f"{key}: {_yaml(value)}" for key, value in {**settings, **options.settings}.items()]
     file = save(where.home / ".aider.conf.yml", "\n".join(lines) + "\n")
+    # Without these it asks GitHub for them.
+    prices = {"max_tokens": 8192, "max_input_tokens": 128000, "max_output_tokens": 8192}
+    known = {"litellm_provider": "openai", "mode": "chat", **prices}
+    caches = where.home / ".aider" / "caches"
+    save(caches / "model_prices_and_context_window.json", {"openai/mock-model": known})
     env = {
         **where.env,
         "OPENAI_API_KEY": KEY,
@@ -232,7 +248,10 @@ def aider(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
     argv = [str(binary), "--model", "openai/mock-model"]
     if not options.asks:
         argv.append("--yes-always")
-    marks = Marks(r"^>$", r"Waiting for", r"\(Y\)es/\(N\)o", refuse="n\r", quit=("\x04",))
+    # While it answers there is no prompt; what it shows at the start of a turn is a spinner.
+    marks = Marks(
+        r"^>\s*\Z", r"Waiting for \S+$", r"\(Y\)es/\(N\)o.*:\s*\Z", refuse="n\r", quit=("\x04",)
+    )
     return _recipe("aider", argv, env, where, file, marks, options)
 
 

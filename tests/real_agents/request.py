@@ -14,6 +14,9 @@ REMINDER = re.compile(
     r"|permissions instructions)>.*?</\1>",
     re.DOTALL,
 )
+#: The instructions of what programs ask for themselves: by Qwen Code, with tools; by aider, whose
+#: conversation has none.
+SIDE = re.compile(r"managed memory \w+ subagent|Git commit messages|Briefly summarize")
 
 
 @dataclass(frozen=True)
@@ -93,9 +96,9 @@ class Request:
     @property
     def side(self) -> bool:
         """Whether the program asks for itself (a title, a check), outside the conversation."""
-        if not self.tools:
-            return not self.toolless
-        return False
+        if not self.tools and not self.toolless:
+            return True
+        return SIDE.search(self.system[:600]) is not None
 
 
 def plain(value: Any) -> str:

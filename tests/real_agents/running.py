@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.real_agents.recipe import Recipe
@@ -10,6 +11,8 @@ from tests.support import wait_until
 
 BOOT_DEADLINE = 90.0  # seconds
 QUIT_DEADLINE = 30.0
+ENTERS = 3  # Gemini CLI drops one now and then, most of all just after its start
+ENTER_DEADLINE = 4.0
 
 
 class Running:
@@ -31,7 +34,7 @@ class Running:
     @property
     def idle(self) -> bool:
         """Whether the screen shows the prompt and no turn and no dialog."""
-        return self.recipe.marks.idle(self.terminal.text())
+        return self.recipe.marks.idle(self.terminal.text(), self.terminal.title)
 
     def ready(self) -> None:
         """Until it waits for a prompt, at its start as after a turn."""
@@ -41,7 +44,22 @@ class Running:
         """Type a prompt of one line, and submit it once it stands there."""
         self.terminal.type(text)
         self.terminal.wait_that(lambda: squeezed(text) in squeezed(self.terminal.text()))
-        self.terminal.type("\r")
+        self.submit()
+
+    def submit(self) -> None:
+        """Press Enter, and once more where it is plain that it was not heard."""
+        for _ in range(ENTERS):
+            self.terminal.type("\r")
+            if self._soon(lambda: self.terminal.shows(self.recipe.marks.taken)):
+                return
+        raise AssertionError(f"Enter was not heard:\n{self.terminal.text()}")
+
+    def _soon(self, check: Callable[[], bool]) -> bool:
+        try:
+            wait_until(check, ENTER_DEADLINE)
+        except AssertionError:
+            return False
+        return True
 
     def dialog(self) -> None:
         """Until it asks for permission."""
@@ -53,9 +71,12 @@ class Running:
 
     def quit(self) -> None:
         """End it with its own keys."""
-        for keys in self.recipe.marks.quit:
-            if self.terminal.alive:
-                self.terminal.type(keys)
+        terminal, marks = self.terminal, self.recipe.marks
+        for number, keys in enumerate(marks.quit):
+            if number:  # Codex ends at the first, and hangs if the second comes at once
+                wait_until(lambda: not terminal.alive or terminal.shows(marks.again))
+            if terminal.alive:
+                terminal.type(keys)
         self.terminal.wait_end(QUIT_DEADLINE)
 
     def close(self) -> None:

@@ -13,11 +13,25 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Say:
-    """One text block, streamed in pieces of ``chunk`` characters, ``delay`` seconds apart."""
+    """One text block, streamed in pieces of ``chunk`` characters, ``delay`` seconds apart.
+
+    With a ``gate`` the stream is held there after ``at`` characters, in the middle of the block.
+    """
 
     text: str
     chunk: int = 16
     delay: float = 0.0
+    gate: str = ""
+    at: int = 0
+
+    def pieces(self) -> Iterator[str]:
+        """What is sent at a time; "" stands where the gate is."""
+        parts = (self.text[: self.at], self.text[self.at :]) if self.gate else (self.text,)
+        for number, part in enumerate(parts):
+            if number:
+                yield ""
+            for start in range(0, len(part), self.chunk):
+                yield part[start : start + self.chunk]
 
 
 @dataclass(frozen=True)
@@ -44,7 +58,7 @@ class Shell:
 
 @dataclass(frozen=True)
 class Write:
-    """Make a file with the agent's own tool for it; ``path`` is absolute."""
+    """Make a file with the agent's own way for it; ``path`` is absolute."""
 
     path: str
     text: str
@@ -99,12 +113,7 @@ class Close:
     block: Block
 
 
-@dataclass(frozen=True)
-class Ping:
-    """Nothing to say, but the line is to be kept (and a client that left, noticed)."""
-
-
-Beat = Open | Piece | Close | Ping
+Beat = Open | Piece | Close
 
 
 @dataclass(frozen=True)
@@ -128,23 +137,22 @@ class Answer:
         return [step for step in self.steps if isinstance(step, Tool)]
 
     def beats(
-        self, hold: Callable[[str], Iterator[None]], pause: Callable[[float], object]
+        self, hold: Callable[[str], object], pause: Callable[[float], object]
     ) -> Iterator[Beat]:
-        """The answer as it is streamed.
-
-        ``hold`` waits at a gate and yields now and then; ``pause`` waits so many seconds.
-        """
+        """The answer as it is streamed; ``hold`` waits at a gate, ``pause`` so many seconds."""
         for step in self.steps:
             if isinstance(step, Gate):
-                for _ in hold(step.name):
-                    yield Ping()
+                hold(step.name)
                 continue
             yield Open(step)
             if isinstance(step, Think):
                 yield Piece(step, step.text)
             elif isinstance(step, Say):
-                for at in range(0, len(step.text), step.chunk):
-                    yield Piece(step, step.text[at : at + step.chunk])
+                for piece in step.pieces():
+                    if not piece:
+                        hold(step.gate)
+                        continue
+                    yield Piece(step, piece)
                     if step.delay:
                         pause(step.delay)
             yield Close(step)

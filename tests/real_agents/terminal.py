@@ -17,6 +17,7 @@ import pyghostty
 from tests.support import wait_until
 
 STOP_DEADLINE = 10.0
+TITLE = re.compile(rb"\x1b\][02];([^\x07\x1b]*)(?:\x07|\x1b\\)")
 
 
 class Terminal:
@@ -52,6 +53,13 @@ class Terminal:
 
     def text(self) -> str:
         return "\n".join(self.lines())
+
+    @property
+    def title(self) -> str:
+        """The title that the program gave the window last, "" for none."""
+        with self._lock:
+            titles = TITLE.findall(self.raw)
+        return titles[-1].decode("utf-8", "replace") if titles else ""
 
     def type(self, keys: str | bytes) -> None:
         """What a person's keyboard would send."""

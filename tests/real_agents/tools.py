@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from tests.real_agents.steps import Block, Gate, Read, Shell, Step, Tool, Write
+from tests.real_agents.steps import Block, Gate, Read, Say, Shell, Step, Tool, Write
 
 SHELLS = ("Bash", "bash", "run_shell_command", "exec_command", "shell_command", "shell")
 WRITERS = ("Write", "write_file", "write")
@@ -23,11 +23,14 @@ EXTRAS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class ToolSpec:
-    """A tool as a request offers it: ``kind`` is ``function``, or ``custom`` for plain text."""
+    """A tool as a request offers it; ``more`` are arguments for a call that is to be let through.
+
+    (An agent in a sandbox runs what the person allows only when the call asks for it.)
+    """
 
     name: str
     schema: dict[str, Any]
-    kind: str = "function"
+    more: dict[str, Any] = field(default_factory=dict)
 
     @property
     def properties(self) -> dict[str, Any]:
@@ -45,6 +48,16 @@ class NoSuchTool(Exception):
 def named(steps: Iterable[Step], offered: list[ToolSpec]) -> tuple[Block | Gate, ...]:
     """The steps with each abstract tool call as a call of a tool that is offered."""
     return tuple(_named(step, offered) for step in steps)
+
+
+def listed(steps: Iterable[Step]) -> tuple[Block | Gate, ...]:
+    """The steps for an agent whose model has no tools, but lists the files to be written."""
+    return tuple(
+        Say(f"\n\n{step.path}\n```\n{step.text}\n```\n")
+        if isinstance(step, Write)
+        else _named(step, [])
+        for step in steps
+    )
 
 
 def _named(step: Step, offered: list[ToolSpec]) -> Block | Gate:
@@ -72,7 +85,7 @@ def _shell(command: str, offered: list[ToolSpec]) -> Tool:
     takes_words = str(spec.properties.get(name, {}).get("type")).lower() == "array"
     value: Any = ["bash", "-lc", command] if takes_words else command
     extras = {key: EXTRAS[key] for key in spec.required if key in EXTRAS}
-    return Tool(spec.name, {name: value, **extras})
+    return Tool(spec.name, {name: value, **extras, **spec.more})
 
 
 def _find(names: tuple[str, ...], offered: list[ToolSpec]) -> ToolSpec | None:
