@@ -193,6 +193,7 @@ class Relay:
                 hint='put it under: if __name__ == "__main__":',
             )
         from relay.cli import wrap
+        from relay.vocabulary import examples
 
         argv = shlex.split(command) if isinstance(command, str) else list(command)
         if not argv:
@@ -204,6 +205,7 @@ class Relay:
             name=self.name,
             task=self.settings.task if task is None else task,
             session_factory=self.loaded,
+            namespaces=examples([f"{h.namespace}:{h.target}" for h in self.registry.patterns()]),
         )
         return wrap.exit_status(status)
 

@@ -77,7 +77,13 @@ def program(argv: list[str]) -> str:
 PLANNERS = {
     "claude": "relay.agents.claude.launch",
     "gemini": "relay.agents.gemini.launch",
+    "aider": "relay.agents.aider.launch",
 }
+
+
+def is_native(argv: list[str]) -> bool:
+    """Whether this is an agent with interfaces of its own (see relay.agents.native)."""
+    return _planner(argv) is not None
 
 
 def wants_tcp(argv: list[str]) -> bool:
@@ -99,8 +105,23 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     return Launch(list(argv), {}, kind, {})
 
 
+def after_module(argv: list[str]) -> int | None:
+    """Where the arguments of ``python -m MODULE …`` begin; None when ``argv`` is not that."""
+    if not program(argv).startswith("python"):
+        return None
+    at = 1
+    while at < len(argv) and argv[at].startswith("-"):
+        if argv[at] == "-m":
+            return at + 2 if at + 1 < len(argv) else None
+        if argv[at] in ("-c", "-"):
+            return None
+        at += 2 if argv[at] in ("-W", "-X") else 1
+    return None
+
+
 def _planner(argv: list[str]) -> Any:
-    module = PLANNERS.get(program(argv))
+    start = after_module(argv)
+    module = PLANNERS.get(argv[start - 1] if start else program(argv))
     if module is None:
         return None
     from importlib import import_module

@@ -29,12 +29,27 @@ _BUILT_IN = {
 
 
 def primer(name: str, namespaces: tuple[str, ...] = ("relay",)) -> str:
-    """The primer for the agent ``name`` where ``namespaces`` are registered."""
+    """The primer for the agent ``name`` where ``namespaces`` are registered.
+
+    Each is a name, or an example of it: ``deploy``, ``deploy:staging``. What does not fit is left
+    out, the last first.
+    """
     known = [_BUILT_IN[space] for space in namespaces if space in _BUILT_IN]
     own = [space for space in namespaces if space not in _BUILT_IN and space != "relay"]
-    if own:
-        listed = ", ".join(f"@{space}:" for space in own)
-        known.append(f"Lines that begin with {listed} are acted on too.")
-    more = "".join("\n" + line for line in known)
-    text = _TEXT.format(name=name, more=more)
-    return text if len(text) <= PRIMER_MAX else _TEXT.format(name=name, more="")
+    while True:
+        more = [*known, _own(own)] if own else known
+        text = _TEXT.format(name=name, more="".join("\n" + line for line in more))
+        if len(text) <= PRIMER_MAX:
+            return text
+        if own:
+            own.pop()
+        elif known:
+            known.pop()
+        else:
+            return text[:PRIMER_MAX]
+
+
+def _own(spaces: list[str]) -> str:
+    """The user's own namespaces, one example of each."""
+    lines = [f"@{space} TEXT" if ":" in space else f"@{space}:TARGET TEXT" for space in spaces]
+    return f"Acted on here in the same way: {'; '.join(lines)}"

@@ -208,12 +208,14 @@ def run(
     record_input: bool = False,
     overwrite: bool = False,
     session_factory: Callable[[], LoadedConfig] | None = None,
+    namespaces: tuple[str, ...] | None = None,
     exclusive: bool = False,
 ) -> int:
     """Claim a name, plan the launch, and run ``command`` here; returns its exit status.
 
     Death by signal n is -n, as subprocess has it.
-    With ``session_factory`` the session is a copy of this process with that configuration.
+    With ``session_factory`` the session is a copy of this process with that configuration, whose
+    ``namespaces`` the agent is told of.
     ``exclusive``: this process exits afterwards. Raises RelayError before anything starts.
     """
     from relay import names
@@ -247,6 +249,7 @@ def run(
             socket=listeners.path,
             folder=home.run_folder(run_id),
             primer=primer,
+            namespaces=_namespaces(home, config, namespaces, command),
         )
         plan = launch.plan(command, dict(os.environ), about)
         env = _environment(home.root, about, plan.env)
@@ -270,6 +273,21 @@ def run(
     if not exclusive:
         session.close()
     return status
+
+
+def _namespaces(
+    home: Home, config: str | None, given: tuple[str, ...] | None, command: list[str]
+) -> tuple[str, ...]:
+    """What an agent that can be told so is told it may write to."""
+    from relay.agents import launch
+
+    if given is not None:
+        return given
+    if not launch.is_native(command):
+        return ("relay",)
+    from relay.vocabulary import vocabulary
+
+    return vocabulary(home, _cwd(), config)
 
 
 def _recording(

@@ -14,6 +14,8 @@ def test_it_names_the_agent_and_fits() -> None:
 
 def test_namespaces_are_added_while_they_fit() -> None:
     assert "@memory:save" in primer("Al", ("relay", "memory"))
-    assert "@deploy:, @ci:" in primer("Al", ("relay", "deploy", "ci"))
+    text = primer("Al", ("relay", "deploy:staging", "ci"))
+    assert "@deploy:staging TEXT; @ci:TARGET TEXT" in text
     many = tuple(f"namespace{number}" for number in range(200))
     assert len(primer("Al", many)) <= PRIMER_MAX
+    assert "@namespace0:TARGET" in primer("Al", many)

@@ -120,7 +120,7 @@ def hooks(run: Run) -> dict[str, list[dict[str, Any]]]:
     for event in REPORTED:
         chosen[event] = [{"hooks": [dict(report)]}]
     if run.primer:
-        chosen["SessionStart"][0]["hooks"].append(_tell(primer(run.name)))
+        chosen["SessionStart"][0]["hooks"].append(_tell(primer(run.name, run.namespaces)))
     return chosen
 
 
