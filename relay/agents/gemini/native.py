@@ -12,11 +12,12 @@ from relay.agents.gemini.files import SessionFiles
 from relay.agents.gemini.screen import composer_state, solid
 from relay.agents.gemini.source import GeminiSource
 from relay.agents.native import NativeStart
+from relay.model import AgentState
 
 if TYPE_CHECKING:
     from relay.session.ears import Ears
 
-#: After the first Enter the session file must be there within this many seconds, or the screen is
+#: After the first prompt the session file must be there within this many seconds, or the screen is
 #: believed instead.
 SHOW_ITSELF = 15.0
 #: The session file is looked for again after this many seconds.
@@ -50,7 +51,7 @@ class Gemini:
         self._follower = Follower(
             lambda: source.path, source.poll_interval, start.clock, self._search
         )
-        self._first_entered: float | None = None
+        self._asked: float | None = None
         self._searched = 0.0
         if start.checkpoint.get("structured"):
             source.restore(start.checkpoint["structured"])
@@ -67,8 +68,9 @@ class Gemini:
         return self.source
 
     def composer(self, rows: list[str]) -> str:
-        """See Native."""
-        return composer_state(rows)
+        """See Native. What is typed while it works would wait with it, out of relay's hands."""
+        found = composer_state(rows)
+        return "busy" if found == "empty" and self.source.agent_state is AgentState.BUSY else found
 
     def state(self) -> dict[str, Any]:
         """The file's place for the checkpoint; the source has a state of its own."""
@@ -76,8 +78,7 @@ class Gemini:
 
     def entered(self, now: float) -> None:
         """The person pressed Enter."""
-        if self._first_entered is None:
-            self._first_entered = now
+        self._asked = self._asked or now
 
     async def watch(self, ears: Ears, wake: asyncio.Event, changed: Callable[[], None]) -> None:
         """See Native."""
@@ -98,8 +99,8 @@ class Gemini:
         self._searched = now
         self._look_for_own()
         self._look_for_another(now)
-        first = self._first_entered
-        if self.source.path is None and first is not None and now - first > SHOW_ITSELF:
+        asked = self._asked or self.source.shown_at
+        if self.source.path is None and asked is not None and now - asked > SHOW_ITSELF:
             ears.give_up(
                 "the session file of Gemini CLI cannot be found: it is heard by its screen"
             )
