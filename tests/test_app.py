@@ -101,7 +101,8 @@ def test_wrap_runs_the_command_with_these_handlers(
 ) -> None:
     seen: list[tuple[Any, ...]] = []
 
-    def run(argv: list[str], *, name: Any, task: Any, session_factory: Any) -> int:
+    def run(argv: list[str], *, name: Any, task: Any, session_factory: Any, namespaces: Any) -> int:
+        assert namespaces == ("relay",)
         seen.append((argv, name, task, session_factory().registry))
         return 7
 
