@@ -1,8 +1,9 @@
 """The pump's end of the session: what the agent said is kept until the session has dealt with it.
 
-The session may stall, crash or be killed at any moment. Output since its last ACK is kept (at most
-``KEPT_MAX`` bytes) and sent again to the next session; when that is full the pump stops reading the
-agent, and after ``PATIENCE`` seconds without progress the session is dropped for good.
+The session may stall, crash or be killed at any moment. Output since its last ACK is kept: at most
+``KEPT_MAX`` bytes in memory, and what the store takes. The next session gets it again. When all is
+full the pump stops reading the agent, and after ``PATIENCE`` seconds without progress the session
+is dropped for good.
 No clock is read here: ``now`` is in seconds of a monotonic clock.
 """
 
@@ -18,13 +19,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from relay.terminal.kept import MakeStore
+
     #: Start a session: returns (socket, pid). Raises OSError.
     Start = Callable[[], tuple[int, int]]
     #: The HELLO payload for a session that begins at this offset, with this size, after n restarts.
     Hello = Callable[[int, bytes, int], bytes]
 
-#: A third of a second's flood: the agent need not stand still for a session that starts (it reads
-#: nothing for 300 ms), nor for one that is to hear the flood after it.
+#: Without a store this is a third of a second's flood: the agent need not stand still for a session
+#: that starts (it reads nothing for 300 ms). A store gets what is more than a quarter of it.
 KEPT_MAX = 32 * 1024 * 1024
 PATIENCE = 5.0
 #: So many deaths within so many seconds, and no further session is started.
@@ -33,6 +36,8 @@ DEATHS_WITHIN = 60.0
 _BACKOFF = 0.1
 #: Output bytes in one frame, and events in one write.
 _CHUNK = 256 * 1024
+#: Bytes written before the pump looks at the person's keys again.
+_FLUSH_MAX = 4 * 1024 * 1024
 _EVENTS_AT_ONCE = 256
 #: Events waiting for the socket; beyond it the oldest activity, size or rest is dropped. Answers
 #: are never more than the words that the pump has taken.
@@ -58,6 +63,7 @@ class Link:
         hello: Hello,
         size: bytes,
         give_up: Callable[[], None] | None = None,
+        make_store: MakeStore | None = None,
         kept_max: int = KEPT_MAX,
     ) -> None:
         self.fd = -1
@@ -65,11 +71,11 @@ class Link:
         self._start = start
         self._hello = hello
         self._give_up = give_up
-        self._kept_max = kept_max
         self.pid = 0  # of the session; 0 once it is reaped
-        self._kept = Kept()
+        self._kept = Kept(kept_max, make_store)
         self._checkpoint = b""
         self.blocked = False  # the socket takes nothing now
+        self.fresh = False  # the session has not got a byte yet
         self._out: list[bytes | memoryview] = []  # what is left of the frame under way
         self._left = 0  # ... of the output in it, in bytes
         self._events: list[tuple[int, int, bytes]] = []  # (offset, kind, payload), in order
@@ -135,7 +141,7 @@ class Link:
     @property
     def full(self) -> bool:
         """Whether the agent must not be read now."""
-        return len(self._kept) >= self._kept_max
+        return self._kept.full
 
     @property
     def unsent(self) -> bool:
@@ -146,6 +152,11 @@ class Link:
     def backlog(self) -> int:
         """Bytes of output that are not in a frame yet."""
         return self._kept.end - self._kept.framed
+
+    @property
+    def written(self) -> int:
+        """Bytes that the agent has written; no more are counted once the session is dropped."""
+        return self._kept.end
 
     # -- the session's life
 
@@ -159,6 +170,7 @@ class Link:
         self._was_full, self._progress = False, now  # it has all of PATIENCE, whatever was before
         self._forget_frame()
         self._decoder = frames.Decoder()
+        self.fresh = True
         try:
             self.fd, self.pid = self._start()
         except OSError as error:
@@ -173,9 +185,10 @@ class Link:
         self._events += [(end, kind, payload) for kind, payload in self._sticky.items()]
 
     def flush(self, now: float) -> None:
-        """Write what the socket takes; never blocks."""
-        self.blocked = False
-        while self.fd >= 0 and (self._out or self._next_frame()):
+        """Write what the socket takes, or a good part of it; never blocks."""
+        self.blocked = self.fresh = False
+        left = _FLUSH_MAX
+        while self.fd >= 0 and left > 0 and (self._out or self._fill(now)):
             try:
                 written = os.writev(self.fd, self._out)
             except BlockingIOError:
@@ -185,6 +198,7 @@ class Link:
                 self._died(now, error.strerror or str(error))
                 return
             self._wrote(written)
+            left -= written
 
     def receive(self, now: float) -> list[Frame]:
         """The frames for the pump that have come in; ACKs are dealt with here."""
@@ -248,9 +262,18 @@ class Link:
         """We were stopped ourselves: that time does not count against the session."""
         self._progress = now
 
-    def orphan(self) -> None:
-        """This process is a copy of the pump: the session is not its child to kill."""
+    def orphan(self) -> list[int]:
+        """This process is a copy of the pump: the session is not its child to kill.
+
+        Returns the descriptors that it needs.
+        """
         self.pid = 0
+        return [self.fd, *self._kept.descriptors()]
+
+    def close(self) -> None:
+        """Close what is open here: another process has taken over, or it is over."""
+        self._close()
+        self._kept.close()
 
     def drop(self, why: str) -> None:
         """Go on without a session for the rest of the run."""
@@ -278,6 +301,14 @@ class Link:
         return self.fd >= 0
 
     # -- inside
+
+    def _fill(self, now: float) -> bool:
+        """``_next_frame``, where what was kept can be read."""
+        try:
+            return self._next_frame()
+        except OSError as error:
+            self.drop(f"what was kept for it cannot be read: {error.strerror or error}")
+            return False
 
     def _next_frame(self) -> bool:
         """Begin the next frame of output, behind the events that come before it."""

@@ -18,14 +18,10 @@ from relay.terminal.input import Input
 from relay.terminal.jobs import Jobs
 from relay.terminal.lane import QUIET, Lane
 from relay.terminal.link import Frame, Link
+from relay.terminal.pace import Pace
 from relay.terminal.process import Direct, Event, Monitored
 from relay.terminal.signals import signal
 
-#: The session gets its copy in a quiet moment; where none comes, after so many seconds. A flood
-#: goes first for longer: the session's work on it would slow it down, and can follow.
-_BATCH_LATEST = 0.010
-_FLOOD = 256 * 1024
-_FLOOD_LATEST = 0.250
 #: What a terminal can hold of a program that has exited: nothing written before is beyond it.
 _TAIL_MAX = 256 * 1024
 #: In the background nobody tells us that a shell's ``fg`` gave us the terminal: look this often.
@@ -73,7 +69,7 @@ class Pump:
         self._lane: Lane | None = None
         if console is not None:
             self._lane = Lane(console, master, self.input, link, self._poll.poll, self._watch_room)
-        self._informed_at = 0.0
+        self._pace = Pace()
 
     # -- the loop
 
@@ -92,7 +88,7 @@ class Pump:
                 self._lane.note()
             now = time.monotonic()
             self._handle(ready, now)
-            self._inform(not ready or self.link.fd in ready, now)
+            self._inform(ready, now)
             self._register()
         assert self._status is not None
         return self._status
@@ -121,12 +117,16 @@ class Pump:
         self._timers(now)
         self.input.write(now)
 
-    def _inform(self, at_once: bool, now: float) -> None:
+    def _inform(self, ready: dict[int, int], now: float) -> None:
         """Let the session have its copy, if this is the moment."""
         link = self.link
-        patience = _FLOOD_LATEST if link.backlog >= _FLOOD else _BATCH_LATEST
-        if link.fd >= 0 and (at_once or now - self._informed_at >= patience):
-            self._informed_at = now
+        if link.fd < 0:
+            return
+        if ready.get(link.fd, 0) & select.POLLOUT:
+            link.blocked = False
+        convenient = not ready or link.fd in ready
+        due = self._pace.due(link.written, link.backlog, convenient, now)
+        if due or link.fresh or link.full:
             link.flush(now)
 
     def _finished(self) -> bool:

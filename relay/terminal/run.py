@@ -73,7 +73,7 @@ def run(
         return dumps({**fields, "offset": offset, "restarts": restarts}).encode()
 
     make_link = Link if recording is None else recording.link
-    link = make_link(session.start, hello, size.packed(), session.give_up)
+    link = make_link(session.start, hello, size.packed(), session.give_up, session.store)
     pump = Pump(agent, link, signals_fd, console, master, path)
     if recording is not None:
         recording.begin(master)
@@ -89,7 +89,8 @@ def run(
     _say(pump, session, program)
     if not exclusive:
         signals.give_back(caught)
-        descriptors.close([signals_fd, wake, link.fd])
+        descriptors.close([signals_fd, wake])
+        link.close()
         if console is not None:
             console.close()
     if os.WIFSIGNALED(status):

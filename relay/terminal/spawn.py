@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from relay.terminal.kept import Store
+
 #: How long a session that takes nothing is offered the rest after the agent's end, and one that
 #: takes it slowly.
 LEFTOVER_PATIENCE = 10.0
@@ -100,6 +102,12 @@ class SessionCommand:
         descriptors.close([fd for fd in self.fds.values() if fd is not None])
         self.fds = dict.fromkeys(self.fds)
 
+    def store(self, offset: int) -> Store:
+        """Where output from ``offset`` on waits for the session. Raises OSError, ImportError."""
+        from relay.terminal.spool import Spool  # few runs ever need it
+
+        return Spool(os.path.dirname(self.log), offset)
+
     def give_up(self) -> None:
         """Nobody will answer any more: the agent's hooks find that out at once, not by waiting."""
         self.close()
@@ -122,10 +130,10 @@ def leave_behind(link: Link) -> None:
     except OSError:
         return
     try:
-        link.orphan()
+        needed = link.orphan()
         os.setsid()
         descriptors.release_stdio((0, 1, 2))
-        descriptors.close_all_but((link.fd,))
+        descriptors.close_all_but(tuple(needed))
         _take_leave(link, time.monotonic() + LEFTOVER_DEADLINE)
     finally:
         os._exit(0)

@@ -30,6 +30,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from relay.terminal.kept import MakeStore
+
     Run = Callable[[int, int], None]
 
 RECORD = Struct(">BdI")
@@ -102,12 +104,13 @@ class Recording:
         hello: Callable[[int, bytes, int], bytes],
         size: bytes,
         give_up: Callable[[], None] | None = None,
+        make_store: MakeStore | None = None,
     ) -> Link:
         """The link to the session, through which all that is recorded passes."""
         cols, rows = (int.from_bytes(size[at : at + 2], "big") for at in (0, 2))
         header = {**self._header, "width": cols or 80, "height": rows or 24}
         self._tap = Tap(self._file, dumps(header), time.monotonic())
-        link = TappedLink(start, hello, size, give_up)
+        link = TappedLink(start, hello, size, give_up, make_store)
         link.tap = self._tap
         return link
 
@@ -361,10 +364,10 @@ class TappedLink(Link):
         due, again = super().deadline(), self.tap.deadline() if self.tap is not None else None
         return again if due is None else due if again is None else min(due, again)
 
-    def orphan(self) -> None:
+    def orphan(self) -> list[int]:
         """See Link."""
-        super().orphan()
         self.tap = None
+        return super().orphan()
 
 
 class TappedConsole(Console):

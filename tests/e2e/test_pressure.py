@@ -35,7 +35,7 @@ DEADLINE = 120.0
 class Flood:
     """A wrapped agent that floods a raw terminal; what arrives is counted and hashed."""
 
-    def __init__(self, outer: Outer, folder: Path) -> None:
+    def __init__(self, outer: Outer, folder: Path, before: tuple[str, ...] = ()) -> None:
         line = b"2026-01-01 12:00:00 INFO worker-3 handled a request in 12 ms, status=200\r\n"
         self.fill = line * (65536 // len(line))
         self.size = TIMES * (len(self.fill) + 8)
@@ -45,7 +45,7 @@ class Flood:
         self.hash = hashlib.sha256()
         outer.raw()
         agent = [sys.executable, "-S", "-c", FLOOD, str(folder / "fill"), str(TIMES)]
-        outer.start(*RELAY, "wrap", "--name", "Flood", "--", *agent)
+        outer.start(*before, *RELAY, "wrap", "--name", "Flood", "--", *agent)
         outer.until(b"READY")
         outer.seen.clear()
         wait_registered("Flood")
@@ -112,13 +112,29 @@ def test_a_flood_arrives_whole_and_the_session_hears_it_out(flood: Flood) -> Non
 
 
 def test_the_session_is_stopped_in_a_flood(flood: Flood) -> None:
-    """It is waited for while there is room, then for 5 s; then the agent goes on without it."""
+    """The agent ends as soon as it would have without relay; what waits is heard later."""
     session = found(flood.session)
     flood.begin()
     flood.until_came(0.01)
     os.kill(session, signal.SIGSTOP)
-    assert "the session was given up: it made no progress for 5 s" in flood.ends()
-    wait_until(lambda: not alive(session), 20, "the end of the stopped session")
+    try:
+        assert flood.ends() == ""
+    finally:
+        os.kill(session, signal.SIGCONT)
+    wait_until(lambda: not alive(session), 60, "the end of the session")
+
+
+def test_the_session_is_stopped_in_a_flood_and_the_disk_is_full(tmp_path: Path) -> None:
+    """It is waited for while there is room, then for 5 s; then the agent goes on without it."""
+    full = ("sh", "-c", 'ulimit -f 10000 && exec "$@"', "sh")  # no file may be larger: some MB
+    with Outer(dict(os.environ)) as outer:
+        flood = Flood(outer, tmp_path, full)
+        session = found(flood.session)
+        flood.begin()
+        flood.until_came(0.01)
+        os.kill(session, signal.SIGSTOP)
+        assert "the session was given up: it made no progress for 5 s" in flood.ends()
+        wait_until(lambda: not alive(session), 20, "the end of the stopped session")
 
 
 def test_the_session_is_killed_in_a_flood(flood: Flood) -> None:

@@ -1,4 +1,7 @@
-"""``relay wrap`` with the fake session in place of the real one: ``driver.py ARGS…``."""
+"""``relay wrap`` with the fake session in place of the real one: ``driver.py ARGS…``.
+
+``$SPOOL_MAX``: so many bytes may wait on disk.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import sys
 
 from relay.cli import wrap
+from relay.terminal import spool
 
 FAKE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_session.py")
 
@@ -16,4 +20,5 @@ def _fake() -> list[str]:
 
 if __name__ == "__main__":
     wrap.session_command = _fake
+    spool.SPOOL_MAX = int(os.environ.get("SPOOL_MAX", spool.SPOOL_MAX))
     sys.exit(wrap.main(sys.argv[1:]))

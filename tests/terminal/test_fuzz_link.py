@@ -9,7 +9,9 @@ import contextlib
 import math
 import os
 import socket
+import tempfile
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
@@ -24,13 +26,18 @@ from hypothesis.stateful import (
 )
 
 from relay.session import frames
-from relay.terminal import signals
+from relay.terminal import signals, spool
 from relay.terminal.link import DEATHS_MAX, DEATHS_WITHIN, PATIENCE, Link
 from tests.terminal.fuzzing import fuzz
+
+if TYPE_CHECKING:
+    from relay.terminal.kept import Store
 
 KEPT = 4096
 READ = 1024
 BUFFER = 4096  # of the socket: so small that writes are cut
+SPOOLED = 8192  # what the spool takes, in files of
+SPOOL_FILE = 1500
 FRAMED_MAX = 1 << 20  # bytes that wait for the socket as frames
 REST = 0.02
 #: Numbers that no process has: the kernel's largest is 2**22.
@@ -106,6 +113,23 @@ def _unpack_hello(payload: bytes) -> tuple[int, bytes, int]:
     return int(offset), size, int(restarts)
 
 
+class Disk(spool.Spool):
+    """A spool in real files, on a disk that can run full in the middle of a write."""
+
+    def __init__(self, folder: str, offset: int, room: Callable[[], int | None]) -> None:
+        self._room = room
+        if room() == 0:
+            raise OSError(28, "no room for a file")
+        super().__init__(folder, offset)
+
+    def append(self, pieces: list[bytes]) -> int:
+        room = self._room()
+        if room is None:
+            return super().append(pieces)
+        some = b"".join(pieces)[:room]
+        return super().append([some]) if some else 0
+
+
 class LinkMachine(RuleBasedStateMachine):
     """One run; every rule is something that the pump, the session or the clock does."""
 
@@ -134,7 +158,13 @@ class LinkMachine(RuleBasedStateMachine):
         kill = mock.patch.object(signals, "kill", lambda pid, _: self.killed.append(pid))
         kill.start()
         self.undo = kill.stop
-        self.link = Link(self._start, _hello, b"size0000", self._give_up, KEPT)
+        self.room: int | None = None  # on the disk, for each write
+        self.spools = 0
+        self.link = Link(self._start, _hello, b"size0000", self._give_up, self.store(), KEPT)
+
+    def store(self) -> Callable[[int], Store] | None:
+        """What the link makes a store with: none, all has to fit into memory."""
+        return None
 
     # -- what the link calls
 
@@ -405,8 +435,7 @@ class LinkMachine(RuleBasedStateMachine):
         try:
             self._finish()
         finally:
-            if self.link.fd >= 0:
-                os.close(self.link.fd)
+            self.link.close()
             if self.far is not None:
                 self.far.sock.close()
             self.undo()
@@ -432,7 +461,8 @@ class LinkMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_kept_is_bounded(self) -> None:
-        assert len(self.link._kept) < KEPT + READ
+        assert self.link._kept.in_memory < KEPT + READ
+        assert len(self.link._kept) < KEPT + SPOOLED + 2 * READ
         assert sum(map(len, self.link._out)) <= FRAMED_MAX
         assert self.link._kept.base <= self.link._kept.framed or self.link.dropped
 
@@ -457,8 +487,50 @@ class LinkMachine(RuleBasedStateMachine):
             assert link.deadline() is not None
 
 
-def test_any_order_of_events_keeps_the_stream_whole() -> None:
-    run_state_machine_as_test(LinkMachine, settings=fuzz(80))
+class SpoolingMachine(LinkMachine):
+    """The same with a spool, on a disk that now and then is full."""
+
+    most_spools = 0
+
+    def store(self) -> Callable[[int], Store] | None:
+        folder = tempfile.TemporaryDirectory(prefix="relay-spool-")
+        limits = mock.patch.multiple(spool, SPOOL_MAX=SPOOLED, FILE_MAX=SPOOL_FILE)
+        limits.start()
+        unpatch = self.undo
+
+        def undo() -> None:
+            unpatch()
+            limits.stop()
+            folder.cleanup()
+
+        def make(offset: int) -> Store:
+            made = Disk(folder.name, offset, lambda: self.room)
+            self.spools += 1
+            return made
+
+        self.undo = undo
+        return make
+
+    @rule(room=st.one_of(st.none(), st.just(0), st.integers(1, 2000)))
+    def disk_has_room(self, room: int | None) -> None:
+        self.room = room
+
+    @invariant()
+    def no_descriptor_is_left_of_what_has_drained(self) -> None:
+        kept = self.link._kept
+        if not len(kept) or not self.spools:
+            assert kept.descriptors() == []
+
+    def teardown(self) -> None:
+        super().teardown()
+        SpoolingMachine.most_spools = max(SpoolingMachine.most_spools, self.spools)
+
+
+@pytest.mark.parametrize("machine", [LinkMachine, SpoolingMachine])
+def test_any_order_of_events_keeps_the_stream_whole(machine: type[LinkMachine]) -> None:
+    run_state_machine_as_test(machine, settings=fuzz(80))
+    if machine is SpoolingMachine:
+        assert SpoolingMachine.most_spools > 1  # or it has tried nothing new
 
 
 @pytest.mark.parametrize("part", [0.5, 0.99, 1.0])

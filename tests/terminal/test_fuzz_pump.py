@@ -137,6 +137,7 @@ def test_whatever_happens_nothing_is_lost_doubled_or_changed(
     assert tuple(told["size"]) == chaos.size
     fake.wait(frames.EXIT)
     assert fake.stream() == wanted
+    assert (fake.folder / "spool").exists(), "nothing ever waited on disk"
     check_words(fake, bytes(byte for byte in got if byte >= 0x80))
     check_starts(fake, chaos.size)
 

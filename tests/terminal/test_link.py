@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -58,12 +59,56 @@ def test_sessions_killed_during_a_stream_lose_and_double_nothing(
 
 def test_a_session_that_never_acknowledges_is_dropped_and_said_so(outer: Outer, fake: Fake) -> None:
     fake.set_mode("noack")
-    code = "import os\nfor n in range(640): os.write(1, b'x' * 65536)\nos.write(1, b'the end')"
+    outer.env["SPOOL_MAX"] = "4000000"
+    code = "import os\nfor n in range(800): os.write(1, b'x' * 65536)\nos.write(1, b'the end')"
     outer.raw()
     outer.wrap(PY, "-S", "-c", code)
     assert outer.wait(60) == 0
     assert outer.seen.count(b"x" * 65536) >= 1 and b"the end" in outer.seen
     assert b"relay: the session was given up" in outer.seen
+
+
+def test_a_flood_waits_on_disk_for_a_session_that_sleeps_and_is_heard_by_the_next(
+    outer: Outer, fake: Fake, tmp_path: Path
+) -> None:
+    """64 MB are twice what memory holds. The agent goes on; whoever comes next hears it all."""
+    line = b"%06d " % 1 * 36 + b"\r\n"
+    code = (
+        "import os, sys\n"
+        f"block = {line!r} * 64\n"
+        "for n in range(4000): os.write(1, block)\n"
+        "os.write(1, b'READY'); os.read(0, 1)\n"
+    )
+    outer.raw()
+    fake.set_mode("hang")
+    outer.wrap(PY, "-S", "-c", code)
+    outer.until(lambda seen: seen.endswith(b"READY"), 60)
+    wait_until(fake.pids)
+    assert outer.process is not None
+    pump = outer.process.pid
+    files = spool_files(pump)
+    assert files is None or sum(files) > 50_000_000
+    assert not list(Path(os.environ["RELAY_HOME"]).rglob("spool*"))
+    fake.set_mode("ack")
+    os.kill(fake.pids()[0], signal.SIGKILL)
+    wait_until(lambda: len(fake.stream()) == len(outer.seen), 60, "all of it heard")
+    assert fake.stream() == bytes(outer.seen)
+    wait_until(lambda: not spool_files(pump), 20, "the room given back")
+    outer.type(b"x")
+    assert outer.wait() == 0
+
+
+def spool_files(pid: int) -> list[int] | None:
+    """The sizes of the nameless files that a process has open; None where nobody can tell."""
+    folder = Path(f"/proc/{pid}/fd")
+    if not folder.exists():
+        return None
+    found = []
+    for fd in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if "/spool-" in os.readlink(fd):
+                found.append(fd.stat().st_size)
+    return found
 
 
 def test_a_session_that_hangs_does_not_disturb(outer: Outer, fake: Fake) -> None:
