@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
 INSTALL_DEADLINE = 600  # seconds
 #: What aider 0.86 runs on; the newest first.
 AIDER_PYTHONS = ("python3.12", "python3.11", "python3.10")
@@ -82,7 +83,7 @@ def node_folder() -> Path:
 
 def _root() -> Path:
     chosen = os.environ.get("RELAY_REAL_AGENTS")
-    return Path(chosen) if chosen else Path(__file__).resolve().parents[2] / ".real_agents"
+    return Path(chosen) if chosen else ROOT / ".real_agents"
 
 
 def _from_npm(folder: Path, pin: Pin) -> Path:
@@ -121,12 +122,10 @@ def _npm() -> list[str]:
 
 def _from_pypi(folder: Path, pin: Pin) -> Path:
     program = folder / "bin" / pin.program
-    described = (
-        f"lib/python3*/site-packages/{pin.package.replace('-', '_')}-{pin.version}.dist-info"
-    )
-    if not program.exists() or not list(folder.glob(described)):
-        _run([_aider_python(), "-m", "venv", "--clear", str(folder)], folder, pin)
-        pip = [str(folder / "bin" / "python"), "-m", "pip"]
+    described = f"{pin.package.replace('-', '_')}-{pin.version}.dist-info"
+    if not program.exists() or not list(folder.glob(f"lib/python3*/site-packages/{described}")):
+        _run([_aider_python(), "-m", "venv", "--clear", "--without-pip", str(folder)], folder, pin)
+        pip = [str(folder / "bin" / "python"), _pip_wheel()]
         _run([*pip, "install", "-q", "--disable-pip-version-check", pin.spec], folder, pin)
     if not program.exists():
         raise CannotInstall(f"{pin.spec} holds no program named {pin.program}")
@@ -134,21 +133,28 @@ def _from_pypi(folder: Path, pin: Pin) -> Path:
 
 
 def _aider_python() -> str:
-    for name in AIDER_PYTHONS:
+    for name in (sys.executable, *AIDER_PYTHONS):
         found = shutil.which(name)
-        if found and _makes_venvs(found):
+        if found and _fits_aider(found):
             return found
     raise CannotInstall(
-        f"{PINS['aider'].spec} needs a Python of 3.10 to 3.12 that can make a virtual environment;"
-        f" none of {', '.join(AIDER_PYTHONS)} on PATH does"
+        f"{PINS['aider'].spec} needs Python 3.10, 3.11 or 3.12, and there is none of"
+        f" {', '.join(AIDER_PYTHONS)} on PATH"
     )
 
 
-def _makes_venvs(python: str) -> bool:
-    """Debian's Python has no ensurepip, and a pyenv shim may stand for no Python at all."""
-    look = [python, "-c", "import ensurepip, venv"]
-    done = subprocess.run(look, capture_output=True, timeout=60)
-    return done.returncode == 0
+def _fits_aider(python: str) -> bool:
+    """Whether it runs at all (a shim may stand for no Python) and is one that aider runs on."""
+    look = "import sys, venv; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))"
+    return subprocess.run([python, "-c", look], capture_output=True, timeout=60).returncode == 0
+
+
+def _pip_wheel() -> str:
+    """pip as it lies in the clone: Debian's Pythons come without."""
+    wheels = sorted((ROOT / ".ci" / "wheels").glob("pip-*.whl"))
+    if not wheels:
+        raise CannotInstall("there is no wheel of pip in .ci/wheels")
+    return str(wheels[-1] / "pip")
 
 
 def _run(command: list[str], folder: Path, pin: Pin) -> None:

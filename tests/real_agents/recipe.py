@@ -23,7 +23,8 @@ class Marks:
     """What a program shows: regular expressions to be found on its screen, row by row.
 
     ``ready``: it takes a prompt (some show it while a turn runs, too); ``taken``: the input line
-    is empty or hidden, so Enter did its work (where that can be told); ``busy``: a turn runs;
+    is empty or hidden, so Enter did its work (where that can be told); ``booted``: it has begun
+    to hear Enter, once it was ``ready``; ``busy``: a turn runs;
     ``dialog``: it asks for permission to run a command; ``busy_title``: a turn runs, in the
     window's title. ``refuse`` holds the keys that decline, ``quit`` those that end it, in turn;
     ``again`` is what it shows when it wants the next of them.
@@ -34,6 +35,7 @@ class Marks:
     dialog: str
     busy_title: str = NEVER
     taken: str = ""
+    booted: str = ""
     refuse: str = "\x1b"
     quit: tuple[str, ...] = ("\x03", "\x03")
     again: str = r"again to (?:exit|quit)"

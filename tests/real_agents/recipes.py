@@ -148,7 +148,13 @@ def gemini(binary: Path, base: Path, model_url: str, options: Options) -> Recipe
     }
     argv = [str(binary), "--approval-mode", "default" if options.asks else "yolo"]
     taken = r"Type your message|esc to cancel|Allow execution of"
-    marks = Marks(r"Type your message", r"esc to cancel", r"Allow execution of", taken=taken)
+    marks = Marks(
+        r"Type your message",
+        r"esc to cancel",
+        r"Allow execution of",
+        taken=taken,
+        booted=r"Authenticated with",
+    )
     return _recipe("gemini", argv, env, where, file, marks, options)
 
 

@@ -28,6 +28,7 @@ class Running:
         env: dict[str, str] | None = None,
     ) -> None:
         self.recipe = recipe
+        self._booted = False
         started = recipe.start(argv, **(env or {}))
         self.terminal = Terminal(cols=cols, rows=rows, **started)
 
@@ -38,6 +39,9 @@ class Running:
 
     def ready(self) -> None:
         """Until it waits for a prompt, at its start as after a turn."""
+        if not self._booted:
+            self.terminal.wait_match(self.recipe.marks.booted, BOOT_DEADLINE)
+            self._booted = True
         self.terminal.wait_that(lambda: self.idle, BOOT_DEADLINE, "the prompt")
 
     def ask(self, text: str) -> None:
