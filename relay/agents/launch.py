@@ -75,6 +75,7 @@ def program(argv: list[str]) -> str:
 #: ``converses(argv)``, whether this starts a conversation (``claude mcp`` does not), and
 #: ``plan(argv, env, run)``, which never raises.
 PLANNERS = {
+    "qwen": "relay.agents.qwen.launch",
     "claude": "relay.agents.claude.launch",
     "gemini": "relay.agents.gemini.launch",
     "aider": "relay.agents.aider.launch",

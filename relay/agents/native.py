@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 #: Where ``make`` is, by the kind that a launch plan names.
 MAKERS = {
+    "qwen": "relay.agents.qwen.native",
     "claude": "relay.agents.claude.native",
     "gemini": "relay.agents.gemini.native",
 }

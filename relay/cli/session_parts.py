@@ -204,6 +204,7 @@ class Parts:
                 lambda: namespaces,
                 native.heard.heard,
                 native.heard.seen,
+                getattr(native, "hold", lambda now: None),
             )
 
     async def last_words(self) -> None:

@@ -21,19 +21,24 @@ class ChannelDoor:
         namespaces: Callable[[], frozenset[str]],
         heard: Callable[[str], bool],
         seen: Callable[[str], bool],
+        hold: Callable[[float], Hold | None] = lambda now: None,
     ) -> None:
+        """``hold(now)``: why nothing should go through now, though it could."""
         self._submit = submit
         self._available = available
         self._namespaces = namespaces
         self._heard = heard
         self._seen = seen
+        self._hold = hold
 
     @property
     def available(self) -> bool:
         return self._available()
 
     def hold(self, now: float) -> Hold | None:
-        return None if self._available() else Hold("the agent's message channel is closed", 0.5)
+        if not self._available():
+            return Hold("the agent's message channel is closed", 0.5)
+        return self._hold(now)
 
     def batch(self, waiting: Sequence[Message]) -> list[Message]:
         return list(waiting[:1])

@@ -130,6 +130,14 @@ class Ears:
         if self._structured is not None:
             self._take(self._structured.transcript(line, now), "structured")
 
+    def reported(self, events: list[SourceEvent]) -> None:
+        """The structured source was fed elsewhere, and this came of it."""
+        self._take(events, "structured")
+
+    def visible(self) -> list[str]:
+        """The screen's rows."""
+        return self._screen.visible()
+
     def tick(self, now: float) -> None:
         """Time has passed."""
         self._take(self._screen.tick(now), "screen")

@@ -1,0 +1,205 @@
+"""Starting Qwen Code so that relay can hear it: an event file and an input file for this one run.
+
+Both lie in the run's own folder, and nothing is written to the user's files. Qwen Code never waits
+for whoever reads the event file, so a session that is slow, stopped or dead costs it nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+from relay.agents.installed import Version, npm_version, which
+from relay.agents.launch import Launch, Run
+from relay.agents.primer import primer
+
+TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
+if TYPE_CHECKING:
+    from typing import Any
+
+#: First words that start something else than a conversation.
+SUBCOMMANDS = frozenset(
+    (
+        "auth",
+        "board",
+        "channel",
+        "extensions",
+        "hooks",
+        "mcp",
+        "review",
+        "sandbox",
+        "serve",
+        "sessions",
+        "update",
+    )
+)
+PACKAGE = "@qwen-code/qwen-code"
+#: The oldest version with which all of this was seen at work.
+OLDEST = (0, 24, 4)
+#: Where the session finds what Qwen Code tells, and puts what it is to read; in the run's folder.
+EVENTS, INPUT = "events.jsonl", "input.jsonl"
+
+_ASIDE = frozenset(
+    ("-v", "--version", "-h", "--help", "-l", "--list-extensions", "-p", "--prompt", "--acp")
+) | {"--experimental-acp", "--json-schema"}
+# What ends a conversation in the terminal as soon as it stands on the command line.
+_HEADLESS = frozenset(("-o", "--output-format", "--input-format"))
+_INTERACTIVE = frozenset(("-i", "--prompt-interactive"))
+# Options with a value of their own (some need none), and those that take several; a word after any
+# other option is a question.
+_VALUED = frozenset(
+    (
+        "-m",
+        "--model",
+        "-i",
+        "--prompt-interactive",
+        "--system-prompt",
+        "--append-system-prompt",
+        "--output-style",
+        "--sandbox-image",
+        "--approval-mode",
+        "--channel",
+        "--mcp-config",
+        "--openai-logging-dir",
+        "--openai-api-key",
+        "--openai-base-url",
+        "--json-fd",
+        "--json-file",
+        "--input-file",
+        "-r",
+        "--resume",
+        "--session-id",
+        "--worktree",
+        "--max-session-turns",
+        "--max-wall-time",
+        "--max-tool-calls",
+        "--max-subagent-depth",
+        "--auth-type",
+        "--proxy",
+        "--telemetry-target",
+        "--telemetry-otlp-endpoint",
+        "--telemetry-otlp-protocol",
+        "--telemetry-outfile",
+    )
+)
+_LISTS = frozenset(
+    (
+        "--fallback-model",
+        "--allowed-mcp-server-names",
+        "--allowed-tools",
+        "-e",
+        "--extensions",
+        "--include-directories",
+        "--add-dir",
+        "--core-tools",
+        "--exclude-tools",
+        "--disabled-slash-commands",
+    )
+)
+_TELL = "--append-system-prompt"
+
+
+def converses(argv: list[str]) -> bool:
+    """Whether ``argv`` starts a conversation (``qwen mcp`` and ``qwen 'a question'`` do not)."""
+    options, words = _read(argv)
+    if not options.isdisjoint(_ASIDE | _HEADLESS):
+        return False
+    # Words make it answer once and end, unless it was told to stay.
+    return not words or (words[0] not in SUBCOMMANDS and not options.isdisjoint(_INTERACTIVE))
+
+
+def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
+    """The argv with our files in it, or as it was, with the reason in ``data["degraded"]``."""
+    if not converses(argv):
+        return Launch(list(argv), {}, "command", {})
+    data: dict[str, Any] = {"events": False, "input": False}
+    reason = _why_not(argv, env, run)
+    if reason is not None:
+        data["degraded"] = f"{reason}; Qwen Code is heard by its screen, and messages are typed"
+        return Launch(list(argv), {}, "qwen", data)
+    options, _ = _read(argv)
+    theirs = _theirs(env)
+    ours: list[str] = []
+    missing = []
+    if options.isdisjoint(("--json-file", "--json-fd")) and "jsonFile" not in theirs:
+        ours += ["--json-file", os.path.join(run.folder, EVENTS)]
+        data["events"] = True
+    else:
+        missing.append("its events go to a file of yours, so it is heard by its screen")
+    if "--input-file" not in options and "inputFile" not in theirs:
+        ours += ["--input-file", os.path.join(run.folder, INPUT)]
+        data["input"] = True
+    else:
+        missing.append("its input file is one of yours, so messages are typed")
+    if missing:
+        data["degraded"] = "; ".join(missing)
+    told = _told(argv[1:], primer(run.name, run.namespaces)) if run.primer else argv[1:]
+    return Launch([argv[0], *ours, *told], {}, "qwen", data)
+
+
+def version_of(program: str, env: dict[str, str]) -> Version | None:
+    """The version of an installed Qwen Code, without starting it; None when it cannot be told."""
+    path = which(program, env)
+    return None if path is None else npm_version(path, PACKAGE)
+
+
+def _why_not(argv: list[str], env: dict[str, str], run: Run) -> str | None:
+    version = version_of(argv[0], env)
+    if version is None:
+        return "the version of this Qwen Code cannot be told"
+    if version < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        return f"Qwen Code before {wanted} may not have the files that relay uses"
+    try:
+        os.makedirs(run.folder, mode=0o700, exist_ok=True)
+        # It has to be there: what is in it before Qwen Code looks first is passed over.
+        os.close(os.open(os.path.join(run.folder, INPUT), os.O_CREAT | os.O_WRONLY, 0o600))
+    except OSError as error:
+        return f"the folder for this run cannot be made: {error}"
+    return None
+
+
+def _theirs(env: dict[str, str]) -> set[str]:
+    """Which of the two files the person's own settings name; those files stay theirs."""
+    home = env.get("QWEN_HOME") or os.path.join(env.get("HOME") or "", ".qwen")
+    found: set[str] = set()
+    for folder in (home, ".qwen"):
+        try:
+            with open(os.path.join(folder, "settings.json"), encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, ValueError):
+            continue
+        found.update(name for name in ("jsonFile", "inputFile") if f'"{name}"' in text)
+    return found
+
+
+def _told(arguments: list[str], text: str) -> list[str]:
+    """The arguments with ``text`` at the end of what is added to the system prompt."""
+    told = list(arguments)
+    end = told.index("--") if "--" in told else len(told)
+    for at, word in enumerate(told[:end]):
+        if word == _TELL and at + 1 < end:
+            told[at + 1] = f"{told[at + 1]}\n\n{text}"
+            return told
+        if word.startswith(f"{_TELL}="):
+            told[at] = f"{word}\n\n{text}"
+            return told
+    return [_TELL, text, *told]
+
+
+def _read(argv: list[str]) -> tuple[set[str], list[str]]:
+    """The names of the options in ``argv``, and the words that belong to none."""
+    options: set[str] = set()
+    words: list[str] = []
+    values = 0  # so many of the next words may belong to the option before them
+    for at, word in enumerate(argv[1:], 2):
+        if word == "--":
+            return options, [*words, *argv[at:]]
+        if word.startswith("-") and len(word) > 1:
+            name, given, _ = word.partition("=")
+            options.add(name)
+            values = 0 if given else len(argv) if name in _LISTS else int(name in _VALUED)
+        elif values:
+            values -= 1
+        else:
+            words.append(word)
+    return options, words

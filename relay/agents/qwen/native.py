@@ -1,0 +1,148 @@
+"""What a session needs beside the usual when its agent is Qwen Code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from relay.agents.following import Follower
+from relay.agents.native import NativeStart
+from relay.agents.qwen.chat import ChatRecord
+from relay.agents.qwen.door import QwenDoor
+from relay.agents.qwen.journal import Journal
+from relay.agents.qwen.launch import EVENTS, INPUT
+from relay.agents.qwen.screen import composer_state
+from relay.agents.qwen.source import LOOK, POLL_BUSY, QwenSource
+from relay.model import AgentState
+from relay.session.guards import Hold
+
+if TYPE_CHECKING:
+    from relay.session.ears import Ears
+
+#: After the first Enter the event file must be there within this many seconds, or the screen is
+#: believed instead.
+SHOW_ITSELF = 20.0
+#: How often the chat's record is looked at, in seconds.
+CHAT = 0.5
+
+
+def make(start: NativeStart) -> Qwen:
+    """See relay.agents.native."""
+    return Qwen(start)
+
+
+class Qwen:
+    """The structured source of one Qwen Code, its event file and its input file."""
+
+    #: The input file is read from a moment after the start.
+    patience = 30.0
+
+    def __init__(self, start: NativeStart) -> None:
+        launch, checkpoint = start.launch, start.checkpoint
+        self._events = bool(launch.get("events"))
+        self.source = QwenSource(start.started_ms / 1000, events=self._events)
+        source = self.source
+        self._journal = Journal(os.path.join(start.folder, EVENTS))
+        self._chat = ChatRecord(start.env, lambda: source.session)
+        self._follower = Follower(
+            self._journal.path, source.poll_interval, start.clock, self._search
+        )
+        self._chats = Follower(self._chat.path, lambda: CHAT, start.clock)
+        if checkpoint.get("structured"):
+            source.restore(checkpoint["structured"])
+        if checkpoint.get("native"):
+            self._follower.restore(checkpoint["native"]["events"])
+            self._journal.restore(checkpoint["native"]["events"]["path"])
+            self._chats.restore(checkpoint["native"]["chat"])
+        path = os.path.join(start.folder, INPUT)
+        both = self._events and bool(launch.get("input"))
+        self.door = QwenDoor(path, lambda: source.telling, source.seen) if both else None
+        self._clock = start.clock
+        self._entered: float | None = None
+
+    @property
+    def heard(self) -> Delivered:
+        """See Native."""
+        return Delivered(self.source, self.door)
+
+    def composer(self, rows: list[str]) -> str:
+        """See Native."""
+        return composer_state(rows)
+
+    def hold(self, now: float) -> Hold | None:
+        """Why nothing should be handed over now, though it could be.
+
+        Qwen Code queues what comes while it is busy, but at Esc it moves its queue into the input
+        line, where the person may delete it.
+        """
+        state = self.source.agent_state
+        if state is AgentState.BLOCKED:
+            return Hold("a dialog waits for the person", 1.0)
+        return Hold("the agent is busy", 1.0) if state is AgentState.BUSY else None
+
+    def state(self) -> dict[str, Any]:
+        """The files' places for the checkpoint; the source has a state of its own."""
+        events = self._follower.state()
+        self._journal.kept(events["offset"])
+        return {"events": events, "chat": self._chats.state()}
+
+    def entered(self, now: float) -> None:
+        """The person pressed Enter."""
+        if self._entered is None:
+            self._entered = now
+
+    async def watch(self, ears: Ears, wake: asyncio.Event, changed: Callable[[], None]) -> None:
+        """See Native."""
+        if self._events:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._follower.watch(ears, wake, changed))
+                group.create_task(self._chats.watch(ears, asyncio.Event(), changed))
+                group.create_task(self._look(ears, changed))
+
+    async def read(self, ears: Ears) -> bool:
+        """See Native."""
+        if not self._events:
+            return False
+        heard = await self._follower.read(ears)
+        return await self._chats.read(ears) or heard
+
+    async def close(self) -> None:
+        """See Native: nothing is held open."""
+
+    async def _look(self, ears: Ears, changed: Callable[[], None]) -> None:
+        """Ask the screen what the event file does not tell."""
+        while True:
+            events = self.source.look(ears.visible(), self._clock())
+            if events:
+                ears.reported(events)
+                changed()
+            await asyncio.sleep(POLL_BUSY if self.source.in_doubt else LOOK)
+
+    def _search(self, ears: Ears, now: float) -> None:
+        if self._journal.lost:
+            ears.give_up("Qwen Code's event file is gone: it is heard by its screen")
+        elif (
+            not self.source.session
+            and self._entered is not None
+            and now - self._entered > SHOW_ITSELF
+        ):
+            ears.give_up("Qwen Code writes no events: it is heard by its screen")
+
+
+class Delivered:
+    """What is known of a message: what stands in the input file has been taken."""
+
+    def __init__(self, source: QwenSource, door: QwenDoor | None) -> None:
+        self._source = source
+        self._door = door
+
+    def heard(self, marker: str) -> bool:
+        """See relay.agents.native.Source."""
+        handed_over = self._door is not None and self._door.handed_over(marker)
+        return handed_over or self.seen(marker)
+
+    def seen(self, marker: str) -> bool:
+        """See relay.agents.native.Source."""
+        return self._source.seen(marker)

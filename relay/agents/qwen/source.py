@@ -1,0 +1,313 @@
+"""What Qwen Code says and does, from its event file. No I/O, no clock.
+
+The session feeds lines of the file; lines of the assistant's own text, changes of state and proofs
+come out. Thinking, tool calls, their output, subagents and the user's words are never heard, and
+the file tells nothing of what a resumed session said earlier.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import Any
+
+from relay.agents.qwen.events import Record, parse
+from relay.agents.qwen.screen import composer_state, is_busy, was_cancelled
+from relay.model import AgentState
+from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
+
+#: Messages whose arrival is remembered.
+ACCEPTED_MAX = 1024
+#: How often the files are worth a look, in seconds.
+POLL_URGENT, POLL_BUSY, POLL_IDLE = 0.05, 0.1, 0.25
+#: How often the screen is worth a look while it may tell more than the file.
+LOOK = 0.5
+#: A message that ends without a count of tokens was stopped, if the screen says so by then.
+VERDICT = 1.0
+#: A screen at rest for so long means that the turn is over, whatever the file has told.
+REST = 1.5
+#: A screen that is busy for so long while the file is silent means that the file is not written.
+SILENCE = 30.0
+#: After an error of the API the next try is worth it after so many seconds; after a limit, so many.
+ERROR_RETRY, LIMIT_RETRY = 30.0, 300.0
+
+# Several messages that were queued reach the model as one text.
+_MARKER = re.compile(r"Relay (?:message|notice) (\[[^\[\]\s]+\])")
+_LIMIT = re.compile(r"\b429\b|quota|rate.?limit|usage limit|insufficient|billing|credit", re.I)
+_REFUSED = re.compile(r"\b(?:401|403)\b|api key|unauthorized|forbidden|invalid.{0,10}token", re.I)
+_THIS_TURN_ONLY = re.compile(r"^\[API Error: 4(?:00|13|22)\b")
+
+
+class QwenSource:
+    """One Qwen Code, as it is heard. ``events``: whether it was started with an event file.
+
+    ``started`` is when, in seconds since the epoch: what its record of the chat holds from before
+    is history.
+    """
+
+    def __init__(self, started: float, *, events: bool = True) -> None:
+        self._started = int(started * 1000) / 1000
+        self._failed = not events
+        self._state = AgentState.STARTING
+        self.session = ""
+        self._stream: str | None = None  # the block that is being written
+        self._partial = ""  # its last line, as far as it goes
+        self._closed = False  # the block is complete or was broken off: which, shows later
+        self._doubt: float | None = None  # … since when nothing more is expected
+        self._tools = False
+        self._asked: deque[str] = deque(maxlen=64)  # requests for consent that are open
+        self._error = ""
+        self._accepted: deque[str] = deque(maxlen=ACCEPTED_MAX)
+        self._rest_since: float | None = None  # the screen has shown no turn since
+        self._busy_since: float | None = None
+
+    # -- what the session asks ----------------------------------------------------------------
+
+    @property
+    def trusted(self) -> bool:
+        """Whether this source hears; otherwise the screen has to."""
+        return not self._failed
+
+    @property
+    def agent_state(self) -> AgentState:
+        return self._state
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the screen has to say how a message ended."""
+        return self._doubt is not None
+
+    @property
+    def telling(self) -> bool:
+        """Whether the event file has begun to tell, and the input line has been seen."""
+        return bool(self.session) and self._state is not AgentState.STARTING
+
+    def seen(self, marker: str) -> bool:
+        """Whether a text with ``marker`` has demonstrably reached the model."""
+        return marker in self._accepted
+
+    def poll_interval(self) -> float:
+        """In how many seconds the files should be looked at again."""
+        if self._stream is not None:
+            return POLL_URGENT
+        return POLL_IDLE if self._state is AgentState.IDLE else POLL_BUSY
+
+    def failed(self, reason: str) -> list[SourceEvent]:
+        """Nothing can be heard here: the screen stands in."""
+        if self._failed:
+            return []
+        self._failed = True
+        rest = [] if self._state is AgentState.GONE else self._change(AgentState.IDLE)
+        return [*self._break_off(), *rest, Degraded(reason)]
+
+    def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        """Qwen Code is started without hooks."""
+        return []
+
+    # -- the files ----------------------------------------------------------------------------
+
+    def transcript(self, line: str, now: float) -> list[SourceEvent]:
+        """One complete line of the event file or of the chat's record, in the file's order."""
+        record = parse(line)
+        if record is None:
+            return []
+        if record.kind == "steered":
+            return self._accept(record.text) if record.time >= self._started else []
+        self._failed = False
+        self._rest_since = self._busy_since = None
+        return self._record(record, now)
+
+    def _record(self, record: Record, now: float) -> list[SourceEvent]:
+        kind = record.kind
+        if kind == "session":
+            self.session = record.id
+            return self._complete()  # another process than before (it has started itself again)
+        if kind == "prompt":
+            return [*self._complete(), *self._accept(record.text), *self._busy()]
+        if kind == "begin":
+            self._tools, self._error = False, ""
+            return [*self._complete(), *self._busy()]
+        if kind == "open":
+            events = self._complete()
+            self._stream = record.id
+            return [*events, *self._busy()]
+        if kind == "text":
+            return self._text(record)
+        if kind == "error":
+            # What came before it is complete only when it had been closed.
+            self._error = record.text
+            return self._complete() if self._closed else self._break_off()
+        if kind == "other":
+            return self._complete()
+        if kind == "close":
+            self._closed = self._stream is not None
+            return []
+        if kind == "said":
+            self._tools |= record.text == "tools"
+            return self._complete() if record.number or self._tools else []
+        if kind == "stop":
+            return self._stop(now)
+        return self._consent(record)
+
+    def _text(self, record: Record) -> list[SourceEvent]:
+        """A piece of text. One that comes after its block was closed is another answer's."""
+        events = self._complete() if self._closed else []
+        if self._stream is None:
+            self._stream = record.id
+        *whole, self._partial = (self._partial + record.text).split("\n")
+        events += self._busy()
+        return [*events, *(Line(self._stream, text.removesuffix("\r")) for text in whole)]
+
+    def _stop(self, now: float) -> list[SourceEvent]:
+        if self._stream is not None:
+            self._doubt = now  # no count of tokens: stopped, or an API that does not count
+            return []
+        return self._after_turn()
+
+    def _after_turn(self) -> list[SourceEvent]:
+        if self._tools and not self._error:
+            return []  # they run now
+        if not self._error or _THIS_TURN_ONLY.search(self._error):
+            return self._change(AgentState.IDLE)
+        if _LIMIT.search(self._error):
+            return self._change(AgentState.LIMITED, "a usage limit is reached", LIMIT_RETRY)
+        if _REFUSED.search(self._error):
+            return self._change(AgentState.LIMITED, "the API refuses the account", LIMIT_RETRY)
+        return self._change(AgentState.LIMITED, "the API answers with an error", ERROR_RETRY)
+
+    def _consent(self, record: Record) -> list[SourceEvent]:
+        if record.kind == "asks":
+            self._asked.append(record.id)
+            reason = f"asks to use {record.text or 'a tool'}"
+            return self._change(AgentState.BLOCKED, reason)
+        if record.kind == "answered" and record.id in self._asked:
+            self._asked.remove(record.id)
+        return [] if self._asked else self._busy()
+
+    # -- the end of a block --------------------------------------------------------------------
+
+    def _complete(self) -> list[SourceEvent]:
+        """The block that was being written, if there is one, is whole."""
+        stream, rest = self._forget()
+        if stream is None:
+            return []
+        return [*([Line(stream, rest.removesuffix("\r"))] if rest else []), End(stream)]
+
+    def _break_off(self) -> list[SourceEvent]:
+        """The block that was being written, if there is one, was not written to its end."""
+        stream, _ = self._forget()
+        return [] if stream is None else [End(stream, aborted=True)]
+
+    def _forget(self) -> tuple[str | None, str]:
+        found = self._stream, self._partial
+        self._stream, self._partial = None, ""
+        self._closed, self._doubt = False, None
+        return found
+
+    # -- the screen and time -------------------------------------------------------------------
+
+    def screen(self, rows: list[str]) -> list[SourceEvent]:
+        """See relay.session.ears; :meth:`look` is what is used here."""
+        return []
+
+    def look(self, rows: list[str], now: float) -> list[SourceEvent]:
+        """What the screen adds: that the input line has come, that a dialog has gone, that the
+        person stopped the turn, and that a turn is over of which the file does not tell."""
+        composer = composer_state(rows)
+        if self._doubt is not None:
+            if was_cancelled(rows):
+                return [*self._break_off(), *self._change(AgentState.IDLE)]
+            if now - self._doubt < VERDICT:
+                return []
+            return [*self._complete(), *self._after_turn()]
+        at_rest = composer in ("empty", "draft") and not is_busy(rows)
+        if self._state is AgentState.STARTING:
+            return self._change(AgentState.IDLE) if at_rest and self.session else []
+        if self._state in (AgentState.BUSY, AgentState.BLOCKED):
+            return self._rested(now) if at_rest else self._at_work()
+        return self._silent(now) if is_busy(rows) else self._at_work()
+
+    def _rested(self, now: float) -> list[SourceEvent]:
+        """A turn runs as far as the file tells, but the screen shows none."""
+        if self._rest_since is None:
+            self._rest_since = now
+        writing = self._stream is not None and not self._closed
+        if now - self._rest_since < (SILENCE if writing else REST):
+            return []
+        whole = self._break_off() if writing else self._complete()
+        return [*whole, *self._change(AgentState.IDLE)]
+
+    def _silent(self, now: float) -> list[SourceEvent]:
+        """The screen shows a turn of which the file tells nothing."""
+        if self._busy_since is None:
+            self._busy_since = now
+        if now - self._busy_since < SILENCE:
+            return []
+        return self.failed("Qwen Code writes no more events: it is heard by its screen")
+
+    def _at_work(self) -> list[SourceEvent]:
+        self._rest_since = self._busy_since = None
+        return []
+
+    def tick(self, now: float) -> list[SourceEvent]:
+        """Time has passed; what time decides here, the screen decides with it."""
+        return []
+
+    def next_deadline(self) -> float | None:
+        """When ``tick`` has something to do."""
+        return None
+
+    def finish(self, now: float) -> list[SourceEvent]:
+        """Qwen Code has ended: nothing more will come."""
+        whole = self._complete() if self._closed else self._break_off()
+        return [*whole, *self._change(AgentState.GONE)]
+
+    # -- for a restart -------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """A JSON-able snapshot for :meth:`restore`."""
+        return {
+            "state": self._state.value,
+            "session": self.session,
+            "stream": self._stream,
+            "partial": self._partial,
+            "closed": self._closed,
+            "doubt": self._doubt is not None,
+            "tools": self._tools,
+            "asked": list(self._asked),
+            "error": self._error,
+            "accepted": list(self._accepted),
+            "failed": self._failed,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where :meth:`state` was taken."""
+        self._state = AgentState(state["state"])
+        self.session, self._stream = state["session"], state["stream"]
+        self._partial, self._closed = state["partial"], state["closed"]
+        self._doubt = 0.0 if state["doubt"] else None
+        self._tools, self._error = state["tools"], state["error"]
+        self._asked.extend(state["asked"])
+        self._accepted.extend(state["accepted"])
+        self._failed = state["failed"]
+
+    # -- helpers -------------------------------------------------------------------------------
+
+    def _accept(self, text: str) -> list[SourceEvent]:
+        if not text:
+            return []
+        self._accepted.extend(_MARKER.findall(text))
+        return [Proof(text, "transcript")]
+
+    def _busy(self) -> list[SourceEvent]:
+        return self._change(AgentState.BUSY)
+
+    def _change(
+        self, state: AgentState, reason: str = "", retry: float | None = None
+    ) -> list[SourceEvent]:
+        if state is self._state:
+            return []
+        if state is not AgentState.BLOCKED:
+            self._asked.clear()
+        self._state = state
+        return [StateChange(state, reason, retry)]
