@@ -40,6 +40,8 @@ class Gemini:
 
     door = None
     patience = 0.0
+    #: Before it draws and after its end its terminal reads lines, and nobody reads those.
+    cooked = "the agent is starting"
 
     def __init__(self, start: NativeStart) -> None:
         self._clock = start.clock
