@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from relay.session.ears import Ears, Structured
+    from relay.session.ports import Terminal
 
 #: Where ``make`` is, by the kind that a launch plan names.
 MAKERS = {
     "qwen": "relay.agents.qwen.native",
     "claude": "relay.agents.claude.native",
     "gemini": "relay.agents.gemini.native",
+    "aider": "relay.agents.aider.native",
 }
 
 
@@ -30,7 +32,8 @@ class NativeStart:
     ``started_ms`` is when the agent was started (since the epoch), ``pid`` its process, ``launch``
     the plan's ``data``, ``folder`` the run's own folder, ``checkpoint`` what the session before
     this one left (empty at first: ``structured`` is the source's own state, ``native`` what
-    :meth:`Native.state` gave), ``clock`` a monotonic one, in seconds.
+    :meth:`Native.state` gave), ``clock`` a monotonic one, in seconds, ``terminal`` the agent's own
+    side of its terminal.
     """
 
     started_ms: int
@@ -41,6 +44,7 @@ class NativeStart:
     env: dict[str, str]
     checkpoint: dict[str, Any]
     clock: Callable[[], float]
+    terminal: Terminal | None = None
 
 
 class Source(Protocol):

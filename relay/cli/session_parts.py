@@ -28,7 +28,7 @@ from relay.session.guards import Guards
 from relay.session.hearing import Hearing
 from relay.session.httpd import HookServer
 from relay.session.link import PumpLink
-from relay.session.manners import Manners
+from relay.session.manners import UNKNOWN, Manners
 from relay.session.session import Facts, Session
 from relay.terminal.environment import original
 from relay.terminal.inner import InnerTerminal, NoTerminal
@@ -104,6 +104,7 @@ class Parts:
                 env=self.facts.env,
                 checkpoint=checkpoint,
                 clock=self._clock,
+                terminal=self._terminal,
             ),
         )
         degraded = (args.get("launch") or {}).get("degraded")
@@ -187,6 +188,8 @@ class Parts:
                 style=profile.style if profile.style in ("shell", "comment") else None,
                 comment=profile.comment,
                 refusal=profile.refusal,
+                cooked=getattr(self._native, "cooked", ""),
+                enter=getattr(self._native, "enter", UNKNOWN.enter),
                 at_prompt=at_prompt,
                 in_front=lambda: shell_in_front(pid),
             ),
@@ -194,6 +197,7 @@ class Parts:
             namespaces=lambda: namespaces,
             composer=self._native.composer if self._native else None,
             written=frozenset(self._hello.get("written", ())),
+            seen=self._proven,
         )
         native = self._native
         door = native.door if native else None
@@ -267,6 +271,11 @@ class Parts:
         native = self._native
         young = native is not None and self._clock() - self._built < native.patience
         return self._channel if self._channel.available or young else self._door
+
+    def _proven(self, marker: str) -> bool | None:
+        """Whether the agent's own records prove that it has ``marker``; None: it has none now."""
+        native = self._native
+        return native.heard.seen(marker) if native and native.source.trusted else None
 
     def _returned(self) -> None:
         if self._session is not None:

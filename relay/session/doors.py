@@ -109,7 +109,8 @@ class TerminalDoor:
     them across a session's death, so a retry never types the same bytes twice.
 
     ``shell``: what is typed must find the shell itself at its prompt. ``manners`` are those of the
-    program's kind.
+    program's kind. ``seen`` says of a marker whether the agent's own records prove that it reached
+    the model, or None where there are no such records now: then what was read counts as seen.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class TerminalDoor:
         namespaces: Callable[[], frozenset[str]],
         composer: Callable[[list[str]], str] | None = None,
         written: frozenset[int] = frozenset(),
+        seen: Callable[[str], bool | None] = lambda marker: None,
     ) -> None:
         self._link = link
         self._terminal = terminal
@@ -138,6 +140,7 @@ class TerminalDoor:
         self._namespaces = namespaces
         self._composer = composer
         self._written = written
+        self._seen = seen
         self._outstanding: list[tuple[Message, int]] = []  # typed and perhaps not read: bytes
         self._pasted = False  # this program has turned bracketed paste on at some time
 
@@ -155,6 +158,8 @@ class TerminalDoor:
         # What a program that was started from the shell has turned on is not the shell's.
         self._pasted |= self._screen.bracketed_paste and alone is not False
         cooked = self._terminal.cooked()
+        if cooked and self._manners.cooked:
+            return Hold(self._manners.cooked, 0.5)
         typing = cooked or self._manners.comment or alone
         if not typing and not self._screen.bracketed_paste:
             return Hold("the program takes neither lines nor pastes now", 0.5)
@@ -173,7 +178,7 @@ class TerminalDoor:
             return self._guards.line_program(line if column else "", secret=self._terminal.secret())
         if alone or self._manners.comment:
             return None
-        return self._guards.full_screen(rows, now)
+        return self._guards.full_screen(rows if composer != "empty" else [], now)
 
     def batch(self, waiting: Sequence[Message]) -> list[Message]:
         if not self._by_lines():
@@ -214,6 +219,9 @@ class TerminalDoor:
             empty = 0 if unread else empty + 1
             pause = 0.002 if empty else min(pause * 2, 0.5)
         self._outstanding.clear()
+        proven = self._seen(marker_of(batch[-1].id))
+        if proven is not None:
+            return "transcript" if proven else None
         rows = "" if self._terminal.cooked() else "\n".join(self._screen.visible())
         return "screen" if marker_of(batch[-1].id) in rows else "read"
 
@@ -223,7 +231,7 @@ class TerminalDoor:
 
     @property
     def proves_reading(self) -> bool:
-        return True
+        return self._seen("") is None
 
     def throw_away(self, unread: int) -> list[tuple[Message, bool]]:
         sizes: dict[str, int] = {}
@@ -310,7 +318,8 @@ class TerminalDoor:
             enter = write_id(message, f"enter{attempt}")
             # A key pressed in between belongs to the draft that our text is now part of: the
             # person's own Enter submits both.
-            if not await self._until_written(b"\r", enter, patient=False):
+            key = self._manners.enter(self._screen.visible())
+            if not await self._until_written(key, enter, patient=False):
                 return None
             self._outstanding.append((message, 1))
             await asyncio.sleep(ENTER_REST)
@@ -347,10 +356,11 @@ class TerminalDoor:
 
     def _dialog(self) -> bool:
         rows = self._screen.visible()
-        if self._composer is not None and self._composer(rows) == "dialog":
+        composer = self._composer(rows) if self._composer is not None else "unknown"
+        if composer == "dialog" or self._guards.blocked():
             return True
-        if self._guards.blocked():
-            return True
+        if composer in ("empty", "draft"):
+            return False
         sure = self._manners.comment or (self._shell and self._manners.in_front())
         return not sure and self._guards.shows_dialog(rows)
 

@@ -96,12 +96,15 @@ class Guards:
         """Whether the person is at the keyboard, or has a draft standing.
 
         ``composer`` is what the screen says of the input line (``empty``, ``draft``, ``dialog``,
-        ``unknown``); where it can tell, it outranks the memory of keys.
+        ``busy``: there is none now, ``unknown``); where it can tell, it outranks the memory of
+        keys.
         """
         if self._stopped:
             return Hold("the agent is stopped (Ctrl-Z)")
         if self.state is AgentState.BLOCKED or composer == "dialog":
             return Hold("a dialog waits for the person")
+        if composer == "busy":
+            return Hold("the agent is busy", 0.1)
         if self._last_key is not None and now - self._last_key < KEY_REST:
             return Hold("the person is typing", KEY_REST - (now - self._last_key))
         if composer == "draft" or (self._draft and composer != "empty"):

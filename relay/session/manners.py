@@ -13,6 +13,8 @@ class Manners:
     """By default those of a program that is not known.
 
     ``style`` is how messages are worded, None for lines or a paste, whatever the program takes.
+    ``cooked`` is why nothing is typed while the kernel edits lines (empty: lines are typed then).
+    ``enter`` is the key that submits a paste, by what the screen shows.
     With ``comment`` an interpreter is typed into, only where ``at_prompt`` (of the cursor's row up
     to the cursor) says so, and each line begins with it. ``in_front`` says of a shell whether it is
     itself in front in its terminal (None: nobody knows). ``refusal`` is why nothing is ever typed.
@@ -20,6 +22,8 @@ class Manners:
 
     style: Style | None = None
     comment: str = ""
+    cooked: str = ""
+    enter: Callable[[list[str]], bytes] = lambda rows: b"\r"
     refusal: str = ""
     at_prompt: Callable[[str], bool] = lambda line: True
     in_front: Callable[[], bool | None] = lambda: None

@@ -1,0 +1,276 @@
+"""What aider says and does: its words by its LLM history, its state by its terminal. Pure.
+
+An answer is heard when it is complete: aider logs it then. Thinking, files, commands and their
+output, the questions that aider asks and what was said before this run are not heard; neither is
+the model that turns an architect's plan into edits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import Any
+
+from relay.agents.aider.history import KNOWN_BY, LINE_HEAD, Answered, Asked, Carried, History, Said
+from relay.agents.aider.screen import (
+    answered,
+    broken_off,
+    composer_state,
+    error,
+    question,
+)
+from relay.model import AgentState
+from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
+
+#: Seconds without another line after which an answer is taken as complete.
+SETTLE = 0.1
+#: Messages whose arrival is remembered.
+PROVEN_MAX = 256
+#: How often the file and the terminal are worth a look: while an answer settles, busy, at rest.
+POLL_URGENT, POLL_BUSY, POLL_IDLE = 0.05, 0.1, 0.5
+#: After an error of the API the next try is worth it after so many seconds; after a limit, so many.
+ERROR_RETRY, LIMIT_RETRY = 30.0, 300.0
+
+_LIMITS = {
+    "RateLimitError": "a usage limit is reached",
+    "RouterRateLimitError": "a usage limit is reached",
+    "BudgetExceededError": "the budget is used up",
+    "AuthenticationError": "the API key is refused",
+    "PermissionDeniedError": "the API key is refused",
+    "NotFoundError": "there is no such model",
+}
+#: Errors that say something of one request, not of the next.
+_THIS_TURN_ONLY = frozenset(
+    {
+        "BadRequestError",
+        "ContentPolicyViolationError",
+        "ContextWindowExceededError",
+        "ImageFetchError",
+        "InvalidRequestError",
+        "JSONSchemaValidationError",
+        "UnprocessableEntityError",
+        "UnsupportedParamsError",
+    }
+)
+_TAG = r"(?:thinking-content-[0-9a-f]{32}|think(?:ing)?|thought|reason(?:ing)?)"
+_THOUGHT = re.compile(rf"\s*<{_TAG}>.*?(?:</{_TAG}>|\Z)", re.DOTALL)
+_CLOSED = re.compile(rf"\A.*?^\s*</{_TAG}>[ \t]*$", re.DOTALL | re.MULTILINE)
+
+
+class AiderSource:
+    """One aider, as it is heard. ``hears``: whether it was told to log its conversation."""
+
+    def __init__(self, *, hears: bool = True) -> None:
+        self._failed = not hears
+        self._history = History()
+        self._state = AgentState.STARTING
+        self._reason = ""
+        self._count = 0  # answers so far: the streams' names
+        self._answer: list[str] | None = None  # an answer that may not be complete yet
+        self._ignored = False  # … and is not for us
+        self._since = 0.0  # when its last line came
+        self._asked = 0  # requests so far
+        self._trouble = False  # the last answer was empty: an error, or Ctrl-C
+        self._proven: deque[str] = deque(maxlen=PROVEN_MAX)
+        self._prompting = False
+        self._rows: list[str] = []
+
+    # -- what the session asks ----------------------------------------------------------------
+
+    @property
+    def trusted(self) -> bool:
+        """Whether this source hears; otherwise the screen has to."""
+        return not self._failed
+
+    @property
+    def agent_state(self) -> AgentState:
+        return self._state
+
+    def heard(self, marker: str) -> bool:
+        """Whether a text with ``marker`` in its first line has reached the model."""
+        return self.seen(marker)
+
+    def seen(self, marker: str) -> bool:
+        """Whether a text with ``marker`` in its first line has demonstrably reached the model."""
+        return any(marker in text for text in self._proven)
+
+    @property
+    def resting(self) -> bool:
+        """Whether aider waits at its prompt and everything that it said was heard."""
+        return self._prompting and self._answer is None
+
+    def poll_interval(self) -> float:
+        """In how many seconds the history and the terminal should be looked at again."""
+        if self._answer is not None:
+            return POLL_URGENT
+        return POLL_IDLE if self._state in (AgentState.IDLE, AgentState.LIMITED) else POLL_BUSY
+
+    def failed(self, reason: str) -> list[SourceEvent]:
+        """Nothing can be heard here: the screen stands in."""
+        if self._failed:
+            return []
+        self._failed = True
+        return [Degraded(reason)]
+
+    # -- the history --------------------------------------------------------------------------
+
+    def lines(self, lines: list[str], now: float) -> list[SourceEvent]:
+        """The lines of the LLM history that were read in one piece."""
+        events: list[SourceEvent] = []
+        for record in self._history.feed(lines):
+            self._since = now
+            if isinstance(record, Said):
+                if self._answer is not None:
+                    self._answer.append(record.text)
+            elif isinstance(record, Carried):
+                events += self._carried(record.text)
+            elif isinstance(record, Asked):
+                events += self._request()
+            else:
+                events += self._begin(record)
+        return events
+
+    def transcript(self, line: str, now: float) -> list[SourceEvent]:
+        """One line of the LLM history."""
+        return self.lines([line], now)
+
+    def _request(self) -> list[SourceEvent]:
+        self._failed = False  # it is written after all
+        self._asked += 1
+        said = "\n".join(_without_thoughts(self._answer or [])).strip().split("\n")
+        if self._answer is not None:
+            self._history.last = [line.rstrip()[:LINE_HEAD] for line in said[:KNOWN_BY]]
+        return self._change(AgentState.BUSY)
+
+    def _carried(self, text: str) -> list[SourceEvent]:
+        if text in self._proven:
+            return []  # each request holds the whole conversation
+        self._proven.append(text)
+        return [Proof(text, "transcript")]
+
+    def _begin(self, record: Answered) -> list[SourceEvent]:
+        if record.continues and self._answer is not None:
+            if self._answer:
+                # Where it was cut, in the middle of a line.
+                self._history.last = []
+            return []
+        events = self._complete(aborted=self._broken())
+        self._answer, self._ignored = [], record.for_editor
+        return events
+
+    def _complete(self, *, aborted: bool) -> list[SourceEvent]:
+        """The answer is over: its words, and where they end."""
+        if self._answer is None:
+            return []
+        lines, self._answer = _without_thoughts(self._answer), None
+        self._trouble = not lines
+        said = "\n".join(lines).strip().split("\n")
+        self._history.last = [line.rstrip()[:LINE_HEAD] for line in said[:KNOWN_BY]]
+        if not lines or self._ignored:
+            return []
+        self._count += 1
+        stream = f"aider:{self._count}"
+        return [*(Line(stream, line) for line in lines), End(stream, aborted)]
+
+    # -- the terminal -------------------------------------------------------------------------
+
+    def terminal(self, cooked: bool, rows: list[str], now: float) -> list[SourceEvent]:
+        """How the terminal is now, after the history was read.
+
+        ``cooked``: the kernel edits lines, so aider does not read any.
+        """
+        state = "busy" if cooked else composer_state(rows)
+        self._rows, self._prompting = rows, state in ("empty", "draft")
+        events: list[SourceEvent] = []
+        if self._answer is not None and now - self._since >= SETTLE:
+            events += self._complete(aborted=self._broken())
+            if self._trouble:
+                events += self._error()
+        if state == "dialog":
+            return events + self._change(AgentState.BLOCKED, f"aider asks: {question(rows)}")
+        if state == "busy":
+            resting = self._state in (AgentState.STARTING, AgentState.LIMITED)
+            return events if resting else events + self._change(AgentState.BUSY)
+        if self._state is not AgentState.LIMITED and self._answer is None:
+            events += self._change(AgentState.IDLE)
+        return events + self._deaf()
+
+    def _broken(self) -> bool:
+        return broken_off(self._rows, prompting=self._prompting)
+
+    def _error(self) -> list[SourceEvent]:
+        """The request brought nothing: why, as far as the screen tells."""
+        self._trouble = False
+        name = error(self._rows, prompting=self._prompting)
+        if not name or name in _THIS_TURN_ONLY:
+            return []
+        reason = _LIMITS.get(name) or f"the API answers with an error ({name})"
+        self._state, self._reason = AgentState.LIMITED, reason
+        retry = LIMIT_RETRY if name in _LIMITS else ERROR_RETRY
+        return [StateChange(AgentState.LIMITED, reason, retry)]
+
+    def _deaf(self) -> list[SourceEvent]:
+        if self._asked or self._failed or not answered(self._rows):
+            return []
+        return self.failed(
+            "aider does not write the LLM history that it was given: its screen is read"
+        )
+
+    # -- what is not needed here --------------------------------------------------------------
+
+    def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        """aider has no hooks."""
+        return []
+
+    def screen(self, rows: list[str]) -> list[SourceEvent]:
+        """The screen is looked at together with the terminal's mode, see :meth:`terminal`."""
+        return []
+
+    def tick(self, now: float) -> list[SourceEvent]:
+        """Time passes in :meth:`terminal`."""
+        return []
+
+    def next_deadline(self) -> float | None:
+        return None
+
+    # -- the end, and a restart ---------------------------------------------------------------
+
+    def finish(self, now: float) -> list[SourceEvent]:
+        """aider has ended: nothing more will come."""
+        return [*self._complete(aborted=self._broken()), *self._change(AgentState.GONE)]
+
+    def state(self) -> dict[str, Any]:
+        """A JSON-able snapshot for :meth:`restore`."""
+        return {
+            "failed": self._failed,
+            "history": self._history.state(),
+            "state": self._state.value,
+            "count": self._count,
+            "answer": self._answer,
+            "ignored": self._ignored,
+            "asked": self._asked,
+            "proven": list(self._proven),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where :meth:`state` was taken."""
+        self._failed = state["failed"]
+        self._history.restore(state["history"])
+        self._state = AgentState(state["state"])
+        self._count, self._answer = state["count"], state["answer"]
+        self._ignored, self._asked = state["ignored"], state["asked"]
+        self._proven.extend(state["proven"])
+
+    def _change(self, state: AgentState, reason: str = "") -> list[SourceEvent]:
+        if state is self._state and reason == self._reason:
+            return []
+        self._state, self._reason = state, reason
+        return [StateChange(state, reason)]
+
+
+def _without_thoughts(lines: list[str]) -> list[str]:
+    """The answer without what the model thought; empty when there is nothing else in it."""
+    text = "\n".join(lines)
+    if "<" in text:
+        text = _CLOSED.sub("", _THOUGHT.sub("", text, count=1) if _THOUGHT.match(text) else text)
+    return text.split("\n") if text.strip() else []
