@@ -18,7 +18,7 @@ import pytest
 
 from tests.e2e.wrapped import relay, relay_json, wait_registered
 from tests.real_agents import recipes
-from tests.real_agents.model import Gate, Say, ScriptedModel, Tool
+from tests.real_agents.model import Fail, Gate, Say, ScriptedModel, Tool
 from tests.real_agents.recipes import RENDERERS, ClaudeOptions, Recipe
 from tests.real_agents.terminal import Terminal
 from tests.support import wait_until
@@ -68,10 +68,11 @@ class Agents:
         cols: int = 80,
         rows: int = 24,
         arguments: list[str] | None = None,
+        **more_env: str,
     ) -> Terminal:
         options = ClaudeOptions(renderer, {}, arguments or [])
         made = recipes.claude(self._claude, self._base / name, self._model.url, options)
-        env = {**made.env, "RELAY_HOME": os.environ["RELAY_HOME"]}
+        env = {**made.env, **more_env, "RELAY_HOME": os.environ["RELAY_HOME"]}
         wrap = [sys.executable, "-P", "-m", "relay", "wrap", "--name", name, "--"]
         terminal = Terminal(argv=[*wrap, *made.argv], env=env, cwd=made.cwd, cols=cols, rows=rows)
         self._stack.enter_context(terminal)
@@ -161,6 +162,24 @@ def test_a_message_answers_no_permission_dialog(
         all_seen(1)
         assert not made.exists()
         wait_until(lambda: model.seen("hello while you wait"))
+
+
+def test_messages_wait_for_a_model_that_does_not_answer(
+    claude: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.when("break now", Fail(401, "invalid x-api-key"))
+    model.when("hello after all", Say("Hello."))
+    with agents(claude, tmp_path, model) as both:
+        bob = both.start("Bob", CLAUDE_CODE_MAX_RETRIES="0")
+        ask(bob, "break now")
+        wait_until(lambda: relay_json("agents")[0]["state"] == "limited", 60)
+        relay("send", "Bob", "hello after all")
+        wait_until(lambda: messages()[0]["state"] == "held", 30)
+        assert "not signed in" in messages()[0]["reason"]
+        assert not model.seen("hello after all")
+        ask(bob, "try again")
+        all_seen(1)
+        wait_until(lambda: model.seen("hello after all"))
 
 
 def test_a_session_killed_in_the_middle_loses_and_doubles_nothing(

@@ -21,7 +21,7 @@ _RULE = re.compile(r"^\s{0,2}[─━╌]{8,}")
 _CHOICE = re.compile(r"^\s*(?:❯\s*)?(\d)[.)]\s+\S")
 _CANCEL = re.compile(r"\b(?:Esc to (?:cancel|exit|go back)|Enter to (?:confirm|select|continue))\b")
 # A suggestion in grey looks like a draft where colours are not known.
-_SUGGESTION = re.compile(r'Try "[^"]+"')
+_SUGGESTION = re.compile(r'Try "[^"]+"|Resend your message to try again')
 
 
 def composer_state(rows: list[str]) -> Composer:
