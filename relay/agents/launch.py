@@ -77,8 +77,10 @@ def program(argv: list[str]) -> str:
 PLANNERS = {
     "qwen": "relay.agents.qwen.launch",
     "claude": "relay.agents.claude.launch",
+    "codex": "relay.agents.codex.launch",
     "gemini": "relay.agents.gemini.launch",
     "aider": "relay.agents.aider.launch",
+    "opencode": "relay.agents.opencode.launch",
 }
 
 

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 MAKERS = {
     "qwen": "relay.agents.qwen.native",
     "claude": "relay.agents.claude.native",
+    "codex": "relay.agents.codex.native",
     "gemini": "relay.agents.gemini.native",
     "aider": "relay.agents.aider.native",
+    "opencode": "relay.agents.opencode.native",
 }
 
 

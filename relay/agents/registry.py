@@ -29,7 +29,7 @@ class Profile:
 
 SHELL = Profile("shell", style="shell")
 #: Those with interfaces of their own; relay.agents.native has what belongs to each.
-NATIVE = frozenset({"claude", "gemini", "aider", "qwen"})
+NATIVE = frozenset({"claude", "codex", "gemini", "aider", "qwen", "opencode"})
 
 
 def profile_named(kind: str) -> Profile:

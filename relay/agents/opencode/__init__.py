@@ -1,0 +1,1 @@
+"""opencode: started with its server on a loopback port, heard and reached through that server."""

@@ -1,0 +1,228 @@
+"""Starting opencode so that relay can hear it: its own server, on a loopback port of this run.
+
+``--port`` makes opencode serve; without it no port is opened at all. A password for this run keeps
+others on the machine out: it stands in the environment, not on the command line. A port, host or
+password of the person's own stays as it is. Nothing is written to the person's files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from relay.agents.installed import npm_version, parse_version, which
+from relay.agents.launch import Launch, Run
+from relay.agents.primer import primer
+
+TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
+if TYPE_CHECKING:
+    from typing import Any
+
+#: First words that start something else than a conversation.
+SUBCOMMANDS = frozenset(
+    (
+        "acp",
+        "agent",
+        "auth",
+        "completion",
+        "db",
+        "debug",
+        "export",
+        "generate",
+        "github",
+        "import",
+        "mcp",
+        "models",
+        "plug",
+        "plugin",
+        "pr",
+        "providers",
+        "run",
+        "serve",
+        "session",
+        "stats",
+        "uninstall",
+        "upgrade",
+        "web",
+    )
+)
+PACKAGE = "opencode-ai"
+#: The oldest version whose server has been seen at work.
+OLDEST = (1, 18, 33)
+_ASIDE = frozenset({"-v", "--version", "-h", "--help"})
+_VALUED = frozenset(
+    (
+        "--port",
+        "--hostname",
+        "--mdns-domain",
+        "--cors",
+        "--log-level",
+        "--prompt",
+        "--agent",
+        "-m",
+        "--model",
+        "-s",
+        "--session",
+        "--replay-limit",
+    )
+)
+#: What opencode takes itself where a port is not said.
+USUAL_PORT = 4096
+#: Ports to choose from: below those that systems give to whoever asks for any, so that nobody gets
+#: ours by chance between the choice and opencode's start.
+FIRST_PORT, PORTS = 20000, 12000
+#: A file of this kind has the mark of the Go tool chain near its beginning: the program that had
+#: the name opencode before, which does not know the option.
+_GO_MARK, _GO_WITHIN = b"\x00Go\x00\x00", 8192
+
+
+def converses(argv: list[str]) -> bool:
+    """Whether ``argv`` starts a conversation (``opencode run`` and ``opencode mcp`` do not)."""
+    words = _read(argv)
+    if words["first"] in SUBCOMMANDS:
+        return False
+    return not any(option in _ASIDE for option in words["options"])
+
+
+def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
+    """The argv with a port in it, or as it was, with the reason in ``data["degraded"]``."""
+    if not converses(argv):
+        return Launch(list(argv), {}, "command", {})
+    words = _read(argv)
+    added: dict[str, str] = {}
+    data: dict[str, Any] = {}
+    reason = _why_no_server(words, argv[0], env)
+    if reason is None:
+        try:
+            started = [argv[0], *_serve(words["options"], env, added, data), *argv[1:]]
+        except OSError as error:
+            reason = f"no loopback port could be had: {error}"
+    if reason is not None:
+        started, added = list(argv), {}
+        data = {"degraded": f"{reason}; opencode is heard by its screen"}
+    data["session"] = words["options"].get("--session") or words["options"].get("-s") or ""
+    data["continues"] = "--continue" in words["options"] or "-c" in words["options"]
+    if "--fork" in words["options"]:
+        data["session"], data["continues"] = "", False  # it is told when it is made
+    if run.primer:
+        _teach(env, run, added, data)
+    return Launch(started, added, "opencode", data)
+
+
+def version_of(program: str, env: dict[str, str]) -> tuple[int, ...] | None:
+    """The version of an installed opencode, without starting it; None when it cannot be told."""
+    path = which(program, env)
+    if path is None:
+        return None
+    folders = path.split(os.sep)[:-1]
+    return npm_version(path, PACKAGE) or next(
+        (version for part in reversed(folders) if (version := parse_version(part))), None
+    )
+
+
+def _why_no_server(words: dict[str, Any], program: str, env: dict[str, str]) -> str | None:
+    if words["first"] == "attach":
+        return "its server is another program's"
+    if "--mini" in words["options"]:
+        return "--mini has no server"
+    version = version_of(program, env)
+    if version is not None and version < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        return f"opencode before {wanted} is not known to relay"
+    # Where the version cannot be told (the native installer leaves no trace of it), the server
+    # will tell it to the session.
+    if version is None and _is_another(which(program, env)):
+        return "this is the opencode of before 2025"
+    return None
+
+
+def _is_another(path: str | None) -> bool:
+    """Whether this is the older program of the same name."""
+    if path is None:
+        return True
+    try:
+        with open(path, "rb") as file:
+            return _GO_MARK in file.read(_GO_WITHIN)
+    except OSError:
+        return True
+
+
+def _serve(
+    options: dict[str, str], env: dict[str, str], added: dict[str, str], data: dict[str, Any]
+) -> list[str]:
+    """The arguments that make opencode serve; notes in ``data`` where, and how to be let in."""
+    given = options.get("--port", "")
+    open_by_choice = any(word in options for word in ("--port", "--hostname", "--mdns"))
+    arguments: list[str] = []
+    if given.isdigit() and int(given):
+        port = int(given)
+    else:
+        # Where the person opens the server without saying where, opencode takes its usual port.
+        if "--port" in options:
+            raise OSError("--port without a number leaves it to opencode")
+        port = USUAL_PORT if open_by_choice and _is_free(USUAL_PORT) else _free_port()
+        arguments = ["--port", str(port)]
+    host = options.get("--hostname") or ("0.0.0.0" if "--mdns" in options else "127.0.0.1")
+    password = env.get("OPENCODE_SERVER_PASSWORD", "")
+    if not password and not open_by_choice:
+        password = added["OPENCODE_SERVER_PASSWORD"] = os.urandom(16).hex()
+    data["port"] = port
+    data["host"] = "127.0.0.1" if host in ("0.0.0.0", "localhost", "::") else host
+    data["password"] = password
+    data["username"] = env.get("OPENCODE_SERVER_USERNAME") or "opencode"
+    return arguments
+
+
+def _free_port() -> int:
+    for _ in range(50):
+        port = FIRST_PORT + int.from_bytes(os.urandom(4), "big") % PORTS
+        if _is_free(port):
+            return port
+    raise OSError("none of fifty was free")
+
+
+def _is_free(port: int) -> bool:
+    import socket
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _teach(env: dict[str, str], run: Run, added: dict[str, str], data: dict[str, Any]) -> None:
+    """Name a file with the primer as one more of opencode's instructions, for this run."""
+    given = env.get("OPENCODE_CONFIG_CONTENT", "")
+    try:
+        theirs = json.loads(given) if given.strip() else {}
+        mine = theirs.get("instructions") or []
+        file = os.path.join(run.folder, "relay.md")
+        os.makedirs(run.folder, 0o700, exist_ok=True)
+        with open(file, "w", encoding="utf-8") as out:
+            out.write(primer(run.name, run.namespaces))
+        merged = {**theirs, "instructions": [*mine, file]}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        data["untaught"] = f"opencode could not be told how to talk: {error}"
+        return
+    added["OPENCODE_CONFIG_CONTENT"] = json.dumps(merged)
+
+
+def _read(argv: list[str]) -> dict[str, Any]:
+    """The first word that is no option, and the options with their values (the last counts)."""
+    options: dict[str, str] = {}
+    first = ""
+    words = iter(argv[1:])
+    for word in words:
+        if word == "--":
+            break
+        if not word.startswith("-"):
+            first = first or word
+            continue
+        name, equals, value = word.partition("=")
+        if name in _VALUED and not equals:
+            value = next(words, "")
+        options[name] = value
+    return {"first": first, "options": options}

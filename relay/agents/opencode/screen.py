@@ -1,0 +1,51 @@
+"""What opencode's screen says about its input line; only for typing, never for hearing. Pure.
+
+The input line stands in a box whose left edge is a bar, closed below by a row that begins with the
+foot of the bar; its last row names the agent and the model::
+
+      ┃
+      ┃  what the person types
+      ┃
+      ┃  Build · Mock Model Mock
+      ╹▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀
+
+A dialog takes its place, so where the box is missing nothing may be typed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+Composer = Literal["empty", "draft", "dialog", "unknown"]
+
+_FOOT = re.compile(r"^\s*╹▀{8,}")
+_BAR = re.compile(r"^\s*┃(.*)$")
+_ASKS = re.compile(r"△ Permission required|\benter (?:confirm|submit|select)\b|⇆ select")
+# A suggestion in grey looks like a draft where colours are not known.
+_SUGGESTION = re.compile(r'Ask anything… "[^"]*"')
+
+
+def composer_state(rows: list[str]) -> Composer:
+    """Whether the input line is empty, holds a draft, or a dialog stands in its place.
+
+    ``rows`` are the screen's rows from top to bottom. ``unknown`` when this is not a screen that
+    is known here: then nothing should be typed that is not safe anywhere.
+    """
+    if any(_ASKS.search(row) for row in rows):
+        return "dialog"
+    foot = next((at for at in range(len(rows) - 1, -1, -1) if _FOOT.match(rows[at])), None)
+    if foot is None:
+        return "unknown"
+    inside: list[str] = []
+    for row in reversed(rows[:foot]):
+        found = _BAR.match(row)
+        if found is None:
+            break
+        inside.insert(0, found.group(1).strip())
+    if len(inside) < 3 or " · " not in inside[-1]:
+        return "unknown"
+    text = "\n".join(inside[:-1]).strip()
+    if not text:
+        return "empty"
+    return "unknown" if _SUGGESTION.fullmatch(text) else "draft"

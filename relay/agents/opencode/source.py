@@ -1,0 +1,446 @@
+"""What opencode says and does, from its server's events. No I/O, no clock.
+
+The assistant's own words come out as lines, one stream for each text part. Reasoning, tools,
+subagents (sessions with a parent), summaries of a compaction, copies in a forked session and what
+was said before this run are never heard.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from relay.agents.opencode.parts import Parts
+from relay.agents.opencode.records import asked_for, moment, table, trouble, word
+from relay.model import AgentState
+from relay.session.ports import Degraded, Proof, SourceEvent, StateChange
+
+#: Sessions, messages and open questions that are remembered; the oldest are forgotten first.
+SESSIONS_MAX = 128
+MESSAGES_MAX = 512
+ASKS_MAX = 64
+#: Of what the user said, its beginning is kept: an envelope's first lines.
+HEAD = 400
+#: After an error of the API the next try is worth it after so many seconds; after a limit, so many.
+ERROR_RETRY, LIMIT_RETRY = 30.0, 300.0
+#: Parts that only the model's own answer has.
+_OF_THE_MODEL = frozenset({"step-start", "text", "reasoning", "step-finish"})
+#: The event that the session makes of what it asked the server for when the stream began.
+SNAPSHOT = "relay.snapshot"
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One session of opencode's. ``since`` is when it was made (milliseconds since the epoch);
+    ``trouble`` is why its model does not answer at present."""
+
+    parent: str = ""
+    since: float = 0.0
+    status: str = "idle"
+    trouble: str = ""
+    retry: float | None = None
+
+
+@dataclass(slots=True)
+class Said:
+    """One message. ``live``: the assistant's own words of this run; ``head`` and ``reached`` tell
+    of a user's message how it begins and whether the model has it."""
+
+    session: str
+    role: str
+    live: bool = False
+    parent: str = ""
+    head: str = ""
+    reached: bool = False
+
+
+class OpencodeSource:
+    """One opencode process, as it is heard. ``started_ms``: what was said before it is history."""
+
+    def __init__(self, started_ms: int, session: str = "") -> None:
+        self._started = float(started_ms)
+        self._failed = False
+        self._connected = False
+        self._state = AgentState.STARTING
+        self._told: StateChange | None = None
+        self._parts = Parts()
+        self._sessions: OrderedDict[str, Conversation] = OrderedDict()
+        self._said: OrderedDict[str, Said] = OrderedDict()
+        self._asks: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._manner: dict[str, Any] = {}
+        self.session = session  # the one that the person is in
+        self.lacking = False  # something came that is about something unknown
+
+    # -- what the session asks ----------------------------------------------------------------
+
+    @property
+    def trusted(self) -> bool:
+        """Whether this source hears; otherwise the screen has to."""
+        return not self._failed
+
+    @property
+    def agent_state(self) -> AgentState:
+        return self._state
+
+    @property
+    def started(self) -> float:
+        """What was said before is history. In milliseconds since the epoch."""
+        return self._started
+
+    @property
+    def connected(self) -> bool:
+        """Whether the server's events come in, and what was missed of them has been made up for."""
+        return self._connected
+
+    def heard(self, marker: str) -> bool:
+        """Whether a text with ``marker`` at its beginning stands in a conversation already."""
+        return any(marker in said.head for said in self._said.values() if said.role == "user")
+
+    def seen(self, marker: str) -> bool:
+        """Whether such a text has demonstrably reached the model."""
+        return any(marker in said.head and said.reached for said in self._said.values())
+
+    def stranded(self) -> list[tuple[str, str, str]]:
+        """(session, message, beginning) of what waits in a conversation that has come to rest.
+
+        opencode keeps what is queued when the person stops a turn or refuses a tool, but begins no
+        turn for it.
+        """
+        return [
+            (said.session, message, said.head)
+            for message, said in self._said.items()
+            if said.head and not said.reached and self._at_rest(said.session)
+        ]
+
+    @property
+    def manner(self) -> dict[str, Any]:
+        """With which agent and model the person last said something, as a prompt's fields."""
+        return dict(self._manner)
+
+    def failed(self, reason: str) -> list[SourceEvent]:
+        """Nothing can be heard here: the screen stands in."""
+        if self._failed:
+            return []
+        self._failed = True
+        return [Degraded(reason)]
+
+    def transcript(self, line: str, now: float) -> list[SourceEvent]:
+        """opencode has no file to follow."""
+        return []
+
+    def screen(self, rows: list[str]) -> list[SourceEvent]:
+        """Dialogs are told by events."""
+        return []
+
+    # -- events -------------------------------------------------------------------------------
+
+    def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        """One event of the server's, or a snapshot."""
+        handler = self._EVENTS.get(word(event.get("type")))
+        if handler is None:
+            return []
+        events = handler(self, table(event.get("properties")), now)
+        return events + self._look()
+
+    def interrupted(self) -> None:
+        """The stream of events has broken off."""
+        self._connected = False
+        self._parts.missed()
+
+    def _snapshot(self, found: dict[str, Any], now: float) -> list[SourceEvent]:
+        """How things stand: ``sessions, status, asks, messages`` as the server answers."""
+        if self._failed:
+            # The screen was heard meanwhile: what was said until now must not be heard twice.
+            self._failed, self._started = False, float(found.get("at") or self._started)
+        self._parts.missed()
+        for info in found.get("sessions") or []:
+            self._session(table(info))
+        status = table(found.get("status"))
+        for name, conversation in self._sessions.items():
+            conversation.status = "idle"
+            if name in status:
+                self._take_status(name, table(status[name]), now)
+        self._asks.clear()
+        for request in found.get("asks") or []:
+            self._asked(table(request), now)
+        events: list[SourceEvent] = []
+        for message in found.get("messages") or []:
+            info = table(table(message).get("info"))
+            self._message(info)
+            for part in table(message).get("parts") or []:
+                events += self._part({"part": part}, now, gap=True)
+            events += self._message(info)
+        self._connected, self.lacking = True, False
+        if not self.session:
+            self.session = word(found.get("session"))
+        return events
+
+    def _session(self, info: dict[str, Any]) -> None:
+        name = word(info.get("id"))
+        if not name:
+            return
+        known = self._sessions.get(name)
+        if known is None:
+            known = self._sessions[name] = Conversation()
+            while len(self._sessions) > SESSIONS_MAX:
+                self._sessions.popitem(last=False)
+        known.parent = word(info.get("parentID"))
+        known.since = moment(info.get("time"), "created") or 0.0
+
+    def _session_created(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        info = table(event.get("info"))
+        self._session(info)
+        if not word(info.get("parentID")):
+            self.session = word(info.get("id")) or self.session
+        return []
+
+    def _session_updated(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        self._session(table(event.get("info")))
+        return []
+
+    def _session_deleted(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        name = word(table(event.get("info")).get("id")) or word(event.get("sessionID"))
+        self._sessions.pop(name, None)
+        for message in [m for m, said in self._said.items() if said.session == name]:
+            del self._said[message]
+        if self.session == name:
+            self.session, self._manner = "", {}
+        return []
+
+    def _status(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        name, status = word(event.get("sessionID")), table(event.get("status"))
+        self._take_status(name, status, now)
+        if status.get("type") == "idle":
+            return self._parts.settle(now)
+        return []
+
+    def _take_status(self, name: str, status: dict[str, Any], now: float) -> None:
+        conversation = self._sessions.setdefault(name, Conversation())
+        kind = word(status.get("type"))
+        conversation.status = kind
+        if kind == "retry":
+            said = " ".join(word(status.get("message")).split())[:200]
+            conversation.trouble = f"the model does not answer: {said}" if said else "it retries"
+            conversation.retry = LIMIT_RETRY
+        elif kind == "busy":
+            conversation.trouble, conversation.retry = "", None
+
+    def _error(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        name = word(event.get("sessionID"))
+        why, lasting = trouble(event.get("error"))
+        conversation = self._sessions.get(name)
+        if conversation is not None and why:
+            conversation.trouble = why
+            conversation.retry = LIMIT_RETRY if lasting else ERROR_RETRY
+        events: list[SourceEvent] = []
+        for message in self._parts.open_messages():
+            said = self._said.get(message)
+            if said is not None and said.session == name:
+                events += self._parts.abort(message)
+        return events
+
+    def _asked(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        request = word(event.get("id"))
+        if request:
+            self._asks[request] = (word(event.get("sessionID")), asked_for(event))
+            while len(self._asks) > ASKS_MAX:
+                self._asks.popitem(last=False)
+        return []
+
+    def _answered(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        self._asks.pop(word(event.get("requestID")) or word(event.get("permissionID")), None)
+        return []
+
+    # -- messages -----------------------------------------------------------------------------
+
+    def _message_updated(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        return self._message(table(event.get("info")))
+
+    def _message(self, info: dict[str, Any]) -> list[SourceEvent]:
+        message, session = word(info.get("id")), word(info.get("sessionID"))
+        if not message or not session:
+            return []
+        said = self._said.get(message)
+        if said is None:
+            said = self._said[message] = self._new(info, session)
+            while len(self._said) > MESSAGES_MAX:
+                self._said.popitem(last=False)
+        if not said.live:
+            return []
+        if info.get("error"):
+            return self._parts.abort(message)
+        if info.get("finish") or moment(info.get("time"), "completed") is not None:
+            return self._parts.confirm(message)
+        return []
+
+    def _new(self, info: dict[str, Any], session: str) -> Said:
+        role = word(info.get("role"))
+        created = moment(info.get("time"), "created") or 0.0
+        conversation = self._sessions.get(session)
+        if conversation is None:
+            self.lacking = True
+        own = conversation is not None and not conversation.parent
+        # What is older than its session was copied there (it was forked).
+        since = conversation.since if conversation is not None else 0.0
+        now_said = own and created >= max(self._started, since)
+        if role == "user" and now_said:
+            self.session = session
+            self._remember_manner(info)
+        live = now_said and role == "assistant" and not info.get("summary")
+        return Said(session, role, live, word(info.get("parentID")))
+
+    def _remember_manner(self, info: dict[str, Any]) -> None:
+        model = table(info.get("model"))
+        self._manner = {}
+        if word(info.get("agent")):
+            self._manner["agent"] = word(info["agent"])
+        if word(model.get("providerID")) and word(model.get("modelID")):
+            chosen = {"providerID": model["providerID"], "modelID": model["modelID"]}
+            self._manner["model"] = chosen
+        variant = word(model.get("variant")) or word(info.get("variant"))
+        if variant:
+            self._manner["variant"] = variant
+
+    def _message_removed(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        message = word(event.get("messageID"))
+        self._said.pop(message, None)
+        return self._parts.abort(message)
+
+    def _part_updated(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        return self._part(event, now, gap=False)
+
+    def _part(self, event: dict[str, Any], now: float, *, gap: bool) -> list[SourceEvent]:
+        part = table(event.get("part"))
+        message, part_id = word(part.get("messageID")), word(part.get("id"))
+        said = self._said.get(message)
+        if said is None:
+            self.lacking = self.lacking or bool(message)
+            return []
+        kind, text = word(part.get("type")), word(part.get("text"))
+        if said.role == "user":
+            if kind == "text" and not part.get("synthetic") and not said.head:
+                said.head = text[:HEAD]
+            return []
+        # A command that the person runs with "!" is a tool's part in an answer that no model gave.
+        events = self._reached(said) if kind in _OF_THE_MODEL else []
+        if not said.live:
+            return events
+        events += self._parts.confirm(message, part_id)
+        if kind != "text" or part.get("synthetic") or part.get("ignored"):
+            return events
+        if moment(part.get("time"), "end") is not None:
+            return events + self._parts.finish(part_id, message, text, now)
+        known = self._parts.knows(part_id)
+        return events + self._parts.begin(part_id, message, text, gap=gap and not known)
+
+    def _reached(self, answer: Said) -> list[SourceEvent]:
+        """The model has begun to answer: it has what was said up to there."""
+        events: list[SourceEvent] = []
+        if answer.reached:
+            return events
+        answer.reached = True
+        for message, said in self._said.items():
+            before = said.session == answer.session and message <= answer.parent
+            if before and said.head and not said.reached:
+                said.reached = True
+                events.append(Proof(said.head, "transcript"))
+        return events
+
+    def _delta(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        if event.get("field") != "text":
+            return []
+        return self._parts.delta(word(event.get("partID")), word(event.get("delta")))
+
+    _EVENTS = {
+        SNAPSHOT: _snapshot,
+        "session.created": _session_created,
+        "session.updated": _session_updated,
+        "session.deleted": _session_deleted,
+        "session.status": _status,
+        "session.error": _error,
+        "permission.asked": _asked,
+        "permission.replied": _answered,
+        "question.asked": _asked,
+        "question.replied": _answered,
+        "question.rejected": _answered,
+        "message.updated": _message_updated,
+        "message.removed": _message_removed,
+        "message.part.updated": _part_updated,
+        "message.part.delta": _delta,
+    }
+
+    # -- state --------------------------------------------------------------------------------
+
+    def _look(self) -> list[SourceEvent]:
+        """The agent's state, if it has changed."""
+        change = self._now()
+        if change is None or change == self._told:
+            return []
+        self._state, self._told = change.state, change
+        return [change]
+
+    def _now(self) -> StateChange | None:
+        if not self._connected:
+            return None
+        for session, reason in self._asks.values():
+            if self._root(session) == self.session or not self.session:
+                return StateChange(AgentState.BLOCKED, reason)
+        conversation = self._sessions.get(self.session)
+        if conversation is None:
+            return StateChange(AgentState.IDLE)
+        if conversation.trouble:
+            return StateChange(AgentState.LIMITED, conversation.trouble, conversation.retry)
+        busy = conversation.status == "busy"
+        return StateChange(AgentState.BUSY if busy else AgentState.IDLE)
+
+    def _at_rest(self, session: str) -> bool:
+        conversation = self._sessions.get(session)
+        asked = any(asking == session for asking, _ in self._asks.values())
+        return conversation is not None and conversation.status == "idle" and not asked
+
+    def _root(self, session: str) -> str:
+        """The session at the top of this one's family."""
+        for _ in range(len(self._sessions)):
+            conversation = self._sessions.get(session)
+            if conversation is None or not conversation.parent:
+                break
+            session = conversation.parent
+        return session
+
+    # -- time, restart ------------------------------------------------------------------------
+
+    def tick(self, now: float) -> list[SourceEvent]:
+        """What is due by ``now``."""
+        return self._parts.settle(now)
+
+    def next_deadline(self) -> float | None:
+        """When ``tick`` has something to do."""
+        return self._parts.next_deadline()
+
+    def finish(self, now: float) -> list[SourceEvent]:
+        """opencode has ended: nothing more will come."""
+        self._state = AgentState.GONE
+        return [*self._parts.all_over(), StateChange(AgentState.GONE)]
+
+    def state(self) -> dict[str, Any]:
+        """A JSON-able snapshot for :meth:`restore`."""
+        return {
+            "parts": self._parts.state(),
+            "sessions": {name: asdict(one) for name, one in self._sessions.items()},
+            "said": {name: asdict(one) for name, one in self._said.items()},
+            "session": self.session,
+            "manner": self._manner,
+            "started": self._started,
+            "failed": self._failed,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where :meth:`state` was taken; how things stand now, the next snapshot tells."""
+        self._parts.restore(state["parts"])
+        for name, one in state["sessions"].items():
+            self._sessions[name] = Conversation(**one)
+        for name, one in state["said"].items():
+            self._said[name] = Said(**one)
+        self.session, self._manner = state["session"], state["manner"]
+        self._started, self._failed = state["started"], state["failed"]
