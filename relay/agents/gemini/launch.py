@@ -1,8 +1,9 @@
-"""Starting Gemini CLI so that relay can find its session file: one flag for this run.
+"""Starting Gemini CLI so that relay can find its session file: two flags for this run.
 
 Gemini CLI writes each conversation into a file that is named after the conversation's id. relay
 chooses that id (``--session-id``), so the file of another Gemini CLI in the same project is never
-mistaken for this one's. docs/agents/gemini.md says why no hooks are put in.
+mistaken for this one's. What the model is told stands in a context file in a folder of the run's
+own (``--include-directories``). docs/agents/gemini.md says why no hooks are put in.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 
 from relay.agents.installed import npm_version, which
 from relay.agents.launch import Launch, Run
+from relay.agents.primer import primer
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
@@ -88,6 +90,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     if not converses(argv):
         return Launch(list(argv), {}, "command", {})
     data: dict[str, Any] = {"heard": True, "session": None}
+    options, _ = _parse(argv[1:])
+    more = _teaching(options, env, run)
     version = version_of(argv[0], env)
     if version is None or version < OLDEST:
         oldest = ".".join(map(str, OLDEST))
@@ -97,8 +101,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
             f"relay knows the session files of Gemini CLI from {oldest} on (this version:"
             f" {found}); what it says is read from its screen"
         )
-        return Launch(list(argv), {}, "gemini", data)
-    options, _ = _parse(argv[1:])
+        return Launch([argv[0], *more, *argv[1:]], {}, "gemini", data)
     given = options.get("--session-id")
     resumed = options.get("--resume", options.get("-r"))
     if given is not None:
@@ -107,8 +110,54 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         data["session"] = resumed.strip() if _is_uuid(resumed.strip()) else None
     elif "--session-file" not in options:
         data["session"] = new_session_id()
-        return Launch([argv[0], "--session-id", data["session"], *argv[1:]], {}, "gemini", data)
-    return Launch(list(argv), {}, "gemini", data)
+        more += ["--session-id", data["session"]]
+    return Launch([argv[0], *more, *argv[1:]], {}, "gemini", data)
+
+
+def _teaching(options: dict[str, str], env: dict[str, str], run: Run) -> list[str]:
+    """The flag that brings the primer in; empty where it is not wanted or cannot be had.
+
+    Gemini CLI reads the context files of all folders that it works in. In a sandbox ours would
+    not be there.
+    """
+    boxed = env.get("GEMINI_SANDBOX", "").lower() not in ("", "0", "false")
+    if not run.primer or not run.folder or boxed or {"--sandbox", "-s"} & options.keys():
+        return []
+    folder = os.path.join(run.folder, "relay")
+    try:
+        os.makedirs(run.folder, mode=0o700, exist_ok=True)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        first, *others = _context_files(env)
+        path = os.path.join(folder, first)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(primer(run.name, run.namespaces))
+        for name in others:  # the same file under all names is read once
+            os.link(path, os.path.join(folder, name))
+    except OSError:
+        return []
+    return ["--include-directories", folder]
+
+
+def _context_files(env: dict[str, str]) -> list[str]:
+    """The names of the context files that Gemini CLI reads here: GEMINI.md unless settings say so.
+
+    Those of the person's settings and of the project's, because the project's do not always count.
+    """
+    home = env.get("GEMINI_CLI_HOME") or env.get("HOME") or os.path.expanduser("~")
+    names = ["GEMINI.md"]
+    for folder in (home, "."):
+        try:
+            with open(os.path.join(folder, ".gemini", "settings.json"), encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, ValueError):
+            continue
+        if '"fileName"' not in text:
+            continue
+        import re
+
+        found = re.search(r'"fileName"\s*:\s*(\[[^\]]*\]|"[^"]*")', text)
+        names += re.findall(r'"([^"/\\]+)"', found[1]) if found else []
+    return list(dict.fromkeys(names))
 
 
 def new_session_id() -> str:

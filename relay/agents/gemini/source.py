@@ -33,9 +33,13 @@ QUICK_LOOKS = 20
 SILENT_TURNS = 2
 #: After an error of the API the next try is worth it after so many seconds; after a limit, so many.
 ERROR_RETRY, LIMIT_RETRY = 30.0, 300.0
+#: Characters of the API's own words in a reason.
+REASON_MAX = 160
 
 _MARKER = re.compile(r"Relay (?:message|notice) (\[[^\[\]\s]{1,16}\])")
-_API_ERROR = re.compile(r"^\[?API Error")
+_API_ERROR = re.compile(r"^\[?API Error:?\s*(.*?)\]?$", re.DOTALL)
+_STATED = re.compile(r'"message":\s*"((?:[^"\\]|\\.)+)"')
+_THIS_REQUEST_ONLY = re.compile(r"INVALID_ARGUMENT|\b400\b")
 _LIMITED = re.compile(r"quota|usage limit|rate.?limit|RESOURCE_EXHAUSTED|\b429\b", re.IGNORECASE)
 _REFUSED = re.compile(
     r"API key|UNAUTHENTICATED|PERMISSION_DENIED|\b40[13]\b|sign.?in", re.IGNORECASE
@@ -59,6 +63,7 @@ class GeminiSource:
         self._records = 0  # in the present turn
         self._silent_turns = 0
         self._quick = 0
+        self._rested = True  # since the last error of the API
         #: Called when there may be something in the session file.
         self.wake: Callable[[], None] = lambda: None
         self.path: str | None = None
@@ -133,22 +138,28 @@ class GeminiSource:
             return []
         self._remember(self._heard, record.id, HEARD_MAX)
         self._recent.append(record.text[:PROMPT_HEAD])
+        self._rested = True
         for marker in _MARKER.findall(record.text):
             self._remember(self._markers, marker, MARKERS_MAX)
         return [Proof(record.text, "transcript")]
 
     def _note(self, record: Record) -> list[SourceEvent]:
         """An error of the API ends a turn; its words say whether another try is any use."""
-        if record.level != "error" or not _API_ERROR.search(record.text):
+        error = _API_ERROR.search(record.text) if record.level == "error" else None
+        if error is None:
             return []
-        words = " ".join(record.text.strip("[]").split())[:200]
-        if _LIMITED.search(words):
+        whole = error[1]
+        stated = _STATED.search(whole)
+        words = " ".join((stated[1] if stated else whole).split())[:REASON_MAX]
+        if _LIMITED.search(whole):
             reason, retry = f"a usage limit is reached: {words}", LIMIT_RETRY
-        elif _REFUSED.search(words):
+        elif _REFUSED.search(whole):
             reason, retry = f"the API refuses: {words}", LIMIT_RETRY
+        elif _THIS_REQUEST_ONLY.search(whole):
+            return []
         else:
             reason, retry = f"the API answers with an error: {words}", ERROR_RETRY
-        self._state = AgentState.LIMITED
+        self._state, self._rested = AgentState.LIMITED, False
         return [StateChange(AgentState.LIMITED, reason, retry)]
 
     # -- the terminal -------------------------------------------------------------------------
@@ -163,10 +174,14 @@ class GeminiSource:
         if found == "blocked":
             return self._change(AgentState.BLOCKED, question(rows))
         if found == "busy":
+            if self._state is AgentState.LIMITED and not self._rested:
+                return []  # what is shown is older than the error
             if self._state is not AgentState.BUSY and self._state is not AgentState.BLOCKED:
                 self._records = 0
             return self._change(AgentState.BUSY)
-        if found == "idle" and self._state is not AgentState.LIMITED:
+        if found == "idle" and self._state is AgentState.LIMITED:
+            self._rested = True
+        elif found == "idle":
             over = self._turn_over() if self._state is AgentState.BUSY else []
             return over + self._change(AgentState.IDLE)
         return []
