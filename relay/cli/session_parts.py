@@ -24,6 +24,7 @@ from relay.session.channel import ChannelDoor
 from relay.session.courier import Courier
 from relay.session.doors import Door, TerminalDoor
 from relay.session.ears import Ears
+from relay.session.either import EitherDoor
 from relay.session.guards import Guards
 from relay.session.hearing import Hearing
 from relay.session.httpd import HookServer
@@ -112,6 +113,7 @@ class Parts:
             self.facts.notes.append(str(degraded))
         self._built = self._clock()
         self._channel: ChannelDoor | None = None
+        self._either: EitherDoor | None = None
         self._server: HookServer | None = None
         self._broker: RegisteredBroker | None = None
         self._session: Session | None = None
@@ -162,7 +164,9 @@ class Parts:
         cols, rows = self._hello["cols"] or 80, self._hello["rows"] or 24
         saved = self._checkpoint.get("screen", "").encode()
         cache = os.path.join(self._home.root, "cache")
-        self._screen = make_source(cols, rows, self._clock(), saved, cache, namespaces)
+        self._screen = make_source(
+            cols, rows, self._clock(), saved, cache, namespaces, self._profile.kind
+        )
         return Ears(
             hearing,
             self._screen,
@@ -210,6 +214,10 @@ class Parts:
                 native.heard.seen,
                 getattr(native, "hold", lambda now: None),
             )
+            if getattr(native, "typed_first", False):
+                self._either = EitherDoor(
+                    self._door, self._channel, lambda: door.available, self._proven
+                )
 
     async def last_words(self) -> None:
         """Hear what the agent has written beside its terminal since the last look."""
@@ -266,6 +274,8 @@ class Parts:
         self._note(f"a hook's report could not be used: {type(error).__name__}: {error}")
 
     def _choose_door(self) -> Door | None:
+        if self._either is not None:
+            return self._either
         if self._channel is None:
             return self._door
         native = self._native

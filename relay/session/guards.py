@@ -17,6 +17,8 @@ from relay.session.ports import StateChange
 KEY_REST = 1.0
 #: A full-screen program is left alone until it has written nothing for this long.
 OUTPUT_REST = 0.4
+#: Why nothing is typed beside what the person has written and not sent.
+DRAFT = "a draft stands in the input line"
 #: A model that does not answer is tried again after so long, unless it has said when. Seconds.
 RETRY = 60.0
 
@@ -108,7 +110,7 @@ class Guards:
         if self._last_key is not None and now - self._last_key < KEY_REST:
             return Hold("the person is typing", KEY_REST - (now - self._last_key))
         if composer == "draft" or (self._draft and composer != "empty"):
-            return Hold("a draft stands in the input line", 1.0)
+            return Hold(DRAFT, 1.0)
         return None
 
     def blocked(self) -> bool:

@@ -1,0 +1,188 @@
+"""Codex's session file (its "rollout"): what its lines mean, and which one is this process's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+Kind = Literal[
+    "said",  # a message of the assistant's is complete; key, text
+    "prompt",  # text that reached the model as a user's; text
+    "begun",  # a turn has begun; key is the turn's id
+    "over",  # a turn has ended; key, and where it failed error and text (what Codex says of it)
+    "aborted",  # the person (or a new message) broke the turn off; key
+    "result",  # a tool has run, or was refused
+    "limits",  # what is known of usage limits; resets (epoch seconds, 0 when nothing is reached)
+]
+
+#: Bytes of a file's first line that are read to learn whose it is: it holds the instructions.
+HEAD_MAX = 1024 * 1024
+_ROLLOUT = re.compile(r"/rollout-[^/]*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl$")
+_QUEUE = re.compile(r"/queue_\d+\.sqlite$")
+_ENDS = {"task_complete": "over", "turn_complete": "over", "turn_aborted": "aborted"}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of the file that matters. ``time`` is in seconds since the epoch."""
+
+    kind: Kind
+    time: float
+    text: str = ""
+    key: str = ""
+    error: str = ""
+    resets: float = 0.0
+
+
+def parse(line: str) -> list[Record]:
+    """What one line says; empty for lines of no concern or that are damaged."""
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError):
+        return []
+    payload = raw.get("payload") if isinstance(raw, dict) else None
+    if not isinstance(payload, dict):
+        return []
+    time = _time(raw.get("timestamp"))
+    if raw.get("type") == "event_msg":
+        return _event(payload, time)
+    if raw.get("type") == "response_item":
+        return _item(payload, time)
+    return []
+
+
+def _event(payload: dict[str, Any], time: float) -> list[Record]:
+    kind = str(payload.get("type"))
+    key = str(payload.get("turn_id") or "")
+    if kind == "item_completed":
+        item = payload.get("item")
+        # A summary of a compaction is a response item, too, but never an AgentMessage.
+        if isinstance(item, dict) and item.get("type") == "AgentMessage":
+            name = str(item.get("id") or f"{key}/{payload.get('completed_at_ms')}")
+            return [Record("said", time, text=_text(item.get("content")), key=name)]
+    elif kind in ("task_started", "turn_started"):
+        return [Record("begun", time, key=key)]
+    elif kind in _ENDS:
+        error, text = _error(payload.get("error"))
+        ended: Kind = "aborted" if _ENDS[kind] == "aborted" else "over"
+        return [Record(ended, time, text=text, key=key, error=error)]
+    elif kind == "token_count":
+        return [Record("limits", time, resets=_resets(payload.get("rate_limits")))]
+    return []
+
+
+def _item(payload: dict[str, Any], time: float) -> list[Record]:
+    kind = str(payload.get("type"))
+    if kind == "message" and payload.get("role") == "user":
+        text = _text(payload.get("content"))
+        return [Record("prompt", time, text=text)] if text else []
+    if kind.endswith("_output"):
+        return [Record("result", time)]
+    return []
+
+
+def _error(value: object) -> tuple[str, str]:
+    """The name of an error, with the status of HTTP where there is one, and its words."""
+    if not isinstance(value, dict):
+        return "", ""
+    info, text = value.get("codex_error_info"), str(value.get("message") or "")
+    if isinstance(info, dict) and info:
+        name, more = next(iter(info.items()))
+        status = more.get("http_status_code") if isinstance(more, dict) else None
+        return f"{name}:{status}" if status else str(name), text
+    return str(info or "other"), text
+
+
+def _resets(limits: object) -> float:
+    """When the usage limit that is reached ends; 0 when none is."""
+    if not isinstance(limits, dict) or not limits.get("rate_limit_reached_type"):
+        return 0.0
+    ends = []
+    for name in ("primary", "secondary"):
+        window = limits.get(name)
+        resets = window.get("resets_at") if isinstance(window, dict) else None
+        if isinstance(resets, int | float) and float(window.get("used_percent") or 0) >= 100:
+            ends.append(float(resets))
+    return max(ends, default=0.0)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        parts = [item.get("text") for item in value if isinstance(item, dict)]
+        return "\n".join(part for part in parts if isinstance(part, str))
+    return ""
+
+
+def _time(value: object) -> float:
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return datetime.fromisoformat(value).timestamp()
+    return 0.0
+
+
+# -- which file ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """What a running Codex holds open: the session files of its conversations, and its queue."""
+
+    rollouts: tuple[str, ...] = ()
+    queue: str | None = None
+
+
+def whereabouts(pid: int, proc: str = "/proc") -> Whereabouts:
+    """What the process ``pid`` and its children hold open; nothing where that cannot be told.
+
+    A file is never guessed by its folder: another Codex in the same project would be heard as
+    this one.
+    """
+    rollouts: list[str] = []
+    queue = None
+    for process in _family(pid, proc):
+        folder = os.path.join(proc, str(process), "fd")
+        with contextlib.suppress(OSError):
+            for number in os.listdir(folder):
+                with contextlib.suppress(OSError):
+                    path = os.readlink(os.path.join(folder, number))
+                    if _ROLLOUT.search(path) and path not in rollouts:
+                        rollouts.append(path)
+                    elif _QUEUE.search(path):
+                        queue = path
+    return Whereabouts(tuple(path for path in sorted(rollouts) if is_conversation(path)), queue)
+
+
+def thread_of(path: str) -> str:
+    """The id of the conversation that the session file ``path`` belongs to, or ""."""
+    found = _ROLLOUT.search(path)
+    return found.group(1) if found else ""
+
+
+def is_conversation(path: str) -> bool:
+    """Whether a person talks in this session file; a subagent's is not one."""
+    try:
+        with open(path, "rb") as file:
+            meta = json.loads(file.readline(HEAD_MAX))["payload"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    source = meta.get("source")
+    return isinstance(source, str) and meta.get("thread_source") in (None, "user")
+
+
+def _family(pid: int, proc: str) -> list[int]:
+    """The process and its descendants."""
+    found = [pid]
+    for process in found:
+        tasks = os.path.join(proc, str(process), "task")
+        with contextlib.suppress(OSError, ValueError):
+            for task in os.listdir(tasks):
+                with open(os.path.join(tasks, task, "children"), encoding="ascii") as file:
+                    found += [int(child) for child in file.read().split()]
+    return found

@@ -1,0 +1,75 @@
+"""What Codex's screen says: the input line, a dialog, a turn that runs. Never for hearing. Pure.
+
+The input line is headed by a mark, with a footer below it; both renderers draw it alike::
+
+    › what the person types
+
+      gpt-5 default · /srv/demo
+      ← for agents · ? for shortcuts
+
+A dialog takes its place: the mark then stands before a choice, and the last row says which keys
+answer it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+Composer = Literal["empty", "draft", "dialog", "unknown"]
+
+_MARK = "›"
+_CHOICE = re.compile(r"^\s*(?:[›>❯]\s*)?\d+[.)]\s+\S")
+_ANSWER = re.compile(
+    r"\b(?:enter|return) (?:to )?(?:confirm|select|continue|submit|open|trust|view)"
+    r"|\besc (?:to )?(?:cancel|back|skip|go back|close|dismiss)",
+    re.IGNORECASE,
+)
+#: What stands in grey in an input line that is empty.
+_PLACEHOLDERS = frozenset({"Ask Codex to do anything"})
+_SHORTCUTS = "? for shortcuts"
+_RUNS = re.compile(r"\(\d[^)]*\besc to interrupt\)")
+_LOADING = re.compile(r"^\s*loading\s*$")
+_SPINNER = re.compile(r"[\u2801-\u28ff]")
+
+
+def composer_state(rows: list[str]) -> Composer:
+    """Whether the input line is empty, holds a draft, or a dialog stands in its place.
+
+    ``rows`` are the screen's rows from top to bottom. ``unknown`` when this is not a screen that
+    is known here.
+    """
+    at = max((n for n, row in enumerate(rows) if row.startswith(_MARK)), default=None)
+    below = rows if at is None else rows[at:]
+    if any(_ANSWER.search(row) for row in below if not row.startswith(_MARK)):
+        return "dialog"
+    if at is None:
+        return "unknown"
+    first = rows[at][1:].strip()
+    if _CHOICE.match(rows[at]) and any(_CHOICE.match(row) for row in rows[at + 1 :]):
+        return "dialog"
+    if any(_LOADING.match(row) for row in rows[:at]):
+        return "unknown"
+    if any(_SHORTCUTS in row for row in rows[at + 1 :]) and len(_written(rows, at)) == 1:
+        return "empty"
+    return "empty" if not first or first in _PLACEHOLDERS else "draft"
+
+
+def runs(rows: list[str], title: str) -> bool:
+    """Whether a turn runs, as far as can be seen."""
+    return bool(_SPINNER.match(title)) or any(_RUNS.search(row) for row in rows)
+
+
+def asks(rows: list[str], title: str) -> bool:
+    """Whether a dialog waits for the person."""
+    return "Action Required" in title or composer_state(rows) == "dialog"
+
+
+def _written(rows: list[str], at: int) -> list[str]:
+    """The rows of the input line: up to the blank one before the footer."""
+    written = []
+    for row in rows[at:]:
+        if not row.strip():
+            break
+        written.append(row)
+    return written

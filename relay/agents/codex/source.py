@@ -1,0 +1,273 @@
+"""What Codex says and does, from its session file, its hooks and its screen. No I/O, no clock.
+
+The words come from the session file alone: it has every message of the assistant's when it is
+complete, under an id of its own. Hooks add what the file does not tell (a permission dialog) and
+where it is; the screen tells when Codex is ready, and when a dialog has gone again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Any
+
+from relay.agents.codex.rollout import Record, parse, thread_of
+from relay.agents.codex.screen import asks, composer_state, runs
+from relay.model import AgentState
+from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
+
+#: Texts whose arrival is remembered, and how many characters of each: its envelope's first lines.
+ACCEPTED_MAX = 256
+ACCEPTED_HEAD = 400
+#: Messages that are remembered as heard, and turns as ended.
+SAID_MAX = 1024
+ENDED_MAX = 64
+#: A dialog that a hook has reported is on the screen after so many seconds, or it is gone.
+DRAWN = 2.0
+#: How often the session file is worth a look, in seconds: while a turn runs, and otherwise.
+POLL_BUSY, POLL_IDLE = 0.05, 0.25
+#: After an error of the API the next try is worth it after so many seconds; after a limit, so many.
+ERROR_RETRY, LIMIT_RETRY = 30.0, 300.0
+_LIMITS = {
+    "usage_limit_exceeded": "a usage limit is reached",
+    "usage_not_included": "the account's plan does not include Codex",
+    "unauthorized": "the account is not signed in",
+    "response_too_many_failed_attempts:429": "the API's rate limit is reached",
+    "response_too_many_failed_attempts:401": "the account is not signed in",
+}
+#: Errors that say something of one request, not of the next.
+_THIS_TURN_ONLY = frozenset(
+    {"context_window_exceeded", "bad_request", "thread_rollback_failed", "sandbox_error", "other"}
+)
+
+
+class CodexSource:
+    """One Codex process, as it is heard.
+
+    ``started`` is when it was started, in seconds since the epoch: older records of a resumed
+    conversation are history.
+    """
+
+    def __init__(self, started: float) -> None:
+        self._started = int(started * 1000) / 1000  # the session file counts in milliseconds
+        self._failed = False
+        self._state = AgentState.STARTING
+        self._said: OrderedDict[str, None] = OrderedDict()
+        self._open: OrderedDict[str, None] = OrderedDict()  # turns that run
+        self._ended: deque[str] = deque(maxlen=ENDED_MAX)
+        self._accepted: deque[str] = deque(maxlen=ACCEPTED_MAX)
+        self._resets = 0.0
+        self._asked: float | None = None  # when a hook has reported a dialog
+        self._dialog_shown = False
+        self.interrupted = False  # the last turn was broken off: Codex's own queue rests
+        self.runs_since: float | None = None  # a turn is seen on the screen
+        self.path: str | None = None  # the session file of the conversation in front
+
+    # -- what the session asks ----------------------------------------------------------------
+
+    @property
+    def trusted(self) -> bool:
+        """Whether this source hears; otherwise the screen has to."""
+        return not self._failed
+
+    @property
+    def agent_state(self) -> AgentState:
+        return self._state
+
+    @property
+    def thread(self) -> str:
+        """The id of the conversation in front; empty before its first turn."""
+        return thread_of(self.path) if self.path else ""
+
+    def heard(self, marker: str) -> bool:
+        """Whether a text with ``marker`` at its beginning has reached the model."""
+        return any(marker in text for text in self._accepted)
+
+    seen = heard
+
+    def poll_interval(self) -> float:
+        """In how many seconds the session file should be looked at again."""
+        return POLL_BUSY if self._open else POLL_IDLE
+
+    def failed(self, reason: str) -> list[SourceEvent]:
+        """Nothing can be heard here (no session file): the screen stands in."""
+        if self._failed:
+            return []
+        self._failed = True
+        return [Degraded(reason)] if reason else []
+
+    def found(self, path: str) -> None:
+        """A session file of this process's was found: it can be heard (again)."""
+        self._failed = False
+        self.path = self.path or path
+
+    # -- hooks --------------------------------------------------------------------------------
+
+    def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        """One hook event, as Codex sends it. Reports overtake each other: they only add."""
+        name, path = event.get("hook_event_name"), event.get("transcript_path")
+        if event.get("agent_id"):
+            return []  # a subagent's
+        if name in ("SessionStart", "UserPromptSubmit") and isinstance(path, str) and path:
+            self._failed = False
+            self.path = path
+        turn = str(event.get("turn_id") or "")
+        if name == "UserPromptSubmit":
+            text = event.get("prompt")
+            proof = self._accept(text, "hook") if isinstance(text, str) else []
+            return proof + self._begun(turn)
+        if name == "PermissionRequest" and turn not in self._ended:
+            self._asked, self._dialog_shown = now, False
+            tool = event.get("tool_name") or "a tool"
+            return self._change(AgentState.BLOCKED, f"asks to use {tool}")
+        return []
+
+    # -- the session file -----------------------------------------------------------------------
+
+    def transcript(self, line: str, now: float) -> list[SourceEvent]:
+        """One complete line of a session file, in the order of the file."""
+        events: list[SourceEvent] = []
+        for record in parse(line):
+            if record.time >= self._started:
+                events += self._record(record)
+        return events
+
+    def _record(self, record: Record) -> list[SourceEvent]:
+        if record.kind == "said":
+            return self._hear(record)
+        if record.kind == "prompt":
+            return self._accept(record.text, "transcript")
+        if record.kind == "begun":
+            return self._begun(record.key)
+        if record.kind in ("over", "aborted"):
+            return self._over(record)
+        if record.kind == "limits":
+            self._resets = record.resets
+            return []
+        # A tool has run or was refused: what was asked for is answered.
+        return self._answered() if self._asked is not None else []
+
+    def _hear(self, record: Record) -> list[SourceEvent]:
+        if record.key in self._said:
+            return []
+        self._said[record.key] = None
+        while len(self._said) > SAID_MAX:
+            self._said.popitem(last=False)
+        lines: list[SourceEvent] = [
+            Line(record.key, text.rstrip("\r")) for text in record.text.split("\n")
+        ]
+        return [*lines, End(record.key)]
+
+    def _begun(self, turn: str) -> list[SourceEvent]:
+        if turn in self._ended:
+            return []  # overtaken by its own end, or read once more
+        self._open[turn] = None
+        self.interrupted = False
+        return self._change(AgentState.BUSY) if self._state is not AgentState.BLOCKED else []
+
+    def _over(self, record: Record) -> list[SourceEvent]:
+        if record.key in self._ended:
+            return []
+        self._open.pop(record.key, None)
+        self._ended.append(record.key)
+        self.interrupted = record.kind == "aborted"
+        if self._open:
+            return []
+        if not record.error or record.error in _THIS_TURN_ONLY:
+            return self._change(AgentState.IDLE)
+        known = _LIMITS.get(record.error)
+        retry = LIMIT_RETRY if known else ERROR_RETRY
+        if self._resets > record.time:
+            retry = self._resets - record.time
+        words = record.text.strip().partition("\n")[0] or record.error
+        reason = known or f"the API answers with an error ({words.rstrip('.')})"
+        return self._change(AgentState.LIMITED, reason, retry)
+
+    # -- the screen ---------------------------------------------------------------------------
+
+    def screen(self, rows: list[str]) -> list[SourceEvent]:
+        """See ``look``."""
+        return []
+
+    def look(self, rows: list[str], title: str, now: float) -> list[SourceEvent]:
+        """The screen has changed: whether Codex is ready, and whether a dialog is open."""
+        if self._state is AgentState.GONE:
+            return []
+        if not runs(rows, title):
+            self.runs_since = None
+        elif self.runs_since is None:
+            self.runs_since = now
+        if asks(rows, title):
+            self._dialog_shown = True
+            if self._state in (AgentState.STARTING, AgentState.BUSY):
+                return self._change(AgentState.BLOCKED, "a dialog waits for the person")
+            return []
+        if composer_state(rows) == "unknown":
+            return []
+        if self._state is AgentState.STARTING:
+            return self._change(AgentState.IDLE)
+        if self._state is AgentState.BLOCKED:
+            awaited = self._asked is not None and now - self._asked < DRAWN
+            return [] if awaited and not self._dialog_shown else self._answered()
+        return []
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> list[SourceEvent]:
+        """Nothing here is due at a time of its own."""
+        return []
+
+    def next_deadline(self) -> float | None:
+        """See ``tick``."""
+        return None
+
+    def finish(self, now: float) -> list[SourceEvent]:
+        """Codex has ended: nothing more will come."""
+        return self._change(AgentState.GONE)
+
+    # -- for a restart ------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """A JSON-able snapshot for :meth:`restore`."""
+        return {
+            "state": self._state.value,
+            "said": list(self._said),
+            "open": list(self._open),
+            "ended": list(self._ended),
+            "accepted": list(self._accepted),
+            "resets": self._resets,
+            "interrupted": self.interrupted,
+            "path": self.path,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where :meth:`state` was taken."""
+        self._state = AgentState(state["state"])
+        self._said = OrderedDict.fromkeys(state["said"])
+        self._open = OrderedDict.fromkeys(state["open"])
+        self._ended.extend(state["ended"])
+        self._accepted.extend(state["accepted"])
+        self._resets = state["resets"]
+        self.interrupted, self.path = state["interrupted"], state["path"]
+
+    # -- helpers ------------------------------------------------------------------------------
+
+    def _accept(self, text: str, by: str) -> list[SourceEvent]:
+        if not self.heard(text[:ACCEPTED_HEAD]):
+            self._accepted.append(text[:ACCEPTED_HEAD])
+        return [Proof(text, by)]
+
+    def _answered(self) -> list[SourceEvent]:
+        """A dialog is gone."""
+        if self._state is not AgentState.BLOCKED:
+            return []
+        return self._change(AgentState.BUSY if self._open else AgentState.IDLE)
+
+    def _change(
+        self, state: AgentState, reason: str = "", retry: float | None = None
+    ) -> list[SourceEvent]:
+        if state is not AgentState.BLOCKED:
+            self._asked, self._dialog_shown = None, False
+        if state is self._state:
+            return []
+        self._state = state
+        return [StateChange(state, reason, retry)]
