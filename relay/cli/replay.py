@@ -95,7 +95,12 @@ def _source(kind: str | None, header: Header, home: Home, namespaces: Collection
     if kind == "lines":
         return lines.LineSource(header.cols, header.rows, namespaces=namespaces)
     cache = os.path.join(home.root, "cache")
-    source = lines.make_source(header.cols, header.rows, 0.0, cache=cache, namespaces=namespaces)
+    source = lines.make_source(
+        *(header.cols, header.rows, 0.0),
+        cache=cache,
+        namespaces=namespaces,
+        agent=str(header.relay.get("profile") or ""),
+    )
     if isinstance(source, lines.LineSource):
         if kind == "screen":
             raise RelayError(

@@ -226,6 +226,16 @@ class Outlet:
         return self._sieve.painted(rows, block=self._gist.block)
 
     @property
+    def in_block(self) -> bool:
+        """Whether what comes next belongs to a message that ends at ``>>>`` only."""
+        return self._gist.block
+
+    def turn(self) -> None:
+        """The person's words begin: what was being said is over, a block that is open too."""
+        if self._gist.open or self._gist.fence:
+            self.end()
+
+    @property
     def open(self) -> bool:
         """Whether what comes next belongs to a message that is not too long."""
         return self._gist.open and not self._gist.lost

@@ -10,7 +10,8 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING
 
 from relay.session import frames
@@ -330,23 +331,28 @@ def make_source(
     checkpoint: bytes = b"",
     cache: str | None = None,
     namespaces: Collection[str] = NAMESPACES,
+    agent: str = "",
 ) -> ScreenSource | LineSource:
     """The best source that this machine offers; goes on from ``checkpoint`` if it can be used.
 
     ``cache`` is a directory of the user's own for what makes the next start faster; ``namespaces``
-    are those for which there are handlers.
+    are those for which there are handlers; ``agent`` is the kind of agent, if it is known.
     """
     try:
         library.load(cache)
     except (ImportError, OSError):
-        kind: type[ScreenSource] | type[LineSource] = LineSource
+        make: Callable[..., ScreenSource | LineSource] = LineSource
+        restore: Callable[..., ScreenSource | LineSource] = LineSource.restore
     else:
+        from relay.terminal.dialects import dialect_of
         from relay.terminal.screen import ScreenSource
 
-        kind = ScreenSource
+        dialect = dialect_of(agent)
+        make = partial(ScreenSource, dialect=dialect)
+        restore = partial(ScreenSource.restore, dialect=dialect)
     if checkpoint:
         try:
-            return kind.restore(checkpoint, cols, rows, now, namespaces)
+            return restore(checkpoint, cols, rows, now, namespaces)
         except ValueError:
             pass  # of another version or kind: what is printed from now on is heard
-    return kind(cols, rows, now=now, namespaces=namespaces)
+    return make(cols, rows, now=now, namespaces=namespaces)

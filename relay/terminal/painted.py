@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from relay.terminal import flood
+from relay.terminal.dialects import UNKNOWN, Dialect
 from relay.terminal.emulator import Emulator, Mark
 from relay.terminal.encoded import size_of
 from relay.terminal.hearing import LEAVING_COSTS, Outlet
@@ -70,10 +71,13 @@ def _rows_in(piece: bytes, cols: int) -> int:
 class Painted:
     """The screen of a program that draws."""
 
-    def __init__(self, emulator: Emulator, out: Outlet, now: float) -> None:
+    def __init__(
+        self, emulator: Emulator, out: Outlet, now: float, dialect: Dialect = UNKNOWN
+    ) -> None:
         self._emulator = emulator
         self._out = out
-        self.painter = Painter(out)
+        self._dialect = dialect
+        self.painter = Painter(out, dialect)
         self._moved_at = now
         self._dirty_since: float | None = None
         self._changed_at = now
@@ -191,7 +195,9 @@ class Painted:
             return True
         texts = rows.split("\n")
         matters = rows.count("\n", 0, place)
-        part = next((n for n in range(matters, self._known, -1) if begins_part(texts[n])), 0)
+        part = next(
+            (n for n in range(matters, self._known, -1) if begins_part(texts[n], self._dialect)), 0
+        )
         if part:
             end = self._emulator.line_start(top[1] + part)
             self._leave_out(top[1] + self._known, end, 0, now)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from relay.terminal.dialects import UNKNOWN, Dialect
 from relay.terminal.encoded import size_of
 from relay.terminal.hearing import Outlet, solid
 from relay.terminal.transcript import Entry, Transcript
@@ -22,9 +23,13 @@ SETTLE_QUIET = 0.300
 SETTLE_LAST = 1.0
 #: What keeps changing for this long (a clock, a spinner) no longer holds up what stands below.
 RESTLESS = 2.0
+#: For so long after a resize remains of the old size may stand about.
+STALE = 2.0
 _NOTED = 400
 _KEPT_ROWS = 300
 _KEPT_SIZE = 112 * 1024
+#: What ends a block, however it is drawn.
+CLOSING = ">>>"
 
 
 #: A paragraph, whether it is the last text, and when its first row came.
@@ -34,14 +39,16 @@ _Waiting = tuple[list[tuple[Row, Entry]], bool, float]
 class Painter:
     """Puts the lines of a painted screen into ``out``, each once."""
 
-    def __init__(self, out: Outlet) -> None:
+    def __init__(self, out: Outlet, dialect: Dialect = UNKNOWN) -> None:
         self._out = out
+        self._dialect = dialect
         self._transcript = Transcript()
         self._noted: list[str] = []
         self._view: list[tuple[Row, Entry]] = []
         self._looked_at = 0.0
         self._changed_at = 0.0
         self._deadline: float | None = None
+        self._resized_at = -STALE
         self._last: Entry | None = None  # of the line that was put out last
         self._open = False  # no blank line was put out after the last line
         self._resting = True  # ... and a pause is due or past
@@ -52,6 +59,10 @@ class Painter:
         self._noted += lines[-_NOTED:]
         if len(self._noted) > 4 * _NOTED:
             del self._noted[:-_NOTED]
+
+    def resized(self, now: float) -> None:
+        """The terminal has another size."""
+        self._resized_at = now
 
     def leave_out(self, rows: list[str]) -> None:
         """In a flood: ``rows`` have left and are not heard; nothing that was in view matters."""
@@ -78,14 +89,14 @@ class Painter:
         ``gone``: so many of its rows have left the screen and settle now.
         """
         self._learn_noted(now)
-        rows = read_rows(snapshot, self._out.echo.part_of_text)
+        rows = read_rows(snapshot, self._out.echo.part_of_text, self._dialect)
         aligned = self._transcript.align([row.key for row in rows], now, self._looked_at)
         before = self._view
         self._view = list(zip(rows, aligned.entries, strict=True))
         self._keep_beginning(before)
         self._matter = None
         self._looked_at = now
-        _keep_owners(self._view)
+        _keep_owners(self._view, gaps=self._dialect.call is not None)
         if aligned.changed or len(before) != len(self._view):
             self._changed_at = now
         if aligned.scrolled:
@@ -106,7 +117,7 @@ class Painter:
     def absorb(self, snapshot: Snapshot, now: float) -> None:
         """The screen shows ``snapshot``, and nothing of it is to be heard any more."""
         self._learn_noted(now)
-        keys = [row.key for row in read_rows(snapshot, self._out.echo.part_of_text)]
+        keys = [row.key for row in read_rows(snapshot, self._out.echo.part_of_text, self._dialect)]
         for entry in self._transcript.align(keys, now, self._looked_at).entries:
             entry.heard = True
 
@@ -168,13 +179,19 @@ class Painter:
         """The paragraphs that are not heard yet, from the top."""
         latest = -1.0  # when the youngest text below came: a footer does not end the text above it
         found: list[_Waiting] = []
+        partial = False
         for paragraph in reversed(list(_paragraphs(self._view))):
             kind = paragraph[0][0].kind
             if kind not in _HEARD:
+                partial = False
                 continue
             born = _born(paragraph)
+            last = born > latest
             if any(not entry.heard for _, entry in paragraph):
-                found.append((paragraph, born > latest, born))
+                found.append((paragraph, last or partial, born))
+            # A word that is still being written may turn out to have been wrapped, and some
+            # programs show the end of what they have got below what they have drawn so far.
+            partial = last and len(paragraph) == 1 and paragraph[0][0].partial
             if kind is Kind.AGENT and born > latest:
                 latest = born
         return found[::-1]
@@ -194,11 +211,24 @@ class Painter:
                 if now < born + RESTLESS:
                     break
                 continue
-            self._put(paragraph)
+            if self._is_stale(paragraph, now):
+                for _, entry in paragraph:
+                    entry.heard = True
+            else:
+                self._put(paragraph)
             changed = True
         if not self._resting:
             self._close(now)
         self._deadline = self._next_settling(self._waiting() if changed else waiting)
+
+    def _is_stale(self, paragraph: list[tuple[Row, Entry]], now: float) -> bool:
+        """Whether a resize has left behind how a line looked that stands, grown, further down."""
+        if not self._dialect.tail or now - self._resized_at > STALE:
+            return False
+        row, entry = paragraph[-1]
+        at = next((n for n, (_, other) in enumerate(self._view) if other is entry), 0)
+        below = (other.key for _, other in self._view[at + 1 :])
+        return any(key != row.key and key.startswith(row.key) for key in below)
 
     def _close(self, now: float) -> None:
         """After settling: end the message if its block of text is over."""
@@ -206,11 +236,17 @@ class Painter:
         below = [row for row, _ in self._view[at + 1 :]]
         if below and below[0].kind is Kind.AGENT and not below[0].gap:
             return  # the block goes on, its next rows have not settled
-        if any(row.kind is Kind.AGENT for row in below):
+        if below and self._ended(below):
+            self._out.speak(CLOSING)
+        elif any(row.kind is Kind.AGENT for row in below):
             self._out.speak("")
             self._open = False
         self._resting = True
         self._out.rest(now, plain=True)
+
+    def _ended(self, below: list[Row]) -> bool:
+        """Whether a block ends with a mark that is not drawn, and nothing is said after it."""
+        return below[0].finished and below[0].blanks > 1 and self._out.in_block
 
     def _put(self, paragraph: list[tuple[Row, Entry]]) -> None:
         fresh = [row for row, entry in paragraph if not entry.heard]
@@ -219,15 +255,23 @@ class Painter:
         if not fresh:
             return
         if fresh[0].kind is Kind.PERSON:
+            if self._dialect.turns:
+                self._out.turn()
             if len("".join(row.key for row in fresh)) > 1:  # more than an empty prompt
                 self._out.proof("\n".join(row.text for row in fresh))
             return
-        if self._open and fresh[0].gap:
+        if self._dialect.blank_closing and fresh[0].blanks > 1 and self._out.in_block:
+            self._out.speak(CLOSING)
+        elif self._open and fresh[0].gap:
             self._out.speak("")
-        parts = [fresh[0].text]
+        if fresh[0].closing and self._out.in_block:
+            self._out.speak(CLOSING)
+            fresh = fresh[1:]
+        parts = [fresh[0].text] if fresh else []
         for row in fresh[1:]:
             parts.append((row.joins or "") + row.text.strip())
-        self._out.speak("".join(parts))
+        if parts:
+            self._out.speak("".join(parts))
         self._last = paragraph[-1][1]
         self._open = True
         self._resting = False
@@ -246,7 +290,10 @@ class Painter:
             row = visible.get(id(entry))
             what = [entry.owner, row is not None, entry is self._last]
             kept = [entry.key, entry.heard, *times, *what]
-            seen = row and [row.text, row.key, row.kind, row.gap, row.joins, row.marked]
+            seen = row and [
+                *(row.text, row.key, row.kind, row.gap, row.joins, row.marked),
+                *(row.blanks, row.closing, row.finished, row.partial),
+            ]
             room -= size_of([kept, seen])
             if room < 0:
                 break
@@ -258,6 +305,7 @@ class Painter:
             "rows": [rows[id(entry)] for _, entry in self._view if id(entry) in rows],
             "looked_in": self._looked_at - now,
             "changed_in": self._changed_at - now,
+            "resized_in": self._resized_at - now,
             "open": self._open,
             "resting": self._resting,
         }
@@ -272,13 +320,14 @@ class Painter:
             if last:
                 self._last = entry
         rows = [
-            Row(text, key, Kind(kind), gap, joins, marked)
-            for text, key, kind, gap, joins, marked in state["rows"]
+            Row(text, key, Kind(kind), gap, joins, marked, -1, *more)
+            for text, key, kind, gap, joins, marked, *more in state["rows"]
         ]
         if len(rows) == len(shown):
             self._view = list(zip(rows, shown, strict=True))
         self._looked_at = now + state["looked_in"]
         self._changed_at = now + state["changed_in"]
+        self._resized_at = now + state["resized_in"]
         self._open, self._resting = state["open"], state["resting"]
         self._deadline = self._next_settling(self._waiting())
 
@@ -291,11 +340,12 @@ def _born(paragraph: list[tuple[Row, Entry]]) -> float:
     return min(entry.born for _, entry in paragraph)
 
 
-def _keep_owners(view: list[tuple[Row, Entry]]) -> None:
+def _keep_owners(view: list[tuple[Row, Entry]], *, gaps: bool) -> None:
     """A row stays whose it was at first: its mark (a chevron, a corner) may scroll away.
 
     And some programs keep the last prompt pinned above whatever scrolls by: what comes below a
-    row that is known is of its kind, unless it has a mark of its own.
+    row that is known is of its kind, unless it has a mark of its own. ``gaps``: no tool's output
+    goes on below a blank row.
     """
     looked = known = Kind.AGENT
     for row, entry in view:
@@ -303,6 +353,8 @@ def _keep_owners(view: list[tuple[Row, Entry]]) -> None:
         if seems in _OWNERS:
             if entry.owner:
                 row.kind = Kind(entry.owner)
+            elif gaps and row.gap and known is Kind.TOOL and seems is Kind.AGENT:
+                pass
             elif not row.marked and seems is looked:
                 row.kind = known
             entry.owner = row.kind

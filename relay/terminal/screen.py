@@ -17,10 +17,12 @@ from typing import Any
 
 from relay.session.ports import SourceEvent
 from relay.terminal.appended import Appended
+from relay.terminal.dialects import UNKNOWN, Dialect
 from relay.terminal.emulator import Emulator, EmulatorError
 from relay.terminal.hearing import NAMESPACES, Outlet
 from relay.terminal.modes import BRACKETED_PASTE
 from relay.terminal.painted import KEPT_ROWS, SLICE_ROWS, Painted, slice_rows
+from relay.terminal.reprinted import Reprinted
 
 CHECKPOINT_MAX = 256 * 1024
 _PICTURED = CHECKPOINT_MAX - 64  # with the names around the picture
@@ -35,6 +37,8 @@ _SWITCHES = re.compile(rb"\x1b\[\?(?:[0-9;]*;)?(?:47|1047|1049)(?:;[0-9;]*)?[hlr
 _SWITCHED = (b"47", b"1049")
 _PARTIAL = re.compile(rb"\x1b(?:#|\[[0-?]{0,64}[ -/]{0,4})?\Z")
 _SCREENS = frozenset((b"47", b"1047", b"1049"))
+#: So few bytes cannot push more rows away than the scrollback keeps.
+_REPRINTED_BYTES = 256
 _INVISIBLE = re.compile(rb"(?:\x1b\[[0-9;:]*m|[\r\x00\x07])*")
 
 
@@ -54,12 +58,16 @@ class ScreenSource:
         now: float = 0.0,
         snapshot: bytes | None = None,
         namespaces: Collection[str] = NAMESPACES,
+        dialect: Dialect = UNKNOWN,
     ) -> None:
         self._emulator = Emulator(cols, rows, history=SLICE_ROWS + KEPT_ROWS, snapshot=snapshot)
         self._out = Outlet(now, namespaces)
-        self._painted = Painted(self._emulator, self._out, now)
+        self._painted = Painted(self._emulator, self._out, now, dialect)
         self._painter = self._painted.painter
         self._appended = Appended(self._emulator, self._out, self._painter.note, now)
+        self._reprinted = (
+            Reprinted(self._emulator, self._out, dialect, now) if dialect.redraws else None
+        )
         self._now = now
         self._held = b""  # a control sequence that is not complete
         self._painting = False
@@ -98,6 +106,9 @@ class ScreenSource:
             if self._painting and self._painted.dirty:
                 self._painted.look_at_whole(now)
             self._emulator.resize(cols, rows)
+            self._painter.resized(now)
+            if self._reprinted is not None:
+                self._reprinted.draw(b"", now)
             if self._painting:
                 # What the reflow pushed off the screen was seen, and may be drawn again below.
                 self._painted.set_top(whole_line=False)
@@ -111,7 +122,7 @@ class ScreenSource:
     def activity(self, kind: bytes, now: float) -> list[SourceEvent]:
         """The person pressed keys: frames.TYPED, ENTERED or CLEARED."""
         self._advance(now)
-        if not self._painting:
+        if not self._painting and self._reprinted is None:
             self._appended.activity(kind, now)
         return self._out.take()
 
@@ -121,7 +132,9 @@ class ScreenSource:
         if self._held:
             self._emulator.feed(self._held)
             self._held = b""
-        if self._painting:
+        if self._reprinted is not None:
+            self._reprinted.look(now, over=True)
+        elif self._painting:
             self._painted.look_at_whole(now, settle=True)
         else:
             self._appended.read_rest(now)
@@ -133,6 +146,9 @@ class ScreenSource:
         """Bring everything that depends on time up to ``now``."""
         self._now = now
         self._out.tick(now)
+        if self._reprinted is not None:
+            self._reprinted.tick(now)
+            return
         if self._painting:
             self._painted.tick(now)
         self._painter.tick(now)
@@ -140,11 +156,17 @@ class ScreenSource:
         self._appended.forget_person(now)
 
     def _look_at(self) -> float | None:
+        if self._reprinted is not None:
+            return self._reprinted.deadline
         return self._painted.deadline if self._painting else None
 
     # -- bytes ---------------------------------------------------------------------------------
 
     def _write(self, data: bytes) -> None:
+        if self._reprinted is not None:
+            for at in range(0, len(data), _REPRINTED_BYTES):
+                self._reprinted.draw(data[at : at + _REPRINTED_BYTES], self._now)
+            return
         switches: bool | None = None  # not known before it matters: a look at all of the data
         at = 0
         while at < len(data):
@@ -325,6 +347,7 @@ class ScreenSource:
             "tentative": self._tentative,
             "out": self._out.state(now),
             "painter": self._painter.state(now),
+            "reprinted": self._reprinted.state(now) if self._reprinted is not None else None,
         }
 
     @classmethod
@@ -335,6 +358,7 @@ class ScreenSource:
         rows: int,
         now: float,
         namespaces: Collection[str] = NAMESPACES,
+        dialect: Dialect = UNKNOWN,
     ) -> ScreenSource:
         """A source that goes on from ``checkpoint``. Raises ValueError when it cannot."""
         try:
@@ -342,11 +366,17 @@ class ScreenSource:
             if state["kind"] != "screen":
                 raise ValueError("the checkpoint is of another kind of source")
             if "drawn" in state:
-                source = cls(*state["size"], now=now, namespaces=namespaces)
+                source = cls(*state["size"], now=now, namespaces=namespaces, dialect=dialect)
                 source._emulator.feed(zlib.decompress(base64.b64decode(state["drawn"])))
             else:
                 snapshot = zlib.decompress(base64.b64decode(state["emulator"]))
-                source = cls(cols, rows, now=now, snapshot=snapshot, namespaces=namespaces)
+                source = cls(
+                    *(cols, rows),
+                    now=now,
+                    snapshot=snapshot,
+                    namespaces=namespaces,
+                    dialect=dialect,
+                )
             source._load(state, now)
         except (KeyError, TypeError, IndexError, zlib.error, EmulatorError) as problem:
             raise ValueError(f"not a checkpoint: {problem!r}") from problem
@@ -361,6 +391,8 @@ class ScreenSource:
         self._painting, self._tentative = state["painting"], state["tentative"]
         self._out.load(state["out"], now)
         self._painter.load(state["painter"], now)
+        if self._reprinted is not None and state["reprinted"] is not None:
+            self._reprinted.load(state["reprinted"], now)
 
 
 def _pack(data: bytes) -> str:

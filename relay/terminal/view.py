@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from relay.terminal.dialects import UNKNOWN, Dialect
 from relay.terminal.hearing import solid
 
 
@@ -50,20 +51,24 @@ class Row:
     joins: str | None = None
     marked: bool = False
     number: int = -1
+    blanks: int = 0  # blank rows right above it, and nothing else
+    closing: bool = False  # it stands for ``>>>``
+    finished: bool = False  # it says that the turn is over
+    partial: bool = False  # below a full row: more of that may still come in between
 
 
 _RULE = re.compile(r"[\s─━═╌╍┄┅╴╶▔▁▀▄╭╮╰╯┌┐└┘├┤┬┴┼╔╗╚╝╠╣_-]+")
 _PANEL = re.compile(r"(\s*)[│┃║▏▕](.*)[│┃║▏▕]\s*")
 _QUOTE = re.compile(r"(\s*)[│┃║▎▌▍▏┆╎](\s?.*)")
-_PERSON = re.compile(r"\s{0,4}[❯›>»](\s|$)")
-_BULLET = re.compile(r"(\s{0,4})[●•✦◆⏺○◇∙⬤✱](\s+)(?=\S)")
-_TOOL = re.compile(r"(\s*[⎿└↳├╰]\s*)\S?")
 _SPINNER = re.compile(r"\s{0,4}[^\w\s@\"'(\[`#\\<>~$%&=-]\s+\S.*(…|\.\.\.|\besc\b)")
 _BUSY = re.compile(r"\besc (?:again )?(?:to )?(?:interrupt|cancel)\b")
 _DIRECTIVE = re.compile(r"\s*(?:(?:[-*+•◦▪]|\d+[.)])\s+)?(?:\\?@[\w*-]+:|>>>|```|~~~)")
+_NAMED = re.compile(r"\s*@[\w*-]+:")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+•◦▪‣]|\d{1,3}[.)])\s")
 _WORD = re.compile(r"\S+")
 _WRAPPED = (Kind.AGENT, Kind.PERSON)
+#: A row with less room than this at its end may have been wrapped.
+_FULL = 16
 #: A panel that covers this part of the screen holds the conversation; a smaller one is a dialog,
 #: a tool's output or the input line.
 _PANEL_SHARE = 0.6
@@ -84,14 +89,29 @@ class _Traits(NamedTuple):
     tool: int  # the column of a tool's words, or -1
     spinner: bool
     begins: bool  # a line of its own: it continues none
+    directive: bool  # ... because of what it says, not because of a mark before it
+    words: bool  # more words than the first
     word: int  # the length of the first word
+    call: bool  # begins what is nobody's words
+    closing: bool  # the end of a block, as it is drawn
+    finished: bool  # the end of a turn
+
+
+def shown_text(row: str, dialect: Dialect) -> str:
+    """``row`` without what the program draws behind it, spelled as it was said."""
+    text = row.replace("\xa0", " ").rstrip()
+    if dialect.bar is not None:
+        text = dialect.bar.sub("", text)
+    for drawn, meant in dialect.spelling:
+        text = drawn.sub(meant, text)
+    return text
 
 
 @lru_cache(maxsize=2048)
-def _traits(row: str) -> _Traits:
-    text = row.replace("\xa0", " ").rstrip()
+def _traits(row: str, dialect: Dialect) -> _Traits:
+    text = shown_text(row, dialect)
     panel, quote = _PANEL.fullmatch(text), _QUOTE.fullmatch(text)
-    bullet, tool, word = _BULLET.match(text), _TOOL.match(text), _WORD.search(text)
+    bullet, tool, word = dialect.bullet.match(text), dialect.tool.match(text), _WORD.search(text)
     return _Traits(
         text=text,
         solid=solid(text),
@@ -100,12 +120,17 @@ def _traits(row: str) -> _Traits:
         quote=f"{quote[1]}>{quote[2]}" if quote else None,
         indent=len(text) - len(text.lstrip(" ")),
         busy=_BUSY.search(text) is not None,
-        person=_PERSON.match(text) is not None,
+        person=dialect.person.match(text) is not None,
         bullet=bullet.end() if bullet else 0,
         tool=len(tool[1]) if tool else -1,
         spinner=_SPINNER.match(text) is not None,
         begins=bool(bullet or _DIRECTIVE.match(text) or _LIST_ITEM.match(text)),
+        directive=_NAMED.match(text) is not None,
+        words=word is not None and word.end() < len(text),
         word=len(word[0]) if word else 0,
+        call=dialect.call is not None and dialect.call.match(text) is not None,
+        closing=dialect.closing is not None and dialect.closing.fullmatch(text) is not None,
+        finished=dialect.finished is not None and dialect.finished.match(text) is not None,
     )
 
 
@@ -116,28 +141,36 @@ class _Raw:
     number: int
     kind: Kind
     gap: bool
+    blanks: int
     block: int  # rows of one block share a margin
     indent: int  # where the text starts, the bullet counted as indentation
     bullet: bool = False
     marked: bool = True
 
 
-def begins_part(row: str) -> bool:
+def begins_part(row: str, dialect: Dialect) -> bool:
     """Whether nothing above ``row`` says whose words it and the rows below it are."""
-    traits = _traits(row)
+    traits = _traits(row, dialect)
     return traits.rule or traits.person or bool(traits.bullet) or traits.tool >= 0
 
 
-def read_rows(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[Row]:
+def read_rows(
+    snapshot: Snapshot, typed: Callable[[str], bool], dialect: Dialect = UNKNOWN
+) -> list[Row]:
     """The rows that are not blank, classified, without the agent's own indentation.
 
     ``typed`` tells whether a text without its whitespace is part of what relay typed.
     """
-    raws = _classify(snapshot, typed)
+    raws = _classify(snapshot, typed, dialect)
     margins = _margins(raws)
-    edge, unwrapped = _edge(raws, snapshot.cols)
+    exact = dialect.wraps_at is not None
+    if dialect.wraps_at is None:
+        edge, unwrapped = _edge(raws, snapshot.cols)
+    else:
+        edge, unwrapped = snapshot.cols - dialect.wraps_at, set()
     rows: list[Row] = []
     before: _Raw | None = None
+    said = False  # the line above is a directive, so that the next may stand right below it
     for raw in raws:
         text, indent = raw.text, raw.indent
         if raw.bullet:
@@ -146,29 +179,38 @@ def read_rows(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[Row]:
         if margin and indent:
             text = text[min(margin, indent) :]
         row = Row(text, raw.traits.solid, raw.kind, raw.gap, None, raw.marked, raw.number)
-        if before is not None and not raw.gap and before.kind is raw.kind:
+        row.blanks, row.closing = raw.blanks, raw.traits.closing
+        row.finished = raw.traits.finished
+        if before is not None and before.kind is raw.kind:
             at = snapshot.cols if raw.block in unwrapped else edge
-            row.joins = _joint(before.text, raw.traits, at)
+            if not raw.gap:
+                row.joins = _joint(before.text, raw.traits, at, sure=not said and exact)
+            if not raw.gap or dialect.tail:
+                row.partial = row.joins is None and len(before.text) > at - _FULL
+        if row.joins is None:
+            said = raw.traits.directive
         rows.append(row)
         before = raw
     return rows
 
 
-def _classify(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[_Raw]:
-    seen = [_traits(row) for row in snapshot.rows]
-    panels = sum(1 for traits in seen if traits.panel is not None)
+def _classify(snapshot: Snapshot, typed: Callable[[str], bool], dialect: Dialect) -> list[_Raw]:
+    seen = [_traits(row, dialect) for row in snapshot.rows]
+    panels = sum(1 for traits in seen if traits.panel is not None) if dialect.panels else 0
     written = sum(1 for traits in seen if traits.text and not traits.rule)
-    panelled = panels >= _PANEL_SHARE * max(1, written)
+    panelled = dialect.panels and panels >= _PANEL_SHARE * max(1, written)
     raws: list[_Raw] = []
     kind, gap, block, tool_column, spoken = Kind.AGENT, True, 0, 0, ""
+    blanks, called = 0, False
     first_draft, last_draft = _input_box(seen, snapshot.cursor_line)
     draft_seen = False
     for number, traits in enumerate(seen):
         panel = traits.panel
         if panel is not None and panelled:
-            traits, panel = _traits(panel), None
+            traits, panel = _traits(panel, dialect), None
         if not traits.text or traits.rule:
-            gap = True
+            gap, called = True, False
+            blanks = 0 if traits.text else blanks + 1
             if traits.text:
                 block, kind, spoken = block + 1, Kind.AGENT, ""
             if number == snapshot.cursor_line:
@@ -179,18 +221,20 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[_Raw]:
         indent, marked = traits.indent, True
         if panel is not None or traits.busy:
             this = Kind.OTHER
+        elif traits.call:
+            this, called, spoken, kind = Kind.TOOL, True, "", Kind.AGENT
         elif traits.person:
-            this, block, spoken = Kind.PERSON, block + 1, traits.solid[1:]
+            this, block, spoken, called = Kind.PERSON, block + 1, traits.solid[1:], False
             kind = this
         elif spoken and typed(spoken + traits.solid):
             this, spoken = Kind.PERSON, spoken + traits.solid
         elif traits.bullet:
             this = kind = Kind.AGENT
-            block, indent, spoken = block + 1, traits.bullet, ""
+            block, indent, spoken, called = block + 1, traits.bullet, "", False
         elif traits.tool >= 0:
             this = kind = Kind.TOOL
-            tool_column, spoken = traits.tool, ""
-        elif kind is Kind.TOOL and indent >= tool_column:
+            tool_column, spoken, called = traits.tool, "", False
+        elif called or (kind is Kind.TOOL and indent >= tool_column):
             this, marked = Kind.TOOL, False
         elif traits.spinner:
             this = Kind.OTHER
@@ -200,15 +244,17 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool]) -> list[_Raw]:
             this, marked = kind, False
         bullet = indent != traits.indent
         if traits.quote is not None:
-            traits = _traits(traits.quote)
-        raws.append(_Raw(traits.text, traits, number, this, gap, block, indent, bullet, marked))
+            traits = _traits(traits.quote, dialect)._replace(closing=traits.closing)
+        raws.append(
+            _Raw(traits.text, traits, number, this, gap, blanks, block, indent, bullet, marked)
+        )
         if first_draft < number < last_draft:
             raws[-1].kind, draft_seen = Kind.DRAFT, True
         elif number == snapshot.cursor_line:
             draft_seen = _mark_draft(raws) or draft_seen
         elif draft_seen and this is Kind.AGENT:
             raws[-1].kind = Kind.DRAFT if not gap else Kind.OTHER
-        gap = False
+        gap, blanks = False, 0
     return raws
 
 
@@ -262,8 +308,26 @@ def _edge(raws: list[_Raw], cols: int) -> tuple[int, set[int]]:
     return (widest if widest >= cols - 12 else cols), unwrapped
 
 
-def _joint(before: str, traits: _Traits, edge: int) -> str | None:
-    if traits.begins or not traits.word or len(before) + 1 + traits.word <= edge:
+def _joint(before: str, traits: _Traits, edge: int, *, sure: bool) -> str | None:
+    """See ``Row.joins``. ``sure``: prose that wraps at ``edge``, also within what looks live."""
+    begins = traits.begins and not (sure and traits.directive)
+    if begins or not traits.word or len(before) + 1 + traits.word <= edge:
         return None
     inside_word = len(before) >= edge - 1 and " " not in before.strip()
     return "" if inside_word else " "
+
+
+def joined(rows: list[str], edge: int) -> list[str]:
+    """The lines of a paragraph that was broken at column ``edge``."""
+    lines: list[str] = []
+    before, said = "", False
+    for row in rows:
+        traits = _traits(row, UNKNOWN)
+        joint = _joint(before, traits, edge, sure=not said) if lines else None
+        if joint is None:
+            lines.append(row)
+            said = traits.directive
+        else:
+            lines[-1] += joint + row.strip()
+        before = row
+    return lines
