@@ -84,6 +84,13 @@ class Terminal:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.text()}") from None
 
+    def resize(self, cols: int, rows: int) -> None:
+        """Another size, as when the person drags the window's corner."""
+        with self._lock:
+            self.cols, self.rows = cols, rows
+            self._screen.resize(cols, rows)
+        self._process.setwinsize(rows, cols)
+
     def wait_end(self, timeout: float = STOP_DEADLINE) -> None:
         """Until the program has ended."""
         self._thread.join(timeout)
