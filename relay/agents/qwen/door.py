@@ -17,6 +17,9 @@ from relay.errors import RelayError
 
 #: Beyond so many bytes the file begins afresh, when nothing that stands in it is still to be read.
 INPUT_MAX = 1024 * 1024
+#: The next message follows when the last one has reached the model, or after so many seconds:
+#: those that Qwen Code finds together become one.
+ON_ITS_WAY = 10.0
 
 # After white space it names a file that Qwen Code would read and add to the message, with changes
 # to the message itself. A backslash is its own way to say that it is not meant so.
@@ -31,17 +34,20 @@ class DoorClosed(RelayError):
 
 class QwenDoor:
     """The input file at ``path``. ``ready()``: whether Qwen Code reads it by now; ``seen(marker)``:
-    whether a message has reached the model."""
+    whether a message has reached the model; ``clock`` is a monotonic one, in seconds."""
 
     def __init__(
         self,
         path: str,
         ready: Callable[[], bool],
-        seen: Callable[[str], bool] = lambda marker: True,
+        seen: Callable[[str], bool],
+        clock: Callable[[], float],
     ) -> None:
         self._path = path
         self._ready = ready
         self._seen = seen
+        self._clock = clock
+        self._last: tuple[str, float] | None = None
 
     @property
     def available(self) -> bool:
@@ -57,6 +63,13 @@ class QwenDoor:
             await asyncio.to_thread(self._append, line.encode() + b"\n")
         except OSError as error:
             raise DoorClosed(f"Qwen Code's input file: {error.strerror or error}") from error
+        self._last = marker, self._clock()
+
+    def on_its_way(self, now: float) -> bool:
+        """Whether the last message has not reached the model, which takes a second."""
+        if self._last is None or now - self._last[1] > ON_ITS_WAY or self._seen(self._last[0]):
+            self._last = None
+        return self._last is not None
 
     def handed_over(self, marker: str) -> bool:
         """Whether a message with ``marker`` stands in the file, complete."""

@@ -23,6 +23,8 @@ Kind = Literal[
     "answered",  # … and was answered; id
     "ran",  # a tool has run or was refused
     "steered",  # (chat) text that reached the model within a turn; text
+    "response",  # (chat) the API's answer has ended, whole or not; text is what it held
+    "refused",  # (chat) the API answered with an error, and may be asked again; number, text
 ]
 
 #: How the error of an API is worded, which Qwen Code puts where the model's words stand.
@@ -33,12 +35,17 @@ _ERROR = re.compile(
 )
 
 _STEERED = "mid_turn_user_message"
+#: The lines of the chat's record that matter, which may be long and many.
+_OF_CHAT = re.compile(rf'"subtype":"(?:{_STEERED}|ui_telemetry)"')
+#: A turn's own requests to the API, not those for titles, memories and the like.
+_TURN = re.compile(r"########\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """One thing that a line tells. ``time`` (of the chat only) is in seconds since the epoch;
-    ``number`` is how many tokens the API counted for a message, 0 when it did not get to that."""
+    ``number`` is how many tokens the API counted for a message (0: it did not get to that), or the
+    status of its error."""
 
     kind: Kind
     text: str = ""
@@ -49,8 +56,8 @@ class Record:
 
 def parse(line: str) -> Record | None:
     """What one line says; None for a line of no concern, of a subagent, or that is damaged."""
-    if _STEERED not in line and not line.startswith('{"type"'):
-        return None  # of the chat's record, and often large
+    if not line.startswith('{"type"') and not _OF_CHAT.search(line, 0, 1000):
+        return None
     try:
         raw = json.loads(line)
     except (ValueError, RecursionError):
@@ -122,8 +129,17 @@ def _chat(raw: dict[str, Any]) -> Record | None:
         time = datetime.fromisoformat(str(raw.get("timestamp"))).timestamp()
     except ValueError:
         return None
-    if raw.get("type") == "user" and raw.get("subtype") == _STEERED:
+    if raw.get("subtype") == _STEERED:
         return Record("steered", _text(_table(raw, "message").get("parts")), time=time)
+    event = _table(_table(raw, "systemPayload"), "uiEvent")
+    if event.get("subagent_id") or not _TURN.search(str(event.get("prompt_id"))):
+        return None
+    if event.get("event.name") == "qwen-code.api_response":
+        return Record("response", str(event.get("response_text") or ""), time=time)
+    if event.get("event.name") == "qwen-code.api_error":
+        status = event.get("status_code")
+        number = status if isinstance(status, int) else 0
+        return Record("refused", str(event.get("error_message")), number=number, time=time)
     return None
 
 

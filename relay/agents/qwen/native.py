@@ -58,7 +58,9 @@ class Qwen:
             self._chats.restore(checkpoint["native"]["chat"])
         path = os.path.join(start.folder, INPUT)
         both = self._events and bool(launch.get("input"))
-        self.door = QwenDoor(path, lambda: source.telling, source.seen) if both else None
+        self.door = (
+            QwenDoor(path, lambda: source.telling, source.seen, start.clock) if both else None
+        )
         self._clock = start.clock
         self._entered: float | None = None
 
@@ -77,10 +79,12 @@ class Qwen:
         Qwen Code queues what comes while it is busy, but at Esc it moves its queue into the input
         line, where the person may delete it.
         """
-        state = self.source.agent_state
-        if state is AgentState.BLOCKED:
+        if self.source.agent_state is AgentState.BLOCKED:
             return Hold("a dialog waits for the person", 1.0)
-        return Hold("the agent is busy", 1.0) if state is AgentState.BUSY else None
+        if self.source.in_turn:
+            return Hold("the agent is busy", 1.0)
+        on_its_way = self.door is not None and self.door.on_its_way(now)
+        return Hold("another message is on its way", 0.1) if on_its_way else None
 
     def state(self) -> dict[str, Any]:
         """The files' places for the checkpoint; the source has a state of its own."""

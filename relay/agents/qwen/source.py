@@ -11,10 +11,11 @@ import re
 from collections import deque
 from typing import Any
 
+from relay.agents.qwen.block import Block
 from relay.agents.qwen.events import Record, parse
 from relay.agents.qwen.screen import composer_state, is_busy, was_cancelled
 from relay.model import AgentState
-from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.session.ports import Degraded, Proof, SourceEvent, StateChange
 
 #: Messages whose arrival is remembered.
 ACCEPTED_MAX = 1024
@@ -50,10 +51,10 @@ class QwenSource:
         self._failed = not events
         self._state = AgentState.STARTING
         self.session = ""
-        self._stream: str | None = None  # the block that is being written
-        self._partial = ""  # its last line, as far as it goes
-        self._closed = False  # the block is complete or was broken off: which, shows later
-        self._doubt: float | None = None  # … since when nothing more is expected
+        self._block = Block()
+        self._doubt: float | None = None  # nothing more comes since, and is the block whole?
+        self._whole: str | None = None  # all the text of the API's last answer
+        self._turn = False  # a turn runs
         self._tools = False
         self._asked: deque[str] = deque(maxlen=64)  # requests for consent that are open
         self._error = ""
@@ -82,13 +83,18 @@ class QwenSource:
         """Whether the event file has begun to tell, and the input line has been seen."""
         return bool(self.session) and self._state is not AgentState.STARTING
 
+    @property
+    def in_turn(self) -> bool:
+        """Whether a turn runs, be it that the API does not answer at present."""
+        return self._turn
+
     def seen(self, marker: str) -> bool:
         """Whether a text with ``marker`` has demonstrably reached the model."""
         return marker in self._accepted
 
     def poll_interval(self) -> float:
         """In how many seconds the files should be looked at again."""
-        if self._stream is not None:
+        if self._block.open:
             return POLL_URGENT
         return POLL_IDLE if self._state is AgentState.IDLE else POLL_BUSY
 
@@ -97,6 +103,7 @@ class QwenSource:
         if self._failed:
             return []
         self._failed = True
+        self._turn = False
         rest = [] if self._state is AgentState.GONE else self._change(AgentState.IDLE)
         return [*self._break_off(), *rest, Degraded(reason)]
 
@@ -111,67 +118,76 @@ class QwenSource:
         record = parse(line)
         if record is None:
             return []
-        if record.kind == "steered":
-            return self._accept(record.text) if record.time >= self._started else []
+        if record.time:
+            return self._chat(record) if record.time >= self._started else []
         self._failed = False
         self._rest_since = self._busy_since = None
-        return self._record(record, now)
+        if record.kind in ("open", "text", "error", "other", "close", "said"):
+            return self._written(record)
+        if record.kind == "stop":
+            return self._stop(now)
+        if record.kind in ("asks", "answered"):
+            return self._consent(record)
+        return self._begun(record)
 
-    def _record(self, record: Record, now: float) -> list[SourceEvent]:
-        kind = record.kind
-        if kind == "session":
-            self.session = record.id
-            return self._complete()  # another process than before (it has started itself again)
-        if kind == "prompt":
-            return [*self._complete(), *self._accept(record.text), *self._busy()]
-        if kind == "begin":
+    def _begun(self, record: Record) -> list[SourceEvent]:
+        """A process, a turn, an answer or the next request begins."""
+        events = self._complete()
+        if record.kind == "session":
+            self.session = record.id  # it may be another process than before
+            return events
+        if record.kind == "prompt":
+            events += self._accept(record.text)
+        elif record.kind == "begin":
             self._tools, self._error = False, ""
-            return [*self._complete(), *self._busy()]
+        self._turn = True
+        return [*events, *self._change(AgentState.BUSY)]
+
+    def _written(self, record: Record) -> list[SourceEvent]:
+        kind, block = record.kind, self._block
+        if kind == "text":
+            # A piece that comes after its block was closed is another answer's.
+            events = self._complete() if block.closed else []
+            self._turn = True
+            events += self._change(AgentState.BUSY)
+            if self._whole is not None and block.is_whole(self._whole):
+                block.start_again()
+            self._whole = None
+            return events + block.add(record.text, record.id)
         if kind == "open":
             events = self._complete()
-            self._stream = record.id
-            return [*events, *self._busy()]
-        if kind == "text":
-            return self._text(record)
+            block.begin(record.id)
+            return events
         if kind == "error":
-            # What came before it is complete only when it had been closed.
+            # What came before it is whole only when it had been closed.
             self._error = record.text
-            return self._complete() if self._closed else self._break_off()
+            return self._complete() if block.closed else self._break_off()
         if kind == "other":
             return self._complete()
         if kind == "close":
-            self._closed = self._stream is not None
+            block.close()
             return []
-        if kind == "said":
-            self._tools |= record.text == "tools"
-            return self._complete() if record.number or self._tools else []
-        if kind == "stop":
-            return self._stop(now)
-        return self._consent(record)
-
-    def _text(self, record: Record) -> list[SourceEvent]:
-        """A piece of text. One that comes after its block was closed is another answer's."""
-        events = self._complete() if self._closed else []
-        if self._stream is None:
-            self._stream = record.id
-        *whole, self._partial = (self._partial + record.text).split("\n")
-        events += self._busy()
-        return [*events, *(Line(self._stream, text.removesuffix("\r")) for text in whole)]
+        self._tools |= record.text == "tools"
+        return self._complete() if record.number or self._tools else []
 
     def _stop(self, now: float) -> list[SourceEvent]:
-        if self._stream is not None:
+        if self._block.open and not (self._whole and self._block.is_whole(self._whole)):
             self._doubt = now  # no count of tokens: stopped, or an API that does not count
             return []
-        return self._after_turn()
+        return [*self._complete(), *self._after_turn()]
 
     def _after_turn(self) -> list[SourceEvent]:
         if self._tools and not self._error:
             return []  # they run now
-        if not self._error or _THIS_TURN_ONLY.search(self._error):
+        self._turn = False
+        return self._refused(self._error, 0) if self._error else self._change(AgentState.IDLE)
+
+    def _refused(self, error: str, status: int) -> list[SourceEvent]:
+        if not self._turn and _THIS_TURN_ONLY.search(error):
             return self._change(AgentState.IDLE)
-        if _LIMIT.search(self._error):
+        if status == 429 or _LIMIT.search(error):
             return self._change(AgentState.LIMITED, "a usage limit is reached", LIMIT_RETRY)
-        if _REFUSED.search(self._error):
+        if status in (401, 402, 403) or _REFUSED.search(error):
             return self._change(AgentState.LIMITED, "the API refuses the account", LIMIT_RETRY)
         return self._change(AgentState.LIMITED, "the API answers with an error", ERROR_RETRY)
 
@@ -180,29 +196,28 @@ class QwenSource:
             self._asked.append(record.id)
             reason = f"asks to use {record.text or 'a tool'}"
             return self._change(AgentState.BLOCKED, reason)
-        if record.kind == "answered" and record.id in self._asked:
+        if record.id in self._asked:
             self._asked.remove(record.id)
-        return [] if self._asked else self._busy()
+        return [] if self._asked else self._change(AgentState.BUSY)
 
-    # -- the end of a block --------------------------------------------------------------------
+    def _chat(self, record: Record) -> list[SourceEvent]:
+        """What only the record of the chat tells."""
+        if record.kind == "steered":
+            return self._accept(record.text)
+        if record.kind == "refused":
+            return self._refused(record.text, record.number) if self._turn else []
+        self._whole = record.text
+        if self._doubt is None or not self._block.is_whole(record.text):
+            return []
+        return [*self._complete(), *self._after_turn()]
 
     def _complete(self) -> list[SourceEvent]:
-        """The block that was being written, if there is one, is whole."""
-        stream, rest = self._forget()
-        if stream is None:
-            return []
-        return [*([Line(stream, rest.removesuffix("\r"))] if rest else []), End(stream)]
+        self._doubt = None
+        return self._block.complete()
 
     def _break_off(self) -> list[SourceEvent]:
-        """The block that was being written, if there is one, was not written to its end."""
-        stream, _ = self._forget()
-        return [] if stream is None else [End(stream, aborted=True)]
-
-    def _forget(self) -> tuple[str | None, str]:
-        found = self._stream, self._partial
-        self._stream, self._partial = None, ""
-        self._closed, self._doubt = False, None
-        return found
+        self._doubt = None
+        return self._block.break_off()
 
     # -- the screen and time -------------------------------------------------------------------
 
@@ -216,14 +231,14 @@ class QwenSource:
         composer = composer_state(rows)
         if self._doubt is not None:
             if was_cancelled(rows):
-                return [*self._break_off(), *self._change(AgentState.IDLE)]
+                return [*self._break_off(), *self._over()]
             if now - self._doubt < VERDICT:
                 return []
             return [*self._complete(), *self._after_turn()]
         at_rest = composer in ("empty", "draft") and not is_busy(rows)
         if self._state is AgentState.STARTING:
             return self._change(AgentState.IDLE) if at_rest and self.session else []
-        if self._state in (AgentState.BUSY, AgentState.BLOCKED):
+        if self._turn:
             return self._rested(now) if at_rest else self._at_work()
         return self._silent(now) if is_busy(rows) else self._at_work()
 
@@ -231,11 +246,15 @@ class QwenSource:
         """A turn runs as far as the file tells, but the screen shows none."""
         if self._rest_since is None:
             self._rest_since = now
-        writing = self._stream is not None and not self._closed
+        writing = self._block.writing
         if now - self._rest_since < (SILENCE if writing else REST):
             return []
-        whole = self._break_off() if writing else self._complete()
-        return [*whole, *self._change(AgentState.IDLE)]
+        return [*(self._break_off() if writing else self._complete()), *self._over()]
+
+    def _over(self) -> list[SourceEvent]:
+        self._turn = False
+        limited = self._state is AgentState.LIMITED
+        return [] if limited else self._change(AgentState.IDLE)
 
     def _silent(self, now: float) -> list[SourceEvent]:
         """The screen shows a turn of which the file tells nothing."""
@@ -259,7 +278,7 @@ class QwenSource:
 
     def finish(self, now: float) -> list[SourceEvent]:
         """Qwen Code has ended: nothing more will come."""
-        whole = self._complete() if self._closed else self._break_off()
+        whole = self._complete() if self._block.closed else self._break_off()
         return [*whole, *self._change(AgentState.GONE)]
 
     # -- for a restart -------------------------------------------------------------------------
@@ -269,10 +288,10 @@ class QwenSource:
         return {
             "state": self._state.value,
             "session": self.session,
-            "stream": self._stream,
-            "partial": self._partial,
-            "closed": self._closed,
+            "block": self._block.state(),
+            "whole": self._whole,
             "doubt": self._doubt is not None,
+            "turn": self._turn,
             "tools": self._tools,
             "asked": list(self._asked),
             "error": self._error,
@@ -283,9 +302,10 @@ class QwenSource:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where :meth:`state` was taken."""
         self._state = AgentState(state["state"])
-        self.session, self._stream = state["session"], state["stream"]
-        self._partial, self._closed = state["partial"], state["closed"]
+        self.session, self._whole = state["session"], state["whole"]
+        self._block.restore(state["block"])
         self._doubt = 0.0 if state["doubt"] else None
+        self._turn = state["turn"]
         self._tools, self._error = state["tools"], state["error"]
         self._asked.extend(state["asked"])
         self._accepted.extend(state["accepted"])
@@ -298,9 +318,6 @@ class QwenSource:
             return []
         self._accepted.extend(_MARKER.findall(text))
         return [Proof(text, "transcript")]
-
-    def _busy(self) -> list[SourceEvent]:
-        return self._change(AgentState.BUSY)
 
     def _change(
         self, state: AgentState, reason: str = "", retry: float | None = None
