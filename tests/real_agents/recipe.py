@@ -119,6 +119,8 @@ class Place:
             "XDG_DATA_HOME": str(self.home / ".local" / "share"),
             "XDG_STATE_HOME": str(self.home / ".local" / "state"),
             "XDG_CACHE_HOME": str(self.home / ".cache"),
+            # Whoever would call home is refused at once, whether the machine has a network or not.
+            "HTTPS_PROXY": NOWHERE,
             "NO_PROXY": "127.0.0.1,localhost",
             "DO_NOT_TRACK": "1",
             "DISABLE_TELEMETRY": "1",

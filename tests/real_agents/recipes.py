@@ -249,7 +249,6 @@ def aider(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
         "OPENAI_API_BASE": f"{model_url}/toolless/v1",
         "AIDER_ANALYTICS": "false",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-        "HTTPS_PROXY": NOWHERE,
     }
     argv = [str(binary), "--model", "openai/mock-model"]
     if not options.asks:

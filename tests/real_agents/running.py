@@ -9,7 +9,8 @@ from tests.real_agents.recipe import Recipe
 from tests.real_agents.terminal import Terminal
 from tests.support import wait_until
 
-BOOT_DEADLINE = 90.0  # seconds
+BOOT_DEADLINE = 120.0  # seconds
+ANSWER_DEADLINE = 120.0  # for the first answer: opencode makes its home ready meanwhile
 QUIT_DEADLINE = 30.0
 ENTERS = 3  # Gemini CLI drops one now and then, most of all just after its start
 ENTER_DEADLINE = 4.0
@@ -38,7 +39,10 @@ class Running:
         return self.recipe.marks.idle(self.terminal.text(), self.terminal.title)
 
     def ready(self) -> None:
-        """Until it waits for a prompt, at its start as after a turn."""
+        """Until it waits for a prompt, at its start as after a turn.
+
+        Right after ``ask`` the turn may not show yet: wait for its answer first.
+        """
         if not self._booted:
             self.terminal.wait_match(self.recipe.marks.booted, BOOT_DEADLINE)
             self._booted = True

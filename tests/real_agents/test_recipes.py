@@ -9,7 +9,7 @@ import pytest
 from tests.real_agents.conftest import Binary
 from tests.real_agents.model import Say, ScriptedModel, Shell
 from tests.real_agents.recipes import AGENTS, Options
-from tests.real_agents.running import Running, wait_nothing_left
+from tests.real_agents.running import ANSWER_DEADLINE, Running, wait_nothing_left
 from tests.support import wait_until
 
 EACH = [
@@ -32,7 +32,7 @@ def test_it_answers_runs_a_tool_and_ends(
     with Running(made) as run:
         run.ready()
         run.ask("say hello")
-        run.terminal.wait_for("Hello from the script.")
+        run.terminal.wait_for("Hello from the script.", ANSWER_DEADLINE)
         run.ready()
         if agent.has_tools:
             run.ask("make the file")
