@@ -8,15 +8,20 @@ next step. That it has it shows in the events (``OpencodeSource``).
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 from relay.agents.opencode.http import Client, ServerError
-from relay.agents.opencode.source import OpencodeSource
+from relay.agents.opencode.records import table, word
+from relay.agents.opencode.source import HEAD, OpencodeSource
 from relay.errors import RelayError
 from relay.model import AgentState
 
 #: Of a session's messages, the last so many are looked through for one that may have arrived.
 LOOK_BACK = 30
+#: Messages that are remembered, and how often each is handed over once more.
+TRIED_MAX, AGAIN_MAX = 64, 3
 #: Seconds for which it is looked for.
 ARRIVAL = 3.0
 
@@ -28,11 +33,15 @@ class DoorClosed(RelayError):
 
 
 class OpencodeDoor:
-    """Prompts to one server."""
+    """Prompts to one server. ``shown()`` is the agent that the input line names, if it is seen:
+    what comes in is answered by the one that the person has chosen, and with no more rights."""
 
-    def __init__(self, client: Client, source: OpencodeSource) -> None:
+    def __init__(self, client: Client, source: OpencodeSource, shown: Callable[[], str]) -> None:
         self._client = client
         self._source = source
+        self._shown = shown
+        self._agents: dict[str, str] = {}  # names as they are shown -> names
+        self._tries: OrderedDict[str, int] = OrderedDict()  # what went over, how often again
 
     @property
     def available(self) -> bool:
@@ -48,16 +57,61 @@ class OpencodeDoor:
         try:
             if not session:
                 session = await self._begin()
-            await self.prompt(session, text)
+            self._tries[marker] = 0
+            while len(self._tries) > TRIED_MAX:
+                self._tries.popitem(last=False)
+            await self._prompt(session, text)
         except ServerError as error:
             if error.sent and session and await self._arrived(session, marker):
                 return
             raise DoorClosed(error.message) from error
 
-    async def prompt(self, session: str, text: str) -> None:
+    def lies(self, head: str) -> bool:
+        """Whether what begins like this went over here and may be handed over once more."""
+        marker = next((marker for marker in self._tries if marker in head), None)
+        return marker is not None and self._tries[marker] < AGAIN_MAX
+
+    async def again(self, session: str, message: str) -> None:
+        """Take back a message that lies in a session at rest, and hand it over once more.
+
+        Raises ServerError. opencode takes nothing back from a session in which a turn runs.
+        """
+        path = f"/session/{session}/message/{message}"
+        parts = table(await self._client.request("GET", path)).get("parts") or []
+        text = next((word(part.get("text")) for part in map(table, parts)), "")
+        status = table(await self._client.request("GET", "/session/status"))
+        if not text or session in status:
+            return
+        for marker in self._tries:
+            self._tries[marker] += marker in text[:HEAD]
+        await self._client.request("DELETE", path)
+        await self._prompt(session, text)
+
+    async def _prompt(self, session: str, text: str) -> None:
         """Say ``text`` in a session, with the agent and model that the person uses there."""
         body = {**self._source.manner, "parts": [{"type": "text", "text": text}]}
+        agent = await self._agent()
+        if agent:
+            body["agent"] = agent
         await self._client.request("POST", f"/session/{session}/prompt_async", body)
+
+    async def _agent(self) -> str:
+        """The name of the agent that the input line shows; empty where it cannot be told."""
+        shown = self._shown().casefold()
+        if shown and shown not in self._agents:
+            found = await self._client.request("GET", "/agent")
+            for agent in map(table, found if isinstance(found, list) else []):
+                if agent.get("mode") != "subagent":
+                    self._agents[word(agent.get("name")).casefold()] = word(agent.get("name"))
+        return self._agents.get(shown, "")
+
+    def state(self) -> dict[str, int]:
+        """What a next session's door needs: JSON-able."""
+        return dict(self._tries)
+
+    def restore(self, state: dict[str, int]) -> None:
+        """Go on where :meth:`state` was taken."""
+        self._tries.update(state)
 
     async def _begin(self) -> str:
         """A new session, shown in the terminal."""

@@ -12,7 +12,7 @@ from relay.agents.native import NativeStart
 from relay.agents.opencode.door import OpencodeDoor
 from relay.agents.opencode.http import Client, ServerError
 from relay.agents.opencode.launch import OLDEST
-from relay.agents.opencode.screen import composer_state
+from relay.agents.opencode.screen import agent_shown, composer_state
 from relay.agents.opencode.server import Server, server_from
 from relay.agents.opencode.snapshot import snapshot
 from relay.agents.opencode.source import OpencodeSource
@@ -28,6 +28,10 @@ SHOW_ITSELF = 120.0
 COME_BACK = 20.0
 #: Seconds between tries.
 TRY_AGAIN = 0.1
+#: Seconds between two looks at what is unknown, and that a conversation rests before what lies in
+#: it is taken up.
+ASK_AGAIN = 2.0
+AT_REST = 1.0
 #: The stream has a sign of life every 10 seconds.
 SILENCE = 35.0
 #: What its stream begins with comes at once, but not where opencode is still getting ready.
@@ -55,8 +59,13 @@ class Opencode:
         if checkpoint.get("structured"):
             self.source.restore(checkpoint["structured"])
         self._client = Client(self._server or Server("127.0.0.1", 0))
-        self.door = OpencodeDoor(self._client, self.source) if self._server else None
+        door = OpencodeDoor(self._client, self.source, lambda: agent_shown(self._rows()))
+        door.restore(checkpoint.get("native") or {})
+        self.door = door if self._server else None
+        self._rows: Callable[[], list[str]] = list
+        self._freeing = False
         self._since = start.clock()
+        self._asked = 0.0
         self._patience = SHOW_ITSELF
         self._over = asyncio.Event()  # the stream has ended, with all that was in it
 
@@ -76,8 +85,8 @@ class Opencode:
         return composer_state(rows)
 
     def state(self) -> dict[str, Any]:
-        """See Native: the source has all there is."""
-        return {}
+        """See Native."""
+        return self.door.state() if self.door else {}
 
     def entered(self, now: float) -> None:
         """See Native: opencode tells itself what is submitted."""
@@ -87,20 +96,25 @@ class Opencode:
         if self._server is None:
             ears.give_up("opencode runs without a server of its own: it is heard by its screen")
             return
-        while True:
-            self._over.clear()
-            try:
-                await self._listen(ears, changed)
-            except ServerError as error:
-                self._lost(ears, error)
-                changed()
-            except Unfit as error:
-                ears.give_up(f"{error}: opencode is heard by its screen")
-                changed()
-                return
-            finally:
-                self._over.set()
-            await asyncio.sleep(TRY_AGAIN)
+        self._rows = ears.visible
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    await self._try(ears, changed, tasks)
+                    await asyncio.sleep(TRY_AGAIN)
+        except* Unfit as unfit:
+            ears.give_up(f"{unfit.exceptions[0]}: opencode is heard by its screen")
+            changed()
+
+    async def _try(self, ears: Ears, changed: Callable[[], None], tasks: asyncio.TaskGroup) -> None:
+        self._over.clear()
+        try:
+            await self._listen(ears, changed, tasks)
+        except ServerError as error:
+            self._lost(ears, error)
+            changed()
+        finally:
+            self._over.set()
 
     async def read(self, ears: Ears) -> bool:
         """See Native: after the agent's end its last events may still be on their way."""
@@ -115,7 +129,9 @@ class Opencode:
     async def close(self) -> None:
         """See Native: the stream ends with the task that reads it."""
 
-    async def _listen(self, ears: Ears, changed: Callable[[], None]) -> None:
+    async def _listen(
+        self, ears: Ears, changed: Callable[[], None], tasks: asyncio.TaskGroup
+    ) -> None:
         """Hear the server until its stream breaks off."""
         health = await self._client.request("GET", "/global/health")
         version = str(health.get("version")) if isinstance(health, dict) else ""
@@ -130,12 +146,31 @@ class Opencode:
             changed()
             while True:
                 self._hear(ears, events.feed(await _piece(pieces, SILENCE)))
-                if self.source.lacking:
+                if self.source.missing and self._clock() - self._asked > ASK_AGAIN:
                     await self._catch_up(ears)
+                if self.source.stranded() and not self._freeing:
+                    self._freeing = True
+                    tasks.create_task(self._free())
                 changed()
+
+    async def _free(self) -> None:
+        """Hand over once more what lies in a conversation that has come to rest."""
+        try:
+            await asyncio.sleep(AT_REST)
+            door = self.door
+            if door is None or self.source.agent_state is AgentState.LIMITED:
+                return  # the next message takes it along
+            for session, message, head in self.source.stranded():
+                if door.lies(head):
+                    await door.again(session, message)
+        except ServerError:
+            return
+        finally:
+            self._freeing = False
 
     async def _catch_up(self, ears: Ears) -> None:
         """Ask for what the stream does not tell: how things stand, and what was missed."""
+        self._asked = self._clock()
         found = await snapshot(self._client, self.source, continues=self._continues)
         found["properties"]["at"] = time.time() * 1000
         ears.hook(found, self._clock())

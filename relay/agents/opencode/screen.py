@@ -34,18 +34,30 @@ def composer_state(rows: list[str]) -> Composer:
     """
     if any(_ASKS.search(row) for row in rows):
         return "dialog"
+    inside = _box(rows)
+    if inside is None:
+        return "unknown"
+    text = "\n".join(inside[:-1]).strip()
+    if not text:
+        return "empty"
+    return "unknown" if _SUGGESTION.fullmatch(text) else "draft"
+
+
+def agent_shown(rows: list[str]) -> str:
+    """The agent that the input line names (``Build``, ``Plan``), empty where none is seen."""
+    inside = _box(rows)
+    return inside[-1].split(" · ")[0].strip() if inside else ""
+
+
+def _box(rows: list[str]) -> list[str] | None:
+    """What stands right of the bar of the input line, its last row with the agent and model."""
     foot = next((at for at in range(len(rows) - 1, -1, -1) if _FOOT.match(rows[at])), None)
     if foot is None:
-        return "unknown"
+        return None
     inside: list[str] = []
     for row in reversed(rows[:foot]):
         found = _BAR.match(row)
         if found is None:
             break
         inside.insert(0, found.group(1).strip())
-    if len(inside) < 3 or " · " not in inside[-1]:
-        return "unknown"
-    text = "\n".join(inside[:-1]).strip()
-    if not text:
-        return "empty"
-    return "unknown" if _SUGGESTION.fullmatch(text) else "draft"
+    return inside if len(inside) > 2 and " · " in inside[-1] else None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-from relay.agents.opencode.http import Client
+from relay.agents.opencode.http import Client, ServerError
 from relay.agents.opencode.records import moment, table, word
 from relay.agents.opencode.source import SNAPSHOT, OpencodeSource
 
@@ -20,6 +21,11 @@ async def snapshot(client: Client, source: OpencodeSource, *, continues: bool) -
     goes on with the newest. Raises ServerError."""
     sessions = await client.request("GET", f"/session?limit={SESSIONS}")
     sessions = [table(one) for one in sessions] if isinstance(sessions, list) else []
+    missing = source.missing
+    for name in missing:
+        if all(one.get("id") != name for one in sessions):
+            with contextlib.suppress(ServerError):  # it may have been deleted since
+                sessions.append(table(await client.request("GET", f"/session/{name}")))
     status = table(await client.request("GET", "/session/status"))
     asks: list[Any] = []
     for path in ("/permission", "/question"):
@@ -30,7 +36,7 @@ async def snapshot(client: Client, source: OpencodeSource, *, continues: bool) -
     active = [
         word(one.get("id"))
         for one in tops
-        if word(one.get("id")) in (source.session, *status)
+        if word(one.get("id")) in (source.session, *missing, *status)
         or (moment(one.get("time"), "updated") or 0.0) >= source.started
     ]
     messages: list[Any] = []

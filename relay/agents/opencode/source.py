@@ -11,19 +11,18 @@ from collections import OrderedDict
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from relay.agents.opencode.conversations import Conversations
 from relay.agents.opencode.parts import Parts
-from relay.agents.opencode.records import asked_for, moment, table, trouble, word
+from relay.agents.opencode.records import moment, table, word
 from relay.model import AgentState
 from relay.session.ports import Degraded, Proof, SourceEvent, StateChange
 
-#: Sessions, messages and open questions that are remembered; the oldest are forgotten first.
-SESSIONS_MAX = 128
-MESSAGES_MAX = 512
-ASKS_MAX = 64
+#: Messages that are remembered; the oldest are forgotten first.
+MESSAGES_MAX = 256
+#: Sessions that are asked for because something came that is about something unknown.
+MISSING_MAX = 8
 #: Of what the user said, its beginning is kept: an envelope's first lines.
 HEAD = 400
-#: After an error of the API the next try is worth it after so many seconds; after a limit, so many.
-ERROR_RETRY, LIMIT_RETRY = 30.0, 300.0
 #: Parts that only the model's own answer has.
 _OF_THE_MODEL = frozenset({"step-start", "text", "reasoning", "step-finish"})
 #: The event that the session makes of what it asked the server for when the stream began.
@@ -31,21 +30,10 @@ SNAPSHOT = "relay.snapshot"
 
 
 @dataclass(slots=True)
-class Conversation:
-    """One session of opencode's. ``since`` is when it was made (milliseconds since the epoch);
-    ``trouble`` is why its model does not answer at present."""
-
-    parent: str = ""
-    since: float = 0.0
-    status: str = "idle"
-    trouble: str = ""
-    retry: float | None = None
-
-
-@dataclass(slots=True)
 class Said:
-    """One message. ``live``: the assistant's own words of this run; ``head`` and ``reached`` tell
-    of a user's message how it begins and whether the model has it."""
+    """One message. ``live``: the assistant's own words of this run. ``parent`` is what an answer
+    answers. ``head`` is how a user's message begins; ``reached``: the model has it (of an answer:
+    it has begun); ``left``: the turn ended that should have taken it along."""
 
     session: str
     role: str
@@ -53,6 +41,7 @@ class Said:
     parent: str = ""
     head: str = ""
     reached: bool = False
+    left: bool = False
 
 
 class OpencodeSource:
@@ -65,12 +54,10 @@ class OpencodeSource:
         self._state = AgentState.STARTING
         self._told: StateChange | None = None
         self._parts = Parts()
-        self._sessions: OrderedDict[str, Conversation] = OrderedDict()
+        self._conversations = Conversations(session)
         self._said: OrderedDict[str, Said] = OrderedDict()
-        self._asks: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._manner: dict[str, Any] = {}
-        self.session = session  # the one that the person is in
-        self.lacking = False  # something came that is about something unknown
+        self._missing: dict[str, None] = {}
 
     # -- what the session asks ----------------------------------------------------------------
 
@@ -89,13 +76,28 @@ class OpencodeSource:
         return self._started
 
     @property
+    def session(self) -> str:
+        """opencode's session that the person is in; empty where there is none yet."""
+        return self._conversations.current
+
+    @property
     def connected(self) -> bool:
         """Whether the server's events come in, and what was missed of them has been made up for."""
         return self._connected
 
+    @property
+    def missing(self) -> list[str]:
+        """Sessions of which something was told that is not known: another snapshot is needed."""
+        return list(self._missing)
+
+    @property
+    def manner(self) -> dict[str, Any]:
+        """With which agent and model the person last said something, as a prompt's fields."""
+        return dict(self._manner)
+
     def heard(self, marker: str) -> bool:
         """Whether a text with ``marker`` at its beginning stands in a conversation already."""
-        return any(marker in said.head for said in self._said.values() if said.role == "user")
+        return any(marker in said.head for said in self._said.values())
 
     def seen(self, marker: str) -> bool:
         """Whether such a text has demonstrably reached the model."""
@@ -110,13 +112,8 @@ class OpencodeSource:
         return [
             (said.session, message, said.head)
             for message, said in self._said.items()
-            if said.head and not said.reached and self._at_rest(said.session)
+            if self._waits(said) and said.left and self._conversations.at_rest(said.session)
         ]
-
-    @property
-    def manner(self) -> dict[str, Any]:
-        """With which agent and model the person last said something, as a prompt's fields."""
-        return dict(self._manner)
 
     def failed(self, reason: str) -> list[SourceEvent]:
         """Nothing can be heard here: the screen stands in."""
@@ -140,8 +137,7 @@ class OpencodeSource:
         handler = self._EVENTS.get(word(event.get("type")))
         if handler is None:
             return []
-        events = handler(self, table(event.get("properties")), now)
-        return events + self._look()
+        return handler(self, table(event.get("properties")), now) + self._look()
 
     def interrupted(self) -> None:
         """The stream of events has broken off."""
@@ -149,90 +145,63 @@ class OpencodeSource:
         self._parts.missed()
 
     def _snapshot(self, found: dict[str, Any], now: float) -> list[SourceEvent]:
-        """How things stand: ``sessions, status, asks, messages`` as the server answers."""
+        """How things stand: ``sessions, status, asks, messages`` as the server answers, ``at``
+        when, ``session`` the one that is gone on with."""
         if self._failed:
             # The screen was heard meanwhile: what was said until now must not be heard twice.
             self._failed, self._started = False, float(found.get("at") or self._started)
         self._parts.missed()
         for info in found.get("sessions") or []:
-            self._session(table(info))
-        status = table(found.get("status"))
-        for name, conversation in self._sessions.items():
-            conversation.status = "idle"
-            if name in status:
-                self._take_status(name, table(status[name]), now)
-        self._asks.clear()
-        for request in found.get("asks") or []:
-            self._asked(table(request), now)
+            self._conversations.learn(table(info))
+        self._conversations.standing(table(found.get("status")), found.get("asks") or [])
         events: list[SourceEvent] = []
         for message in found.get("messages") or []:
             info = table(table(message).get("info"))
             self._message(info)
             for part in table(message).get("parts") or []:
-                events += self._part({"part": part}, now, gap=True)
+                events += self._part(table(part), now, gap=True)
             events += self._message(info)
-        self._connected, self.lacking = True, False
+        self._connected = True
+        self._missing.clear()
+        for said in self._said.values():
+            said.left = self._waits(said) and self._conversations.at_rest(said.session)
         if not self.session:
-            self.session = word(found.get("session"))
+            self._conversations.current = word(found.get("session"))
         return events
 
-    def _session(self, info: dict[str, Any]) -> None:
-        name = word(info.get("id"))
-        if not name:
-            return
-        known = self._sessions.get(name)
-        if known is None:
-            known = self._sessions[name] = Conversation()
-            while len(self._sessions) > SESSIONS_MAX:
-                self._sessions.popitem(last=False)
-        known.parent = word(info.get("parentID"))
-        known.since = moment(info.get("time"), "created") or 0.0
-
     def _session_created(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
-        info = table(event.get("info"))
-        self._session(info)
-        if not word(info.get("parentID")):
-            self.session = word(info.get("id")) or self.session
+        self._conversations.created(table(event.get("info")))
         return []
 
     def _session_updated(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
-        self._session(table(event.get("info")))
+        self._conversations.learn(table(event.get("info")))
         return []
 
     def _session_deleted(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
         name = word(table(event.get("info")).get("id")) or word(event.get("sessionID"))
-        self._sessions.pop(name, None)
+        self._conversations.deleted(name)
+        events: list[SourceEvent] = []
         for message in [m for m, said in self._said.items() if said.session == name]:
             del self._said[message]
-        if self.session == name:
-            self.session, self._manner = "", {}
-        return []
+            events += self._parts.abort(message)
+        return events
 
     def _status(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
         name, status = word(event.get("sessionID")), table(event.get("status"))
-        self._take_status(name, status, now)
-        if status.get("type") == "idle":
-            return self._parts.settle(now)
+        self._conversations.status(name, status)
+        for said in self._said.values():
+            if said.session == name:
+                said.left = self._waits(said) and status.get("type") == "idle"
         return []
 
-    def _take_status(self, name: str, status: dict[str, Any], now: float) -> None:
-        conversation = self._sessions.setdefault(name, Conversation())
-        kind = word(status.get("type"))
-        conversation.status = kind
-        if kind == "retry":
-            said = " ".join(word(status.get("message")).split())[:200]
-            conversation.trouble = f"the model does not answer: {said}" if said else "it retries"
-            conversation.retry = LIMIT_RETRY
-        elif kind == "busy":
-            conversation.trouble, conversation.retry = "", None
+    @staticmethod
+    def _waits(said: Said) -> bool:
+        return bool(said.head) and not said.reached
 
     def _error(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        """A turn has ended with an error, or the person has stopped it."""
         name = word(event.get("sessionID"))
-        why, lasting = trouble(event.get("error"))
-        conversation = self._sessions.get(name)
-        if conversation is not None and why:
-            conversation.trouble = why
-            conversation.retry = LIMIT_RETRY if lasting else ERROR_RETRY
+        self._conversations.failed(name, event.get("error"))
         events: list[SourceEvent] = []
         for message in self._parts.open_messages():
             said = self._said.get(message)
@@ -241,15 +210,11 @@ class OpencodeSource:
         return events
 
     def _asked(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
-        request = word(event.get("id"))
-        if request:
-            self._asks[request] = (word(event.get("sessionID")), asked_for(event))
-            while len(self._asks) > ASKS_MAX:
-                self._asks.popitem(last=False)
+        self._conversations.asked(event)
         return []
 
     def _answered(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
-        self._asks.pop(word(event.get("requestID")) or word(event.get("permissionID")), None)
+        self._conversations.answered(event)
         return []
 
     # -- messages -----------------------------------------------------------------------------
@@ -263,6 +228,9 @@ class OpencodeSource:
             return []
         said = self._said.get(message)
         if said is None:
+            if self._conversations.get(session) is None:
+                self._miss(session)
+                return []
             said = self._said[message] = self._new(info, session)
             while len(self._said) > MESSAGES_MAX:
                 self._said.popitem(last=False)
@@ -276,19 +244,20 @@ class OpencodeSource:
 
     def _new(self, info: dict[str, Any], session: str) -> Said:
         role = word(info.get("role"))
-        created = moment(info.get("time"), "created") or 0.0
-        conversation = self._sessions.get(session)
-        if conversation is None:
-            self.lacking = True
-        own = conversation is not None and not conversation.parent
+        conversation = self._conversations.get(session)
+        assert conversation is not None
         # What is older than its session was copied there (it was forked).
-        since = conversation.since if conversation is not None else 0.0
-        now_said = own and created >= max(self._started, since)
-        if role == "user" and now_said:
-            self.session = session
+        since = max(self._started, conversation.since)
+        own = not conversation.parent and (moment(info.get("time"), "created") or 0.0) >= since
+        if role == "user" and own:
+            self._conversations.current = session
             self._remember_manner(info)
-        live = now_said and role == "assistant" and not info.get("summary")
+        live = own and role == "assistant" and not info.get("summary")
         return Said(session, role, live, word(info.get("parentID")))
+
+    def _miss(self, session: str) -> None:
+        if session and len(self._missing) < MISSING_MAX:
+            self._missing[session] = None
 
     def _remember_manner(self, info: dict[str, Any]) -> None:
         model = table(info.get("model"))
@@ -308,14 +277,14 @@ class OpencodeSource:
         return self._parts.abort(message)
 
     def _part_updated(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
-        return self._part(event, now, gap=False)
+        return self._part(table(event.get("part")), now, gap=False)
 
-    def _part(self, event: dict[str, Any], now: float, *, gap: bool) -> list[SourceEvent]:
-        part = table(event.get("part"))
+    def _part(self, part: dict[str, Any], now: float, *, gap: bool) -> list[SourceEvent]:
+        """The state of one part. ``gap``: its deltas until now may have been missed."""
         message, part_id = word(part.get("messageID")), word(part.get("id"))
         said = self._said.get(message)
         if said is None:
-            self.lacking = self.lacking or bool(message)
+            self._miss(word(part.get("sessionID")))
             return []
         kind, text = word(part.get("type")), word(part.get("text"))
         if said.role == "user":
@@ -331,8 +300,8 @@ class OpencodeSource:
             return events
         if moment(part.get("time"), "end") is not None:
             return events + self._parts.finish(part_id, message, text, now)
-        known = self._parts.knows(part_id)
-        return events + self._parts.begin(part_id, message, text, gap=gap and not known)
+        unknown = not self._parts.knows(part_id)
+        return events + self._parts.begin(part_id, message, text, gap=gap and unknown)
 
     def _reached(self, answer: Said) -> list[SourceEvent]:
         """The model has begun to answer: it has what was said up to there."""
@@ -370,43 +339,15 @@ class OpencodeSource:
         "message.part.delta": _delta,
     }
 
-    # -- state --------------------------------------------------------------------------------
-
     def _look(self) -> list[SourceEvent]:
         """The agent's state, if it has changed."""
-        change = self._now()
-        if change is None or change == self._told:
+        if not self._connected:
+            return []
+        change = self._conversations.now()
+        if change == self._told:
             return []
         self._state, self._told = change.state, change
         return [change]
-
-    def _now(self) -> StateChange | None:
-        if not self._connected:
-            return None
-        for session, reason in self._asks.values():
-            if self._root(session) == self.session or not self.session:
-                return StateChange(AgentState.BLOCKED, reason)
-        conversation = self._sessions.get(self.session)
-        if conversation is None:
-            return StateChange(AgentState.IDLE)
-        if conversation.trouble:
-            return StateChange(AgentState.LIMITED, conversation.trouble, conversation.retry)
-        busy = conversation.status == "busy"
-        return StateChange(AgentState.BUSY if busy else AgentState.IDLE)
-
-    def _at_rest(self, session: str) -> bool:
-        conversation = self._sessions.get(session)
-        asked = any(asking == session for asking, _ in self._asks.values())
-        return conversation is not None and conversation.status == "idle" and not asked
-
-    def _root(self, session: str) -> str:
-        """The session at the top of this one's family."""
-        for _ in range(len(self._sessions)):
-            conversation = self._sessions.get(session)
-            if conversation is None or not conversation.parent:
-                break
-            session = conversation.parent
-        return session
 
     # -- time, restart ------------------------------------------------------------------------
 
@@ -427,9 +368,8 @@ class OpencodeSource:
         """A JSON-able snapshot for :meth:`restore`."""
         return {
             "parts": self._parts.state(),
-            "sessions": {name: asdict(one) for name, one in self._sessions.items()},
+            "conversations": self._conversations.state(),
             "said": {name: asdict(one) for name, one in self._said.items()},
-            "session": self.session,
             "manner": self._manner,
             "started": self._started,
             "failed": self._failed,
@@ -438,9 +378,9 @@ class OpencodeSource:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where :meth:`state` was taken; how things stand now, the next snapshot tells."""
         self._parts.restore(state["parts"])
-        for name, one in state["sessions"].items():
-            self._sessions[name] = Conversation(**one)
+        self._parts.missed()
+        self._conversations.restore(state["conversations"])
         for name, one in state["said"].items():
             self._said[name] = Said(**one)
-        self.session, self._manner = state["session"], state["manner"]
+        self._manner = state["manner"]
         self._started, self._failed = state["started"], state["failed"]
