@@ -90,8 +90,8 @@ def wait_sent(name: str, bodies: list[str]) -> None:
 
 def about(name: str) -> tuple[str, str]:
     """The state of an agent, and why."""
-    [row] = [row for row in relay_json("agents") if row["name"] == name]
-    return row["state"], row.get("reason") or ""
+    [row] = [row for row in relay_json("status")["agents"] if row["name"] == name]
+    return row["state"], row["reason"] or ""
 
 
 def wait_state(name: str, state: str) -> None:
@@ -181,7 +181,7 @@ def test_what_it_is_sent_arrives_once(gemini: Path, tmp_path: Path, model: Scrip
     model.when("MARK-DIALOG", Shell("touch made"))
     body = "\n".join(f"MARK-LONG {n} '\"`$(x) \\ {'y' * 80}" for n in range(105))
     with room(tmp_path, model) as agents:
-        gem = begun(agents, gemini, tmp_path, model)
+        gem = begun(agents, gemini)
         wait_seen(model, "MARK-START")
         answered(gem, model, "MARK-START")
         relay("send", "Gem", body, "--wait=60")
@@ -220,9 +220,9 @@ def test_what_it_is_sent_arrives_once(gemini: Path, tmp_path: Path, model: Scrip
         wait_state("Gem", "gone")
 
 
-def begun(agents: Room, gemini: Path, base: Path, model: ScriptedModel) -> Wrapped:
+def begun(agents: Room, gemini: Path) -> Wrapped:
     """A Gemini CLI that was sent a message before it had drawn anything."""
-    relay("send", "Gem", "MARK-START words")
+    relay("send", "Gem", "MARK-START words", "--offline")
     return agents.start("Gem", "gemini", gemini)
 
 

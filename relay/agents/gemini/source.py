@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from relay.agents.gemini.records import Record, parse
-from relay.agents.gemini.screen import doing, prompts, question
+from relay.agents.gemini.screen import Doing, doing, prompts, question
 from relay.model import AgentState
 from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
 
@@ -63,6 +63,7 @@ class GeminiSource:
         self._records = 0  # in the present turn
         self._silent_turns = 0
         self._quick = 0
+        self._shows: Doing = "unknown"
         self._rested = True  # since the last error of the API
         #: Called when there may be something in the session file.
         self.wake: Callable[[], None] = lambda: None
@@ -131,7 +132,13 @@ class GeminiSource:
             return []
         self._remember(self._heard, record.id, HEARD_MAX)
         lines = [Line(record.id, text.rstrip("\r")) for text in record.text.split("\n")]
-        return [*lines, End(record.id)]
+        return [*self._answers(), *lines, End(record.id)]
+
+    def _answers(self) -> list[SourceEvent]:
+        """The model has spoken: what kept it from that is over."""
+        if self._state is not AgentState.LIMITED:
+            return []
+        return self._change(AgentState.BUSY if self._shows == "busy" else AgentState.IDLE)
 
     def _prompt(self, record: Record) -> list[SourceEvent]:
         if record.id in self._heard:
@@ -170,7 +177,7 @@ class GeminiSource:
             if prompt not in self.shown:
                 self.shown.append(prompt)
                 self.shown_at = now
-        found = doing(title, rows)
+        found = self._shows = doing(title, rows)
         if found == "blocked":
             return self._change(AgentState.BLOCKED, question(rows))
         if found == "busy":
