@@ -1,0 +1,77 @@
+"""What a test asks relay about its agents and their messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.e2e.wrapped import relay, relay_json
+from tests.real_agents.model import ScriptedModel
+from tests.support import wait_until
+
+#: Under load a turn of a real program may take long.
+PATIENCE = 90.0
+
+
+def bodies_from(name: str) -> list[str]:
+    """What this agent sent, in order."""
+    return [row["body"] for row in relay_json("history", "--limit", "500") if row["from"] == name]
+
+
+def wait_bodies(name: str, expected: list[str]) -> None:
+    """Until the agent has sent exactly this."""
+    try:
+        wait_until(lambda: bodies_from(name) == expected, PATIENCE)
+    except AssertionError:
+        raise AssertionError(
+            f"sent: {bodies_from(name)}\nnot: {expected}\n{relay('status')}"
+        ) from None
+
+
+def state_of(name: str) -> str:
+    found: list[dict[str, Any]] = relay_json("agents")
+    return next((str(row["state"]) for row in found if row["name"] == name), "")
+
+
+def wait_state(name: str, state: str) -> None:
+    wait_until(lambda: state_of(name) == state, PATIENCE, f"{name} to be {state}")
+
+
+def source_of(name: str) -> str:
+    """Which source is believed: structured or screen."""
+    agents = relay_json("status")["agents"]
+    return next((str(row["source"]) for row in agents if row["name"] == name), "")
+
+
+def send(name: str, body: str) -> str:
+    """Send from a shell; returns the message's id."""
+    return str(relay_json("send", name, body)["id"])
+
+
+def delivery(id_: str) -> tuple[str, str]:
+    [one] = relay_json("show", id_)["deliveries"]
+    return one["state"], one["reason"] or ""
+
+
+def wait_delivery(id_: str, state: str) -> None:
+    try:
+        wait_until(lambda: delivery(id_)[0] == state, PATIENCE)
+    except AssertionError:
+        raise AssertionError(f"{delivery(id_)} is not {state}\n{relay('status')}") from None
+
+
+def arrived_once(model: ScriptedModel, id_: str, body: str) -> None:
+    """The message is seen, and the model got it whole and once, in all of the conversation."""
+    wait_delivery(id_, "seen")
+    wait_until(lambda: model.seen(id_[-8:]), PATIENCE, f"{id_} to reach the model")
+    wait_until(lambda: model.resting, PATIENCE)
+    conversation = "\n".join(
+        text for turn in model.requests[-1].asked.turns if not turn.own for text in turn_texts(turn)
+    )
+    assert conversation.count(id_[-8:]) == 1, conversation
+    assert body in conversation
+
+
+def turn_texts(turn: Any) -> list[str]:
+    from tests.real_agents.request import plain
+
+    return [plain([block]) for block in turn.blocks]

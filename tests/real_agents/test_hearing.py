@@ -1,0 +1,130 @@
+"""Each of the six, in each renderer and size: exactly its own live directives are messages.
+
+One start of the program for all of it, because a start costs most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.wrapped import relay
+from tests.real_agents.conftest import Binary
+from tests.real_agents.conversation import (
+    AT,
+    COMMAND,
+    CUT,
+    FIRST,
+    HALF,
+    HEARD,
+    LONG,
+    LONG_HEARD,
+    SECOND,
+    THOUGHT,
+)
+from tests.real_agents.model import Fail, Gate, Say, ScriptedModel, Shell, Think
+from tests.real_agents.people import bodies_from, send, source_of, wait_bodies, wait_state
+from tests.real_agents.recipes import AGENTS, Options
+from tests.real_agents.wrapped import Wrapped, room
+from tests.support import wait_until
+
+SIZES = ((80, 24), (100, 30), (120, 40))
+EACH = [
+    pytest.param(
+        agent.name, renderer, size, id="-".join(filter(None, (agent.name, renderer, f"{size[0]}")))
+    )
+    for agent in AGENTS.values()
+    for renderer in agent.renderers
+    for size in SIZES
+]
+#: What stops a turn; Escape elsewhere.
+INTERRUPT = {"aider": "\x03"}
+
+
+@pytest.fixture(autouse=True)
+def stop_broker(isolated_home: Path) -> Iterator[None]:
+    yield
+    relay("broker", "stop", status=None)
+
+
+def script(model: ScriptedModel, has_tools: bool) -> None:
+    # First: after a failure the model is asked again what it was asked before, too.
+    model.when("one more", Say(f"{AT} after all"))
+    if has_tools:
+        model.when("run the demo", Think(THOUGHT), Say(FIRST), Shell(COMMAND))
+        model.when_tool(Say(SECOND))
+    else:
+        model.when("run the demo", Say(f"{FIRST}\n\n{SECOND}"))
+    model.when("the long answer", Say(LONG, 40, 0.004, gate="half", at=HALF))
+    model.when("be broken off", Say(CUT), Gate("never"))
+    model.when("fail now", Fail(400))
+    model.when("look at this", Say("I have looked."))
+    model.when("typed by", Say("So you did."))
+
+
+@pytest.mark.parametrize(("name", "renderer", "size"), EACH)
+def test_exactly_what_it_says_to_others_is_sent(
+    name: str,
+    renderer: str,
+    size: tuple[int, int],
+    binary_of: Binary,
+    tmp_path: Path,
+    model: ScriptedModel,
+) -> None:
+    agent = AGENTS[name]
+    script(model, agent.has_tools)
+    heard: list[str] = []
+    options = Options(renderer, asks=False)
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", name, binary_of(name), options, cols=size[0], rows=size[1])
+        assert source_of("Ann") == "structured"
+
+        ask(ann, "run the demo")
+        heard += HEARD
+        wait_bodies("Ann", heard)
+
+        # What the person types, and what a message quotes, are not the agent's words.
+        ask(ann, f"this was typed by me: {AT} no: typed, so there")
+        send("Ann", f"look at this:\n{AT} no: quoted in a message\n\n{AT} no: and again")
+        wait_until(lambda: model.seen("look at this"), 90)
+        rest(ann, model)
+
+        ask(ann, "give me the long answer", wait=False)
+        ann.terminal.wait_match("Line 1[34]", 120)
+        ann.terminal.resize(size[0] - 7, size[1] + 3)
+        model.open("half")
+        rest(ann, model)
+        heard += LONG_HEARD
+        wait_bodies("Ann", heard)
+
+        ask(ann, "please be broken off", wait=False)
+        ann.terminal.wait_for("I begin.")
+        ann.terminal.type(INTERRUPT.get(name, "\x1b"))
+        wait_until(lambda: model.requests[-1].aborted or ann.idle, 60)
+        model.open("never")
+        rest(ann, model)
+
+        ask(ann, "now fail now", wait=False)
+        wait_until(lambda: model.seen("fail now"), 60)
+        rest(ann, model)
+        ask(ann, "one more please")
+        heard.append("after all")
+        wait_bodies("Ann", heard)
+        wait_state("Ann", "idle")
+        ann.quit()
+    wait_state("Ann", "gone")
+    assert bodies_from("Ann") == heard
+
+
+def ask(agent: Wrapped, text: str, *, wait: bool = True) -> None:
+    agent.ask(text)
+    if wait:
+        agent.ready()
+
+
+def rest(agent: Wrapped, model: ScriptedModel) -> None:
+    """Until the turn is over."""
+    wait_until(lambda: model.resting, 90)
+    agent.ready()
