@@ -194,6 +194,7 @@ class Parts:
                 refusal=profile.refusal,
                 cooked=getattr(self._native, "cooked", ""),
                 enter=getattr(self._native, "enter", UNKNOWN.enter),
+                spell=getattr(self._native, "spell", UNKNOWN.spell),
                 at_prompt=at_prompt,
                 in_front=lambda: shell_in_front(pid),
             ),

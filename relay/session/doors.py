@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from relay.model import Message
@@ -379,7 +379,7 @@ class TerminalDoor:
         elif self._manners.style is not None:
             style = self._manners.style
         return envelope(
-            message,
+            replace(message, body=self._manners.spell(message.body)),
             style=style,
             namespaces=self._namespaces(),
             ascii_only=self._ascii_only,

@@ -14,7 +14,8 @@ class Manners:
 
     ``style`` is how messages are worded, None for lines or a paste, whatever the program takes.
     ``cooked`` is why nothing is typed while the kernel edits lines (empty: lines are typed then).
-    ``enter`` is the key that submits a paste, by what the screen shows.
+    ``enter`` is the key that submits a paste, by what the screen shows. ``spell`` writes a body so
+    that the program leaves its words alone.
     With ``comment`` an interpreter is typed into, only where ``at_prompt`` (of the cursor's row up
     to the cursor) says so, and each line begins with it. ``in_front`` says of a shell whether it is
     itself in front in its terminal (None: nobody knows). ``refusal`` is why nothing is ever typed.
@@ -24,6 +25,7 @@ class Manners:
     comment: str = ""
     cooked: str = ""
     enter: Callable[[list[str]], bytes] = lambda rows: b"\r"
+    spell: Callable[[str], str] = lambda body: body
     refusal: str = ""
     at_prompt: Callable[[str], bool] = lambda line: True
     in_front: Callable[[], bool | None] = lambda: None

@@ -11,6 +11,7 @@ from relay.agents.following import Follower
 from relay.agents.gemini.files import SessionFiles
 from relay.agents.gemini.screen import composer_state, solid
 from relay.agents.gemini.source import GeminiSource
+from relay.agents.gemini.words import spelled
 from relay.agents.native import NativeStart
 from relay.model import AgentState
 
@@ -45,6 +46,7 @@ class Gemini:
 
     def __init__(self, start: NativeStart) -> None:
         self._clock = start.clock
+        self._cwd = start.cwd
         self._files = SessionFiles(start.env)
         self._session: str | None = start.launch.get("session")
         self._began = start.started_ms / 1000
@@ -70,9 +72,16 @@ class Gemini:
         return self.source
 
     def composer(self, rows: list[str]) -> str:
-        """See Native. What is typed while it works would wait with it, out of relay's hands."""
+        """See Native. What is typed while it works would wait with it, out of relay's hands; and
+        whatever has taken the place of the input line reads keys."""
         found = composer_state(rows)
-        return "busy" if found == "empty" and self.source.agent_state is AgentState.BUSY else found
+        if found == "empty" and self.source.agent_state is AgentState.BUSY:
+            return "busy"
+        return "dialog" if found == "unknown" and self.source.drawn else found
+
+    def spell(self, body: str) -> str:
+        """See relay.session.manners."""
+        return spelled(body, self._cwd)
 
     def state(self) -> dict[str, Any]:
         """The file's place for the checkpoint; the source has a state of its own."""

@@ -64,6 +64,7 @@ class GeminiSource:
         self._silent_turns = 0
         self._quick = 0
         self._shows: Doing = "unknown"
+        self.drawn = False  # its input line has been seen: this screen is known
         self._rested = True  # since the last error of the API
         #: Called when there may be something in the session file.
         self.wake: Callable[[], None] = lambda: None
@@ -178,7 +179,9 @@ class GeminiSource:
                 self.shown.append(prompt)
                 self.shown_at = now
         found = self._shows = doing(title, rows)
-        if found == "blocked":
+        self.drawn |= found in ("idle", "busy")
+        covered = found == "unknown" and self.drawn and self._state is AgentState.IDLE
+        if found == "blocked" or covered:
             return self._change(AgentState.BLOCKED, question(rows))
         if found == "busy":
             if self._state is AgentState.LIMITED and not self._rested:
@@ -240,6 +243,7 @@ class GeminiSource:
             "records": self._records,
             "silent": self._silent_turns,
             "path": self.path,
+            "drawn": self.drawn,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -250,7 +254,7 @@ class GeminiSource:
         self._recent.extend(state["recent"])
         self.shown.extend(state["shown"])
         self._records, self._silent_turns = state["records"], state["silent"]
-        self.path = state["path"]
+        self.path, self.drawn = state["path"], state["drawn"]
 
     # -- helpers ------------------------------------------------------------------------------
 
