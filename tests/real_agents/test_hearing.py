@@ -24,7 +24,7 @@ from tests.real_agents.conversation import (
     SECOND,
     THOUGHT,
 )
-from tests.real_agents.model import Fail, Gate, Say, ScriptedModel, Shell, Think
+from tests.real_agents.model import Fail, Say, ScriptedModel, Shell, Think
 from tests.real_agents.people import bodies_from, send, source_of, wait_bodies, wait_state
 from tests.real_agents.recipes import AGENTS, Options
 from tests.real_agents.wrapped import Wrapped, room
@@ -58,7 +58,8 @@ def script(model: ScriptedModel, has_tools: bool) -> None:
     else:
         model.when("run the demo", Say(f"{FIRST}\n\n{SECOND}"))
     model.when("the long answer", Say(LONG, 40, 0.004, gate="half", at=HALF))
-    model.when("be broken off", Say(CUT), Gate("never"))
+    # A block that had ended would be a whole message to some of them.
+    model.when("be broken off", Say(f"{CUT}dle\n", gate="never", at=len(CUT)))
     model.when("fail now", Fail(400))
     model.when("look at this", Say("I have looked."))
     model.when("typed by", Say("So you did."))
