@@ -56,8 +56,10 @@ class Room:
         cols: int = 80,
         rows: int = 24,
         options: list[str] | None = None,
+        wait: bool = True,
     ) -> Wrapped:
-        """Start ``agent`` (a name in AGENTS) as ``name``; returns when it is ready.
+        """Start ``agent`` (a name in AGENTS) as ``name``; returns when it is ready, or at
+        once where it is not to ``wait``.
 
         ``made`` is the recipe's options, ``options`` those of ``relay wrap``.
         """
@@ -66,7 +68,8 @@ class Room:
         wrapped = Wrapped(recipe, name, cols=cols, rows=rows, options=options)
         self._stack.enter_context(wrapped)
         self.agents[name] = wrapped
-        wrapped.ready()
+        if wait:
+            wrapped.ready()
         return wrapped
 
 

@@ -1,0 +1,159 @@
+"""Each of the six: a message arrives whole and once, whatever the agent and its person do.
+
+``seen`` is what relay says, and what the model was asked is what is true.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.wrapped import relay, wait_registered
+from tests.real_agents.conftest import Binary
+from tests.real_agents.model import Gate, Say, ScriptedModel, Shell
+from tests.real_agents.people import (
+    PATIENCE,
+    arrived_once,
+    delivery,
+    send,
+    wait_state,
+)
+from tests.real_agents.recipes import AGENTS, Options
+from tests.real_agents.wrapped import room
+from tests.support import wait_until
+
+EACH = [pytest.param(agent.name, id=agent.name) for agent in AGENTS.values()]
+WITH_TOOLS = [param for param, agent in zip(EACH, AGENTS.values(), strict=True) if agent.has_tools]
+#: 10 kB in many lines, with what a terminal or a command line could take amiss.
+BIG = "\n".join(
+    f"{n:03} /line !of @many, \t with 'quotes', `ticks`, $(dollars), \\backslashes and ümlauts {n}"
+    for n in range(110)
+)
+BIG_LINE = "042 /line !of @many,"
+
+
+@pytest.fixture(autouse=True)
+def stop_broker(isolated_home: Path) -> Iterator[None]:
+    yield
+    relay("broker", "stop", status=None)
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_it_arrives_at_its_start_at_rest_and_at_work(
+    name: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
+) -> None:
+    agent = AGENTS[name]
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    model.when("while you speak", Say("I have read what came while I spoke."))
+    model.when("MARK-", Say("I have read it."))
+    model.when("speak slowly", Say("Slowly I speak.\n\nAnd more."), Gate("speech"))
+    model.when("use a tool", Say("I use it."), Shell(f"cat {fifo}"))
+    model.when_tool(Say("The tool is done."))
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", name, binary_of(name), Options(asks=False), wait=False)
+        wait_registered("Ann")
+        early = send("Ann", "MARK-EARLY sent before it can listen.")
+        ann.ready()
+        arrived_once(model, early, "MARK-EARLY sent before it can listen.")
+        ann.ready()
+        wait_state("Ann", "idle")
+
+        idle = send("Ann", "MARK-IDLE at rest.")
+        arrived_once(model, idle, "MARK-IDLE at rest.")
+        ann.ready()
+
+        big = send("Ann", f"MARK-BIG\n{BIG}\nMARK-END.")
+        arrived_once(model, big, BIG_LINE)
+        assert whole(model, BIG)
+        ann.ready()
+
+        ann.ask("please speak slowly")
+        ann.terminal.wait_for("Slowly I speak.")
+        wait_state("Ann", "busy")
+        late = send("Ann", "MARK-SPEECH while you speak.")
+        assert len(model.seen("speak slowly")) == 1
+        model.open("speech")
+        arrived_once(model, late, "MARK-SPEECH while you speak.")
+        # What it said was not broken off.
+        assert all(not request.aborted for request in model.requests)
+        ann.ready()
+
+        if agent.has_tools:
+            ann.ask("now use a tool")
+            writer = wait_until(lambda: opened(fifo), PATIENCE, "the tool to run")
+            within = send("Ann", "MARK-TOOL while a tool runs.")
+            assert writer is not None
+            os.write(writer, b"done\n")
+            os.close(writer)
+            arrived_once(model, within, "MARK-TOOL while a tool runs.")
+            ann.ready()
+        ann.quit()
+    wait_state("Ann", "gone")
+
+
+@pytest.mark.parametrize("name", WITH_TOOLS)
+def test_no_dialog_is_answered(
+    name: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.when("make the file", Say("I make it."), Shell("echo made >created"))
+    model.when("MARK-", Say("I have read it."))
+    model.when_tool(Say("It was refused."))
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", name, binary_of(name), Options(asks=True))
+        created = ann.recipe.cwd / "created"
+        ann.ask("make the file please")
+        ann.dialog()
+        wait_state("Ann", "blocked")
+        sent = send("Ann", "MARK-DIALOG 1 y yes.")
+        wait_until(lambda: delivery(sent)[0] in ("held", "submitted"), PATIENCE)
+        if delivery(sent)[0] == "held":
+            assert "dialog" in delivery(sent)[1]
+        ann.dialog()
+        assert not created.exists()
+        ann.refuse()
+        arrived_once(model, sent, "MARK-DIALOG 1 y yes.")
+        assert not created.exists()
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_draft_stays_as_it_is(
+    name: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.when("MARK-", Say("I have read it."))
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", name, binary_of(name), Options(asks=False))
+        ann.terminal.type("half a dra")
+        ann.terminal.wait_for("half a dra")
+        sent = send("Ann", "MARK-DRAFT beside a draft.")
+        wait_until(lambda: delivery(sent)[0] in ("held", "seen"), PATIENCE)
+        if delivery(sent)[0] == "held":
+            assert "draft" in delivery(sent)[1]
+            assert not model.seen("MARK-DRAFT")
+        ann.terminal.type("ft of mine")
+        ann.terminal.wait_for("half a draft of mine")
+        ann.submit()
+        wait_until(lambda: model.seen("half a draft of mine"), PATIENCE)
+        arrived_once(model, sent, "MARK-DRAFT beside a draft.")
+
+
+def opened(fifo: Path) -> int | None:
+    """A descriptor to write to it, once somebody reads; what reads goes on until it is closed."""
+    try:
+        return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
+def whole(model: ScriptedModel, text: str) -> bool:
+    """Whether the model got all of its lines, in order, whatever stands around them."""
+    conversation = "\n".join(request.last_text for request in model.requests)
+    at = 0
+    for line in text.split("\n"):
+        at = conversation.find(line.strip(), at)
+        if at < 0:
+            return False
+    return True
