@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 #: the session must not wake up in the middle of an answer to a key.
 QUIET = 1
 _READ = 8192  # a pseudo-terminal yields some 4 KiB at a time
+#: A read that brings as much has more behind it: so many are made before anybody looks at the keys.
+_FULL = 4000
+_AT_ONCE = 4
 
 
 class Lane:
@@ -91,6 +94,8 @@ class Lane:
                         data = b""
                     if data:
                         self._show(data)
+                        if len(data) >= _FULL:
+                            data += self._more()
                         unnoted.append((False, data, clock()))
                 elif fd == screen and events == room and self._make_room():
                     continue
@@ -119,6 +124,24 @@ class Lane:
         console.write(data)
         if console.pending and not waiting:
             self._watch_room(console.screen, True)
+
+    def _more(self) -> bytes:
+        """Pass on what stands behind a full read: to poll for each costs a flood a good part."""
+        passed = []
+        for _ in range(_AT_ONCE - 1):
+            if self._console.pending:
+                break
+            try:
+                data = os.read(self._master, _READ)
+            except OSError:
+                break
+            if not data:
+                break
+            self._show(data)
+            passed.append(data)
+            if len(data) < _FULL:
+                break
+        return b"".join(passed)
 
     def _make_room(self) -> bool:
         console = self._console

@@ -138,6 +138,24 @@ def test_somebody_takes_note_of_a_flood_in_time(street: Street) -> None:
     assert len(street.link.said) == UNNOTED_MAX
 
 
+def test_a_flood_passes_whole_and_keys_with_it(street: Street) -> None:
+    sent, got, keys = b"", b"", 0
+    while len(got) < 300_000:
+        if len(sent) - len(got) < 8000:
+            chunk = b"%07d\n" % len(sent) * 1500
+            sent += chunk[: os.write(street.agent, chunk)]
+            os.write(street.person, b"k")
+        street.lane.wait(1000)
+        street.lane.note()
+        while select.select([street.agent], [], [], 0)[0]:
+            keys += os.read(street.agent, 100).count(b"k")
+        while select.select([street.person], [], [], 0)[0]:
+            got += os.read(street.person, 65536)
+    assert sent.startswith(got) and keys > 10
+    heard = b"".join(words for words in street.link.said if not words.startswith(b"pressed"))
+    assert sent.startswith(heard) and len(heard) >= len(got)
+
+
 def test_nothing_is_read_of_a_terminal_that_has_gone(street: Street) -> None:
     street.lane.close()
     os.write(street.agent, b"late")
