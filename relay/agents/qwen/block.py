@@ -14,6 +14,9 @@ from relay.session.ports import End, Line, SourceEvent
 #: Characters of a block that are remembered; of a longer one a second answer is not recognised.
 TEXT_MAX = 256 * 1024
 
+#: How Qwen Code ends an answer of which it records the beginning only.
+_CUT = "...[truncated]"
+
 
 class Block:
     """The block that is open, or none. Its ``stream`` is named after the first of its events."""
@@ -46,9 +49,22 @@ class Block:
         """The block is complete, or was broken off."""
         self.closed = self.stream is not None
 
+    def is_said_again(self, response: str, text: str) -> bool:
+        """Whether an answer that held just this block has ended, and ``text`` begins another."""
+        if not self._text:
+            return False
+        if response.endswith(_CUT):
+            start = response.removesuffix(_CUT)
+            return self._text.startswith(start) and start.startswith(text)
+        return self._text == response
+
     def is_whole(self, response: str) -> bool:
-        """Whether ``response``, all the text of one answer, is what stands in this block."""
-        return bool(self._text) and self._text == response
+        """Whether an answer with the text ``response`` ends with this block."""
+        if not self._text:
+            return False
+        if response.endswith(_CUT):
+            return self._text.startswith(response.removesuffix(_CUT))
+        return response.endswith(self._text)
 
     def start_again(self) -> None:
         """What follows is another answer in the place of the one that is there."""

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 #: After the first Enter the event file must be there within this many seconds, or the screen is
 #: believed instead.
 SHOW_ITSELF = 20.0
-#: How often the chat's record is looked at, in seconds.
-CHAT = 0.5
+#: How often the chat's record is looked at, in seconds: when it has to say how a message ended, in
+#: a turn, and while nothing happens.
+CHAT_URGENT, CHAT_BUSY, CHAT_IDLE = 0.1, 0.3, 2.0
 
 
 def make(start: NativeStart) -> Qwen:
@@ -49,7 +50,7 @@ class Qwen:
         self._follower = Follower(
             self._journal.path, source.poll_interval, start.clock, self._search
         )
-        self._chats = Follower(self._chat.path, lambda: CHAT, start.clock)
+        self._chats = Follower(self._chat.path, self._chat_interval, start.clock)
         if checkpoint.get("structured"):
             source.restore(checkpoint["structured"])
         if checkpoint.get("native"):
@@ -118,11 +119,16 @@ class Qwen:
     async def _look(self, ears: Ears, changed: Callable[[], None]) -> None:
         """Ask the screen what the event file does not tell."""
         while True:
-            events = self.source.look(ears.visible(), self._clock())
+            events = self.source.glance(ears.visible(), self._clock())
             if events:
                 ears.reported(events)
                 changed()
             await asyncio.sleep(POLL_BUSY if self.source.in_doubt else LOOK)
+
+    def _chat_interval(self) -> float:
+        if self.source.in_doubt:
+            return CHAT_URGENT
+        return CHAT_BUSY if self.source.in_turn else CHAT_IDLE
 
     def _search(self, ears: Ears, now: float) -> None:
         if self._journal.lost:

@@ -23,8 +23,9 @@ ACCEPTED_MAX = 1024
 POLL_URGENT, POLL_BUSY, POLL_IDLE = 0.05, 0.1, 0.25
 #: How often the screen is worth a look while it may tell more than the file.
 LOOK = 0.5
-#: A message that ends without a count of tokens was stopped, if the screen says so by then.
-VERDICT = 1.0
+#: A message that ends without a count of tokens was stopped, unless the record of the chat has all
+#: of it by then. Where there is no such record, it was stopped if the screen says so.
+VERDICT = 2.0
 #: A screen at rest for so long means that the turn is over, whatever the file has told.
 REST = 1.5
 #: A screen that is busy for so long while the file is silent means that the file is not written.
@@ -54,6 +55,7 @@ class QwenSource:
         self._block = Block()
         self._doubt: float | None = None  # nothing more comes since, and is the block whole?
         self._whole: str | None = None  # all the text of the API's last answer
+        self._recorded = False
         self._turn = False  # a turn runs
         self._tools = False
         self._asked: deque[str] = deque(maxlen=64)  # requests for consent that are open
@@ -150,7 +152,7 @@ class QwenSource:
             events = self._complete() if block.closed else []
             self._turn = True
             events += self._change(AgentState.BUSY)
-            if self._whole is not None and block.is_whole(self._whole):
+            if self._whole is not None and block.is_said_again(self._whole, record.text):
                 block.start_again()
             self._whole = None
             return events + block.add(record.text, record.id)
@@ -206,6 +208,9 @@ class QwenSource:
             return self._accept(record.text)
         if record.kind == "refused":
             return self._refused(record.text, record.number) if self._turn else []
+        self._recorded = True
+        if record.kind == "recorded":
+            return []
         self._whole = record.text
         if self._doubt is None or not self._block.is_whole(record.text):
             return []
@@ -222,10 +227,10 @@ class QwenSource:
     # -- the screen and time -------------------------------------------------------------------
 
     def screen(self, rows: list[str]) -> list[SourceEvent]:
-        """See relay.session.ears; :meth:`look` is what is used here."""
+        """See relay.session.ears; :meth:`glance` is what is used here."""
         return []
 
-    def look(self, rows: list[str], now: float) -> list[SourceEvent]:
+    def glance(self, rows: list[str], now: float) -> list[SourceEvent]:
         """What the screen adds: that the input line has come, that a dialog has gone, that the
         person stopped the turn, and that a turn is over of which the file does not tell."""
         composer = composer_state(rows)
@@ -234,6 +239,8 @@ class QwenSource:
                 return [*self._break_off(), *self._over()]
             if now - self._doubt < VERDICT:
                 return []
+            if self._recorded:
+                return [*self._break_off(), *self._over()]
             return [*self._complete(), *self._after_turn()]
         at_rest = composer in ("empty", "draft") and not is_busy(rows)
         if self._state is AgentState.STARTING:
@@ -290,6 +297,7 @@ class QwenSource:
             "session": self.session,
             "block": self._block.state(),
             "whole": self._whole,
+            "recorded": self._recorded,
             "doubt": self._doubt is not None,
             "turn": self._turn,
             "tools": self._tools,
@@ -303,6 +311,7 @@ class QwenSource:
         """Go on where :meth:`state` was taken."""
         self._state = AgentState(state["state"])
         self.session, self._whole = state["session"], state["whole"]
+        self._recorded = state["recorded"]
         self._block.restore(state["block"])
         self._doubt = 0.0 if state["doubt"] else None
         self._turn = state["turn"]
