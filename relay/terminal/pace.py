@@ -13,7 +13,7 @@ _LATEST = 0.010
 _MUCH = 256 * 1024
 _MUCH_LATEST = 0.250
 #: A flood: so many bytes a second, seen for so many seconds.
-FLOOD_RATE = 16 * 1024 * 1024
+FLOOD_RATE = 8 * 1024 * 1024
 _WINDOW = 0.050
 #: For so many seconds a session waits for a flood to end; then it hears without a rest, until it is
 #: no more than so many bytes behind.
