@@ -47,6 +47,8 @@ class ScreenLike(Protocol):
     def visible(self) -> list[str]: ...
     @property
     def title(self) -> str: ...
+    @property
+    def bracketed_paste(self) -> bool: ...
 
 
 class Structured(Protocol):
@@ -137,6 +139,11 @@ class Ears:
     def visible(self) -> list[str]:
         """The screen's rows."""
         return self._screen.visible()
+
+    @property
+    def pastes(self) -> bool:
+        """Whether the program takes pastes now."""
+        return self._screen.bracketed_paste
 
     def tick(self, now: float) -> None:
         """Time has passed."""

@@ -37,6 +37,7 @@ class Aider:
         launch, checkpoint = start.launch, start.checkpoint
         self._clock = start.clock
         self._terminal = start.terminal
+        self._ears: Ears | None = None
         self._own = bool(launch.get("own"))
         self._tail = FileTail()
         self._reading = asyncio.Lock()
@@ -59,8 +60,8 @@ class Aider:
         return self.source
 
     def composer(self, rows: list[str]) -> str:
-        """See Native: there is a prompt only while the terminal is raw."""
-        return "busy" if self._cooked() else composer_state(rows)
+        """See Native."""
+        return composer_state(rows) if self._reads() else "busy"
 
     def enter(self, rows: list[str]) -> bytes:
         """The key that submits: Alt-Enter in aider's multiline mode."""
@@ -87,22 +88,27 @@ class Aider:
 
     async def read(self, ears: Ears) -> bool:
         """See Native."""
-        heard = False
+        self._ears, heard = ears, False
         async with self._reading:
             while lines := await asyncio.to_thread(self._tail.poll):
                 heard = True
                 ears.reported(self.source.lines(lines, self._clock()))
                 self._place = self._tail.state()
             before = self.source.agent_state
-            events = self.source.terminal(self._cooked(), ears.visible(), self._clock())
+            events = self.source.terminal(not self._reads(), ears.visible(), self._clock())
             ears.reported(events)
         return heard or bool(events) or before is not self.source.agent_state
 
     async def close(self) -> None:
         """See Native: nothing is held open."""
 
-    def _cooked(self) -> bool:
-        return self._terminal is None or self._terminal.cooked()
+    def _reads(self) -> bool:
+        """Whether aider reads keys itself, at its prompt or for a question of its own.
+
+        A command that it runs has the terminal in raw mode too, but takes no pastes.
+        """
+        raw = self._terminal is not None and not self._terminal.cooked()
+        return raw and self._ears is not None and self._ears.pastes
 
     def _empty(self) -> None:
         """Begin the file anew, at a prompt only: there aider writes nothing into it."""

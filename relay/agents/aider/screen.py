@@ -28,9 +28,10 @@ _RULE = re.compile(r"─{8,}$")
 _QUESTION = re.compile(r"\(Y\)es/\(N\)o.{0,60}\[[^\[\]]{1,20}\]:")
 #: A turn that was broken off, by the person or by the model's server, or cut at its end.
 _BROKEN = re.compile(
-    r"^(?:\^C (?:again to exit|KeyboardInterrupt)|litellm\.\w+|Model .+ has hit a token limit!)"
+    r"\^C (?:again to exit|KeyboardInterrupt)|[\s░█]*litellm\.\w+: |Model .+ has hit a token limit!"
 )
-_ERROR = re.compile(r"^litellm\.(\w+)")
+#: What is left of the spinner stands before it.
+_ERROR = re.compile(r"[\s░█]*litellm\.(\w+): ")
 _ANSWERED = re.compile(r"^Tokens: \S+ sent\b.*\breceived\.")
 
 

@@ -140,7 +140,8 @@ class AiderSource:
         said = "\n".join(_without_thoughts(self._answer or [])).strip().split("\n")
         if self._answer is not None:
             self._history.last = [line.rstrip()[:LINE_HEAD] for line in said[:KNOWN_BY]]
-        return self._change(AgentState.BUSY)
+        # While the model does not answer aider asks it again and again.
+        return [] if self._state is AgentState.LIMITED else self._change(AgentState.BUSY)
 
     def _carried(self, text: str) -> list[SourceEvent]:
         if text in self._proven:
@@ -166,20 +167,24 @@ class AiderSource:
         self._trouble = not lines
         said = "\n".join(lines).strip().split("\n")
         self._history.last = [line.rstrip()[:LINE_HEAD] for line in said[:KNOWN_BY]]
-        if not lines or self._ignored:
+        if not lines:
             return []
+        limited = self._state is AgentState.LIMITED
+        events: list[SourceEvent] = self._change(AgentState.BUSY) if limited else []
+        if self._ignored:
+            return events
         self._count += 1
         stream = f"aider:{self._count}"
-        return [*(Line(stream, line) for line in lines), End(stream, aborted)]
+        return [*events, *(Line(stream, line) for line in lines), End(stream, aborted)]
 
     # -- the terminal -------------------------------------------------------------------------
 
-    def terminal(self, cooked: bool, rows: list[str], now: float) -> list[SourceEvent]:
+    def terminal(self, away: bool, rows: list[str], now: float) -> list[SourceEvent]:
         """How the terminal is now, after the history was read.
 
-        ``cooked``: the kernel edits lines, so aider does not read any.
+        ``away``: aider does not read what is typed.
         """
-        state = "busy" if cooked else composer_state(rows)
+        state = "busy" if away else composer_state(rows)
         self._rows, self._prompting = rows, state in ("empty", "draft")
         events: list[SourceEvent] = []
         if self._answer is not None and now - self._since >= SETTLE:
@@ -191,9 +196,10 @@ class AiderSource:
         if state == "busy":
             resting = self._state in (AgentState.STARTING, AgentState.LIMITED)
             return events if resting else events + self._change(AgentState.BUSY)
+        events += self._deaf()
         if self._state is not AgentState.LIMITED and self._answer is None:
             events += self._change(AgentState.IDLE)
-        return events + self._deaf()
+        return events
 
     def _broken(self) -> bool:
         return broken_off(self._rows, prompting=self._prompting)

@@ -1,0 +1,319 @@
+"""aider under ``relay wrap``: it is heard once and whole, and what it is sent arrives once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.wrapped import ECHO, process_below, python, relay, relay_json, wrapped
+from tests.real_agents import recipes
+from tests.real_agents.model import Fail, Gate, Say, ScriptedModel, Think
+from tests.real_agents.recipes import Options
+from tests.real_agents.running import Running
+from tests.real_agents.wrapped import Wrapped, room
+from tests.support import found, wait_until
+
+LONG = "please check the tests in the source folder and report back, " * 5 + "for sure"
+BLOCK = "first **paragraph**\n\n    indented `code`\n\n```\nfenced\n```\n\nlast \\@ one"
+ALL = f"""\
+I tell Bob now.
+
+@relay:Bob {LONG}
+
+@relay:Bob the first of two
+@relay:Bob the second of two
+
+- @relay:Bob from a list
+
+@relay:Bob **bold** and `code` stay
+
+@relay:Bob <<<
+{BLOCK}
+>>>
+
+> @relay:Bob not from a quote
+
+    @relay:Bob not from indented code
+
+\\@relay:Bob not what is escaped
+
+Not in a `@relay:Bob sentence`.
+
+```
+@relay:Bob not from a fence
+```
+
+@relay:Bob at the very end"""
+HEARD = [
+    LONG,
+    "the first of two",
+    "the second of two",
+    "from a list",
+    "**bold** and `code` stay",
+    BLOCK,
+    "at the very end",
+]
+MANY = "\n".join(
+    [*(f"Line {n} of many." for n in range(100)), "", "@relay:Bob in the middle", ""]
+    + [*(f"Line {n} of more." for n in range(100)), "", "@relay:Bob after many lines"]
+)
+
+
+@pytest.fixture(autouse=True)
+def stop_broker(isolated_home: Path) -> Iterator[None]:
+    yield
+    relay("broker", "stop", status=None)
+
+
+@pytest.fixture
+def bob() -> Iterator[None]:
+    """Somebody who is written to."""
+    with wrapped(python(ECHO), name="Bob"):
+        yield
+
+
+def sent_by(name: str) -> list[str]:
+    """The bodies of what this agent sent, in order."""
+    return [row["body"] for row in relay_json("history") if row["from"] == name]
+
+
+def wait_sent(name: str, bodies: list[str]) -> None:
+    try:
+        wait_until(lambda: sent_by(name) == bodies, 30)
+    except AssertionError:
+        raise AssertionError(f"{sent_by(name)}\n{relay('status')}") from None
+
+
+def about(name: str) -> tuple[str, str]:
+    """The state of an agent, and why."""
+    [row] = [row for row in relay_json("status")["agents"] if row["name"] == name]
+    return row["state"], row["reason"] or ""
+
+
+def wait_state(name: str, state: str) -> None:
+    wait_until(lambda: about(name)[0] == state, 40, f"{name} to be {state}")
+
+
+def about_all(state: str) -> bool:
+    """Whether each aider is in this state."""
+    own = [row for row in relay_json("agents") if row["kind"] == "aider"]
+    return {row["state"] for row in own if row["state"] != "gone"} == {state}
+
+
+def delivery(marker: str) -> tuple[str, str]:
+    [row] = [row for row in relay_json("history") if marker in row["body"]]
+    return row["state"], row["reason"] or ""
+
+
+def wait_seen(model: ScriptedModel, marker: str) -> None:
+    """Until a message arrived: exactly one request brought it as its newest part."""
+    wait_until(lambda: delivery(marker)[0] == "seen", 60, f"{marker} to be seen")
+    wait_until(lambda: model.seen(marker))
+    assert len(model.seen(marker)) == 1
+
+
+def kill_session_of(agent: Wrapped) -> None:
+    """SIGKILL to the session, and wait for the next one."""
+    pump = agent.terminal.pid
+    before = found(lambda: process_below(pump, "agent_session"))
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: process_below(pump, "agent_session") not in (None, before))
+
+
+def answered(ada: Running, model: ScriptedModel, marker: str) -> None:
+    """Until the turn that ``marker`` began is over."""
+    wait_until(lambda: model.seen(marker), 30)
+    wait_until(lambda: model.resting, 30)
+    ada.ready()
+    wait_until(lambda: about_all("idle"), 40, "aider to be idle")
+
+
+@pytest.mark.parametrize(("cols", "rows"), [(80, 24), (120, 40)])
+def test_what_it_says_is_heard_once_and_whole(
+    aider: Path, tmp_path: Path, model: ScriptedModel, bob: None, cols: int, rows: int
+) -> None:
+    model.when("MARK-ALL", Think("Hm.\n\n@relay:Bob only thought\n\nSo."), Say(ALL))
+    model.when("MARK-MANY", Say(MANY, chunk=200))
+    model.when("MARK-AGAIN", Say("@relay:Bob the same words"))
+    model.when("MARK-SIZE", Say("@relay:Bob begun in one size,\n"), Gate("size"), Say("ended so"))
+    model.when("MARK-STOP", Say("@relay:Bob whole\n\n@relay:Bob never"), Gate("stop"))
+    model.when("MARK-ERROR", Fail(400))
+    with room(tmp_path, model) as agents:
+        ada = agents.start("Ada", "aider", aider, cols=cols, rows=rows)
+        ada.ask("MARK-ALL @relay:Bob typed by the person")
+        answered(ada, model, "MARK-ALL")
+        wait_sent("Ada", expected := list(HEARD))
+        ada.ask("MARK-MANY")
+        answered(ada, model, "MARK-MANY")
+        wait_sent("Ada", expected := [*expected, "in the middle", "after many lines"])
+        relay("send", "Ada", "MARK-QUOTE:\n@relay:Bob only quoted", "--wait=60")
+        answered(ada, model, "MARK-QUOTE")
+        for word in ("once", "twice"):
+            ada.ask(f"MARK-AGAIN {word}")
+            answered(ada, model, f"MARK-AGAIN {word}")
+        wait_sent("Ada", expected := [*expected, "the same words", "the same words"])
+        ada.ask("MARK-SIZE")
+        ada.terminal.wait_for("@relay:Bob begun")
+        ada.terminal.resize(cols + 20, rows + 6)
+        model.open("size")
+        answered(ada, model, "MARK-SIZE")
+        wait_sent("Ada", expected := [*expected, "begun in one size,\nended so"])
+        ada.ask("MARK-STOP")
+        ada.terminal.wait_for("@relay:Bob who")
+        wait_state("Ada", "busy")
+        ada.terminal.type("\x03")
+        ada.terminal.wait_for("^C again to exit")
+        ada.ready()
+        ada.ask("MARK-ERROR")
+        ada.terminal.wait_for("litellm.BadRequestError")
+        wait_state("Ada", "idle")
+        wait_sent("Ada", [*expected, "whole"])
+        assert "source structured" in relay("status")
+
+
+def test_what_it_is_sent_arrives_once(aider: Path, tmp_path: Path, model: ScriptedModel) -> None:
+    model.when("MARK-BUSY", Say("One line.\n\nTwo"), Gate("busy"))
+    body = "\n".join(f"MARK-LONG {n} '\"`$(x) \\ {'y' * 80}" for n in range(105))
+    with room(tmp_path, model) as agents:
+        ada = agents.start("Ada", "aider", aider)
+        relay("send", "Ada", "MARK-IDLE words", "--wait=60")
+        wait_seen(model, "MARK-IDLE")
+        relay("send", "Ada", body, "--wait=60")
+        wait_seen(model, "MARK-LONG 104")
+        assert body in model.seen("MARK-LONG 104")[0].last_text
+
+        answered(ada, model, "MARK-LONG 104")
+        ada.ask("MARK-BUSY")
+        ada.terminal.wait_for("One li")
+        relay("send", "Ada", "MARK-STREAM words")
+        wait_until(lambda: delivery("MARK-STREAM") == ("held", "the agent is busy"), 30)
+        model.open("busy")
+        wait_seen(model, "MARK-STREAM")
+
+        answered(ada, model, "MARK-STREAM")
+        ada.terminal.type("half a draft")
+        ada.terminal.wait_for("> half a draft")
+        relay("send", "Ada", "MARK-DRAFT words")
+        held = ("held", "a draft stands in the input line")
+        wait_until(lambda: delivery("MARK-DRAFT") == held, 30)
+        ada.terminal.type("\r")
+        wait_seen(model, "MARK-DRAFT")
+        assert len(model.seen("half a draft")) == 1
+
+        answered(ada, model, "MARK-DRAFT")
+        ada.ask("/multiline-mode")
+        ada.terminal.wait_match(r"^multi>\s*\Z")
+        relay("send", "Ada", "MARK-MULTI words", "--wait=60")
+        wait_seen(model, "MARK-MULTI")
+        assert relay_json("agents")[0]["state"] in ("busy", "idle")
+
+
+def test_no_question_is_answered(aider: Path, tmp_path: Path, model: ScriptedModel) -> None:
+    model.when("MARK-MAKE", Say("It is new:\n\ncreated.txt\n```\nwords\n```\n"))
+    with room(tmp_path, model) as agents:
+        ada = agents.start("Ada", "aider", aider)
+        ada.ask("MARK-MAKE")
+        ada.terminal.wait_for("Create new file?")
+        wait_state("Ada", "blocked")
+        assert about("Ada")[1] == "aider asks: Create new file?"
+        relay("send", "Ada", "MARK-ASKED words")
+        held = ("held", "a dialog waits for the person")
+        wait_until(lambda: delivery("MARK-ASKED") == held, 30)
+        ada.terminal.type("n\r")
+        wait_seen(model, "MARK-ASKED")
+        answered(ada, model, "MARK-ASKED")
+        assert not (ada.recipe.cwd / "created.txt").exists()
+
+        os.mkfifo(ada.recipe.cwd / "fifo")
+        ada.ask("/run cat fifo")
+        with open(ada.recipe.cwd / "fifo", "w") as writer:  # opens once the command reads it
+            relay("send", "Ada", "MARK-TOOL words")
+            wait_until(lambda: delivery("MARK-TOOL") == ("held", "the agent is busy"), 30)
+            writer.write("output\n")
+        ada.terminal.wait_for("command output to the chat?")
+        wait_until(lambda: delivery("MARK-TOOL") == held, 30)
+        ada.terminal.type("n\r")
+        wait_seen(model, "MARK-TOOL")
+
+
+def test_a_killed_session_loses_and_doubles_nothing(
+    aider: Path, tmp_path: Path, model: ScriptedModel, bob: None
+) -> None:
+    model.when("MARK-KILL", Say("@relay:Bob one\n\n"), Gate("kill"), Say("@relay:Bob two\n"))
+    with room(tmp_path, model) as agents:
+        ada = agents.start("Ada", "aider", aider)
+        ada.ask("MARK-KILL")
+        ada.terminal.wait_for("one")
+        relay("send", "Ada", "MARK-AFTER words")
+        kill_session_of(ada)
+        model.open("kill")
+        wait_seen(model, "MARK-AFTER")
+        wait_sent("Ada", ["one", "two"])
+        kill_session_of(ada)
+        ada.ask("MARK-LAST")
+        answered(ada, model, "MARK-LAST")
+        assert sent_by("Ada") == ["one", "two"]
+
+
+def test_a_model_that_does_not_answer_is_waited_for(
+    aider: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.when("MARK-LIMIT", Fail(429))
+    with room(tmp_path, model) as agents:
+        ada = agents.start("Ada", "aider", aider)
+        ada.ask("MARK-LIMIT")
+        wait_state("Ada", "limited")
+        ada.terminal.type("\x03")
+        ada.terminal.wait_for("^C again to exit")
+        relay("send", "Ada", "MARK-HELD words")
+        wait_until(lambda: delivery("MARK-HELD") == ("held", "a usage limit is reached"), 30)
+        assert about("Ada") == ("limited", "a usage limit is reached")
+        ada.terminal.wait_match(r"^>\s*\Z")
+        ada.ask("MARK-OVER")
+        wait_seen(model, "MARK-HELD")
+
+
+def test_the_persons_own_files_stay_as_they_are(
+    aider: Path, tmp_path: Path, model: ScriptedModel, bob: None
+) -> None:
+    model.when("MARK-FIRST", Say("@relay:Bob from the first run"))
+    model.when("MARK-SECOND", Say("@relay:Bob from the second run"))
+    own = {"llm-history-file": "mine.log", "read": ["README.md"], "restore-chat-history": True}
+    made = recipes.aider(aider, tmp_path, model.url, Options(settings=own))
+    before = made.settings_file.read_bytes()
+    for name, marker in (("Ada", "MARK-FIRST"), ("Eve", "MARK-SECOND")):
+        with Wrapped(made, name) as agent:
+            agent.ready()
+            agent.ask(marker)
+            answered(agent, model, marker)
+            agent.quit()
+    assert (sent_by("Ada"), sent_by("Eve")) == (["from the first run"], ["from the second run"])
+    for told in ("# A project", "This terminal runs under relay"):
+        assert all(told in str(request.body) for request in model.requests)
+    assert made.settings_file.read_bytes() == before
+    for kept in ("mine.log", ".aider.chat.history.md", ".aider.input.history"):
+        text = (made.cwd / kept).read_text()
+        assert text.index("MARK-FIRST") < text.index("MARK-SECOND")
+    assert not list(Path(os.environ["RELAY_HOME"], "run").glob("*/aider-llm-history"))
+
+
+def test_the_screen_stands_in_where_no_history_is_written(
+    aider: Path, tmp_path: Path, model: ScriptedModel, bob: None
+) -> None:
+    model.when("MARK-ONE", Say("Words."))
+    model.when("MARK-TWO", Say("@relay:Bob seen on the screen"))
+    options = Options(settings={"llm-history-file": "/dev/null"})
+    with room(tmp_path, model) as agents:
+        ada = agents.start("Ada", "aider", aider, options)
+        ada.ask("MARK-ONE")
+        answered(ada, model, "MARK-ONE")
+        wait_until(lambda: "does not write the LLM history" in relay("status"), 30)
+        ada.ask("MARK-TWO")
+        answered(ada, model, "MARK-TWO")
+        wait_sent("Ada", ["seen on the screen"])
+        relay("send", "Ada", "MARK-TYPED words", "--wait=60")
+        wait_seen(model, "MARK-TYPED")
