@@ -17,6 +17,7 @@ from tests.real_agents.model import Gate, Say, ScriptedModel, Shell
 from tests.real_agents.people import (
     PATIENCE,
     arrived_once,
+    conversation,
     delivery,
     send,
     wait_state,
@@ -150,10 +151,9 @@ def opened(fifo: Path) -> int | None:
 
 def whole(model: ScriptedModel, text: str) -> bool:
     """Whether the model got all of its lines, in order, whatever stands around them."""
-    conversation = "\n".join(request.last_text for request in model.requests)
-    at = 0
+    at, told = 0, conversation(model)
     for line in text.split("\n"):
-        at = conversation.find(line.strip(), at)
+        at = told.find(line.strip(), at)
         if at < 0:
             return False
     return True
