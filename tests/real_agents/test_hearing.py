@@ -50,17 +50,17 @@ def stop_broker(isolated_home: Path) -> Iterator[None]:
 
 
 def script(model: ScriptedModel, has_tools: bool) -> None:
-    # First: after a failure the model is asked again what it was asked before, too.
+    # The latest first: a turn without an answer leaves its prompt among the newest words.
     model.when("one more", Say(f"{AT} after all"))
+    model.when("fail now", Fail(400))
+    # A block that had ended would be a whole message to some of them.
+    model.when("be broken off", Say(f"{CUT}dle\n", gate="never", at=len(CUT)))
     if has_tools:
         model.when("run the demo", Think(THOUGHT), Say(FIRST), Shell(COMMAND))
         model.when_tool(Say(SECOND))
     else:
         model.when("run the demo", Say(f"{FIRST}\n\n{SECOND}"))
     model.when("the long answer", Say(LONG, 40, 0.004, gate="half", at=HALF))
-    # A block that had ended would be a whole message to some of them.
-    model.when("be broken off", Say(f"{CUT}dle\n", gate="never", at=len(CUT)))
-    model.when("fail now", Fail(400))
     model.when("look at this", Say("I have looked."))
     model.when("typed by", Say("So you did."))
 
