@@ -105,8 +105,9 @@ def _resets(limits: object) -> float:
     ends = []
     for name in ("primary", "secondary"):
         window = limits.get(name)
-        resets = window.get("resets_at") if isinstance(window, dict) else None
-        if isinstance(resets, int | float) and float(window.get("used_percent") or 0) >= 100:
+        window = window if isinstance(window, dict) else {}
+        resets = window.get("resets_at")
+        if resets is not None and float(window.get("used_percent") or 0) >= 100:
             ends.append(float(resets))
     return max(ends, default=0.0)
 

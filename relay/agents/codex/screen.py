@@ -18,15 +18,14 @@ from typing import Literal
 
 Composer = Literal["empty", "draft", "dialog", "unknown"]
 
-_MARK = "›"
 _CHOICE = re.compile(r"^\s*(?:[›>❯]\s*)?\d+[.)]\s+\S")
 _ANSWER = re.compile(
-    r"\b(?:enter|return) (?:to )?(?:confirm|select|continue|submit|open|trust|view)"
-    r"|\besc (?:to )?(?:cancel|back|skip|go back|close|dismiss)",
+    r"\b(?:enter|return) (?:to )?(?:confirm|select|continue|submit|resume)"
+    r"|\besc (?:to )?(?:cancel|back|skip|go back|close|dismiss|exit)",
     re.IGNORECASE,
 )
 #: What stands in grey in an input line that is empty.
-_PLACEHOLDERS = frozenset({"Ask Codex to do anything"})
+_PLACEHOLDERS = frozenset({"Ask Codex to do anything", "Ask a follow-up question"})
 _SHORTCUTS = "? for shortcuts"
 _RUNS = re.compile(r"\(\d[^)]*\besc to interrupt\)")
 _LOADING = re.compile(r"^\s*loading\s*$")
@@ -39,20 +38,28 @@ def composer_state(rows: list[str]) -> Composer:
     ``rows`` are the screen's rows from top to bottom. ``unknown`` when this is not a screen that
     is known here.
     """
-    at = max((n for n, row in enumerate(rows) if row.startswith(_MARK)), default=None)
-    below = rows if at is None else rows[at:]
-    if any(_ANSWER.search(row) for row in below if not row.startswith(_MARK)):
+    at = _input_line(rows)
+    written = _written(rows, at) if at is not None else []
+    footer = [row for row in rows[(at or 0) + len(written) :] if row.strip()]
+    if any(_ANSWER.search(row) for row in footer[-2:]):
         return "dialog"
     if at is None:
         return "unknown"
-    first = rows[at][1:].strip()
     if _CHOICE.match(rows[at]) and any(_CHOICE.match(row) for row in rows[at + 1 :]):
         return "dialog"
-    if any(_LOADING.match(row) for row in rows[:at]):
-        return "unknown"
-    if any(_SHORTCUTS in row for row in rows[at + 1 :]) and len(_written(rows, at)) == 1:
+    if rows[at].startswith("!"):
+        return "draft"  # what follows is for the shell
+    if len(written) == 1 and any(_SHORTCUTS in row for row in footer):
         return "empty"
-    return "empty" if not first or first in _PLACEHOLDERS else "draft"
+    text = rows[at][1:].strip()
+    return "empty" if not text or text in _PLACEHOLDERS else "draft"
+
+
+def loading(rows: list[str]) -> bool:
+    """Whether Codex draws its input line already but has not read its settings yet."""
+    at = _input_line(rows)
+    footer = [row.strip() for row in rows[at + 1 :] if row.strip()] if at is not None else []
+    return footer == [_SHORTCUTS] or any(_LOADING.match(row) for row in rows)
 
 
 def runs(rows: list[str], title: str) -> bool:
@@ -63,6 +70,12 @@ def runs(rows: list[str], title: str) -> bool:
 def asks(rows: list[str], title: str) -> bool:
     """Whether a dialog waits for the person."""
     return "Action Required" in title or composer_state(rows) == "dialog"
+
+
+def _input_line(rows: list[str]) -> int | None:
+    """The number of the last row that is headed by a mark."""
+    marked = (n for n, row in enumerate(rows) if row[:1] == "›" or row[:2].rstrip() == "!")
+    return max(marked, default=None)
 
 
 def _written(rows: list[str], at: int) -> list[str]:

@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from typing import Any
 
 from relay.agents.codex.rollout import Record, parse, thread_of
-from relay.agents.codex.screen import asks, composer_state, runs
+from relay.agents.codex.screen import asks, composer_state, loading, runs
 from relay.model import AgentState
 from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
 
@@ -23,6 +23,8 @@ SAID_MAX = 1024
 ENDED_MAX = 64
 #: A dialog that a hook has reported is on the screen after so many seconds, or it is gone.
 DRAWN = 2.0
+#: What looks as if it were still loading so long after it was drawn first does not.
+LOADED = 8.0
 #: How often the session file is worth a look, in seconds: while a turn runs, and otherwise.
 POLL_BUSY, POLL_IDLE = 0.05, 0.25
 #: After an error of the API the next try is worth it after so many seconds; after a limit, so many.
@@ -58,6 +60,7 @@ class CodexSource:
         self._resets = 0.0
         self._asked: float | None = None  # when a hook has reported a dialog
         self._dialog_shown = False
+        self._drawn: float | None = None  # when the input line was seen first
         self.interrupted = False  # the last turn was broken off: Codex's own queue rests
         self.runs_since: float | None = None  # a turn is seen on the screen
         self.path: str | None = None  # the session file of the conversation in front
@@ -204,7 +207,10 @@ class CodexSource:
         if composer_state(rows) == "unknown":
             return []
         if self._state is AgentState.STARTING:
-            return self._change(AgentState.IDLE)
+            self._drawn = self._drawn or now
+            if loading(rows) and now - self._drawn < LOADED:
+                return []
+            return self._change(AgentState.BUSY if self._open else AgentState.IDLE)
         if self._state is AgentState.BLOCKED:
             awaited = self._asked is not None and now - self._asked < DRAWN
             return [] if awaited and not self._dialog_shown else self._answered()
@@ -213,7 +219,7 @@ class CodexSource:
     # -- time ---------------------------------------------------------------------------------
 
     def tick(self, now: float) -> list[SourceEvent]:
-        """Nothing here is due at a time of its own."""
+        """Nothing here is due at a time of its own: the screen is looked at when it changes."""
         return []
 
     def next_deadline(self) -> float | None:
