@@ -21,7 +21,12 @@ Composer = Literal["empty", "draft", "dialog", "unknown"]
 
 _FOOT = re.compile(r"^\s*╹▀{8,}")
 _BAR = re.compile(r"^\s*┃(.*)$")
-_ASKS = re.compile(r"△ Permission required|\benter (?:confirm|submit|select)\b|⇆ select")
+_ASKS = re.compile(
+    r"△ Permission required|\benter (?:confirm|submit|select)\b|⇆ select"
+    r"|\S {6,}esc(?: {2}|\s*$)"  # the title of a list that lies over the screen
+)
+#: What the last row of the input line says when words in it are commands.
+SHELL = "Shell"
 # A suggestion in grey looks like a draft where colours are not known.
 _SUGGESTION = re.compile(r'Ask anything… "[^"]*"')
 
@@ -37,6 +42,8 @@ def composer_state(rows: list[str]) -> Composer:
     inside = _box(rows)
     if inside is None:
         return "unknown"
+    if inside[-1] == SHELL:
+        return "draft"  # words would be a command
     text = "\n".join(inside[:-1]).strip()
     if not text:
         return "empty"
@@ -46,7 +53,7 @@ def composer_state(rows: list[str]) -> Composer:
 def agent_shown(rows: list[str]) -> str:
     """The agent that the input line names (``Build``, ``Plan``), empty where none is seen."""
     inside = _box(rows)
-    return inside[-1].split(" · ")[0].strip() if inside else ""
+    return inside[-1].split(" · ")[0].strip() if inside and inside[-1] != SHELL else ""
 
 
 def _box(rows: list[str]) -> list[str] | None:
@@ -60,4 +67,5 @@ def _box(rows: list[str]) -> list[str] | None:
         if found is None:
             break
         inside.insert(0, found.group(1).strip())
-    return inside if len(inside) > 2 and " · " in inside[-1] else None
+    known = len(inside) > 2 and (" · " in inside[-1] or inside[-1] == SHELL)
+    return inside if known else None
