@@ -130,7 +130,8 @@ def _teaching(options: dict[str, str], env: dict[str, str], run: Run) -> list[st
         first, *others = _context_files(env)
         path = os.path.join(folder, first)
         with open(path, "w", encoding="utf-8") as file:
-            file.write(primer(run.name, run.namespaces))
+            # Outside of a code block it would take what follows an @ for a file to put in.
+            file.write(f"```\n{primer(run.name, run.namespaces)}```\n")
         for name in others:  # the same file under all names is read once
             os.link(path, os.path.join(folder, name))
     except OSError:

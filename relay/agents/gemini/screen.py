@@ -1,14 +1,16 @@
 """What Gemini CLI's screen and title say about its input line and what it does. Pure.
 
-Never for hearing. Below everything else stands, under a rule or a band of colour, how tools are
-approved and then the input line, headed by a mark::
+Never for hearing. Below everything else stands, under a rule, how tools are approved and then the
+input line, headed by a mark; where the terminal has all colours it lies on a band of its own::
 
     ────────────────────────────
      Shift+Tab to accept edits
-
+    ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄
      >   Type your message or @path/to/file
+    ▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀▀
 
-A dialog takes the place of all that, so where it is missing nothing may be typed.
+What was sent before is drawn alike, without the rule. A dialog takes the place of all that, so
+where it is missing nothing may be typed.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from typing import Literal
 Composer = Literal["empty", "draft", "dialog", "unknown"]
 Doing = Literal["idle", "busy", "blocked", "unknown"]
 
-_RULE = re.compile(r"^\s?[─▀▄]{20,}\s*$")
+_RULE = re.compile(r"^─{20,}\s*$")
+_FRAME = re.compile(r"^╭─{10,}")
 #: The mark, and what stands behind it; ``*`` is the mark while tools are approved by themselves.
 _INPUT = re.compile(r"^ ([>*!])(?: (.*))?$")
 #: What stands in an empty line, behind the cursor's place.
 _PLACEHOLDER = re.compile(r"^  (?:Type your message or @path/to/file|Press '.*' for \w+ mode\.)$")
-#: The input line is at most so many rows under the rule: the way of approving, and a blank.
+#: The input line is at most so many rows under the rule: the way of approving, and a band.
 _HEAD = 4
 _CHOICE = re.compile(r"^[\s│┃|]*(?:[●○❯>]\s*)?(\d)[.)]?\s+\S")
 _CHOSEN = re.compile(r"^[\s│┃|]*●\s*\S")
@@ -100,6 +103,8 @@ def solid(text: str) -> str:
 def _input_line(rows: list[str]) -> tuple[str, str, bool] | None:
     """The mark, the text behind it, and whether more text stands below; None without a line."""
     for at in range(len(rows) - 1, -1, -1):
+        if _FRAME.match(rows[at]):
+            return None
         if not _RULE.match(rows[at]):
             continue
         for number in range(at + 1, min(at + 1 + _HEAD, len(rows))):

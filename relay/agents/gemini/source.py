@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from relay.agents.gemini.records import Record, parse
-from relay.agents.gemini.screen import Doing, doing, prompts, question
+from relay.agents.gemini.screen import Doing, composer_state, doing, prompts, question
 from relay.model import AgentState
 from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
 
@@ -37,7 +37,7 @@ ERROR_RETRY, LIMIT_RETRY = 30.0, 300.0
 REASON_MAX = 160
 
 _MARKER = re.compile(r"Relay (?:message|notice) (\[[^\[\]\s]{1,16}\])")
-_API_ERROR = re.compile(r"^\[?API Error:?\s*(.*?)\]?$", re.DOTALL)
+_API_ERROR = re.compile(r"^\[?API Error:?\s*(.*?)\]?(?:\n|\Z)")
 _STATED = re.compile(r'"message":\s*"((?:[^"\\]|\\.)+)"')
 _THIS_REQUEST_ONLY = re.compile(r"INVALID_ARGUMENT|\b400\b")
 _LIMITED = re.compile(r"quota|usage limit|rate.?limit|RESOURCE_EXHAUSTED|\b429\b", re.IGNORECASE)
@@ -179,7 +179,7 @@ class GeminiSource:
                 self.shown.append(prompt)
                 self.shown_at = now
         found = self._shows = doing(title, rows)
-        self.drawn |= found in ("idle", "busy")
+        self.drawn = self.drawn or composer_state(rows) in ("empty", "draft")
         covered = found == "unknown" and self.drawn and self._state is AgentState.IDLE
         if found == "blocked" or covered:
             return self._change(AgentState.BLOCKED, question(rows))

@@ -1,0 +1,172 @@
+"""How Gemini CLI is started, and which session file is found to be its own."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from relay.agents.gemini.files import SessionFiles
+from relay.agents.gemini.launch import OLDEST, PACKAGE, converses, issued
+from relay.agents.gemini.words import spelled
+from relay.agents.launch import Launch, Run, plan
+
+VERSION = ".".join(map(str, OLDEST))
+
+
+def installed(base: Path, version: str = VERSION) -> str:
+    package = base / "node_modules" / PACKAGE
+    script = package / "bundle" / "gemini.js"
+    script.parent.mkdir(parents=True)
+    script.write_text("#!/usr/bin/env node\n")
+    script.chmod(0o755)
+    (package / "package.json").write_text(json.dumps({"name": PACKAGE, "version": version}))
+    link = base / "gemini"
+    link.symlink_to(script)
+    return str(link)
+
+
+def make(
+    argv: list[str], base: Path, *, env: dict[str, str] | None = None, primer: bool = False
+) -> Launch:
+    folder = str(base / "run" / "R")
+    run = Run(name="Alice", run_id="R", token="t", port=1, folder=folder, primer=primer)
+    return plan(argv, {"HOME": str(base / "home"), **(env or {})}, run)
+
+
+def test_a_new_conversation_gets_an_id_that_is_known_for_relays(tmp_path: Path) -> None:
+    gemini = installed(tmp_path)
+    launch = make([gemini, "-m", "flash", "hello"], tmp_path)
+    id_ = launch.data["session"]
+    assert isinstance(id_, str) and issued(id_)
+    assert launch.argv == [gemini, "--session-id", id_, "-m", "flash", "hello"]
+    assert (launch.profile, launch.env, launch.data["heard"]) == ("gemini", {}, True)
+    assert make([gemini], tmp_path).data["session"] != id_
+
+
+UUID = "7c0af7f8-8a85-43de-b88f-3c9c0e06732e"
+
+
+@pytest.mark.parametrize(
+    ("rest", "session"),
+    [
+        (["--session-id", "mine"], "mine"),
+        (["--session-id=mine"], "mine"),
+        (["--resume", UUID], UUID),
+        (["-r", UUID, "go on"], UUID),
+        (["-yr", "latest"], None),
+        (["--resume"], None),
+        (["-r", "--yolo"], None),
+        (["--session-file", "x.json"], None),
+    ],
+)
+def test_what_the_person_says_of_the_conversation_stays(
+    tmp_path: Path, rest: list[str], session: str | None
+) -> None:
+    gemini = installed(tmp_path)
+    launch = make([gemini, *rest], tmp_path)
+    assert launch.argv == [gemini, *rest]
+    assert (launch.data["session"], launch.profile) == (session, "gemini")
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [["mcp", "list"], ["--version"], ["-v"], ["-p", "hello"], ["-yp", "hello"], ["--prompt=x"]]
+    + [["-m", "flash", "extensions", "list"], ["--list-sessions"], ["--acp"], ["-h"]],
+)
+def test_what_is_no_conversation_is_left_alone(tmp_path: Path, rest: list[str]) -> None:
+    launch = make([installed(tmp_path), *rest], tmp_path, primer=True)
+    assert (launch.argv[1:], launch.profile) == (rest, "command")
+
+
+@pytest.mark.parametrize(
+    "rest", [["-m", "mcp"], ["-i", "-p"], ["--", "mcp"], ["tell me of mcp"], []]
+)
+def test_what_looks_like_another_verb_may_be_a_conversation(rest: list[str]) -> None:
+    assert converses(["gemini", *rest]) is (rest != ["--", "mcp"])
+
+
+@pytest.mark.parametrize("version", ["0.60.9", "nightly", ""])
+def test_another_version_is_heard_by_its_screen(tmp_path: Path, version: str) -> None:
+    gemini = installed(tmp_path, version)
+    launch = make([gemini], tmp_path)
+    assert launch.argv == [gemini]
+    assert launch.data["heard"] is False
+    assert "from its screen" in str(launch.data["degraded"])
+
+
+def test_the_model_is_told_by_a_file_of_the_run(tmp_path: Path) -> None:
+    settings = tmp_path / "home" / ".gemini" / "settings.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"context": {"fileName": ["AGENTS.md", "GEMINI.md"]} // mine\n}')
+    launch = make([installed(tmp_path)], tmp_path, primer=True)
+    assert launch.argv[1] == "--include-directories"
+    folder = Path(launch.argv[2])
+    assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
+    assert sorted(path.name for path in folder.iterdir()) == ["AGENTS.md", "GEMINI.md"]
+    assert len({path.stat().st_ino for path in folder.iterdir()}) == 1  # so it is read once
+    text = (folder / "GEMINI.md").read_text()
+    # In a code block an @ is no file to put in.
+    assert (
+        text.startswith("```\n") and text.endswith("\n```\n") and "Your name here is Alice" in text
+    )
+    for argv, env in ((["-s"], {}), ([], {"GEMINI_SANDBOX": "docker"})):
+        boxed = make([launch.argv[0], *argv], tmp_path, env=env, primer=True)
+        assert "--include-directories" not in boxed.argv
+
+
+def chat(
+    home: Path, session: str, prompts: list[str], at: str = "2026-11-22T07:00:00.000Z"
+) -> Path:
+    path = (
+        home
+        / ".gemini"
+        / "tmp"
+        / "demo"
+        / "chats"
+        / f"session-2026-11-22T07-00-{session[:8]}.jsonl"
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    records: list[object] = [{"sessionId": session, "kind": "main"}]
+    records += [
+        {"id": f"{number}", "timestamp": at, "type": "user", "content": [{"text": prompt}]}
+        for number, prompt in enumerate(prompts)
+    ]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_the_file_of_a_conversation_is_found_by_its_id(tmp_path: Path) -> None:
+    files = SessionFiles({"HOME": str(tmp_path)})
+    assert files.find(UUID) is None
+    chat(tmp_path, UUID[:8] + "-another", [])
+    assert files.find(UUID) is None
+    path = chat(tmp_path, UUID, [])
+    assert files.find(UUID) == str(path)
+    assert SessionFiles({"GEMINI_CLI_HOME": str(tmp_path), "HOME": "/srv"}).find(UUID) == str(path)
+
+
+def test_other_conversations_that_were_gone_on_with(tmp_path: Path) -> None:
+    files = SessionFiles({"HOME": str(tmp_path)})
+    own = chat(tmp_path, UUID, ["mine"])
+    cleared = chat(tmp_path, "11111111-2222-4333-8444-555555555555", ["old", "new"])
+    chat(tmp_path, "22222222-2222-8e1a-8444-555555555555", ["of another session of relay's"])
+    chat(tmp_path, "33333333-2222-4333-8444-555555555555", [])
+    [found] = files.candidates(0.0, str(own), {UUID})
+    assert (found.path, found.prompts) == (str(cleared), ("old", "new"))
+    assert files.candidates(own.stat().st_mtime + 3600, str(own), {UUID}) == []
+
+
+def test_words_that_name_files_or_agents_are_kept_from_being_looked_up(tmp_path: Path) -> None:
+    (tmp_path / "README.md").touch()
+    (tmp_path / "a b").touch()
+    for text, expected in (
+        ("see @README.md, @README.md.", "see \\@README.md, \\@README.md."),
+        ("@nothing @property a@b.c @", "@nothing @property a@b.c @"),
+        ("\\@README.md and @\x00", "\\@README.md and @\x00"),
+        ('read @"a b" and @a\\ b', 'read \\@"a b" and \\@a\\ b'),
+        ("ask @generalist now", "ask \\@generalist now"),
+    ):
+        assert spelled(text, str(tmp_path)) == expected
