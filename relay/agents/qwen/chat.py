@@ -15,13 +15,18 @@ SELDOM = 10
 _SESSION_ID = re.compile(r"[0-9A-Za-z-]{8,64}")
 
 
+def home(env: dict[str, str]) -> str:
+    """Where Qwen Code keeps what is the person's."""
+    own = os.path.join(env.get("HOME") or os.path.expanduser("~"), ".qwen")
+    return os.path.expanduser(env.get("QWEN_HOME") or own)
+
+
 class ChatRecord:
     """The file of the session that ``session()`` names, once both are there."""
 
     def __init__(self, env: dict[str, str], session: Callable[[], str]) -> None:
-        home = env.get("HOME") or os.path.expanduser("~")
-        folder = env.get("QWEN_RUNTIME_DIR") or env.get("QWEN_HOME") or os.path.join(home, ".qwen")
-        self._projects = os.path.join(os.path.expanduser(folder), "projects")
+        folder = os.path.expanduser(env.get("QWEN_RUNTIME_DIR") or home(env))
+        self._projects = os.path.join(folder, "projects")
         self._session = session
         self._found: tuple[str, str] = "", ""
         self._asked = 0

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 from collections.abc import Callable
 
 from relay.errors import RelayError
@@ -21,10 +20,6 @@ INPUT_MAX = 1024 * 1024
 #: those that Qwen Code finds together become one.
 ON_ITS_WAY = 10.0
 
-# After white space it names a file that Qwen Code would read and add to the message, with changes
-# to the message itself. A backslash is its own way to say that it is not meant so.
-_REFERENCE = re.compile(r"(?<=\s)@")
-
 
 class DoorClosed(RelayError):
     """The file cannot be written. Nothing was handed over whole."""
@@ -34,7 +29,8 @@ class DoorClosed(RelayError):
 
 class QwenDoor:
     """The input file at ``path``. ``ready()``: whether Qwen Code reads it by now; ``seen(marker)``:
-    whether a message has reached the model; ``clock`` is a monotonic one, in seconds."""
+    whether a message has reached the model; ``clock`` is a monotonic one, in seconds;
+    ``spelled(text)`` is how Qwen Code leaves the words alone."""
 
     def __init__(
         self,
@@ -42,11 +38,13 @@ class QwenDoor:
         ready: Callable[[], bool],
         seen: Callable[[str], bool],
         clock: Callable[[], float],
+        spelled: Callable[[str], str],
     ) -> None:
         self._path = path
         self._ready = ready
         self._seen = seen
         self._clock = clock
+        self._spelled = spelled
         self._last: tuple[str, float] | None = None
 
     @property
@@ -58,7 +56,7 @@ class QwenDoor:
         """Hand ``text`` over. Raises DoorClosed when it was certainly not taken."""
         if not self._ready():
             raise DoorClosed("Qwen Code does not read its input file yet")
-        line = json.dumps({"type": "submit", "text": _REFERENCE.sub(r"\\@", text), "id": marker})
+        line = json.dumps({"type": "submit", "text": self._spelled(text), "id": marker})
         try:
             await asyncio.to_thread(self._append, line.encode() + b"\n")
         except OSError as error:

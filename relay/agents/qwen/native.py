@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from relay.agents.following import Follower
 from relay.agents.native import NativeStart
-from relay.agents.qwen.chat import ChatRecord
+from relay.agents.qwen.chat import ChatRecord, home
 from relay.agents.qwen.door import QwenDoor
 from relay.agents.qwen.journal import Journal
 from relay.agents.qwen.launch import EVENTS, INPUT
 from relay.agents.qwen.screen import composer_state
 from relay.agents.qwen.source import LOOK, POLL_BUSY, QwenSource
+from relay.agents.qwen.words import spelled
 from relay.model import AgentState
 from relay.session.guards import Hold
 
@@ -42,6 +43,7 @@ class Qwen:
 
     def __init__(self, start: NativeStart) -> None:
         launch, checkpoint = start.launch, start.checkpoint
+        self._cwd, self._home = start.cwd, home(start.env)
         self._events = bool(launch.get("events"))
         self.source = QwenSource(start.started_ms / 1000, events=self._events)
         source = self.source
@@ -57,11 +59,10 @@ class Qwen:
             self._follower.restore(checkpoint["native"]["events"])
             self._journal.restore(checkpoint["native"]["events"]["path"])
             self._chats.restore(checkpoint["native"]["chat"])
-        path = os.path.join(start.folder, INPUT)
-        both = self._events and bool(launch.get("input"))
-        self.door = (
-            QwenDoor(path, lambda: source.telling, source.seen, start.clock) if both else None
-        )
+        self.door: QwenDoor | None = None
+        if self._events and launch.get("input"):
+            path = os.path.join(start.folder, INPUT)
+            self.door = QwenDoor(path, lambda: source.telling, source.seen, start.clock, self.spell)
         self._clock = start.clock
         self._entered: float | None = None
 
@@ -73,6 +74,10 @@ class Qwen:
     def composer(self, rows: list[str]) -> str:
         """See Native."""
         return composer_state(rows)
+
+    def spell(self, text: str) -> str:
+        """See relay.session.manners."""
+        return spelled(text, self._cwd, self._home)
 
     def hold(self, now: float) -> Hold | None:
         """Why nothing should be handed over now, though it could be.
