@@ -208,7 +208,7 @@ def opencode(binary: Path, base: Path, model_url: str, options: Options) -> Reci
         "model": "mock/mock-model",
         "small_model": "mock/mock-model",
         "provider": {"mock": served},
-        "permission": {"bash": allowed, "edit": allowed},
+        "permission": {"bash": allowed, "edit": allowed, "external_directory": allowed},
     }
     path = where.home / ".config" / "opencode" / "opencode.json"
     file = save(path, merged(settings, options.settings))

@@ -1,0 +1,176 @@
+"""What is opencode's own, beside what the tests of all six drive: its server, sessions, agents."""
+
+from __future__ import annotations
+
+import os
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.wrapped import process_below, relay, relay_json
+from tests.real_agents import recipes
+from tests.real_agents.conversation import AT
+from tests.real_agents.model import Gate, Say, ScriptedModel, Shell, Tool
+from tests.real_agents.people import (
+    PATIENCE,
+    arrived_once,
+    bodies_from,
+    delivery,
+    send,
+    source_of,
+    wait_bodies,
+    wait_state,
+)
+from tests.real_agents.recipes import Options
+from tests.real_agents.wrapped import Wrapped, room
+from tests.support import found, wait_until
+
+
+@pytest.fixture(autouse=True)
+def stop_broker(isolated_home: Path) -> Iterator[None]:
+    yield
+    relay("broker", "stop", status=None)
+
+
+def below(agent: Wrapped, words: str) -> int:
+    """The process below the pump whose command line has these words."""
+    return found(lambda: process_below(agent.terminal.pid, words))
+
+
+def status_of(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def wait_answered(agent: Wrapped, model: ScriptedModel, words: str) -> None:
+    """Until the turn that began with ``words`` is over."""
+    wait_until(lambda: model.seen(words), PATIENCE, f"{words!r} to reach the model")
+    wait_until(lambda: model.resting, PATIENCE)
+    wait_state(agent.name, "idle")
+    agent.ready()
+
+
+def test_what_only_opencode_has(opencode: Path, tmp_path: Path, model: ScriptedModel) -> None:
+    task = {"description": "x", "prompt": "be the helper", "subagent_type": "general"}
+    model.when("in two parts", Say(f"{AT} one\n\nAnd"), Gate("kill"), Say(f" so on\n\n{AT} two\n"))
+    model.when("never ends", Say("I begin."), Gate("never"))
+    model.when("be the helper", Say(f"{AT} no: from a subagent"))
+    model.when("delegate", Say("I delegate."), Tool("task", task), times=1)
+    model.when_tool(Say(f"{AT} the helper is done"))
+    model.when("MARK-", Say("I have read it."))
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", "opencode", opencode, Options(asks=False))
+        before = ann.recipe.settings_file.read_bytes()
+
+        # Nobody else on the machine can use the server.
+        arguments = Path(f"/proc/{below(ann, '--port')}/cmdline").read_bytes().split(b"\0")
+        port = int(arguments[arguments.index(b"--port") + 1])
+        assert status_of(f"http://127.0.0.1:{port}/session") == 401
+
+        # A session that is killed in the middle of a stream.
+        ann.ask("speak in two parts")
+        wait_bodies("Ann", ["one"])
+        session = below(ann, "agent_session")
+        os.kill(session, signal.SIGKILL)
+        wait_until(lambda: process_below(ann.terminal.pid, "agent_session") not in (None, session))
+        model.open("kill")
+        wait_bodies("Ann", ["one", "two"])
+        wait_answered(ann, model, "speak in two parts")
+        assert "Your name here is Ann" in model.requests[0].system
+
+        # What a subagent says is not the agent's own.
+        ann.ask("delegate it")
+        wait_bodies("Ann", ["one", "two", "the helper is done"])
+        wait_state("Ann", "idle")
+        ann.ready()
+
+        # opencode begins no turn for what is queued when the person stops one; and a draft stays.
+        ann.ask("say what never ends")
+        ann.terminal.wait_for("I begin.")
+        left = send("Ann", "MARK-LEFT while you speak.")
+        wait_until(lambda: delivery(left)[0] == "submitted", PATIENCE)
+        ann.terminal.type("half a draft")
+        ann.terminal.wait_for("half a draft")
+        ann.terminal.type("\x1b")
+        ann.terminal.wait_for("again to interrupt")
+        ann.terminal.type("\x1b")
+        arrived_once(model, left, "MARK-LEFT while you speak.")
+        model.open("never")
+        wait_answered(ann, model, "MARK-LEFT")
+        ann.terminal.wait_for("half a draft")
+        ann.terminal.type("\x03")
+        wait_until(lambda: "half a draft" not in ann.terminal.text(), PATIENCE)
+
+        # What comes in is answered by the agent that the person has chosen, with its rights only.
+        ann.terminal.type("\t")
+        ann.terminal.wait_match(r"┃\s+Plan ·")
+        planned = send("Ann", "MARK-PLAN for the one who plans.")
+        arrived_once(model, planned, "MARK-PLAN for the one who plans.")
+        wait_answered(ann, model, "MARK-PLAN")
+        ann.terminal.wait_match(r"▣\s+Plan ·")
+        assert "Plan" in model.seen("MARK-PLAN")[0].last_text  # opencode reminds it of its rights
+        assert ann.recipe.settings_file.read_bytes() == before
+        ann.quit()
+    assert bodies_from("Ann") == ["one", "two", "the helper is done"]
+
+
+def test_a_conversation_that_is_gone_on_with(
+    opencode: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.when("say it", Say(f"{AT} from the first run"))
+    model.when("MARK-", Say(f"{AT} from the second run"))
+    model.when("is full", Say(f"{AT} after the compaction"))
+    made = recipes.opencode(opencode, tmp_path, model.url, Options(asks=False))
+    ann = Wrapped(made, "Ann")
+    with ann:
+        ann.ready()
+        ann.ask("say it")
+        wait_answered(ann, model, "say it")
+        ann.quit()
+    made.argv.append("--continue")
+    bob = Wrapped(made, "Bob")
+    with bob:
+        bob.terminal.wait_for("from the first run")
+        bob.ready()
+        wait_state("Bob", "idle")
+        sent = send("Bob", "MARK-AGAIN in the same conversation.")
+        arrived_once(model, sent, "MARK-AGAIN in the same conversation.")
+        assert "say it" in str(model.seen("MARK-AGAIN")[0].body)
+        wait_answered(bob, model, "MARK-AGAIN")
+        bob.ask("/compact")
+        wait_until(lambda: any("<conversation>" in r.said for r in model.all_requests), PATIENCE)
+        wait_state("Bob", "idle")
+        bob.ready()
+        bob.ask("when it is full")
+        wait_bodies("Bob", ["from the second run", "after the compaction"])
+        bob.quit()
+    assert bodies_from("Ann") == ["from the first run"]
+
+
+def test_the_screen_stands_in_where_there_is_no_server(
+    opencode: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.when("speak up", Say(f"{AT} seen on the screen\n\nSo I did."), Shell("true"), times=1)
+    model.when("MARK-", Say("I have read it."))
+    options = Options(asks=False, arguments=["--port", "0"])
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", "opencode", opencode, options)
+        wait_until(lambda: source_of("Ann") == "screen", PATIENCE)
+        assert "heard by its screen" in relay("status")
+        ann.ask("speak up")
+        wait_bodies("Ann", ["seen on the screen"])
+        wait_until(lambda: model.resting, PATIENCE)
+        ann.ready()
+        sent = send("Ann", "MARK-SCREEN by the screen.")
+        wait_until(lambda: model.seen("MARK-SCREEN"), PATIENCE)
+        wait_until(lambda: delivery(sent)[0] == "seen", PATIENCE)
+        assert len(model.seen("MARK-SCREEN")) == 1
+        [row] = [row for row in relay_json("agents") if row["name"] == "Ann"]
+        assert row["kind"] == "opencode"
