@@ -67,6 +67,7 @@ class ScriptedModel:
     def __init__(self) -> None:
         self._rules: list[_Rule] = []
         self._gates: dict[str, threading.Event] = {}
+        self._held: set[str] = set()
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._all: list[Request] = []
@@ -91,6 +92,10 @@ class ScriptedModel:
     ) -> None:
         """Answer the result of a tool that the model called."""
         self._rules.append(_Rule(re.compile(pattern, re.DOTALL), True, steps, times, by))
+
+    def held(self, gate: str) -> bool:
+        """Whether a stream has come to ``gate``, now or earlier."""
+        return gate in self._held
 
     def open(self, gate: str) -> None:
         """Let the streams go on that wait at ``gate``, now and later."""
@@ -163,6 +168,7 @@ class ScriptedModel:
 
     def hold(self, gate: str, left: Callable[[], bool]) -> None:
         """Wait until the gate is open. Raises ConnectionAbortedError when the client ``left``."""
+        self._held.add(gate)
         opened = self._gate(gate)
         for _ in range(int(GATE_DEADLINE / GATE_INTERVAL)):
             if opened.wait(GATE_INTERVAL):

@@ -93,7 +93,7 @@ def test_exactly_what_it_says_to_others_is_sent(
         rest(ann, model)
 
         ask(ann, "give me the long answer", wait=False)
-        ann.terminal.wait_match("Line 1[34]", 120)
+        wait_until(lambda: model.held("half"), 90)
         ann.terminal.resize(size[0] - 7, size[1] + 3)
         model.open("half")
         rest(ann, model)
