@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -214,8 +215,10 @@ def test_what_it_is_sent_arrives_once(aider: Path, tmp_path: Path, model: Script
 
 def test_no_question_is_answered(aider: Path, tmp_path: Path, model: ScriptedModel) -> None:
     model.when("MARK-MAKE", Say("It is new:\n\ncreated.txt\n```\nwords\n```\n"))
-    with room(tmp_path, model) as agents:
-        ada = agents.start("Ada", "aider", aider)
+    made = recipes.aider(aider, tmp_path, model.url, Options())
+    subprocess.run(["git", "add", "README.md"], cwd=made.cwd, env=made.env, check=True)
+    with Wrapped(made, "Ada") as ada:
+        ada.ready()
         ada.ask("MARK-MAKE")
         ada.terminal.wait_for("Create new file?")
         wait_state("Ada", "blocked")
@@ -226,6 +229,15 @@ def test_no_question_is_answered(aider: Path, tmp_path: Path, model: ScriptedMod
         ada.terminal.type("n\r")
         wait_seen(model, "MARK-ASKED")
         answered(ada, model, "MARK-ASKED")
+
+        # What it is sent names a file of the repository: aider offers to add it, the person says.
+        relay("send", "Ada", "MARK-FILE in README.md")
+        ada.terminal.wait_for("Add file to the chat?")
+        wait_state("Ada", "blocked")
+        assert delivery("MARK-FILE")[0] == "submitted"
+        ada.terminal.type("n\r")
+        wait_seen(model, "MARK-FILE")
+        answered(ada, model, "MARK-FILE")
         assert not (ada.recipe.cwd / "created.txt").exists()
 
         os.mkfifo(ada.recipe.cwd / "fifo")
@@ -273,6 +285,8 @@ def test_a_model_that_does_not_answer_is_waited_for(
         wait_until(lambda: delivery("MARK-HELD") == ("held", "a usage limit is reached"), 30)
         assert about("Ada") == ("limited", "a usage limit is reached")
         ada.terminal.wait_match(r"^>\s*\Z")
+        ada.ask("/clear")  # else the next request holds this one
+        ada.terminal.wait_for("All chat history cleared.")
         ada.ask("MARK-OVER")
         wait_seen(model, "MARK-HELD")
 

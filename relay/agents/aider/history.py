@@ -25,6 +25,7 @@ _HEAD = re.compile(r"(TO LLM|LLM RESPONSE) \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _PREFIXED = re.compile(r"(?:SYSTEM|USER|ASSISTANT|TOOL|FUNCTION|DEVELOPER)(?: |$)|-------$")
 _PARTS = re.compile(r"(?:SYSTEM|USER|ASSISTANT) (?:type: |text: |Image_url URL: )")
 _MESSAGE = re.compile(r"Relay (?:message|notice) \[")
+_STOPPED = "^C KeyboardInterrupt"
 #: Characters of one line of a request that are kept.
 LINE_HEAD = 400
 #: Lines by which a message is recognised when it comes back.
@@ -48,10 +49,12 @@ class Carried:
 @dataclass(frozen=True, slots=True)
 class Answered:
     """An answer begins. ``continues``: it goes on where the answer before was cut off, because the
-    model was asked to; ``for_editor``: another model turns the answer before into edits."""
+    model was asked to; ``for_editor``: another model turns the answer before into edits;
+    ``whole``: the request shows that the answer before had come to its end."""
 
     continues: bool
     for_editor: bool
+    whole: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class History:
         self._role = ""  # of the last line of the request
         self._message: list[str] = []  # the first lines of its last message
         self._remembers = False  # the request holds the last answer as the model's own
+        self._stopped = False  # … and that the person broke it off
         self._lines = 0
 
     def feed(self, lines: list[str]) -> Iterator[Record]:
@@ -100,6 +104,7 @@ class History:
             "role": self._role,
             "message": self._message,
             "remembers": self._remembers,
+            "stopped": self._stopped,
             "last": self.last,
             "lines": self._lines,
         }
@@ -108,16 +113,19 @@ class History:
         """Go on where :meth:`state` was taken."""
         self._inside, self._parts, self._role = state["inside"], state["parts"], state["role"]
         self._message, self.last = list(state["message"]), list(state["last"])
-        self._remembers, self._lines = state["remembers"], state["lines"]
+        self._remembers, self._stopped = state["remembers"], state["stopped"]
+        self._lines = state["lines"]
 
     def _begin(self, head: str) -> Record:
         if head == "TO LLM":
             self._inside, self._parts, self._role, self._message = "request", False, "", []
-            self._remembers = False
+            self._remembers = self._stopped = False
             return Asked()
-        self._inside, self._parts, self._lines = "answer", False, 0
         editor = self._repeats_last() and not self._remembers
-        return Answered(continues=self._role == "ASSISTANT", for_editor=editor)
+        # In parts nothing can be recognised; the screen has been looked at long before.
+        whole = editor or self._parts or (self._remembers and not self._stopped)
+        self._inside, self._parts, self._lines = "answer", False, 0
+        return Answered(self._role == "ASSISTANT", editor, whole)
 
     def _asked(self, line: str) -> Iterator[Record]:
         if line == "-------":
@@ -130,6 +138,8 @@ class History:
         role, _, text = line.partition(" ")
         if prefixed:
             self._role = role
+        if not self._message and self._remembers and text.startswith(_STOPPED):
+            self._stopped = True
         if len(self._message) < KNOWN_BY:
             self._message.append(text.rstrip()[:LINE_HEAD])
         found = _MESSAGE.search(line) if self._role != "ASSISTANT" else None

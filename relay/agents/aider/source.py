@@ -68,6 +68,7 @@ class AiderSource:
         self._count = 0  # answers so far: the streams' names
         self._answer: list[str] | None = None  # an answer that may not be complete yet
         self._ignored = False  # … and is not for us
+        self._joining = False  # … and goes on in the middle of a line
         self._since = 0.0  # when its last line came
         self._asked = 0  # requests so far
         self._trouble = False  # the last answer was empty: an error, or Ctrl-C
@@ -120,8 +121,7 @@ class AiderSource:
         for record in self._history.feed(lines):
             self._since = now
             if isinstance(record, Said):
-                if self._answer is not None:
-                    self._answer.append(record.text)
+                self._said(record.text)
             elif isinstance(record, Carried):
                 events += self._carried(record.text)
             elif isinstance(record, Asked):
@@ -133,6 +133,16 @@ class AiderSource:
     def transcript(self, line: str, now: float) -> list[SourceEvent]:
         """One line of the LLM history."""
         return self.lines([line], now)
+
+    def _said(self, text: str) -> None:
+        if self._answer is None:
+            return
+        if self._joining and self._answer:
+            # It was cut in the middle of a line.
+            self._answer[-1] += text
+        else:
+            self._answer.append(text)
+        self._joining = False
 
     def _request(self) -> list[SourceEvent]:
         self._failed = False  # it is written after all
@@ -150,12 +160,10 @@ class AiderSource:
         return [Proof(text, "transcript")]
 
     def _begin(self, record: Answered) -> list[SourceEvent]:
-        if record.continues and self._answer is not None:
-            if self._answer:
-                # Where it was cut, in the middle of a line.
-                self._history.last = []
+        self._joining = record.continues and bool(self._answer)
+        if self._joining:
             return []
-        events = self._complete(aborted=self._broken())
+        events = self._complete(aborted=not record.whole)
         self._answer, self._ignored = [], record.for_editor
         return events
 
@@ -254,6 +262,7 @@ class AiderSource:
             "count": self._count,
             "answer": self._answer,
             "ignored": self._ignored,
+            "joining": self._joining,
             "asked": self._asked,
             "proven": list(self._proven),
         }
@@ -264,7 +273,8 @@ class AiderSource:
         self._history.restore(state["history"])
         self._state = AgentState(state["state"])
         self._count, self._answer = state["count"], state["answer"]
-        self._ignored, self._asked = state["ignored"], state["asked"]
+        self._ignored, self._joining = state["ignored"], state["joining"]
+        self._asked = state["asked"]
         self._proven.extend(state["proven"])
 
     def _change(self, state: AgentState, reason: str = "") -> list[SourceEvent]:
