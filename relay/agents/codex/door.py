@@ -128,7 +128,8 @@ class QueueDoor:
 async def _ask(
     process: asyncio.subprocess.Process, number: int, method: str, params: dict[str, Any]
 ) -> None:
-    """One request, and its answer; raises DoorClosed when it is refused."""
+    """One request, and its answer. Raises DoorClosed when it is refused, ConnectionError when
+    there is no answer."""
     assert process.stdin is not None and process.stdout is not None
     request = {"id": number, "method": method, "params": params}
     process.stdin.write((json.dumps(request) + "\n").encode())
@@ -142,7 +143,7 @@ async def _ask(
             words = refused.get("message") if isinstance(refused, dict) else refused
             raise DoorClosed(f"Codex's queue: {words}")
         return
-    raise DoorClosed("Codex's queue: its server ended without an answer")
+    raise ConnectionError("its server ended without an answer")
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

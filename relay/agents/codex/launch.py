@@ -153,14 +153,15 @@ def _why_unheard(argv: list[str], env: dict[str, str]) -> str | None:
 
 
 def _parse(arguments: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """The options with their values, and the words that are none."""
+    """The options with their values, and the words that are none (a prompt after ``--`` is left
+    out: no subcommand is meant there)."""
     options: list[tuple[str, str]] = []
     words: list[str] = []
     rest = iter(arguments)
     for word in rest:
         if word == "--":
-            words += rest
-        elif len(word) < 2 or not word.startswith("-"):
+            break
+        if len(word) < 2 or not word.startswith("-"):
             words.append(word)
         elif word in _VALUED:
             options.append((word, next(rest, "")))

@@ -107,7 +107,8 @@ def _resets(limits: object) -> float:
         window = limits.get(name)
         window = window if isinstance(window, dict) else {}
         resets = window.get("resets_at")
-        if resets is not None and float(window.get("used_percent") or 0) >= 100:
+        used = window.get("used_percent")
+        if isinstance(resets, int | float) and isinstance(used, int | float) and used >= 100:
             ends.append(float(resets))
     return max(ends, default=0.0)
 

@@ -1,0 +1,158 @@
+"""How Codex is started: our hooks and their trust on the command line, all else as it was."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.agents.codex import launch
+from relay.agents.codex.hooks import REPORTED, trusted_hash
+from relay.agents.launch import Run, plan, wants_tcp
+
+
+def run(*, port: int | None = 4711, primer: bool = True) -> Run:
+    return Run(name="Alice", run_id="R", token="secret", port=port, primer=primer)
+
+
+@pytest.fixture
+def codex(tmp_path: Path) -> str:
+    return install(tmp_path, "0.169.0")
+
+
+def install(folder: Path, version: str) -> str:
+    """A program in an npm package of this version."""
+    program = folder / "bin" / "codex"
+    program.parent.mkdir()
+    program.write_text("")
+    program.chmod(0o755)
+    (folder / "package.json").write_text(f'{{"name": "@openai/codex", "version": "{version}"}}')
+    return str(program)
+
+
+def config(argv: list[str]) -> dict[str, Any]:
+    """What all ``-c`` flags come to."""
+    given = [argv[at + 1] for at, word in enumerate(argv) if word == "-c"]
+    parsed: dict[str, Any] = {}
+    for flag in given:
+        key, _, value = flag.partition("=")
+        parsed[key] = tomllib.loads(f"value = {value}")["value"]
+    return parsed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "converses"),
+    [
+        ([], True),
+        (["fix the tests"], True),
+        (["-m", "exec", "fix it"], True),
+        (["--model=gpt-5", "resume", "--last"], True),
+        (["fork"], True),
+        (["--", "exec"], True),
+        (["exec", "fix it"], False),
+        (["-c", "model=x", "e", "fix it"], False),
+        (["queue", "--thread", "T"], False),
+        (["--version"], False),
+        (["-h"], False),
+    ],
+)
+def test_what_is_a_conversation(arguments: list[str], converses: bool) -> None:
+    assert launch.converses(["codex", *arguments]) is converses
+    assert wants_tcp(["codex", *arguments]) is converses
+
+
+def test_what_is_none_is_started_as_it_is(codex: str) -> None:
+    chosen = plan([codex, "exec", "fix it"], {}, run())
+    assert (chosen.argv, chosen.profile, chosen.data) == ([codex, "exec", "fix it"], "command", {})
+
+
+def test_hooks_are_put_in_and_trusted(codex: str) -> None:
+    chosen = plan([codex, "resume", "--last"], {}, run())
+    assert chosen.profile == "codex"
+    assert chosen.data == {"heard": True, "hooks": True, "program": codex}
+    assert chosen.argv[:2] == [codex, "--no-daemon"]
+    assert chosen.argv[-2:] == ["resume", "--last"]
+    settings = config(chosen.argv)
+    trust = settings.pop("hooks.state")
+    assert set(settings) == {f"hooks.{event}" for event in REPORTED}
+    for key, groups in settings.items():
+        event = key.removeprefix("hooks.")
+        for number, group in enumerate(groups):
+            place = f"/<session-flags>/config.toml:{snake(event)}:{number}:0"
+            assert trust.pop(place) == {"trusted_hash": trusted_hash(event, group["hooks"][0])}
+    assert trust == {}
+    assert "secret" not in " ".join(chosen.argv)
+    assert "Your name here is Alice" in settings["hooks.SessionStart"][1]["hooks"][0]["command"]
+
+
+def test_the_hash_is_the_one_that_codex_computes() -> None:
+    # As ``hooks/list`` of Codex 0.169.0 told it.
+    hook = {"type": "command", "command": "true", "timeout": 10}
+    known = "sha256:8ba29ded04038c52832548d01a197dd3c24aac6e21d816f388f046ab09768060"
+    assert trusted_hash("Stop", hook) == known
+
+
+def test_without_a_primer_the_model_is_told_nothing(codex: str) -> None:
+    settings = config(plan([codex], {}, run(primer=False)).argv)
+    assert len(settings["hooks.SessionStart"]) == 1
+
+
+def test_without_a_port_only_the_primer_is_put_in(codex: str) -> None:
+    chosen = plan([codex], {}, run(port=None))
+    assert set(config(chosen.argv)) == {"hooks.SessionStart", "hooks.state"}
+    assert "port" in str(chosen.data["degraded"])
+
+
+def test_hooks_of_the_user_s_on_the_command_line_stay(codex: str) -> None:
+    theirs = '[{matcher="*",hooks=[{type="command",command="say \\"é\\""}]}]'
+    words = ["-c", f"hooks.Stop={theirs}", "-chooks.PreToolUse=[]", "-c", "model=x"]
+    state = '--config=hooks.state={"mine"={trusted_hash="sha256:1"}}'
+    chosen = plan([codex, *words, state, "--no-daemon", "-C", "dir", "hello"], {}, run())
+    assert chosen.argv.count("--no-daemon") == 1
+    assert chosen.argv[-6:] == ["-c", "model=x", "--no-daemon", "-C", "dir", "hello"]
+    settings = config(chosen.argv[:-6])
+    [own, ours] = settings["hooks.Stop"]
+    assert own == {"matcher": "*", "hooks": [{"type": "command", "command": 'say "é"'}]}
+    assert ours["hooks"][0]["async"] is True
+    assert settings["hooks.PreToolUse"] == []
+    assert settings["hooks.state"]["mine"] == {"trusted_hash": "sha256:1"}
+    assert "/<session-flags>/config.toml:stop:1:0" in settings["hooks.state"]
+
+
+@pytest.mark.parametrize("flag", ["hooks={Stop=[]}", "hooks.Stop=[", 'hooks.state."a".x=1'])
+def test_hooks_that_cannot_be_extended_are_left_alone(codex: str, flag: str) -> None:
+    chosen = plan([codex, "-c", flag], {}, run())
+    assert chosen.argv == [codex, "--no-daemon", "-c", flag]
+    assert chosen.data["heard"] is True and chosen.data["hooks"] is False
+    assert "cannot be extended" in str(chosen.data["degraded"])
+
+
+@pytest.mark.parametrize("version", ["0.168.9", "unknown"])
+def test_another_version_is_started_as_it_is_and_says_so(tmp_path: Path, version: str) -> None:
+    program = install(tmp_path, version)
+    chosen = plan([program], {}, run())
+    assert chosen.argv == [program]
+    assert chosen.data["heard"] is False
+    assert "0.169.0" in str(chosen.data["degraded"])
+
+
+def test_a_remote_session_is_heard_by_its_screen(codex: str) -> None:
+    chosen = plan([codex, "--remote", "unix://"], {}, run())
+    assert chosen.argv == [codex, "--remote", "unix://"]
+    assert chosen.data["heard"] is False
+
+
+def test_the_version_stands_in_the_path_where_no_package_does(tmp_path: Path) -> None:
+    folder = tmp_path / "releases" / "0.170.1-x86_64-unknown-linux-musl" / "bin"
+    folder.mkdir(parents=True)
+    program = folder / "codex"
+    program.write_text("")
+    program.chmod(0o755)
+    assert launch.version_of("codex", {"PATH": str(folder)}) == (0, 170, 1)
+    assert launch.version_of("codex", {"PATH": str(tmp_path)}) is None
+
+
+def snake(event: str) -> str:
+    return "".join("_" + c.lower() if c.isupper() else c for c in event).lstrip("_")

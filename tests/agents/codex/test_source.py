@@ -1,0 +1,209 @@
+"""What is heard of Codex: words, states and proofs, in whatever order they are reported."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from relay.agents.codex.source import DRAWN, ERROR_RETRY, LIMIT_RETRY, LOADED, CodexSource
+from relay.model import AgentState
+from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
+
+RECORDED = (Path(__file__).parent / "conversation.jsonl").read_text().splitlines()
+BEGUN = datetime(2026, 11, 22, 6, 42, 20, tzinfo=UTC).timestamp()
+INPUT_LINE = ["› Ask Codex to do anything", "", "  gpt-5 · /srv/demo", "  ? for shortcuts"]
+LOADING = ["› Ask Codex to do anything", "", "  ? for shortcuts"]
+DIALOG = ["› 1. Yes, proceed (y)", "  2. No (esc)", "", "  Press enter to confirm or esc to cancel"]
+
+
+class Script:
+    """Feeds a source and collects what comes out; ``now`` moves only when told."""
+
+    def __init__(self) -> None:
+        self.source = CodexSource(BEGUN)
+        self.events: list[SourceEvent] = []
+        self.now = 100.0
+
+    def feed(self, *lines: str) -> Script:
+        for line in lines:
+            self.events += self.source.transcript(line, self.now)
+        return self
+
+    def event(self, kind: str, age: float = 0.0, **payload: Any) -> Script:
+        stamp = datetime.fromtimestamp(BEGUN + 1 - age, UTC).isoformat()
+        record = {"timestamp": stamp, "type": "event_msg", "payload": {"type": kind, **payload}}
+        return self.feed(json.dumps(record))
+
+    def says(self, text: str, key: str = "m1", age: float = 0.0) -> Script:
+        item = {"type": "AgentMessage", "id": key, "content": [{"type": "Text", "text": text}]}
+        return self.event("item_completed", age, turn_id="t1", item=item)
+
+    def hook(self, name: str, **fields: Any) -> Script:
+        event = {"hook_event_name": name, "turn_id": "t1", **fields}
+        self.events += self.source.hook(event, self.now)
+        return self
+
+    def look(self, rows: list[str], title: str = "demo", after: float = 0.0) -> Script:
+        self.now += after
+        self.events += self.source.look(rows, title, self.now)
+        return self
+
+    @property
+    def lines(self) -> list[str]:
+        return [event.text for event in self.events if isinstance(event, Line)]
+
+    @property
+    def state(self) -> AgentState:
+        return self.source.agent_state
+
+    @property
+    def states(self) -> list[AgentState]:
+        return [event.state for event in self.events if isinstance(event, StateChange)]
+
+
+def test_a_real_conversation() -> None:
+    script = Script().look(INPUT_LINE).feed(*RECORDED)
+    directives = [line for line in script.lines if "Bob" in line]
+    assert directives == [
+        "@relay:Bob hello *there*",
+        "\\@relay:Bob escaped",
+        "@relay:Bob fenced",
+        "@relay:Bob last words",
+        "@relay:Bob after the compaction",
+    ]
+    idle, busy, limited = AgentState.IDLE, AgentState.BUSY, AgentState.LIMITED
+    assert script.states == [idle, *[busy, idle] * 2, *[busy, limited] * 2, *[busy, idle] * 2]
+    reasons = [e for e in script.events if isinstance(e, StateChange) and e.state is limited]
+    words = "We’re currently experiencing high demand, which may cause temporary errors"
+    reason = f"the API answers with an error ({words})"
+    assert [(e.reason, e.retry) for e in reasons] == [(reason, ERROR_RETRY)] * 2
+
+
+def test_a_rate_limit_is_a_limit() -> None:
+    info = {"response_too_many_failed_attempts": {"http_status_code": 429}}
+    error = {"message": "exceeded retry limit", "codex_error_info": info}
+    script = Script().look(INPUT_LINE).event("task_started", turn_id="t1")
+    script.event("task_complete", turn_id="t1", error=error)
+    limited = StateChange(AgentState.LIMITED, "the API's rate limit is reached", LIMIT_RETRY)
+    assert script.events[-1] == limited
+
+
+def test_what_is_read_twice_is_heard_once_also_after_a_restart() -> None:
+    script = Script().feed(*RECORDED)
+    heard = list(script.lines)
+    again = Script()
+    again.source.restore(json.loads(json.dumps(script.source.state())))
+    again.feed(*RECORDED)
+    assert heard and again.lines == []
+    assert again.states == []
+    streams = {event.stream for event in script.events if isinstance(event, Line)}
+    assert streams == {event.stream for event in script.events if isinstance(event, End)}
+    assert len(streams) == 3
+
+
+def test_the_same_words_twice_are_two() -> None:
+    script = Script().says("@relay:Bob hello", "m1").says("@relay:Bob hello", "m2")
+    assert script.lines == ["@relay:Bob hello"] * 2
+
+
+def test_history_is_not_heard() -> None:
+    script = Script().event("task_started", age=60, turn_id="t0").says("@relay:Bob old", age=60)
+    assert script.events == []
+    assert script.says("@relay:Bob new", "m2").lines == ["@relay:Bob new"]
+
+
+def test_it_is_ready_when_its_input_line_is_drawn_and_its_settings_are_read() -> None:
+    script = Script().look([]).look(LOADING)
+    assert script.states == []
+    assert script.look(INPUT_LINE).states == [AgentState.IDLE]
+    # Its footer may be set up to look so all the time.
+    script = Script().look(LOADING).look(LOADING, after=LOADED)
+    assert script.states == [AgentState.IDLE]
+
+
+def test_a_dialog_at_its_start_blocks_it() -> None:
+    script = Script().look(DIALOG)
+    assert script.states == [AgentState.BLOCKED]
+    assert script.look(INPUT_LINE).states == [AgentState.BLOCKED, AgentState.IDLE]
+
+
+def test_a_dialog_that_a_hook_reports_before_it_is_drawn() -> None:
+    script = Script().look(INPUT_LINE).event("task_started", turn_id="t1")
+    script.hook("PermissionRequest", tool_name="Bash").look(INPUT_LINE)
+    assert script.state is AgentState.BLOCKED
+    assert script.events[-1] == StateChange(AgentState.BLOCKED, "asks to use Bash")
+    script.look(DIALOG).look(INPUT_LINE)
+    assert script.state is AgentState.BUSY
+
+
+def test_a_dialog_that_was_answered_before_its_hook_came() -> None:
+    script = Script().look(INPUT_LINE).event("task_started", turn_id="t1")
+    script.hook("PermissionRequest", tool_name="Bash").look(INPUT_LINE, after=DRAWN)
+    assert script.state is AgentState.BUSY
+    script.event("task_complete", turn_id="t1").hook("PermissionRequest", tool_name="Bash")
+    assert script.state is AgentState.IDLE
+
+
+def test_the_title_tells_of_a_dialog() -> None:
+    script = Script().look(INPUT_LINE).event("task_started", turn_id="t1")
+    assert script.look(INPUT_LINE, "[ ! ] Action Required | demo").states[-1] is AgentState.BLOCKED
+
+
+def test_a_refused_tool_ends_the_turn() -> None:
+    script = Script().look(INPUT_LINE).event("task_started", turn_id="t1").look(DIALOG)
+    script.event("turn_aborted", turn_id="t1", reason="interrupted")
+    assert script.state is AgentState.IDLE
+    assert script.source.interrupted
+    script.event("task_started", turn_id="t2")
+    assert not script.source.interrupted
+
+
+def test_a_prompt_s_hook_that_comes_after_its_turn_is_no_new_turn() -> None:
+    script = Script().look(INPUT_LINE)
+    script.event("task_started", turn_id="t1").event("task_complete", turn_id="t1")
+    script.hook("UserPromptSubmit", prompt="Relay message [AB] from Ann: hello")
+    assert script.state is AgentState.IDLE
+    assert script.source.seen("[AB]")
+    assert Proof("Relay message [AB] from Ann: hello", "hook") in script.events
+
+
+def test_subagents_are_not_followed() -> None:
+    script = Script().hook("UserPromptSubmit", agent_id="a", prompt="x", transcript_path="/a.jsonl")
+    assert script.events == [] and script.source.path is None
+
+
+def test_a_usage_limit_is_over_when_codex_says_so() -> None:
+    ends = BEGUN + 1 + 900
+    window = {"used_percent": 100, "resets_at": ends}
+    limits = {"rate_limit_reached_type": "rate_limit_reached", "primary": window}
+    error = {"message": "You've hit your usage limit.", "codex_error_info": "usage_limit_exceeded"}
+    script = Script().look(INPUT_LINE).event("task_started", turn_id="t1")
+    script.event("token_count", rate_limits=limits).event(
+        "task_complete", turn_id="t1", error=error
+    )
+    assert script.events[-1] == StateChange(AgentState.LIMITED, "a usage limit is reached", 900)
+
+
+def test_an_error_of_one_request_does_not_hold_the_next() -> None:
+    script = Script().look(INPUT_LINE).event("task_started", turn_id="t1")
+    error = {"message": "too long", "codex_error_info": "context_window_exceeded"}
+    script.event("task_complete", turn_id="t1", error=error)
+    assert script.state is AgentState.IDLE
+
+
+def test_it_fails_once_and_hears_again_when_its_file_is_found() -> None:
+    script = Script()
+    assert script.source.failed("nothing there") == [Degraded("nothing there")]
+    assert script.source.failed("nothing there") == []
+    assert not script.source.trusted
+    script.source.found("/srv/demo/rollout-x.jsonl")
+    assert script.source.trusted
+
+
+def test_the_end() -> None:
+    script = Script().look(INPUT_LINE)
+    script.events += script.source.finish(script.now)
+    assert script.states == [AgentState.IDLE, AgentState.GONE]
+    assert script.look(INPUT_LINE).states == [AgentState.IDLE, AgentState.GONE]
