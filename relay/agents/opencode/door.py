@@ -24,6 +24,8 @@ LOOK_BACK = 30
 TRIED_MAX, AGAIN_MAX = 64, 3
 #: Seconds for which it is looked for.
 ARRIVAL = 3.0
+#: Seconds that the server may take to take a message; on a busy machine it was seen to take 5.
+PROMPT_DEADLINE = 60.0
 
 
 class DoorClosed(RelayError):
@@ -41,6 +43,7 @@ class OpencodeDoor:
         self._source = source
         self._shown = shown
         self._agents: dict[str, str] = {}  # names as they are shown -> names
+        self._uncertain: dict[str, str] = {}  # markers -> sessions they may have got to
         self._tries: OrderedDict[str, int] = OrderedDict()  # what went over, how often again
 
     @property
@@ -54,6 +57,11 @@ class OpencodeDoor:
         if self._source.heard(marker):
             return
         session = self._source.session
+        if marker in self._uncertain:
+            # The last try may have been taken after it was given up.
+            if await self._arrived(self._uncertain[marker], marker):
+                return
+            del self._uncertain[marker]
         try:
             if not session:
                 session = await self._begin()
@@ -62,8 +70,10 @@ class OpencodeDoor:
                 self._tries.popitem(last=False)
             await self._prompt(session, text)
         except ServerError as error:
-            if error.sent and session and await self._arrived(session, marker):
-                return
+            if error.sent and session:
+                self._uncertain[marker] = session
+                if await self._arrived(session, marker):
+                    return
             raise DoorClosed(error.message) from error
 
     def lies(self, head: str) -> bool:
@@ -93,7 +103,8 @@ class OpencodeDoor:
         agent = await self._agent()
         if agent:
             body["agent"] = agent
-        await self._client.request("POST", f"/session/{session}/prompt_async", body)
+        path = f"/session/{session}/prompt_async"
+        await self._client.request("POST", path, body, deadline=PROMPT_DEADLINE)
 
     async def _agent(self) -> str:
         """The name of the agent that the input line shows; empty where it cannot be told."""
@@ -123,16 +134,19 @@ class OpencodeDoor:
         return session
 
     async def _arrived(self, session: str, marker: str) -> bool:
-        """Whether a message whose answer was lost did get there."""
+        """Whether a message whose answer was lost did get there.
+
+        Raises DoorClosed while the server does not tell: then it must not be sent again.
+        """
+        path = f"/session/{session}/message?limit={LOOK_BACK}"
         end = asyncio.get_running_loop().time() + ARRIVAL
-        while not self._source.heard(marker):
+        while True:
+            try:
+                found = marker in str(await self._client.request("GET", path))
+            except ServerError as error:
+                raise DoorClosed(error.message) from error
+            if found or self._source.heard(marker):
+                return True
             if asyncio.get_running_loop().time() > end:
                 return False
-            try:
-                path = f"/session/{session}/message?limit={LOOK_BACK}"
-                if marker in str(await self._client.request("GET", path)):
-                    return True
-            except ServerError:
-                pass
             await asyncio.sleep(0.2)
-        return True

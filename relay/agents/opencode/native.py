@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
@@ -64,7 +65,7 @@ class Opencode:
         self.door = door if self._server else None
         self._rows: Callable[[], list[str]] = list
         self._freeing = False
-        self._since = start.clock()
+        self._lost_at: float | None = start.clock()
         self._asked = 0.0
         self._patience = SHOW_ITSELF
         self._over = asyncio.Event()  # the stream has ended, with all that was in it
@@ -76,9 +77,10 @@ class Opencode:
 
     @property
     def patience(self) -> float:
-        """Typing is for an opencode without a server: the door is waited for until it shows that
-        it has none. Afterwards what closes it (a dialog) is known to those who type, too."""
-        return 0.0 if self.source.connected or not self.source.trusted else SHOW_ITSELF
+        """Typing is for an opencode without a server: the door is waited for until the server is
+        given up. While it is there, what closes the door (a dialog) is known to who types, too."""
+        waits = self.door is not None and self.source.trusted and not self.source.connected
+        return math.inf if waits else 0.0
 
     def composer(self, rows: list[str]) -> str:
         """See Native."""
@@ -142,7 +144,7 @@ class Opencode:
             early = events.feed(await _piece(pieces, FIRST_EVENT))
             await self._catch_up(ears)
             self._hear(ears, early)
-            self._patience = COME_BACK
+            self._lost_at, self._patience = None, COME_BACK
             changed()
             while True:
                 self._hear(ears, events.feed(await _piece(pieces, SILENCE)))
@@ -177,7 +179,6 @@ class Opencode:
 
     def _hear(self, ears: Ears, events: list[dict[str, Any]]) -> None:
         now = self._clock()
-        self._since = now
         for event in events:
             try:
                 ears.hook(event, now)
@@ -190,8 +191,10 @@ class Opencode:
         self.source.interrupted()
         if error.status == 401:
             raise Unfit("opencode's server refuses relay's password")
-        late = self._clock() - self._since > self._patience
-        if late and self.source.agent_state is not AgentState.GONE:
+        now = self._clock()
+        if self._lost_at is None:
+            self._lost_at = now
+        if now - self._lost_at > self._patience and self.source.agent_state is not AgentState.GONE:
             ears.give_up(f"{error.message}: opencode is heard by its screen")
 
 

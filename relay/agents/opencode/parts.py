@@ -40,6 +40,7 @@ class Parts:
 
     def __init__(self) -> None:
         self._parts: OrderedDict[str, Part] = OrderedDict()
+        self._forgotten = ""  # the newest part that was forgotten: none before it is new
 
     def knows(self, part_id: str) -> bool:
         return part_id in self._parts
@@ -59,9 +60,11 @@ class Parts:
         """A part is there, or there is more of it. ``gap``: its deltas may have been missed."""
         part = self._parts.get(part_id)
         if part is None:
+            if part_id <= self._forgotten:
+                return []
             part = self._parts[part_id] = Part(message)
             while len(self._parts) > PARTS_MAX:
-                self._parts.popitem(last=False)
+                self._forgotten = max(self._forgotten, self._parts.popitem(last=False)[0])
         if part.closed or part.due is not None:
             return []
         part.gap = part.gap or gap
@@ -72,8 +75,8 @@ class Parts:
     def finish(self, part_id: str, message: str, text: str, now: float) -> list[SourceEvent]:
         """A part is complete, with this text."""
         events = self.begin(part_id, message, "", gap=False)
-        part = self._parts[part_id]
-        if part.closed or part.due is not None:
+        part = self._parts.get(part_id)
+        if part is None or part.closed or part.due is not None:
             return events
         part.due = now + SETTLE
         before = part.text[: part.heard]
@@ -119,6 +122,11 @@ class Parts:
         for part in self._parts.values():
             part.gap = part.gap or not part.closed
 
+    def drop(self) -> None:
+        """Others hear the rest of what is open."""
+        for part in self._parts.values():
+            part.closed, part.text = True, ""
+
     def all_over(self) -> list[SourceEvent]:
         """The agent has ended."""
         events: list[SourceEvent] = []
@@ -133,12 +141,14 @@ class Parts:
 
     def state(self) -> dict[str, Any]:
         """A JSON-able snapshot for :meth:`restore`."""
-        return {part_id: asdict(part) for part_id, part in self._parts.items()}
+        parts = {part_id: asdict(part) for part_id, part in self._parts.items()}
+        return {"parts": parts, "forgotten": self._forgotten}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where :meth:`state` was taken."""
-        for part_id, part in state.items():
+        for part_id, part in state["parts"].items():
             self._parts[part_id] = Part(**part)
+        self._forgotten = state["forgotten"]
 
     def _of(self, message: str) -> list[tuple[str, Part]]:
         return [

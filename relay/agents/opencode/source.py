@@ -56,6 +56,7 @@ class OpencodeSource:
         self._parts = Parts()
         self._conversations = Conversations(session)
         self._said: OrderedDict[str, Said] = OrderedDict()
+        self._forgotten = ""  # the newest message that was forgotten: none before it is new
         self._manner: dict[str, Any] = {}
         self._missing: dict[str, None] = {}
 
@@ -120,6 +121,7 @@ class OpencodeSource:
         if self._failed:
             return []
         self._failed = True
+        self._parts.drop()
         return [Degraded(reason)]
 
     def transcript(self, line: str, now: float) -> list[SourceEvent]:
@@ -150,7 +152,8 @@ class OpencodeSource:
         if self._failed:
             # The screen was heard meanwhile: what was said until now must not be heard twice.
             self._failed, self._started = False, float(found.get("at") or self._started)
-        self._parts.missed()
+            for said in self._said.values():
+                said.live = False
         for info in found.get("sessions") or []:
             self._conversations.learn(table(info))
         self._conversations.standing(table(found.get("status")), found.get("asks") or [])
@@ -228,12 +231,14 @@ class OpencodeSource:
             return []
         said = self._said.get(message)
         if said is None:
+            if message <= self._forgotten:
+                return []
             if self._conversations.get(session) is None:
                 self._miss(session)
                 return []
             said = self._said[message] = self._new(info, session)
             while len(self._said) > MESSAGES_MAX:
-                self._said.popitem(last=False)
+                self._forgotten = max(self._forgotten, self._said.popitem(last=False)[0])
         if not said.live:
             return []
         if info.get("error"):
@@ -284,7 +289,8 @@ class OpencodeSource:
         message, part_id = word(part.get("messageID")), word(part.get("id"))
         said = self._said.get(message)
         if said is None:
-            self._miss(word(part.get("sessionID")))
+            if message > self._forgotten:
+                self._miss(word(part.get("sessionID")))
             return []
         kind, text = word(part.get("type")), word(part.get("text"))
         if said.role == "user":
@@ -370,6 +376,7 @@ class OpencodeSource:
             "parts": self._parts.state(),
             "conversations": self._conversations.state(),
             "said": {name: asdict(one) for name, one in self._said.items()},
+            "forgotten": self._forgotten,
             "manner": self._manner,
             "started": self._started,
             "failed": self._failed,
@@ -382,5 +389,5 @@ class OpencodeSource:
         self._conversations.restore(state["conversations"])
         for name, one in state["said"].items():
             self._said[name] = Said(**one)
-        self._manner = state["manner"]
+        self._forgotten, self._manner = state["forgotten"], state["manner"]
         self._started, self._failed = state["started"], state["failed"]

@@ -165,3 +165,23 @@ def test_nothing_is_taken_back_from_a_turn_that_runs() -> None:
 
     asyncio.run(main())
     assert said_in(server) == [] and all(asked.method == "GET" for asked in server.asked)
+
+
+def test_what_may_have_arrived_is_looked_for_before_it_is_sent_again() -> None:
+    script = Script().session()
+    messages: list[Any] = []
+    lost = answers(messages, prompt=b"")
+    blind = FakeServer(lambda asked: FAILED if asked.method == "GET" else lost(asked))
+
+    async def main() -> None:
+        async with client_of(blind) as client:
+            door = OpencodeDoor(client, script.source, str)
+            for _ in range(2):
+                with pytest.raises(DoorClosed):
+                    await door.submit(TEXT, "[ABC]")
+            messages.append({"parts": [{"type": "text", "text": TEXT}]})
+            blind.answer = lost
+            await door.submit(TEXT, "[ABC]")
+
+    asyncio.run(main())
+    assert len(said_in(blind)) == 1

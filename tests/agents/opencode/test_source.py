@@ -440,3 +440,28 @@ def test_a_recorded_conversation(name: str) -> None:
     assert [state.value for state in script.states] == expected["states"]
     assert script.proofs == expected["proofs"]
     assert [end.aborted for end in script.ends] == expected["aborted"]
+
+
+def test_what_was_forgotten_is_not_taken_for_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relay.agents.opencode.parts.PARTS_MAX", 2)
+    monkeypatch.setattr("relay.agents.opencode.source.MESSAGES_MAX", 3)
+    script, _ = turn()
+    for number in range(4):
+        message = script.answer("msg_001")
+        script.begin(message, f"prt_{number}").end(message, f"prt_{number}", f"{number}")
+        script.info(message, finish="stop")
+    held = {**_answer("msg_003"), "finish": "stop"}
+    again = {"info": held, "parts": [_text("msg_003", "prt_0", "0", ended=True)]}
+    script.snapshot(again, sessions=[{"id": "ses_1", **_when(1)}])
+    script.end("msg_003", "prt_0", "0").tick(SETTLE)
+    assert script.lines == ["0", "1", "2", "3"]
+    assert script.source.missing == []
+
+
+def test_what_the_screen_heard_to_its_end_is_not_heard_again() -> None:
+    script, message = turn()
+    script.begin(message, "p").delta(message, "p", "One.\nTw")
+    script.source.failed("gone")
+    script.snapshot(sessions=[{"id": "ses_1", **_when(1)}], status=_busy(), at=STARTED + 60_000)
+    script.delta(message, "p", "o.\n").end(message, "p", "One.\nTwo.\n").tick(SETTLE)
+    assert script.lines == ["One."]
