@@ -27,8 +27,9 @@ _FRAME = re.compile(r"^╭─{10,}")
 _INPUT = re.compile(r"^ ([>*!])(?: (.*))?$")
 #: What stands in an empty line, behind the cursor's place.
 _PLACEHOLDER = re.compile(r"^  (?:Type your message or @path/to/file|Press '.*' for \w+ mode\.)$")
-#: The input line is at most so many rows under the rule: the way of approving, and a band.
-_HEAD = 4
+#: The input line is at most so many rows under the rule: how tools are approved, in a narrow
+#: terminal the context files, servers and skills in rows of their own, and a band.
+_HEAD = 10
 _CHOICE = re.compile(r"^[\s│┃|]*(?:[●○❯>]\s*)?(\d)[.)]?\s+\S")
 _CHOSEN = re.compile(r"^[\s│┃|]*●\s*\S")
 _ASKS = re.compile(

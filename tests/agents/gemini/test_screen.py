@@ -61,6 +61,18 @@ def test_captured_screens(screen: Path) -> None:
         ([RULE, " Shift+Tab to accept edits", "", " >", "   a second row"], "draft"),
         ([RULE, "", " >   Press 'Esc' for NORMAL mode."], "empty"),
         ([RULE, "", " > (r:) "], "draft"),
+        (
+            [
+                RULE,
+                " YOLO Ctrl+Y",
+                "",
+                "  1 GEMINI.md file",
+                "▄" * 40,
+                " *   Type your message or @path/to/file",
+                "▀" * 40,
+            ],
+            "empty",
+        ),
         ([RULE, " > said once", "╭" + RULE, "│ ● 1. Yes", "│   2. No"], "dialog"),
         (["Do you trust this folder?", "● 1. Trust folder", "  2. Don't trust"], "dialog"),
     ],
