@@ -17,8 +17,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from relay.agents.registry import profile_named
 from relay.errors import RelayError
 from relay.paths import SOCKET_PATH_MAX, Home
+from relay.terminal.dialects import dialect_of
 from relay.trust import find_config, is_trusted, read_config, trusted_before
 
 #: How long the broker may take to accept a connection, in seconds.
@@ -32,9 +34,6 @@ AGENTS = {
     "opencode": ("opencode-ai", None),
     "aider": (None, "aider_chat"),
 }
-#: The agents whose own words relay hears; every other program is heard through its screen.
-STRUCTURED = frozenset({"claude"})
-
 _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+-]*")
 
 
@@ -179,8 +178,13 @@ def _agent(command: str) -> Check:
     if path is None:
         return Check(command, "absent", "not installed")
     version = _version(path, *AGENTS[command])
-    heard = "its own words" if command in STRUCTURED else "its screen"
-    return Check(command, "ok", f"{version or 'version unknown'}, heard through {heard} ({path})")
+    unseen = dialect_of(command).unseen
+    if profile_named(command).structured:
+        heard, hint = "its own words", f"should its screen have to stand in: {unseen}"
+    else:
+        heard, hint = "its screen", unseen
+    text = f"{version or 'version unknown'}, heard through {heard} ({path})"
+    return Check(command, "ok", text, f"{hint} (docs/screen.md)" if unseen else "")
 
 
 def _version(path: str, npm: str | None, distribution: str | None) -> str | None:

@@ -26,8 +26,14 @@ class Dialect:
     is no dialog.
     ``wraps_at``: so many columns before the right end it breaks its lines; None: not known.
     ``tail``: what it has got of the next line it shows below those that it has drawn so far.
+    ``rows_apart``: a full-screen picture is made of single rows, even where one runs into the next.
     ``turns``: where the person's words begin, what was said above is over. ``redraws``: so many
     rows at the end of what it prints are drawn again and again; the others never change.
+    ``reprints``: after it has wiped the scrollback it prints all of the conversation again.
+    ``styled``: what the marks of Markdown meant is still seen by the style; ``lit_code``: and by
+    the background.
+    ``restyles``: for so many seconds after it has drawn a row it may draw it otherwise.
+    ``unseen``: for people, what its screen does not tell.
     """
 
     person: re.Pattern[str]
@@ -42,8 +48,14 @@ class Dialect:
     panels: bool = False
     wraps_at: int | None = None
     tail: bool = False
+    rows_apart: bool = True
     turns: bool = True
     redraws: int = 0
+    reprints: bool = True
+    styled: bool = True
+    lit_code: bool = False
+    restyles: float = 0.0
+    unseen: str = ""
 
 
 _NOTHING = re.compile(r"(?!)")
@@ -56,6 +68,9 @@ UNKNOWN = Dialect(
     bullet=re.compile(r"(\s{0,4})[●•✦◆⏺○◇∙⬤✱](\s+)(?=\S)"),
     tool=_TOOL,
     panels=True,
+    reprints=False,
+    styled=False,
+    rows_apart=False,
     turns=False,
 )
 
@@ -68,6 +83,7 @@ _DIALECTS = {
         finished=re.compile(r"[✻✽✶✳✢·*] \S+ for \d"),
         call=re.compile(r"[●⏺] (?:API Error\b|[A-Z][\w-]*(?: \w+)?\()|[✻✽✶✳✢·*∴] \S|\s{2}[▐▝▘]"),
         blank_closing=True,
+        unseen="fenced code and \\@relay: look live",
     ),
     "codex": Dialect(
         person=re.compile(r"›(\s|$)"),
@@ -81,6 +97,7 @@ _DIALECTS = {
             r"|Searched|Searching|Updated Plan|Working|Thinking|Context compacted)\b|  Worked for "
         ),
         blank_closing=True,
+        unseen="fenced code and \\@relay: look live",
     ),
     "gemini": Dialect(
         person=re.compile(r" >(\s|$)"),
@@ -89,6 +106,7 @@ _DIALECTS = {
         tool=_TOOL,
         call=re.compile(r"[✕ℹ⚠] "),
         spelling=(_KEPT,),
+        unseen="a line that is inline code as a whole looks live",
     ),
     "qwen": Dialect(
         person=re.compile(r"  >(\s|$)"),
@@ -99,6 +117,7 @@ _DIALECTS = {
         bar=re.compile(r"\s*[│█]$"),
         spelling=(_KEPT,),
         closing=re.compile(r"\s*│ >>"),
+        unseen="of an answer longer than the screen only its beginning and its end are shown",
     ),
     "opencode": Dialect(
         person=re.compile(r"  ┃"),
@@ -106,9 +125,11 @@ _DIALECTS = {
         wraps_at=4,
         tool=_NOTHING,
         call=re.compile(r" {5}(?:[▣$+~⚙→←✱%◇] |\S?Thought|\S?Thinking)"),
+        restyles=0.3,
         bar=re.compile(r"(?<!^ )(?<!^  )\s+┃ .*┃$"),
         spelling=(_KEPT,),
         closing=re.compile(r"\s*│ >>"),
+        unseen="fenced code looks live",
     ),
     "aider": Dialect(
         person=re.compile(r"(?:\w+(?: \w+)?)?>(\s|$)"),
@@ -117,6 +138,8 @@ _DIALECTS = {
         tool=_NOTHING,
         spelling=((re.compile(r"^ (\d{1,3}) (?=\S)"), r" \1. "),),
         redraws=6,
+        lit_code=True,
+        unseen=r"\@relay: looks live, a block ends at \>>> only, a message is heard six rows late",
     ),
 }
 

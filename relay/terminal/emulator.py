@@ -8,7 +8,7 @@ active area is at the end. Importing this module is cheap; the first ``Emulator`
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 from relay.terminal import library
 from relay.terminal.modes import DISTURBING, EXPECTED, reset_bytes
@@ -21,6 +21,14 @@ _CONTINUATION_MAX = 64 * 1024
 
 class EmulatorError(Exception):
     """The library refused: a broken snapshot, or no memory."""
+
+
+class Style(NamedTuple):
+    """How a cell is drawn. Colours are numbers that differ when they do; 0 is the default."""
+
+    bold: bool
+    colour: int
+    background: int
 
 
 class Mark:
@@ -66,6 +74,7 @@ class Emulator:
         self._flag = self._ffi.new("bool*")
         self._row = self._ffi.new("GhosttyRow*")
         self._refs = [loaded.sized("GhosttyGridRef"), loaded.sized("GhosttyGridRef")]
+        self._style = loaded.sized("GhosttyStyle")
         self._selection = loaded.sized("GhosttySelection")
         self._options = loaded.sized("GhosttyTerminalSelectionFormatOptions")
         self._buffer = self._ffi.new("uint8_t[]", 65536)
@@ -202,6 +211,22 @@ class Emulator:
     def row_text(self, y: int) -> str:
         """The text of one row, in screen coordinates, without what is blank at its end."""
         return self.text((0, y), (self.cols - 1, y), unwrap=False)
+
+    def style(self, x: int, y: int) -> Style:
+        """How the cell at (x, y), in screen coordinates, is drawn."""
+        self._point_at(x, y)
+        ref, style = self._refs[0], self._style
+        self._check(self._grid_ref(self._terminal, self._point[0], ref), "cell")
+        self._check(self._lib.ghostty_grid_ref_style(ref, style), "style")
+        return Style(style.bold, self._colour(style.fg_color), self._colour(style.bg_color))
+
+    def _colour(self, colour: Any) -> int:
+        if colour.tag == self._lib.GHOSTTY_STYLE_COLOR_PALETTE:
+            return 1 + int(colour.value.palette)
+        if colour.tag == self._lib.GHOSTTY_STYLE_COLOR_RGB:
+            rgb = colour.value.rgb
+            return int(rgb.r << 24 | rgb.g << 16 | rgb.b << 8) + 1024
+        return 0
 
     def continues(self, y: int) -> bool:
         """Whether row ``y`` continues the row above it by a soft wrap."""

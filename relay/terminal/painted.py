@@ -15,6 +15,7 @@ from relay.terminal.emulator import Emulator, Mark
 from relay.terminal.encoded import size_of
 from relay.terminal.hearing import LEAVING_COSTS, Outlet
 from relay.terminal.painter import Painter
+from relay.terminal.styles import told_apart
 from relay.terminal.view import Snapshot, begins_part
 
 #: At most this many rows are written between two looks, so that none leaves the scrollback unread.
@@ -47,6 +48,7 @@ _SYNC_BEGINS = b"\x1b[?2026h"
 _SYNC_END = b"\x1b[?2026l"
 _SYNC_ENDS = re.compile(rb"\x1b\[\?(?:[0-9;]*;)?2026(?:;[0-9;]*)?l")
 _ONLY_MODES = re.compile(rb"(?:\x1b\[\?[0-9;]*+[hl])*+")
+_WIPES = b"\x1b[3J"  # the scrollback too: all that was said is printed again
 _ROWS_BY_ESCAPE = (b"\x1bD", b"\x1bE")
 _NO_ROWS = bytes(set(range(256)) - set(b"\n\x0b\x0c\x1bDE"))
 
@@ -124,6 +126,8 @@ class Painted:
         """Note what ``piece``, which was drawn, says of frames."""
         if not _ONLY_MODES.fullmatch(piece):
             self.touch(now)
+        if _WIPES in piece:
+            self.painter.wiped(now)
         if self._moved_at != now and _MOVES.search(piece):
             self._moved_at = now
         if not self._emulator.mode(SYNCHRONISED):
@@ -317,10 +321,16 @@ class Painted:
         history = emulator.history_rows
         top = None if emulator.alt_screen else self._top.position()
         first = history if top is None else min(top[1], history)
-        text = emulator.text((0, first), (emulator.cols - 1, emulator.total_rows - 1))
-        cursor_row = emulator.line_start(history + emulator.cursor[1], first)
-        above = self._lines_between(first, cursor_row)
-        return Snapshot(text.split("\n"), above, emulator.cols), first
+        end = (emulator.cols - 1, emulator.total_rows - 1)
+        cursor_row = history + emulator.cursor[1]
+        if emulator.alt_screen and self._dialect.rows_apart:
+            rows = emulator.text((0, first), end, unwrap=False).split("\n")
+            above = cursor_row - first
+        else:
+            rows = emulator.text((0, first), end).split("\n")
+            above = self._lines_between(first, emulator.line_start(cursor_row, first))
+        rows = told_apart(emulator, rows, first, self._dialect)
+        return Snapshot(rows, above, emulator.cols), first
 
     def absorb(self, front: int | None, now: float) -> None:
         """All that stands above row ``front`` was dealt with, the person's own lines included."""

@@ -11,23 +11,26 @@ from collections.abc import Iterator
 from typing import Any
 
 from relay.terminal.dialects import UNKNOWN, Dialect
-from relay.terminal.encoded import size_of
+from relay.terminal.encoded import beginning, size_of
 from relay.terminal.hearing import Outlet, solid
 from relay.terminal.transcript import Entry, Transcript
-from relay.terminal.view import Kind, Row, Snapshot, read_rows
+from relay.terminal.view import Kind, Row, Snapshot, looks_busy, read_rows
 
 #: A paragraph with more text below it settles after this many seconds without change.
 SETTLE = 0.120
 #: The last one settles after this much rest of the whole screen, or this much of its own.
 SETTLE_QUIET = 0.300
 SETTLE_LAST = 1.0
+#: ... or after this much, while the program says that the agent is at work.
+SETTLE_BUSY = 2.0
 #: What keeps changing for this long (a clock, a spinner) no longer holds up what stands below.
 RESTLESS = 2.0
 #: For so long after a resize remains of the old size may stand about.
 STALE = 2.0
 _NOTED = 400
 _KEPT_ROWS = 300
-_KEPT_SIZE = 112 * 1024
+_KEPT_SIZE = 104 * 1024
+_BEGUN_KEPT = 8 * 1024
 #: What ends a block, however it is drawn.
 CLOSING = ">>>"
 
@@ -48,7 +51,9 @@ class Painter:
         self._looked_at = 0.0
         self._changed_at = 0.0
         self._deadline: float | None = None
-        self._resized_at = -STALE
+        self._patient = False
+        self._begun = ""  # a line of which the rest is still in view
+        self._resized_at = self._wiped_at = -STALE
         self._last: Entry | None = None  # of the line that was put out last
         self._open = False  # no blank line was put out after the last line
         self._resting = True  # ... and a pause is due or past
@@ -59,6 +64,11 @@ class Painter:
         self._noted += lines[-_NOTED:]
         if len(self._noted) > 4 * _NOTED:
             del self._noted[:-_NOTED]
+
+    def wiped(self, now: float) -> None:
+        """The program has wiped the scrollback, and prints again what it held."""
+        if self._dialect.reprints:
+            self._wiped_at = now
 
     def resized(self, now: float) -> None:
         """The terminal has another size."""
@@ -89,6 +99,7 @@ class Painter:
         ``gone``: so many of its rows have left the screen and settle now.
         """
         self._learn_noted(now)
+        self._patient = self._dialect.turns and looks_busy(snapshot, self._dialect)
         rows = read_rows(snapshot, self._out.echo.part_of_text, self._dialect)
         aligned = self._transcript.align([row.key for row in rows], now, self._looked_at)
         before = self._view
@@ -96,6 +107,8 @@ class Painter:
         self._keep_beginning(before)
         self._matter = None
         self._looked_at = now
+        if now - self._wiped_at < STALE:
+            self._recall()
         _keep_owners(self._view, gaps=self._dialect.call is not None)
         if aligned.changed or len(before) != len(self._view):
             self._changed_at = now
@@ -106,6 +119,13 @@ class Painter:
             fresh = {id(entry) for p in above for _, entry in p if not entry.heard}
             self._put_gone(self._view, fresh)
         self._settle(now, everything=settle)
+
+    def _recall(self) -> None:
+        """What is printed again above what was heard last has been heard too."""
+        at = max((n for n, (_, entry) in enumerate(self._view) if entry is self._last), default=0)
+        for row, entry in self._view[:at]:
+            if row.kind in _HEARD:
+                entry.heard = True
 
     def _keep_beginning(self, before: list[tuple[Row, Entry]]) -> None:
         """What stood above the first row has scrolled away: it goes on whatever it went on."""
@@ -137,9 +157,16 @@ class Painter:
                 gap = False
             else:  # heard already: only what was put out last is gone on with
                 gap = (gap or row.gap) and not self._is_last(entry)
+        below = self._view[0] if self._view and view is not self._view else None
         for paragraph in _paragraphs(gone):
             if paragraph[0][0].kind in _HEARD:
-                self._put(paragraph)
+                goes_on = paragraph[-1] == gone[-1] and below is not None and self._goes_on(*below)
+                self._put(paragraph, goes_on=goes_on)
+
+    def _goes_on(self, row: Row, entry: Entry) -> bool:
+        """Whether the first row in view is the rest of a line that has left in part."""
+        said = row.kind is Kind.AGENT and row.joins is not None and not entry.heard
+        return self._dialect.turns and said
 
     def _is_last(self, entry: Entry) -> bool:
         return self._last is not None and entry.key == self._last.key
@@ -199,7 +226,9 @@ class Painter:
     def _due(self, paragraph: list[tuple[Row, Entry]], last: bool) -> float:
         changed = max(entry.changed for _, entry in paragraph)
         if not last:
-            return changed + SETTLE
+            return changed + SETTLE + self._dialect.restyles
+        if self._patient:
+            return changed + SETTLE_BUSY
         return min(max(changed, self._changed_at) + SETTLE_QUIET, changed + SETTLE_LAST)
 
     def _settle(self, now: float, *, everything: bool = False) -> None:
@@ -217,6 +246,8 @@ class Painter:
             else:
                 self._put(paragraph)
             changed = True
+        if self._begun and not self._waiting():
+            self._put_begun()
         if not self._resting:
             self._close(now)
         self._deadline = self._next_settling(self._waiting() if changed else waiting)
@@ -248,38 +279,51 @@ class Painter:
         """Whether a block ends with a mark that is not drawn, and nothing is said after it."""
         return below[0].finished and below[0].blanks > 1 and self._out.in_block
 
-    def _put(self, paragraph: list[tuple[Row, Entry]]) -> None:
+    def _put(self, paragraph: list[tuple[Row, Entry]], *, goes_on: bool = False) -> None:
         fresh = [row for row, entry in paragraph if not entry.heard]
         for _, entry in paragraph:
             entry.heard = True
         if not fresh:
             return
+        if fresh[0].kind is Kind.PERSON or fresh[0].joins is None:
+            self._put_begun()
         if fresh[0].kind is Kind.PERSON:
             if self._dialect.turns:
                 self._out.turn()
             if len("".join(row.key for row in fresh)) > 1:  # more than an empty prompt
                 self._out.proof("\n".join(row.text for row in fresh))
             return
-        if self._dialect.blank_closing and fresh[0].blanks > 1 and self._out.in_block:
+        begun, self._begun = self._begun, ""
+        if begun:
+            pass
+        elif self._dialect.blank_closing and fresh[0].blanks > 1 and self._out.in_block:
             self._out.speak(CLOSING)
         elif self._open and fresh[0].gap:
             self._out.speak("")
         if fresh[0].closing and self._out.in_block:
             self._out.speak(CLOSING)
             fresh = fresh[1:]
-        parts = [fresh[0].text] if fresh else []
-        for row in fresh[1:]:
-            parts.append((row.joins or "") + row.text.strip())
-        if parts:
-            self._out.speak("".join(parts))
+        text = begun
+        for row in fresh:
+            text += (row.joins or "") + row.text.strip() if text else row.text
+        if goes_on:
+            self._begun = text
+        elif text:
+            self._out.speak(text)
         self._last = paragraph[-1][1]
         self._open = True
         self._resting = False
 
+    def _put_begun(self) -> None:
+        """The rest of a line that has left in part does not come."""
+        if self._begun:
+            self._out.speak(self._begun)
+            self._begun = ""
+
     # -- checkpoint ----------------------------------------------------------------------------
 
     def state(self, now: float) -> dict[str, Any]:
-        """As JSON; times become distances from ``now``. The latest rows, at most 112 KiB."""
+        """As JSON; times become distances from ``now``. The latest rows, at most 104 KiB."""
         self._learn_noted(now)
         visible = {id(entry): row for row, entry in self._view}
         entries: list[list[Any]] = []
@@ -305,7 +349,10 @@ class Painter:
             "rows": [rows[id(entry)] for _, entry in self._view if id(entry) in rows],
             "looked_in": self._looked_at - now,
             "changed_in": self._changed_at - now,
+            "patient": self._patient,
+            "begun": beginning(self._begun, _BEGUN_KEPT),
             "resized_in": self._resized_at - now,
+            "wiped_in": self._wiped_at - now,
             "open": self._open,
             "resting": self._resting,
         }
@@ -327,8 +374,9 @@ class Painter:
             self._view = list(zip(rows, shown, strict=True))
         self._looked_at = now + state["looked_in"]
         self._changed_at = now + state["changed_in"]
-        self._resized_at = now + state["resized_in"]
+        self._resized_at, self._wiped_at = now + state["resized_in"], now + state["wiped_in"]
         self._open, self._resting = state["open"], state["resting"]
+        self._patient, self._begun = state["patient"], state["begun"]
         self._deadline = self._next_settling(self._waiting())
 
 

@@ -14,6 +14,7 @@ from relay.terminal.dialects import Dialect
 from relay.terminal.emulator import Emulator, Mark
 from relay.terminal.hearing import Outlet
 from relay.terminal.modes import BRACKETED_PASTE
+from relay.terminal.styles import told_apart
 from relay.terminal.view import joined, shown_text
 
 #: What was written is looked at after so much quiet, in seconds, and at least this often.
@@ -95,6 +96,7 @@ class Reprinted:
             return []
         last = (self._emulator.cols - 1, end - 1)
         rows = self._emulator.text((0, start), last, unwrap=False).split("\n")
+        rows = told_apart(self._emulator, rows, start, self._dialect)
         return [shown_text(row, self._dialect) for row in rows + [""] * (end - start - len(rows))]
 
     def _entered(self, rows: list[str]) -> int:

@@ -61,7 +61,7 @@ _RULE = re.compile(r"[\s─━═╌╍┄┅╴╶▔▁▀▄╭╮╰╯┌�
 _PANEL = re.compile(r"(\s*)[│┃║▏▕](.*)[│┃║▏▕]\s*")
 _QUOTE = re.compile(r"(\s*)[│┃║▎▌▍▏┆╎](\s?.*)")
 _SPINNER = re.compile(r"\s{0,4}[^\w\s@\"'(\[`#\\<>~$%&=-]\s+\S.*(…|\.\.\.|\besc\b)")
-_BUSY = re.compile(r"\besc (?:again )?(?:to )?(?:interrupt|cancel)\b")
+_BUSY = re.compile(r"(?:\s*[⠁-⣿] ?\S)|.*\besc (?:again )?(?:to )?(?:interrupt|cancel)\b")
 _DIRECTIVE = re.compile(r"\s*(?:(?:[-*+•◦▪]|\d+[.)])\s+)?(?:\\?@[\w*-]+:|>>>|```|~~~)")
 _NAMED = re.compile(r"\s*@[\w*-]+:")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+•◦▪‣]|\d{1,3}[.)])\s")
@@ -119,7 +119,7 @@ def _traits(row: str, dialect: Dialect) -> _Traits:
         panel=(panel[1] + panel[2]).rstrip() if panel else None,
         quote=f"{quote[1]}>{quote[2]}" if quote else None,
         indent=len(text) - len(text.lstrip(" ")),
-        busy=_BUSY.search(text) is not None,
+        busy=_BUSY.match(text) is not None,
         person=dialect.person.match(text) is not None,
         bullet=bullet.end() if bullet else 0,
         tool=len(tool[1]) if tool else -1,
@@ -152,6 +152,11 @@ def begins_part(row: str, dialect: Dialect) -> bool:
     """Whether nothing above ``row`` says whose words it and the rows below it are."""
     traits = _traits(row, dialect)
     return traits.rule or traits.person or bool(traits.bullet) or traits.tool >= 0
+
+
+def looks_busy(snapshot: Snapshot, dialect: Dialect) -> bool:
+    """Whether a row says how to interrupt the agent, or turns a spinner: it is at work."""
+    return any(_traits(row, dialect).busy for row in snapshot.rows)
 
 
 def read_rows(

@@ -12,6 +12,13 @@ def test_it_names_the_agent_and_fits() -> None:
     assert len(text) <= PRIMER_MAX
 
 
+def test_one_who_is_heard_on_the_screen_is_told_what_survives_there() -> None:
+    text = primer("A" * 64, ("relay", "memory"), on_screen=True)
+    assert "\\>>>" in text
+    assert "backslash before the @" not in text
+    assert len(text) <= PRIMER_MAX
+
+
 def test_namespaces_are_added_while_they_fit() -> None:
     assert "@memory:save" in primer("Al", ("relay", "memory"))
     text = primer("Al", ("relay", "deploy:staging", "ci"))

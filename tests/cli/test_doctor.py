@@ -36,6 +36,14 @@ def relay() -> Verb:
     return verbs_of(doctor)
 
 
+@pytest.mark.parametrize("agent", checks.AGENTS)
+def test_it_says_what_the_screen_of_an_agent_does_not_tell(
+    home: Home, path: Path, tmp_path: Path, agent: str
+) -> None:
+    program(path, agent)
+    assert "docs/screen.md" in _checks(home, tmp_path)[agent].hint
+
+
 def test_a_fresh_machine_is_fine_and_nothing_is_made(
     relay: Verb, home: Home, path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

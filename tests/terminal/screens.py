@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -52,7 +53,12 @@ def hear(source: AnySource, data: bytes, chunk: int = 1 << 20, now: float = 0.0)
 
 def cast(name: str) -> list[tuple[float, str, str]]:
     """The events (time, kind, data) of a recording."""
-    lines = (CASTS / f"{name}.cast").read_text(encoding="utf-8").splitlines()[1:]
+    packed = CASTS / f"{name}.cast.xz"
+    if packed.exists():
+        text = lzma.decompress(packed.read_bytes()).decode()
+    else:
+        text = (CASTS / f"{name}.cast").read_text(encoding="utf-8")
+    lines = text.splitlines()[1:]
     return [(at, kind, data) for at, kind, data in map(json.loads, lines)]
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from relay.session.ports import SourceEvent
+from relay.terminal.dialects import dialect_of
 from relay.terminal.screen import ScreenSource
-from tests.terminal.screens import cast, cut, proofs, texts, until
+from tests.terminal.conversation import Found, expected, finds
+from tests.terminal.screens import CASTS, cast, cut, proofs, texts, until
 
 LONG = (
     "@relay:Bob Please check the tests in src/app.py and report back because this is a long "
@@ -37,16 +40,10 @@ SAID = [
 _DIRECTIVE = re.compile(r" {0,3}(?:(?:[-*+•]|\d+[.)]) )?(@\w+:.*)")
 NAMES = ["claude-classic-80x24", "claude-80x24", "codex-80x24", "codex-inline-80x24"]
 
-#: Agents that no source but the screen hears, and that it does not hear well yet.
-MISHEARD = ["aider-80x24", "qwen-80x24"]
-#: What the model said to these.
-SAID_SHORT = [
-    LONG,
-    "@memory:save User prefers dark mode",
-    "@relay:Ann first line",
-    "@relay:Ben second line",
-    "@relay:Last final words",
-]
+#: Every agent, renderer and size.
+HEARD = sorted(path.name.removesuffix(".cast.xz") for path in CASTS.glob("*.cast.xz"))
+SIZES = ("80x24", "100x30", "120x40")
+SMALL = [name for name in HEARD if name.endswith("-80x24")]
 
 
 def directives(events: list[SourceEvent]) -> list[str]:
@@ -60,9 +57,13 @@ def replay(
     sizes: list[int] | None = None,
     sizes_of_screen: dict[float, tuple[int, int]] | None = None,
     restart_every: int = 0,
+    agent: str = "",
 ) -> list[SourceEvent]:
     """Hear a recording. ``sizes``: cut the output so; ``restart_every`` chunks restore anew."""
-    source = ScreenSource(80, 24)
+    dialect = dialect_of(agent)
+    size = re.search(r"(\d+)x(\d+)$", name)
+    cols, rows = map(int, size.groups()) if size else (80, 24)
+    source = ScreenSource(cols, rows, dialect=dialect)
     events: list[SourceEvent] = []
     cuts = itertools.cycle(sizes or [1 << 20])
     resizes = sorted((sizes_of_screen or {}).items())
@@ -82,7 +83,7 @@ def replay(
             events += source.feed(piece, at)
             fed += 1
             if restart_every and fed % restart_every == 0:
-                source = ScreenSource.restore(source.checkpoint(), 80, 24, at)
+                source = ScreenSource.restore(source.checkpoint(), cols, rows, at, dialect=dialect)
     events += until(source, at + 2)
     return events + source.finish(at + 2)
 
@@ -133,10 +134,37 @@ def test_resizes_redraws_and_scrolling_back_fire_nothing_twice(name: str) -> Non
     assert directives(replay(name)) == SAID[:-2]
 
 
-@pytest.mark.xfail(
-    reason="aider draws the end of its answer again and again and wraps it itself; "
-    "Qwen Code draws a scroll bar behind every row"
+def heard(name: str, **how: Any) -> list[Found]:
+    """What is heard of one of the conversations (see tests.terminal.conversation)."""
+    return finds(replay(name, agent=name.partition("-")[0], **how))
+
+
+def test_every_agent_and_size_is_there() -> None:
+    agents = {name.rpartition("-")[0] for name in HEARD}
+    assert agents == {
+        *("aider", "claude", "claude-classic", "codex", "codex-inline"),
+        *("gemini", "opencode", "qwen"),
+    }
+    assert set(HEARD) == {f"{agent}-{size}" for agent in agents for size in SIZES}
+
+
+@pytest.mark.parametrize("name", HEARD)
+def test_every_message_is_heard_once_whole_and_in_order(name: str) -> None:
+    assert heard(name) == expected(name.partition("-")[0])
+
+
+@pytest.mark.parametrize("name", SMALL)
+@settings(
+    max_examples=2,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=[Phase.explicit, Phase.generate],  # each example takes too long to make it smaller
 )
-@pytest.mark.parametrize("name", MISHEARD)
-def test_every_utterance_is_heard_once_whole_and_in_order(name: str) -> None:
-    assert directives(replay(name)) == SAID_SHORT
+@given(st.lists(st.integers(40, 4000), min_size=1, max_size=12))
+def test_a_conversation_may_be_cut_anywhere(name: str, sizes: list[int]) -> None:
+    assert heard(name, sizes=sizes) == expected(name.partition("-")[0])
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_restored_source_hears_the_rest_of_a_conversation(name: str) -> None:
+    assert heard(name, restart_every=97) == expected(name.partition("-")[0])
