@@ -1,4 +1,4 @@
-"""What relay relies on in the real Claude Code: each fact of docs/agents.md, driven once."""
+"""What relay relies on in the real Claude Code: each fact of docs/agents/claude.md, driven once."""
 
 from __future__ import annotations
 

@@ -1,0 +1,71 @@
+"""What was said before is not said again: a conversation that is resumed, and one made shorter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.wrapped import relay
+from tests.real_agents.conftest import Binary
+from tests.real_agents.conversation import AT
+from tests.real_agents.model import Say, ScriptedModel
+from tests.real_agents.people import bodies_from, wait_bodies, wait_state
+from tests.real_agents.recipes import AGENTS, Options
+from tests.real_agents.wrapped import room
+from tests.support import wait_until
+
+#: How each goes on with its last conversation, and how it is told to make it shorter.
+RESUME = {
+    "claude": ["--continue"],
+    "codex": ["resume", "--last"],
+    "gemini": ["--resume", "latest"],
+    "qwen": ["--continue"],
+    "opencode": ["--continue"],
+    "aider": ["--restore-chat-history"],
+}
+COMPACT = {
+    "claude": "/compact",
+    "codex": "/compact",
+    "gemini": "/compress",
+    "qwen": "/compress",
+    "opencode": "/compact",
+}
+
+
+@pytest.fixture(autouse=True)
+def stop_broker(isolated_home: Path) -> Iterator[None]:
+    yield
+    relay("broker", "stop", status=None)
+
+
+@pytest.mark.parametrize("name", list(AGENTS))
+def test_history_is_not_heard_again(
+    name: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.when("and now", Say(f"{AT} only now"))
+    model.when("(?i)summar", Say(f"What was said:\n\n{AT} no: in a summary\n\nThat is all."))
+    model.when("begin", Say(f"{AT} said once\n\nThat was it."))
+    binary = binary_of(name)
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", name, binary, Options(asks=False))
+        ann.ask("please begin")
+        wait_bodies("Ann", ["said once"])
+        ann.ready()
+        if name in COMPACT:
+            asked = len(model.all_requests)
+            ann.terminal.type(COMPACT[name])
+            ann.terminal.wait_for(COMPACT[name])
+            ann.terminal.type("\r")
+            wait_until(lambda: len(model.all_requests) > asked, 60, "the summary to be asked for")
+            wait_until(lambda: model.resting, 60)
+            ann.ready()
+        ann.quit()
+    wait_state("Ann", "gone")
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", name, binary, Options(asks=False, arguments=RESUME[name]))
+        ann.ask("and now again")
+        wait_bodies("Ann", ["said once", "only now"])
+        ann.quit()
+    assert bodies_from("Ann") == ["said once", "only now"]
