@@ -35,8 +35,9 @@ _PLACEHOLDERS = frozenset(
 )
 _CHOICE = re.compile(r"^[\s│]*(?:[›❯●]\s*)?(\d)[.)]\s+\S")
 _WAITS = re.compile(r"Waiting for user confirmation|\bEsc to (?:cancel|close|go back)\b", re.I)
-#: Stands above the input line while a turn runs, in the person's language: how long it has run.
-_BUSY = re.compile(r"\((?:\d+h ?)?(?:\d+m ?)?\d+s(?: ·[^()]*)? · [^()]+\)")
+#: Stands above the input line while a turn runs, in the person's language: how long it has run. A
+#: row may end anywhere behind that.
+_BUSY = re.compile(r"\((?:\d+h ?)?(?:\d+m ?)?\d+s ·")
 #: The last thing before the input line, in English whatever the language.
 _CANCELLED = re.compile(r"● Request cancelled\.")
 _ABOVE = 6
@@ -62,7 +63,7 @@ def is_busy(rows: list[str]) -> bool:
     """Whether the screen shows a turn that runs."""
     box = _box(rows)
     above = rows[: box[0] - 1] if box else rows
-    return any(_BUSY.search(row) for row in above)
+    return any(_BUSY.search(row) for row in above[-2 * _ABOVE :])
 
 
 def was_cancelled(rows: list[str]) -> bool:
