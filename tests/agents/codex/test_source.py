@@ -134,8 +134,7 @@ def test_a_dialog_that_a_hook_reports_before_it_is_drawn() -> None:
     script.hook("PermissionRequest", tool_name="Bash").look(INPUT_LINE)
     assert script.state is AgentState.BLOCKED
     assert script.events[-1] == StateChange(AgentState.BLOCKED, "asks to use Bash")
-    script.look(DIALOG).look(INPUT_LINE)
-    assert script.state is AgentState.BUSY
+    assert script.look(DIALOG).look(INPUT_LINE).states[-1] is AgentState.BUSY
 
 
 def test_a_dialog_that_was_answered_before_its_hook_came() -> None:
@@ -143,7 +142,7 @@ def test_a_dialog_that_was_answered_before_its_hook_came() -> None:
     script.hook("PermissionRequest", tool_name="Bash").look(INPUT_LINE, after=DRAWN)
     assert script.state is AgentState.BUSY
     script.event("task_complete", turn_id="t1").hook("PermissionRequest", tool_name="Bash")
-    assert script.state is AgentState.IDLE
+    assert script.states[-1] is AgentState.IDLE
 
 
 def test_the_title_tells_of_a_dialog() -> None:

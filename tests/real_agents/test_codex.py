@@ -1,0 +1,256 @@
+"""What is Codex's own: each fact of docs/agents/codex.md, driven once under ``relay wrap``.
+
+That it is heard exactly and reached once stands in test_hearing.py and test_reaching.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from relay.agents.codex.hooks import trusted_hash
+from tests.e2e.wrapped import process_below, relay, relay_json
+from tests.real_agents import recipes
+from tests.real_agents.conversation import AT
+from tests.real_agents.model import Fail, Gate, Say, ScriptedModel, Shell
+from tests.real_agents.people import (
+    arrived_once,
+    bodies_from,
+    delivery,
+    send,
+    source_of,
+    state_of,
+    wait_bodies,
+    wait_state,
+)
+from tests.real_agents.recipes import Options
+from tests.real_agents.running import wait_nothing_left
+from tests.real_agents.wrapped import Wrapped, room
+from tests.support import found, wait_until
+
+
+@pytest.fixture(autouse=True)
+def stop_broker(isolated_home: Path) -> Iterator[None]:
+    yield
+    relay("broker", "stop", status=None)
+
+
+def about(name: str) -> tuple[str, list[str]]:
+    """Why an agent is in its state, and what is noted of it."""
+    [row] = [row for row in relay_json("status")["agents"] if row["name"] == name]
+    return row["reason"] or "", row["notes"]
+
+
+def kill_session_of(agent: Wrapped) -> None:
+    """SIGKILL to the session, and wait for the next one."""
+    pump = agent.terminal.pid
+    before = found(lambda: process_below(pump, "agent_session"))
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: process_below(pump, "agent_session") not in (None, before))
+
+
+def rest(agent: Wrapped, model: ScriptedModel) -> None:
+    """Until the turn is over."""
+    wait_until(lambda: model.resting, 60)
+    agent.ready()
+    wait_state(agent.name, "idle")
+
+
+def test_what_is_the_user_s_own_stays_and_no_daemon_is_left(
+    codex: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    marks = tmp_path / "marks"
+    command = f"echo hook >>{marks}"
+    hook = f'{{type="command",command={json.dumps(command)},timeout=5}}'
+    trusted = trusted_hash("Stop", {"type": "command", "command": command, "timeout": 5})
+    trust = f'"/<session-flags>/config.toml:stop:0:0"={{trusted_hash="{trusted}"}}'
+    own = [f"hooks.Stop=[{{hooks=[{hook}]}}]", f"hooks.state={{{trust}}}"]
+    options = Options(asks=False, settings={"notify": ["sh", "-c", f"echo notify >>{marks}"]})
+    options.arguments = [word for flag in own for word in ("-c", flag)]
+    made = recipes.codex(codex, tmp_path / "Ann", model.url, options)
+    file = made.settings_file
+    prompted = {"type": "command", "command": f"echo file >>{marks}", "timeout": 5}
+    table = "\n".join(f"{key} = {json.dumps(value)}" for key, value in prompted.items())
+    trusted = trusted_hash("UserPromptSubmit", prompted)
+    with file.open("a") as settings:
+        settings.write(
+            f"[[hooks.UserPromptSubmit]]\n[[hooks.UserPromptSubmit.hooks]]\n{table}\n"
+            f'[hooks.state."{file}:user_prompt_submit:0:0"]\ntrusted_hash = "{trusted}"\n'
+        )
+    ann = Wrapped(made, "Ann")
+    with ann:
+        ann.ready()
+        before = file.read_bytes()
+        ann.ask("hello there")
+        rest(ann, model)
+        wait_until(lambda: set(marks.read_text().split()) == {"file", "hook", "notify"})
+        assert source_of("Ann") == "structured" and about("Ann") == ("", [])
+        # A trust that was not enough would have asked before everything else.
+        assert "Hooks need review" not in ann.terminal.text()
+        asked = json.dumps(model.requests[0].body)
+        assert asked.count("Your name here is Ann") == 1
+        ann.quit()
+        wait_nothing_left(ann.recipe)
+    assert file.read_bytes() == before
+    assert not list(file.parent.glob("*daemon*"))
+
+
+def test_a_draft_stays_while_the_queue_brings_a_message(
+    codex: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.when("MARK-LONG", Say("I have read the long one."))
+    model.when("MARK-", Say("I have read it."))
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", "codex", codex, Options("inline", asks=False))
+        ann.ask("hello there")
+        rest(ann, model)
+        ann.terminal.type("half a draft")
+        ann.terminal.wait_for("half a draft")
+        # Longer than an argument of a program may be.
+        body = "MARK-LONG " + "x" * 200_000 + " its end."
+        sent = json.loads(relay("send", "Ann", "-", "--json", stdin=body))["id"]
+        wait_until(lambda: model.seen("MARK-LONG"), 60)
+        arrived_once(model, sent, body)
+        wait_state("Ann", "idle")
+        assert "half a draft" in ann.terminal.text()
+        # A session that is killed while it waits there does not send it again.
+        held = send("Ann", "MARK-AGAIN beside it.")
+        wait_until(lambda: delivery(held)[0] == "submitted", 30)
+        kill_session_of(ann)
+        arrived_once(model, held, "MARK-AGAIN beside it.")
+        assert "half a draft" in ann.terminal.text()
+
+
+def test_after_a_turn_that_was_broken_off_a_draft_is_waited_for(
+    codex: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.when("MARK-", Say("I have read it."))
+    model.when("be broken off", Say(f"{AT} no: cut off in the middle\n", gate="never", at=30))
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", "codex", codex, Options(asks=False))
+        ann.ask("please be broken off")
+        ann.terminal.wait_for("cut off")
+        wait_state("Ann", "busy")
+        ann.terminal.type("\x1b")
+        wait_state("Ann", "idle")
+        ann.terminal.type("half a draft")
+        ann.terminal.wait_for("half a draft")
+        sent = send("Ann", "MARK-REST now.")
+        wait_until(lambda: delivery(sent)[0] == "held", 30)
+        assert "draft" in delivery(sent)[1]
+        ann.terminal.type("\x03")
+        arrived_once(model, sent, "MARK-REST now.")
+        assert bodies_from("Ann") == []
+
+
+def test_two_in_one_project_are_heard_apart_and_a_killed_session_hears_on(
+    codex: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    for name in ("Ann", "Ben"):
+        model.when(f"{name} speaks", Say(f"{AT} from {name}"))
+        middle = Say(f"{AT} whole from {name}\n\nMore.")
+        model.when(f"{name} goes on", middle, Shell("true"))
+    model.when_tool(Gate("middle"), Say(f"{AT} after the tool"))
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", "codex", codex, Options(asks=False))
+        # The same home and project as Ann's: only the process tells whose file is whose.
+        ben = Wrapped(ann.recipe, "Ben")
+        people._stack.enter_context(ben)
+        ben.ready()
+        ann.ask("Ann speaks")
+        ben.ask("Ben speaks")
+        wait_bodies("Ann", ["from Ann"])
+        wait_bodies("Ben", ["from Ben"])
+        rest(ann, model)
+        ann.ask("Ann goes on")
+        wait_bodies("Ann", ["from Ann", "whole from Ann"])
+        kill_session_of(ann)
+        model.open("middle")
+        wait_bodies("Ann", ["from Ann", "whole from Ann", "after the tool"])
+        rest(ann, model)
+        assert bodies_from("Ben") == ["from Ben"]
+
+
+def test_history_is_not_heard_again_and_new_conversations_are(
+    codex: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.when("say it", Say(f"{AT} from the first run"))
+    model.when("once more", Say(f"{AT} from the second run"))
+    model.when("afresh", Say(f"{AT} from another conversation"))
+    model.when("MARK-", Say("I have read it."))
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", "codex", codex, Options(asks=False))
+        ann.ask("say it")
+        wait_bodies("Ann", ["from the first run"])
+        rest(ann, model)
+        ann.quit()
+    options = Options(asks=False, arguments=["resume", "--last"])
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", "codex", codex, options)
+        ann.terminal.wait_for("from the first run")
+        ann.ask("once more")
+        wait_bodies("Ann", ["from the first run", "from the second run"])
+        rest(ann, model)
+        ann.terminal.type("/compact")
+        ann.terminal.wait_for("/compact  ")
+        ann.terminal.type("\r")
+        ann.terminal.wait_for("compacted")
+        rest(ann, model)
+        ann.terminal.type("/new")
+        ann.terminal.wait_for("/new  ")
+        ann.terminal.type("\r")
+        ann.terminal.wait_for("Use current")
+        ann.terminal.type("\r")
+        ann.ready()
+        ann.ask("afresh")
+        expected = ["from the first run", "from the second run", "from another conversation"]
+        wait_bodies("Ann", expected)
+        rest(ann, model)
+        sent = send("Ann", "MARK-NEW for the new one.")
+        arrived_once(model, sent, "MARK-NEW for the new one.")
+        assert bodies_from("Ann") == expected
+
+
+def test_messages_wait_while_the_api_refuses(
+    codex: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.when("MARK-", Say("I have read it."))
+    model.when("too much", Fail(429))
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", "codex", codex, Options(asks=False))
+        ann.ask("too much")
+        wait_state("Ann", "limited")
+        assert "rate limit" in about("Ann")[0]
+        sent = send("Ann", "MARK-LATER when it answers again.")
+        wait_until(lambda: delivery(sent)[0] == "held", 30)
+        assert "rate limit" in delivery(sent)[1]
+        # The person's own next turn shows that it does.
+        ann.ask("MARK-PERSON try again")
+        arrived_once(model, sent, "MARK-LATER when it answers again.")
+        wait_state("Ann", "idle")
+
+
+def test_a_version_that_is_not_known_is_heard_by_its_screen(
+    codex: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.when("say it", Say(f"{AT} by the screen"))
+    model.when("MARK-", Say("I have read it."))
+    # A program whose version nobody can tell: a script in no package.
+    script = tmp_path / "codex"
+    script.write_text(f'#!/bin/sh\nexec {codex} "$@"\n')
+    script.chmod(0o755)
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", "codex", script, Options(asks=False))
+        assert source_of("Ann") == "screen"
+        assert "0.169.0" in " ".join(about("Ann")[1])
+        ann.ask("say it")
+        wait_bodies("Ann", ["by the screen"])
+        ann.ready()
+        sent = send("Ann", "MARK-TYPED into it.")
+        arrived_once(model, sent, "MARK-TYPED into it.")
+        assert state_of("Ann")
