@@ -36,11 +36,6 @@ def stop_broker(isolated_home: Path) -> Iterator[None]:
     relay("broker", "stop", status=None)
 
 
-def below(agent: Wrapped, words: str) -> int:
-    """The process below the pump whose command line has these words."""
-    return found(lambda: process_below(agent.terminal.pid, words))
-
-
 def status_of(url: str) -> int:
     try:
         with urllib.request.urlopen(url, timeout=30) as answer:
@@ -70,14 +65,15 @@ def test_what_only_opencode_has(opencode: Path, tmp_path: Path, model: ScriptedM
         before = ann.recipe.settings_file.read_bytes()
 
         # Nobody else on the machine can use the server.
-        arguments = Path(f"/proc/{below(ann, '--port')}/cmdline").read_bytes().split(b"\0")
+        [row] = relay_json("agents")
+        arguments = Path(f"/proc/{row['pid']}/cmdline").read_bytes().split(b"\0")
         port = int(arguments[arguments.index(b"--port") + 1])
         assert status_of(f"http://127.0.0.1:{port}/session") == 401
 
         # A session that is killed in the middle of a stream.
         ann.ask("speak in two parts")
         wait_bodies("Ann", ["one"])
-        session = below(ann, "agent_session")
+        session = found(lambda: process_below(ann.terminal.pid, "agent_session"))
         os.kill(session, signal.SIGKILL)
         wait_until(lambda: process_below(ann.terminal.pid, "agent_session") not in (None, session))
         model.open("kill")
