@@ -1,0 +1,263 @@
+"""Programs that are none of the six: bash, Python's prompt, and a chat that draws with Textual.
+
+Nothing tells relay what these say but their screen, and nothing takes a message but their terminal.
+What a screen cannot show as it was said (bold, a fence that is drawn away) is not asked of it here;
+docs/screen.md says what that is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.wrapped import ECHO, python, relay, relay_json, wait_registered, wrapped
+from tests.real_agents.running import squeezed
+from tests.real_agents.terminal import Terminal
+from tests.support import wait_until
+
+CHAT = Path(__file__).with_name("programs") / "chat.py"
+SIZES = [(80, 24), (120, 40)]
+LONG = "please check the tests in the source folder and report back, " * 5 + "for sure"
+BLOCK = "the first paragraph\n\nthe second one\n    with indented text"
+ALL = f"""\
+I tell Bob now.
+
+@relay:Bob {LONG}
+
+@relay:Bob the first of two
+@relay:Bob the second of two
+
+- @relay:Bob from a list
+
+@relay:Bob **bold** and `code` stay
+
+@relay:Bob <<<
+{BLOCK}
+>>>
+
+\\@relay:Bob not what is escaped
+
+> @relay:Bob not from a quote
+
+Not in a `@relay:Bob sentence`.
+
+```
+@relay:Bob not from a fence
+```
+
+@relay:Bob at the very end
+
+Ready."""
+HEARD = [
+    LONG,
+    "the first of two",
+    "the second of two",
+    "from a list",
+    "**bold** and `code` stay",
+    BLOCK,
+    "at the very end",
+]
+MANY = "\n".join(
+    [*(f"Line {n} of many." for n in range(100)), "", "@relay:Bob in the middle", ""]
+    + [*(f"Line {n} of more." for n in range(100)), "", "@relay:Bob after many lines", "", "Over."]
+)
+TEXTS = {
+    "all": ALL,
+    "many": MANY,
+    "again": "@relay:Bob the same words\n\nReady.",
+    "size": "@relay:Bob said in one size " + "and in another " * 12 + "too\n\nReady.",
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A program: its command, its prompt on the screen, and how it is made to do something.
+
+    ``say`` and ``wait`` hold ``{}`` for the path of a file to be printed, or waited for.
+    """
+
+    argv: list[str]
+    prompt: str
+    say: str
+    wait: str
+    draft: str = "half_a_draft"
+    undo: str = "\x15"
+
+
+KINDS = {
+    "bash": Kind(
+        ["bash", "--norc", "-i"], r"ready\$ *\Z", "cat '{}'", "until [ -e '{}' ]; do :; done"
+    ),
+    "python": Kind(
+        [sys.executable, "-q"],
+        r">>> *\Z",
+        "print(open('{}').read())",
+        "while not __import__('os').path.exists('{}'): pass\r",
+    ),
+    "chat": Kind([sys.executable, str(CHAT), "."], r"^ready", "say {}", "wait {}"),
+}
+
+
+@pytest.fixture(autouse=True)
+def stop_broker(isolated_home: Path) -> Iterator[None]:
+    yield
+    relay("broker", "stop", status=None)
+
+
+@pytest.fixture
+def bob() -> Iterator[None]:
+    """Somebody who is written to."""
+    with wrapped(python(ECHO), name="Bob"):
+        yield
+
+
+class Other:
+    """One of these programs under ``relay wrap``, named Ada, in a folder of its own."""
+
+    def __init__(self, which: str, folder: Path, cols: int, rows: int) -> None:
+        self.which, self.kind, self.folder = which, KINDS[which], folder
+        for name, text in TEXTS.items():
+            (folder / name).write_text(text + "\n" * (which == "bash"))
+        wrap = [sys.executable, "-P", "-m", "relay", "wrap", "--name", "Ada", "--"]
+        env = {**os.environ, "PS1": "ready$ ", "HOME": str(folder), "LANG": "C.UTF-8"}
+        env |= {"COLORTERM": "truecolor", "PYTHON_HISTORY": str(folder / "history")}
+        self.terminal = Terminal(
+            argv=[*wrap, *self.kind.argv], env=env, cwd=folder, cols=cols, rows=rows
+        )
+
+    def ready(self) -> None:
+        self.terminal.wait_match(self.kind.prompt)
+        wait_registered("Ada")
+
+    def enter(self, words: str) -> None:
+        """Type and submit this."""
+        self.terminal.type(words)
+        typed = squeezed(words)
+        self.terminal.wait_that(lambda: typed in squeezed(self.terminal.text()), what=words)
+        self.terminal.type("\r")
+
+    def say(self, name: str, last: str = "Ready.") -> None:
+        """Have it say the text of this name, and wait until it has."""
+        self.enter(self.kind.say.format(name))
+        self.terminal.wait_that(lambda: self._shown_last(last), what=f"{last} at the end")
+
+    def _shown_last(self, last: str) -> bool:
+        shown = [row.strip() for row in self.terminal.lines() if row.strip()]
+        return last in shown[-6:] and self.terminal.shows(self.kind.prompt)
+
+    def submitted(self) -> list[str]:
+        """What the chat was told."""
+        try:
+            lines = (self.folder / "submitted").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        return [str(json.loads(line)) for line in lines]
+
+    def received(self, marker: str) -> int:
+        """How many messages with ``marker`` the program took."""
+        if self.which == "chat":
+            return sum(marker in text for text in self.submitted())
+        return 1 if outcome(marker)[0] == "seen" else 0
+
+
+@contextmanager
+def other(which: str, folder: Path, cols: int = 80, rows: int = 24) -> Iterator[Other]:
+    program = Other(which, folder, cols, rows)
+    with program.terminal:
+        program.ready()
+        yield program
+
+
+def sent() -> list[str]:
+    return [row["body"] for row in relay_json("history") if row["from"] == "Ada"]
+
+
+def wait_sent(bodies: list[str]) -> None:
+    try:
+        wait_until(lambda: sent() == bodies, 30)
+    except AssertionError:
+        raise AssertionError(f"{sent()}\nis not\n{bodies}\n{relay('status')}") from None
+
+
+def outcome(marker: str) -> tuple[str, str]:
+    [row] = [row for row in relay_json("history") if marker in row["body"]]
+    return row["state"], row["reason"] or ""
+
+
+def wait_seen(program: Other, marker: str) -> None:
+    wait_until(lambda: outcome(marker)[0] == "seen", 60, f"{marker} to be seen")
+    wait_until(lambda: program.received(marker))
+    assert program.received(marker) == 1
+
+
+@pytest.mark.parametrize(("cols", "rows"), SIZES)
+@pytest.mark.parametrize("which", KINDS)
+def test_what_it_says_is_heard_once_and_whole(
+    which: str, tmp_path: Path, bob: None, cols: int, rows: int
+) -> None:
+    with other(which, tmp_path, cols, rows) as ada:
+        ada.say("all")
+        wait_sent(expected := list(HEARD))
+        ada.say("many", "Over.")
+        wait_sent(expected := [*expected, "in the middle", "after many lines"])
+        relay("send", "Ada", "quoted:\n@relay:Bob only quoted", "--wait=60")
+        ada.say("again")
+        wait_sent(expected := [*expected, "the same words"])
+        ada.say("again")
+        wait_sent(expected := [*expected, "the same words"])
+        ada.say("size")
+        wait_sent([*expected, TEXTS["size"].split("\n")[0].partition(" ")[2]])
+        ada.terminal.resize(cols + 17, rows + 5)
+        ada.enter(ada.kind.say.format("again"))
+        wait_sent([*expected, TEXTS["size"].split("\n")[0].partition(" ")[2], "the same words"])
+        ada.terminal.resize(cols, rows)
+        relay("send", "Ada", "the last", "--wait=60")
+        assert len(sent()) == len(expected) + 2
+
+
+@pytest.mark.parametrize("which", KINDS)
+def test_what_it_is_sent_arrives_once(which: str, tmp_path: Path) -> None:
+    body = "\n".join(f"MARK-LONG {n} '\"`$(x) \\ {'y' * 80}" for n in range(105))
+    with other(which, tmp_path) as ada:
+        relay("send", "Ada", "MARK-IDLE words", "--wait=60")
+        wait_seen(ada, "MARK-IDLE")
+        relay("send", "Ada", body, "--wait=60")
+        wait_seen(ada, "MARK-LONG 104")
+        if which == "chat":
+            assert body in ada.submitted()[-1]
+
+        ada.terminal.type(ada.kind.draft)
+        ada.terminal.wait_for(ada.kind.draft)
+        relay("send", "Ada", "MARK-DRAFT words")
+        wait_until(lambda: outcome("MARK-DRAFT")[0] == "held", 30)
+        assert "draft" in outcome("MARK-DRAFT")[1]
+        ada.terminal.wait_for(ada.kind.draft)
+        ada.terminal.type(ada.kind.undo)
+        wait_seen(ada, "MARK-DRAFT")
+
+        ada.enter(ada.kind.wait.format("go"))
+        relay("send", "Ada", "MARK-BUSY words")
+        wait_until(lambda: outcome("MARK-BUSY")[0] == "held", 30)
+        (ada.folder / "go").touch()
+        wait_seen(ada, "MARK-BUSY")
+        assert not any(ada.kind.draft in text for text in ada.submitted())
+
+
+def test_a_dialog_is_not_answered(tmp_path: Path) -> None:
+    with other("chat", tmp_path) as ada:
+        ada.enter("ask")
+        ada.terminal.wait_for("Do you want to proceed?")
+        relay("send", "Ada", "MARK-ASKED words")
+        held = ("held", "a dialog waits for the person")
+        wait_until(lambda: outcome("MARK-ASKED") == held, 30)
+        ada.terminal.wait_for("Do you want to proceed?")
+        ada.terminal.type("\x1b")
+        wait_seen(ada, "MARK-ASKED")
+        assert ada.submitted()[0] == "ask" and len(ada.submitted()) == 2
