@@ -1,4 +1,4 @@
-"""What was said in the recordings ``AGENT-COLSxROWS.cast.xz``, and what of it a screen shows.
+"""What was said in the recordings ``hearing/AGENT-COLSxROWS``, and what of it a screen shows.
 
 Each holds one session of a real program with a scripted model: prose and messages, a tool whose
 arguments and output contain patterns, the person typing one, a message from another agent quoting

@@ -41,7 +41,7 @@ _DIRECTIVE = re.compile(r" {0,3}(?:(?:[-*+•]|\d+[.)]) )?(@\w+:.*)")
 NAMES = ["claude-classic-80x24", "claude-80x24", "codex-80x24", "codex-inline-80x24"]
 
 #: Every agent, renderer and size.
-HEARD = sorted(path.name.removesuffix(".cast.xz") for path in CASTS.glob("*.cast.xz"))
+HEARD = sorted(path.name.removesuffix(".cast.xz") for path in CASTS.glob("hearing/*.cast.xz"))
 SIZES = ("80x24", "100x30", "120x40")
 SMALL = [name for name in HEARD if name.endswith("-80x24")]
 
@@ -136,7 +136,7 @@ def test_resizes_redraws_and_scrolling_back_fire_nothing_twice(name: str) -> Non
 
 def heard(name: str, **how: Any) -> list[Found]:
     """What is heard of one of the conversations (see tests.terminal.conversation)."""
-    return finds(replay(name, agent=name.partition("-")[0], **how))
+    return finds(replay(f"hearing/{name}", agent=name.partition("-")[0], **how))
 
 
 def test_every_agent_and_size_is_there() -> None:
