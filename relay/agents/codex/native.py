@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from relay.agents.codex.door import QueueDoor
-from relay.agents.codex.rollout import Whereabouts, whereabouts
+from relay.agents.codex.rollout import Whereabouts, is_conversation, whereabouts
 from relay.agents.codex.screen import composer_state
 from relay.agents.codex.source import CodexSource
 from relay.agents.following import Follower
@@ -113,7 +113,9 @@ class Codex:
         """Look for session files now and then, and give up when there is none to be found."""
         now = self._clock()
         again = LOOK_LATER if self._followers else LOOK_AGAIN
-        if not self._heard or (self._searched is not None and now - self._searched < again):
+        if not self._heard:
+            return
+        if not self.source.named and self._searched is not None and now - self._searched < again:
             return
         self._searched = now
         self._look()
@@ -134,11 +136,13 @@ class Codex:
         for path in found.rollouts:
             self.source.found(path)
             self._follow(path)
-        named = self.source.path
-        if named and named not in self._followers:
+        named, self.source.named = self.source.named, None
+        if named and is_conversation(named):
+            self.source.in_front(named)
             self._follow(named)
         while len(self._followers) > FOLLOWED_MAX:
-            closed = [path for path in self._followers if path not in (*found.rollouts, named)]
+            front = self.source.path
+            closed = [path for path in self._followers if path not in (*found.rollouts, front)]
             self._followers.pop(closed[0] if closed else next(iter(self._followers)))
 
     def _follow(self, path: str) -> Follower:

@@ -23,6 +23,8 @@ SAID_MAX = 1024
 ENDED_MAX = 64
 #: A dialog that a hook has reported is on the screen after so many seconds, or it is gone.
 DRAWN = 2.0
+#: A turn is over when the screen shows none, and has not changed for so many seconds.
+STALE = 10.0
 #: What looks as if it were still loading so long after it was drawn first does not.
 LOADED = 8.0
 #: How often the session file is worth a look, in seconds: while a turn runs, and otherwise.
@@ -63,7 +65,9 @@ class CodexSource:
         self._drawn: float | None = None  # when the input line was seen first
         self.interrupted = False  # the last turn was broken off: Codex's own queue rests
         self.runs_since: float | None = None  # a turn is seen on the screen
+        self._rests: float | None = None  # when the screen last changed, with no turn to be seen
         self.path: str | None = None  # the session file of the conversation in front
+        self.named: str | None = None  # a session file that a hook has named, to be looked at
 
     # -- what the session asks ----------------------------------------------------------------
 
@@ -103,6 +107,11 @@ class CodexSource:
         self._failed = False
         self.path = self.path or path
 
+    def in_front(self, path: str) -> None:
+        """The session file of the conversation that the person has just spoken in."""
+        self._failed = False
+        self.path = path
+
     # -- hooks --------------------------------------------------------------------------------
 
     def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
@@ -111,8 +120,7 @@ class CodexSource:
         if event.get("agent_id"):
             return []  # a subagent's
         if name in ("SessionStart", "UserPromptSubmit") and isinstance(path, str) and path:
-            self._failed = False
-            self.path = path
+            self.named = path
         turn = str(event.get("turn_id") or "")
         if name == "UserPromptSubmit":
             text = event.get("prompt")
@@ -195,8 +203,9 @@ class CodexSource:
         """The screen has changed: whether Codex is ready, and whether a dialog is open."""
         if self._state is AgentState.GONE:
             return []
+        self._rests = None
         if not runs(rows, title):
-            self.runs_since = None
+            self.runs_since, self._rests = None, now
         elif self.runs_since is None:
             self.runs_since = now
         if asks(rows, title):
@@ -219,12 +228,18 @@ class CodexSource:
     # -- time ---------------------------------------------------------------------------------
 
     def tick(self, now: float) -> list[SourceEvent]:
-        """Nothing here is due at a time of its own: the screen is looked at when it changes."""
-        return []
+        """What is due by ``now``: a turn whose end was not told, and of which nothing is seen."""
+        due = self.next_deadline()
+        if due is None or now < due:
+            return []
+        self._open.clear()
+        return self._change(AgentState.IDLE)
 
     def next_deadline(self) -> float | None:
-        """See ``tick``."""
-        return None
+        """When ``tick`` has something to do."""
+        if self._state is not AgentState.BUSY or self._rests is None:
+            return None
+        return self._rests + STALE
 
     def finish(self, now: float) -> list[SourceEvent]:
         """Codex has ended: nothing more will come."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from relay.agents.codex.source import DRAWN, ERROR_RETRY, LIMIT_RETRY, LOADED, CodexSource
+from relay.agents.codex.source import DRAWN, ERROR_RETRY, LIMIT_RETRY, LOADED, STALE, CodexSource
 from relay.model import AgentState
 from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
 
@@ -170,7 +170,26 @@ def test_a_prompt_s_hook_that_comes_after_its_turn_is_no_new_turn() -> None:
 
 def test_subagents_are_not_followed() -> None:
     script = Script().hook("UserPromptSubmit", agent_id="a", prompt="x", transcript_path="/a.jsonl")
-    assert script.events == [] and script.source.path is None
+    assert script.events == [] and script.source.named is None
+
+
+def test_a_prompt_s_hook_names_the_file_of_its_conversation() -> None:
+    script = Script().hook("UserPromptSubmit", prompt="x", transcript_path="/srv/a.jsonl")
+    assert script.source.named == "/srv/a.jsonl" and script.source.path is None
+    script.source.in_front("/srv/a.jsonl")
+    script.source.found("/srv/b.jsonl")
+    assert script.source.path == "/srv/a.jsonl"
+
+
+def test_a_turn_whose_end_is_never_told_is_over_when_nothing_of_it_is_seen() -> None:
+    script = Script().look(INPUT_LINE).event("task_started", turn_id="t1")
+    script.look(INPUT_LINE, "⠋ demo")
+    assert script.source.next_deadline() is None
+    script.look(INPUT_LINE)
+    assert script.source.next_deadline() == script.now + STALE
+    assert script.source.tick(script.now + STALE - 0.1) == []
+    assert script.source.tick(script.now + STALE) == [StateChange(AgentState.IDLE)]
+    assert script.source.next_deadline() is None
 
 
 def test_a_usage_limit_is_over_when_codex_says_so() -> None:
