@@ -97,6 +97,7 @@ class Opencode:
         """See Native."""
         if self._server is None:
             ears.give_up("opencode runs without a server of its own: it is heard by its screen")
+            changed()
             return
         self._rows = ears.visible
         try:
