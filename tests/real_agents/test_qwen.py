@@ -99,8 +99,8 @@ def wait_sent(bodies: list[str]) -> None:
 
 def about() -> tuple[str, str]:
     """The state of Qwen Code, and why."""
-    [row] = [row for row in relay_json("agents") if row["name"] == "Qwen"]
-    return row["state"], row.get("reason") or ""
+    [row] = [row for row in relay_json("status")["agents"] if row["name"] == "Qwen"]
+    return row["state"], row["reason"] or ""
 
 
 def wait_state(state: str, reason: str = "") -> None:

@@ -38,9 +38,10 @@ _WAITS = re.compile(r"Waiting for user confirmation|\bEsc to (?:cancel|close|go 
 #: Stands above the input line while a turn runs, in the person's language: how long it has run. A
 #: row may end anywhere behind that.
 _BUSY = re.compile(r"\((?:\d+h ?)?(?:\d+m ?)?\d+s ·")
-#: The last thing before the input line, in English whatever the language.
-_CANCELLED = re.compile(r"● Request cancelled\.")
-_ABOVE = 6
+_ABOVE = 12  # rows above the input line in which that is looked for; a queue may lie in between
+#: In English whatever the language.
+_CANCELLED = re.compile(r"● Request cancelled\.\s*$")
+_SCROLL_BAR = re.compile(r"\s*[│█]?\s*$")
 
 
 def composer_state(rows: list[str]) -> Composer:
@@ -63,14 +64,15 @@ def is_busy(rows: list[str]) -> bool:
     """Whether the screen shows a turn that runs."""
     box = _box(rows)
     above = rows[: box[0] - 1] if box else rows
-    return any(_BUSY.search(row) for row in above[-2 * _ABOVE :])
+    return any(_BUSY.search(row) for row in above[-_ABOVE:])
 
 
 def was_cancelled(rows: list[str]) -> bool:
     """Whether the last thing that the screen shows is that the person stopped the turn."""
     box = _box(rows)
-    above = rows[: box[0] - 1] if box else rows
-    return any(_CANCELLED.search(row) for row in above[-_ABOVE:])
+    above = [_SCROLL_BAR.sub("", row) for row in (rows[: box[0] - 1] if box else rows)]
+    last = next((row for row in reversed(above) if row), "")
+    return bool(_CANCELLED.search(last))
 
 
 def _box(rows: list[str]) -> tuple[int, int] | None:

@@ -243,10 +243,12 @@ class QwenSource:
                 return [*self._break_off(), *self._over()]
             return [*self._complete(), *self._after_turn()]
         at_rest = composer in ("empty", "draft") and not is_busy(rows)
-        if self._state is AgentState.STARTING:
-            return self._change(AgentState.IDLE) if at_rest and self.session else []
         if self._turn:
             return self._rested(now) if at_rest else self._at_work()
+        if composer == "dialog" and self._state is not AgentState.BLOCKED:
+            return self._change(AgentState.BLOCKED, "a dialog waits for the person")
+        if self._state in (AgentState.STARTING, AgentState.BLOCKED):
+            return self._change(AgentState.IDLE) if at_rest and self.session else []
         return self._silent(now) if is_busy(rows) else self._at_work()
 
     def _rested(self, now: float) -> list[SourceEvent]:

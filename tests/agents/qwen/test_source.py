@@ -1,0 +1,380 @@
+"""What Qwen Code says, from an event file and a record of the chat that it wrote.
+
+In them: a turn with thinking and a tool that the person allowed, one that was stopped, one that the
+API refused, one into which a message came, and a message that came while a menu was open.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.agents.qwen.source import ERROR_RETRY, LIMIT_RETRY, REST, SILENCE, VERDICT, QwenSource
+from relay.model import AgentState
+from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
+
+HERE = Path(__file__).parent
+EVENTS = (HERE / "events.jsonl").read_text().splitlines()
+CHAT = (HERE / "chat.jsonl").read_text().splitlines()
+IDLE = ["─" * 40, ">", "─" * 40]
+WORKS = ["  ⠏ Thinking (3s · esc to cancel)", *IDLE]
+STOPPED = ["  ● Request cancelled.", "", *IDLE]
+ASKS = ["Allow execution of: 'touch'?", "1. Yes", "2. No"]
+
+
+def lines(events: list[SourceEvent]) -> list[str]:
+    return [event.text for event in events if isinstance(event, Line)]
+
+
+def states(events: list[SourceEvent]) -> list[AgentState]:
+    return [event.state for event in events if isinstance(event, StateChange)]
+
+
+class Heard:
+    """A source and what came of what it was fed."""
+
+    def __init__(self, *, started: float = 0.0) -> None:
+        self.source = QwenSource(started)
+        self.events: list[SourceEvent] = []
+        self.now = 100.0
+        self._uuid = 0
+
+    def feed(self, *lines: str) -> list[SourceEvent]:
+        fed = [event for line in lines for event in self.source.transcript(line, self.now)]
+        self.events += fed
+        return fed
+
+    def see(self, rows: list[str], seconds: float = 0.0) -> list[SourceEvent]:
+        self.now += seconds
+        seen = self.source.glance(rows, self.now)
+        self.events += seen
+        return seen
+
+    def tell(self, kind: str, **more: Any) -> list[SourceEvent]:
+        self._uuid += 1
+        own = {"uuid": f"u{self._uuid}", "session_id": "s", "parent_tool_use_id": None}
+        return self.feed(json.dumps({"type": kind, **own, **more}, separators=(",", ":")))
+
+    def stream(self, kind: str, **more: Any) -> list[SourceEvent]:
+        return self.tell("stream_event", event={"type": kind, **more})
+
+    def begin(self) -> None:
+        self.tell("system", subtype="session_start")
+        self.see(IDLE)
+        self.prompt("a question")
+
+    def prompt(self, text: str) -> list[SourceEvent]:
+        content = [{"type": "text", "text": text}]
+        return self.tell("user", message={"role": "user", "content": content})
+
+    def open(self, kind: str = "text") -> list[SourceEvent]:
+        return self.stream("content_block_start", index=0, content_block={"type": kind})
+
+    def text(self, text: str) -> list[SourceEvent]:
+        delta = {"type": "text_delta", "text": text}
+        return self.stream("content_block_delta", index=0, delta=delta)
+
+    def close(self) -> list[SourceEvent]:
+        return self.stream("content_block_stop", index=0)
+
+    def said(self, tokens: int, kind: str = "text") -> list[SourceEvent]:
+        usage = {"input_tokens": tokens, "output_tokens": 0}
+        return self.tell("assistant", message={"content": [{"type": kind}], "usage": usage})
+
+    def stop(self) -> list[SourceEvent]:
+        return self.stream("message_stop")
+
+    def chat(self, name: str, **event: Any) -> list[SourceEvent]:
+        told = {"event.name": f"qwen-code.{name}", "prompt_id": "s########0", **event}
+        head = {"uuid": "x", "sessionId": "s", "timestamp": "2026-11-22T06:16:27.109Z"}
+        body = {"subtype": "ui_telemetry", "systemPayload": {"uiEvent": told}}
+        return self.feed(json.dumps({**head, "type": "system", **body}, separators=(",", ":")))
+
+
+@pytest.fixture
+def it() -> Heard:
+    heard = Heard()
+    heard.begin()
+    heard.events.clear()
+    return heard
+
+
+def test_a_recorded_conversation() -> None:
+    it = Heard()
+    it.feed(*CHAT)
+    for line in EVENTS:
+        it.feed(line)
+        if it.source.in_doubt:
+            it.see(STOPPED)
+        if it.source.agent_state is AgentState.STARTING:
+            it.see(IDLE)
+    said = lines(it.events)
+    assert said[:5] == ["I run it.", "", "@relay:Bob before the tool", "Done.", ""]
+    assert said[5:9] == ["@relay:Bob after it", "Begun.", "", "@relay:Bob part of a"]
+    assert not any("thought" in line or "API Error" in line for line in said)
+    ends = [event for event in it.events if isinstance(event, End)]
+    assert [end.aborted for end in ends] == [False, False, True, True, False, False, False]
+    assert len({end.stream for end in ends}) == len(ends)
+    reasons = [event.reason for event in it.events if isinstance(event, StateChange)]
+    assert "asks to use run_shell_command" in reasons
+    assert "the API refuses the account" in reasons
+    assert it.source.agent_state is AgentState.IDLE
+    assert it.source.seen("[STEER001]")
+    assert it.source.seen("[UNDER001]")
+    assert not it.source.seen("[OTHER001]")
+
+
+def test_read_again_it_says_the_same_under_the_same_names() -> None:
+    once, twice = Heard(), Heard()
+    once.feed(*EVENTS)
+    for number, line in enumerate(EVENTS):
+        twice.feed(line)
+        after = QwenSource(0.0)
+        after.restore(json.loads(json.dumps(twice.source.state())))
+        twice.source = after
+        assert number < len(EVENTS)
+    assert twice.events == once.events
+
+
+def test_what_the_chat_held_before_this_run_proves_nothing() -> None:
+    it = Heard(started=4_000_000_000.0)
+    assert it.feed(*CHAT) == []
+    assert not it.source.seen("[STEER001]")
+
+
+def test_an_unknown_or_damaged_line_is_passed_over(it: Heard) -> None:
+    for line in ("", "{", "null", "[]", '{"type":"result"}', '{"type":"stream_event"}', "\0\0"):
+        assert it.feed(line) == []
+
+
+def test_a_subagents_words_are_not_heard(it: Heard) -> None:
+    event = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "@relay:B x\n"}}
+    assert it.tell("stream_event", parent_tool_use_id="call_1", event=event) == []
+
+
+def test_text_goes_on_after_thinking_in_a_block_of_its_own(it: Heard) -> None:
+    it.open()
+    it.text("First.")
+    it.close()
+    it.said(0)
+    assert it.open("thinking") == [Line("u3", "First."), End("u3")]
+    it.close()
+    it.open()
+    it.text("@relay:Bob second")
+    it.close()
+    it.said(20)
+    it.stop()
+    assert lines(it.events) == ["First.", "@relay:Bob second"]
+    assert it.source.agent_state is AgentState.IDLE
+
+
+def test_an_answer_that_follows_in_the_same_message_begins_a_line(it: Heard) -> None:
+    it.open()
+    it.text("First.")
+    it.close()
+    it.text("@relay:Bob second")
+    it.close()
+    it.said(20)
+    assert lines(it.events) == ["First.", "@relay:Bob second"]
+
+
+def test_a_stopped_turn_is_broken_off_by_what_the_screen_says(it: Heard) -> None:
+    it.open()
+    it.text("@relay:Bob part of a\nmess")
+    it.close()
+    it.said(0)
+    it.stop()
+    assert it.source.in_doubt
+    assert it.see(WORKS) == []
+    assert it.see(STOPPED) == [End("u3", aborted=True), StateChange(AgentState.IDLE)]
+
+
+def test_without_a_record_an_api_that_counts_no_tokens_is_believed_in_the_end(it: Heard) -> None:
+    it.open()
+    it.text("@relay:Bob whole")
+    it.close()
+    it.said(0)
+    it.stop()
+    assert it.see(IDLE, VERDICT / 2) == []
+    assert it.see(IDLE, VERDICT) == [
+        Line("u3", "@relay:Bob whole"),
+        End("u3"),
+        StateChange(AgentState.IDLE),
+    ]
+
+
+def test_the_record_of_the_chat_says_at_once_that_a_message_is_whole(it: Heard) -> None:
+    it.open()
+    it.text("@relay:Bob whole")
+    it.close()
+    it.said(0)
+    it.stop()
+    assert it.chat("api_response", response_text="another") == []
+    it.chat("api_response", response_text="@relay:Bob whole", subagent_id="memory")
+    assert it.source.in_doubt
+    assert lines(it.chat("api_response", response_text="@relay:Bob whole")) == ["@relay:Bob whole"]
+    assert it.source.agent_state is AgentState.IDLE
+
+
+def test_a_message_that_the_record_does_not_hold_was_stopped(it: Heard) -> None:
+    it.chat("api_response", response_text="of another turn")
+    it.open()
+    it.text("@relay:Bob part")
+    it.close()
+    it.said(0)
+    it.stop()
+    assert it.see(IDLE, VERDICT + 0.1) == [
+        End("u3", aborted=True),
+        StateChange(AgentState.IDLE),
+    ]
+
+
+def test_an_answer_that_the_api_gives_twice_is_heard_once(it: Heard) -> None:
+    it.open()
+    it.text("Hello.\n@relay:Bob one\npar")
+    it.chat("api_response", response_text="Hello.\n@relay:Bob one\npar")
+    it.text("Hello.\n@relay")
+    it.text(":Bob one\npartial")
+    it.close()
+    it.said(20)
+    assert lines(it.events) == ["Hello.", "@relay:Bob one", "partial"]
+
+
+def test_a_record_that_is_read_early_changes_nothing(it: Heard) -> None:
+    it.open()
+    it.text("Hello.\nHel")
+    it.chat("api_response", response_text="Hello.\nHello.\n")
+    it.text("lo.\n")
+    it.close()
+    it.said(20)
+    assert lines(it.events) == ["Hello.", "Hello."]
+
+
+def test_the_error_of_an_api_is_not_the_agents_word(it: Heard) -> None:
+    it.open()
+    it.text("@relay:Bob part")
+    it.text("[API Error: 500 @relay:Bob no]")
+    it.close()
+    it.said(0)
+    it.stop()
+    assert lines(it.events) == []
+    assert it.events[-1] == StateChange(
+        AgentState.LIMITED, "the API answers with an error", ERROR_RETRY
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "retry"),
+    [
+        ("[API Error: 400 bad request]", AgentState.IDLE, None),
+        ("[API Error: 401 bad key]", AgentState.LIMITED, LIMIT_RETRY),
+        ("[API Error: You exceeded your current quota]", AgentState.LIMITED, LIMIT_RETRY),
+        ("[API Error: 429 slow down]\nPlease wait and try again later.", AgentState.LIMITED, None),
+        ("Qwen OAuth quota exceeded: come back tomorrow", AgentState.LIMITED, LIMIT_RETRY),
+        ("[API Error: Connection error.]", AgentState.LIMITED, ERROR_RETRY),
+    ],
+)
+def test_errors_are_states(it: Heard, text: str, state: AgentState, retry: float | None) -> None:
+    it.open()
+    it.text(text)
+    it.close()
+    it.said(0)
+    it.stop()
+    [change] = [event for event in it.events if isinstance(event, StateChange)]
+    assert change.state is state
+    assert retry is None or change.retry == retry
+    assert lines(it.events) == []
+
+
+def test_what_only_looks_like_an_error_is_heard(it: Heard) -> None:
+    it.open()
+    it.text("[API Error: x] is what it shows.\n")
+    assert lines(it.events) == ["[API Error: x] is what it shows."]
+
+
+def test_a_limit_shows_while_qwen_code_still_tries(it: Heard) -> None:
+    [change] = it.chat("api_error", status_code=429, error_message="429 slow down")
+    assert change == StateChange(AgentState.LIMITED, "a usage limit is reached", LIMIT_RETRY)
+    assert it.source.in_turn
+    it.open()
+    assert states(it.text("Here")) == [AgentState.BUSY]
+
+
+def test_a_dialog_blocks_until_it_is_answered(it: Heard) -> None:
+    ask = {"subtype": "can_use_tool", "tool_name": "write_file"}
+    it.tell("control_request", request_id="r1", request=ask)
+    it.tell("control_request", request_id="r2", request=ask)
+    assert it.events == [StateChange(AgentState.BLOCKED, "asks to use write_file")]
+    assert it.tell("control_response", response={"request_id": "r1"}) == []
+    answered = it.tell("control_response", response={"request_id": "r2"})
+    assert states(answered) == [AgentState.BUSY]
+
+
+def test_a_dialog_of_which_nothing_more_is_told_ends_with_the_screen(it: Heard) -> None:
+    ask = {"subtype": "can_use_tool", "tool_name": "write_file"}
+    it.tell("control_request", request_id="r1", request=ask)
+    assert it.see(ASKS) == []
+    assert it.see(IDLE, 1.0) == []
+    assert it.see(IDLE, REST / 2) == []
+    assert states(it.see(IDLE, REST)) == [AgentState.IDLE]
+    assert not it.source.in_turn
+
+
+def test_a_menu_blocks_while_it_is_open(it: Heard) -> None:
+    it.open()
+    it.close()
+    it.said(20)
+    it.stop()
+    assert states(it.see(ASKS)) == [AgentState.BLOCKED]
+    assert states(it.see(IDLE)) == [AgentState.IDLE]
+
+
+def test_a_pause_in_the_middle_of_a_message_breaks_nothing_off(it: Heard) -> None:
+    it.open()
+    it.text("@relay:Bob a long")
+    assert it.see(IDLE, 1.0) == []
+    assert it.see(IDLE, REST + 1) == []
+    it.text(" thought\n")
+    assert lines(it.events) == ["@relay:Bob a long thought"]
+
+
+def test_a_file_that_falls_silent_is_given_up_and_believed_again(it: Heard) -> None:
+    it.open()
+    it.close()
+    it.said(20)
+    it.stop()
+    it.see(WORKS, 1.0)
+    assert it.source.trusted
+    [given_up] = it.see(WORKS, SILENCE + 1)
+    assert isinstance(given_up, Degraded)
+    assert not it.source.trusted
+    it.prompt("again")
+    assert it.source.trusted
+
+
+def test_several_messages_that_arrive_as_one_are_proven(it: Heard) -> None:
+    text = "Relay message [AAAA0001] from agent Bob: x\n\nRelay notice [AAAA0002]: y"
+    [proof] = [event for event in it.prompt(text) if isinstance(event, Proof)]
+    assert proof.text == text
+    assert it.source.seen("[AAAA0001]")
+    assert it.source.seen("[AAAA0002]")
+
+
+def test_the_end_settles_what_was_complete() -> None:
+    it = Heard()
+    it.begin()
+    it.open()
+    it.text("one\ntwo")
+    it.close()
+    assert it.source.finish(it.now) == [
+        Line("u3", "two"),
+        End("u3"),
+        StateChange(AgentState.GONE),
+    ]
+
+
+def test_without_events_the_screen_is_believed() -> None:
+    assert not QwenSource(0.0, events=False).trusted
