@@ -52,6 +52,8 @@ class Painter:
         self._changed_at = 0.0
         self._deadline: float | None = None
         self._patient = False
+        # What a known agent draws before anybody has asked it anything was said in another session.
+        self._started = not dialect.turns
         self._begun = ""  # a line of which the rest is still in view
         self._resized_at = self._wiped_at = -STALE
         self._last: Entry | None = None  # of the line that was put out last
@@ -64,6 +66,10 @@ class Painter:
         self._noted += lines[-_NOTED:]
         if len(self._noted) > 4 * _NOTED:
             del self._noted[:-_NOTED]
+
+    def start(self) -> None:
+        """The agent was asked something: what it says from now on is news."""
+        self._started = True
 
     def wiped(self, now: float) -> None:
         """The program has wiped the scrollback, and prints again what it held."""
@@ -100,6 +106,7 @@ class Painter:
         """
         self._learn_noted(now)
         self._patient = self._dialect.turns and looks_busy(snapshot, self._dialect)
+        self._started = self._started or self._patient
         rows = read_rows(snapshot, self._out.echo.part_of_text, self._dialect)
         aligned = self._transcript.align([row.key for row in rows], now, self._looked_at)
         before = self._view
@@ -306,7 +313,9 @@ class Painter:
         text = begun
         for row in fresh:
             text += (row.joins or "") + row.text.strip() if text else row.text
-        if goes_on:
+        if not self._started:
+            pass
+        elif goes_on:
             self._begun = text
         elif text:
             self._out.speak(text)
@@ -350,6 +359,7 @@ class Painter:
             "looked_in": self._looked_at - now,
             "changed_in": self._changed_at - now,
             "patient": self._patient,
+            "started": self._started,
             "begun": beginning(self._begun, _BEGUN_KEPT),
             "resized_in": self._resized_at - now,
             "wiped_in": self._wiped_at - now,
@@ -377,6 +387,7 @@ class Painter:
         self._resized_at, self._wiped_at = now + state["resized_in"], now + state["wiped_in"]
         self._open, self._resting = state["open"], state["resting"]
         self._patient, self._begun = state["patient"], state["begun"]
+        self._started = state["started"]
         self._deadline = self._next_settling(self._waiting())
 
 

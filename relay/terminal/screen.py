@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from relay.session import frames
 from relay.session.ports import SourceEvent
 from relay.terminal.appended import Appended
 from relay.terminal.dialects import UNKNOWN, Dialect
@@ -118,10 +119,13 @@ class ScreenSource:
     def expect_echo(self, text: str, now: float) -> None:
         """``text`` is about to be typed by relay; what it shows as is not the program's speech."""
         self._out.echo.expect(text, now)
+        self._painter.start()
 
     def activity(self, kind: bytes, now: float) -> list[SourceEvent]:
         """The person pressed keys: frames.TYPED, ENTERED or CLEARED."""
         self._advance(now)
+        if kind == frames.ENTERED:
+            self._painter.start()
         if not self._painting and self._reprinted is None:
             self._appended.activity(kind, now)
         return self._out.take()

@@ -153,6 +153,12 @@ def test_every_message_is_heard_once_whole_and_in_order(name: str) -> None:
     assert heard(name) == expected(name.partition("-")[0])
 
 
+@pytest.mark.parametrize("name", ["claude", "codex-inline"])
+def test_what_was_said_before_a_session_was_resumed_is_not_heard_again(name: str) -> None:
+    events = replay(f"resumed/{name}", agent=name.partition("-")[0])
+    assert finds(events) == [Found("Bob", "ping")]
+
+
 @pytest.mark.parametrize("name", SMALL)
 @settings(
     max_examples=2,
