@@ -272,10 +272,7 @@ class Session:
         self._rearm()
 
     def heard_elsewhere(self) -> None:
-        """A source other than the terminal has said something: the checkpoint is out of date.
-
-        It may also have failed, or hear again.
-        """
+        """A source other than the terminal has said something, has failed or hears again."""
         self._report_state()
         self.progress.heard(0)
         self._rearm()
