@@ -39,8 +39,8 @@ EACH = [
     for renderer in agent.renderers
     for size in SIZES
 ]
-#: What stops a turn; Escape elsewhere.
-INTERRUPT = {"aider": "\x03"}
+#: The keys that stop a turn, each once the one before it is seen to be taken; Escape elsewhere.
+INTERRUPT = {"aider": ("\x03",), "opencode": ("\x1b", "\x1b")}
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +102,10 @@ def test_exactly_what_it_says_to_others_is_sent(
 
         ask(ann, "please be broken off", wait=False)
         ann.terminal.wait_for("I begin.")
-        ann.terminal.type(INTERRUPT.get(name, "\x1b"))
+        for number, key in enumerate(INTERRUPT.get(name, ("\x1b",))):
+            if number:
+                ann.terminal.wait_for("again to interrupt")
+            ann.terminal.type(key)
         wait_until(lambda: model.requests[-1].aborted or ann.idle, 60)
         model.open("never")
         rest(ann, model)
