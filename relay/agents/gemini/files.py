@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from relay.agents.gemini.launch import issued
 from relay.agents.gemini.records import parse, session_of
 
 #: Bytes of a file's end that are looked at for a prompt.
@@ -48,22 +48,20 @@ class SessionFiles:
         ]
         return max(found, key=_written, default=None)
 
-    def candidates(self, since: float, beside: str | None, own: Collection[str]) -> list[Candidate]:
+    def candidates(
+        self, since: float, beside: str | None, claimed: Collection[str]
+    ) -> list[Candidate]:
         """The conversations with prompts since ``since`` (seconds since the epoch).
 
-        ``beside``: only those in the folder of this file. Left out are those that belong to other
-        sessions of relay's; ``own`` are the ids that do not.
+        ``beside``: only those in the folder of this file. ``claimed`` are left out.
         """
         chats = [os.path.dirname(beside)] if beside else list(self._chats())
         found = []
         for path in (path for folder in chats for path in _files(folder)):
-            if path == beside or _written(path) < since:
+            if path == beside or path in claimed or _written(path) < since:
                 continue
-            session = _session(path)
-            if not session or (issued(session) and session not in own):
-                continue
-            prompts = tuple(_prompts(path, since))
-            if prompts:
+            session, prompts = _session(path), tuple(_prompts(path, since))
+            if session and prompts:
                 found.append(Candidate(path, session, prompts))
         return found
 
@@ -75,6 +73,48 @@ class SessionFiles:
                 continue
             for project in projects:
                 yield os.path.join(root, project, "chats")
+
+
+class Claims:
+    """Which session files the Gemini CLIs of this RELAY_HOME have, so that nobody takes another's.
+
+    Each notes its own in the folder of its run; ``pid`` is a process that lives as long as it does.
+    """
+
+    NAME = "gemini-session"
+
+    def __init__(self, folder: str, pid: int) -> None:
+        self._folder = folder
+        self._pid = pid
+
+    def claim(self, path: str) -> None:
+        """This file is ours."""
+        new = os.path.join(self._folder, f"{self.NAME}.new")
+        with contextlib.suppress(OSError):
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            with open(new, "w", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(f"{self._pid} {path}")
+            os.replace(new, os.path.join(self._folder, self.NAME))
+
+    def others(self) -> set[str]:
+        """The files of all others that run."""
+        runs, own = os.path.split(self._folder)
+        found = set()
+        with contextlib.suppress(OSError):
+            for run in os.listdir(runs):
+                if run != own and (path := self._claimed(os.path.join(runs, run, self.NAME))):
+                    found.add(path)
+        return found
+
+    @staticmethod
+    def _claimed(note: str) -> str:
+        try:
+            with open(note, encoding="utf-8", errors="surrogateescape") as file:
+                pid, _, path = file.read().partition(" ")
+            os.kill(int(pid), 0)
+        except (OSError, ValueError):
+            return ""
+        return path
 
 
 def _files(chats: str) -> list[str]:

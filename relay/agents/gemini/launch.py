@@ -66,9 +66,6 @@ _VALUED = frozenset(
 _VALUED_LETTERS = frozenset("mpiweor")
 #: Options whose value may be missing: a next word that begins with a dash is none.
 _OPTIONAL = frozenset(("--resume", "--worktree", "-r", "-w"))
-#: What stands third in the ids that relay gives: no UUID that Gemini CLI makes has it (RFC 9562,
-#: version 8), so that these ids are known for relay's wherever they are met.
-ISSUED = "8e1a"
 
 
 def converses(argv: list[str]) -> bool:
@@ -162,14 +159,9 @@ def _context_files(env: dict[str, str]) -> list[str]:
 
 
 def new_session_id() -> str:
-    """An id for a conversation, in the form of a UUID."""
+    """An id for a conversation: a random UUID (RFC 9562, version 4)."""
     chance = os.urandom(16).hex()
-    return f"{chance[:8]}-{chance[8:12]}-{ISSUED}-8{chance[13:16]}-{chance[16:28]}"
-
-
-def issued(session_id: str) -> bool:
-    """Whether a session of relay's, this one or another, has given this id."""
-    return session_id[14:18] == ISSUED
+    return f"{chance[:8]}-{chance[8:12]}-4{chance[13:16]}-8{chance[17:20]}-{chance[20:32]}"
 
 
 def version_of(program: str, env: dict[str, str]) -> tuple[int, ...] | None:

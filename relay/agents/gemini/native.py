@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from relay.agents.following import Follower
-from relay.agents.gemini.files import SessionFiles
+from relay.agents.gemini.files import Claims, SessionFiles
 from relay.agents.gemini.screen import composer_state, solid
 from relay.agents.gemini.source import GeminiSource
 from relay.agents.gemini.words import spelled
@@ -46,6 +46,7 @@ class Gemini:
 
     def __init__(self, start: NativeStart) -> None:
         self._clock = start.clock
+        self._claims = Claims(start.folder, start.pid)
         self._cwd = start.cwd
         self._files = SessionFiles(start.env)
         self._session: str | None = start.launch.get("session")
@@ -118,7 +119,7 @@ class Gemini:
 
     def _look_for_own(self) -> None:
         if self.source.path is None and self._session:
-            self.source.path = self._files.find(self._session)
+            self._read_on(self._files.find(self._session))
 
     def _look_for_another(self, now: float) -> None:
         """``/clear``, ``/resume`` and ``--resume`` go on in a file whose name nobody tells.
@@ -130,14 +131,19 @@ class Gemini:
         if shown is None or not SETTLED < now - shown < MAY_CHANGE:
             return
         since = max(self._began, time.time() - MAY_CHANGE)
-        own = {self._session} if self._session else set()
         found = [
             candidate
-            for candidate in self._files.candidates(since, self.source.path, own)
+            for candidate in self._files.candidates(since, self.source.path, self._claims.others())
             if any(self._is_ours(prompt) for prompt in candidate.prompts)
         ]
         if len(found) == 1:
-            self._session, self.source.path = found[0].session, found[0].path
+            self._session = found[0].session
+            self._read_on(found[0].path)
+
+    def _read_on(self, path: str | None) -> None:
+        if path is not None:
+            self.source.path = path
+            self._claims.claim(path)
 
     def _is_ours(self, prompt: str) -> bool:
         text = solid(prompt)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import uuid
 from pathlib import Path
 
 import pytest
 
-from relay.agents.gemini.files import SessionFiles
-from relay.agents.gemini.launch import OLDEST, PACKAGE, converses, issued
+from relay.agents.gemini.files import Claims, SessionFiles
+from relay.agents.gemini.launch import OLDEST, PACKAGE, converses
 from relay.agents.gemini.words import spelled
 from relay.agents.launch import Launch, Run, plan
 
@@ -36,11 +38,11 @@ def make(
     return plan(argv, {"HOME": str(base / "home"), **(env or {})}, run)
 
 
-def test_a_new_conversation_gets_an_id_that_is_known_for_relays(tmp_path: Path) -> None:
+def test_a_new_conversation_gets_an_id_of_its_own(tmp_path: Path) -> None:
     gemini = installed(tmp_path)
     launch = make([gemini, "-m", "flash", "hello"], tmp_path)
     id_ = launch.data["session"]
-    assert isinstance(id_, str) and issued(id_)
+    assert isinstance(id_, str) and str(uuid.UUID(id_, version=4)) == id_
     assert launch.argv == [gemini, "--session-id", id_, "-m", "flash", "hello"]
     assert (launch.profile, launch.env, launch.data["heard"]) == ("gemini", {}, True)
     assert make([gemini], tmp_path).data["session"] != id_
@@ -152,11 +154,21 @@ def test_other_conversations_that_were_gone_on_with(tmp_path: Path) -> None:
     files = SessionFiles({"HOME": str(tmp_path)})
     own = chat(tmp_path, UUID, ["mine"])
     cleared = chat(tmp_path, "11111111-2222-4333-8444-555555555555", ["old", "new"])
-    chat(tmp_path, "22222222-2222-8e1a-8444-555555555555", ["of another session of relay's"])
+    taken = chat(tmp_path, "22222222-2222-4333-8444-555555555555", ["of another session"])
     chat(tmp_path, "33333333-2222-4333-8444-555555555555", [])
-    [found] = files.candidates(0.0, str(own), {UUID})
+    [found] = files.candidates(0.0, str(own), {str(taken)})
     assert (found.path, found.prompts) == (str(cleared), ("old", "new"))
-    assert files.candidates(own.stat().st_mtime + 3600, str(own), {UUID}) == []
+    assert files.candidates(own.stat().st_mtime + 3600, str(own), set()) == []
+
+
+def test_nobody_takes_the_file_of_another_that_runs(tmp_path: Path) -> None:
+    one, other = (Claims(str(tmp_path / name), os.getpid()) for name in ("one", "other"))
+    gone = Claims(str(tmp_path / "gone"), 2**22 + 1)
+    for claims, path in ((one, "/srv/demo/1"), (other, "/srv/demo/2"), (gone, "/srv/demo/3")):
+        claims.claim(path)
+    other.claim("/srv/demo/cleared")
+    assert one.others() == {"/srv/demo/cleared"}
+    assert Claims(str(tmp_path / "none" / "of" / "it"), 1).others() == set()
 
 
 def test_words_that_name_files_or_agents_are_kept_from_being_looked_up(tmp_path: Path) -> None:
