@@ -123,9 +123,9 @@ class CodexSource:
             self.named = path
         turn = str(event.get("turn_id") or "")
         if name == "UserPromptSubmit":
+            # That a turn begins the file says: a subagent's prompt is reported here, too.
             text = event.get("prompt")
-            proof = self._accept(text, "hook") if isinstance(text, str) else []
-            return proof + self._begun(turn)
+            return self._accept(text, "hook") if isinstance(text, str) else []
         if name == "PermissionRequest" and turn not in self._ended:
             self._asked, self._dialog_shown = now, False
             tool = event.get("tool_name") or "a tool"
