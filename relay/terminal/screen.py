@@ -188,6 +188,9 @@ class ScreenSource:
                 found = _MOVES.search(data, at, limit)
                 end = found.start() if found else limit
                 self._write_text(data[at:end])
+                if self._painting and not self._tentative:
+                    at = end  # the text has decided it: what comes is drawn
+                    continue
             if found:
                 self._control(found[0])
                 end = found.end()
