@@ -7,12 +7,12 @@ still streams, only when it has rested longer. Rows that were wrapped are joined
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from relay.terminal.dialects import UNKNOWN, Dialect
 from relay.terminal.encoded import beginning, size_of
 from relay.terminal.hearing import Outlet, solid
+from relay.terminal.paragraphs import HEARD, first_born, keep_owners, may_be_heard, paragraphs
 from relay.terminal.transcript import Entry, Transcript
 from relay.terminal.view import Kind, Row, Snapshot, looks_busy, read_rows
 
@@ -93,7 +93,7 @@ class Painter:
             self._matter = [
                 entry
                 for row, entry in self._view
-                if _may_be_heard(row, entry) and self._out.awaited(row.text) is not None
+                if may_be_heard(row, entry) and self._out.awaited(row.text) is not None
             ]
         return any(not entry.heard for entry in self._matter)
 
@@ -116,13 +116,13 @@ class Painter:
         self._looked_at = now
         if now - self._wiped_at < STALE:
             self._recall()
-        _keep_owners(self._view, gaps=self._dialect.call is not None)
+        keep_owners(self._view, gaps=self._dialect.call is not None)
         if aligned.changed or len(before) != len(self._view):
             self._changed_at = now
         if aligned.scrolled:
             self._put_gone(before, {id(entry) for entry in aligned.scrolled})
         if gone:
-            above = [p for p in _paragraphs(self._view) if p[-1][0].number < gone]
+            above = [p for p in paragraphs(self._view) if p[-1][0].number < gone]
             fresh = {id(entry) for p in above for _, entry in p if not entry.heard}
             self._put_gone(self._view, fresh)
         self._settle(now, everything=settle)
@@ -131,7 +131,7 @@ class Painter:
         """What is printed again above what was heard last has been heard too."""
         at = max((n for n, (_, entry) in enumerate(self._view) if entry is self._last), default=0)
         for row, entry in self._view[:at]:
-            if row.kind in _HEARD:
+            if row.kind in HEARD:
                 entry.heard = True
 
     def _keep_beginning(self, before: list[tuple[Row, Entry]]) -> None:
@@ -165,8 +165,8 @@ class Painter:
             else:  # heard already: only what was put out last is gone on with
                 gap = (gap or row.gap) and not self._is_last(entry)
         below = self._view[0] if self._view and view is not self._view else None
-        for paragraph in _paragraphs(gone):
-            if paragraph[0][0].kind in _HEARD:
+        for paragraph in paragraphs(gone):
+            if paragraph[0][0].kind in HEARD:
                 goes_on = paragraph[-1] == gone[-1] and below is not None and self._goes_on(*below)
                 self._put(paragraph, goes_on=goes_on)
 
@@ -183,7 +183,7 @@ class Painter:
     @property
     def pending(self) -> bool:
         """Whether anything on the screen may still be heard."""
-        return any(_may_be_heard(row, entry) for row, entry in self._view)
+        return any(may_be_heard(row, entry) for row, entry in self._view)
 
     @property
     def deadline(self) -> float | None:
@@ -214,12 +214,12 @@ class Painter:
         latest = -1.0  # when the youngest text below came: a footer does not end the text above it
         found: list[_Waiting] = []
         partial = False
-        for paragraph in reversed(list(_paragraphs(self._view))):
+        for paragraph in reversed(list(paragraphs(self._view))):
             kind = paragraph[0][0].kind
-            if kind not in _HEARD:
+            if kind not in HEARD:
                 partial = False
                 continue
-            born = _born(paragraph)
+            born = first_born(paragraph)
             last = born > latest
             if any(not entry.heard for _, entry in paragraph):
                 found.append((paragraph, last or partial, born))
@@ -389,52 +389,3 @@ class Painter:
         self._patient, self._begun = state["patient"], state["begun"]
         self._started = state["started"]
         self._deadline = self._next_settling(self._waiting())
-
-
-_HEARD = (Kind.AGENT, Kind.PERSON)
-_OWNERS = (Kind.AGENT, Kind.PERSON, Kind.TOOL)
-
-
-def _born(paragraph: list[tuple[Row, Entry]]) -> float:
-    return min(entry.born for _, entry in paragraph)
-
-
-def _keep_owners(view: list[tuple[Row, Entry]], *, gaps: bool) -> None:
-    """A row stays whose it was at first: its mark (a chevron, a corner) may scroll away.
-
-    And some programs keep the last prompt pinned above whatever scrolls by: what comes below a
-    row that is known is of its kind, unless it has a mark of its own. ``gaps``: no tool's output
-    goes on below a blank row.
-    """
-    looked = known = Kind.AGENT
-    for row, entry in view:
-        seems = row.kind
-        if seems in _OWNERS:
-            if entry.owner:
-                row.kind = Kind(entry.owner)
-            elif gaps and row.gap and known is Kind.TOOL and seems is Kind.AGENT:
-                pass
-            elif not row.marked and seems is looked:
-                row.kind = known
-            entry.owner = row.kind
-        looked, known = seems, row.kind
-
-
-def _may_be_heard(row: Row, entry: Entry) -> bool:
-    return not entry.heard and row.kind in _HEARD
-
-
-def _paragraphs(view: list[tuple[Row, Entry]]) -> Iterator[list[tuple[Row, Entry]]]:
-    """The rows that belong to one line each; the person's rows one block each."""
-    paragraph: list[tuple[Row, Entry]] = []
-    for pair in view:
-        row = pair[0]
-        same = bool(paragraph) and paragraph[-1][0].kind is row.kind and not row.gap
-        if same and (row.joins is not None or row.kind is Kind.PERSON):
-            paragraph.append(pair)
-            continue
-        if paragraph:
-            yield paragraph
-        paragraph = [pair]
-    if paragraph:
-        yield paragraph
