@@ -195,6 +195,7 @@ class Parts:
                 cooked=getattr(self._native, "cooked", ""),
                 enter=getattr(self._native, "enter", UNKNOWN.enter),
                 spell=getattr(self._native, "spell", UNKNOWN.spell),
+                shows_paste=getattr(self._native, "shows_paste", False),
                 at_prompt=at_prompt,
                 in_front=lambda: shell_in_front(pid),
             ),

@@ -26,6 +26,8 @@ COOKED_MAX = 2048
 BATCH_MAX = 16
 #: A pasted text needs this long before Enter is taken as Enter (Gemini needs 60 ms).
 PASTE_REST = 0.15
+#: So often an input line that must show a paste is looked at before the paste is taken as lost.
+PASTE_LOOKS = 20
 #: How long the screen may take to show that Enter was taken.
 ENTER_REST = 0.5
 ENTER_TRIES = 3
@@ -309,6 +311,10 @@ class TerminalDoor:
         self._outstanding.append((message, len(data)))
         for attempt in range(ENTER_TRIES):
             await asyncio.sleep(PASTE_REST)
+            if self._manners.shows_paste and not attempt and not await self._shows_paste():
+                self._outstanding.pop()
+                self._written -= {paste}  # whoever typed it, it is lost
+                return Hold("what was typed has not reached the input line", 0.5)
             if self._dialog():
                 # A dialog that opened meanwhile drops what is pasted, and Enter would answer it.
                 while self._dialog():
@@ -326,6 +332,15 @@ class TerminalDoor:
             if not self._stands_in_composer(wrapped):
                 return None
         return None
+
+    async def _shows_paste(self) -> bool:
+        """Whether the input line is no longer empty: a program may drop keys while it starts."""
+        for _ in range(PASTE_LOOKS):
+            rows = self._screen.visible()
+            if self._composer is None or self._composer(rows) not in ("empty", "busy"):
+                return True
+            await asyncio.sleep(PASTE_REST)
+        return False
 
     async def _until_written(self, data: bytes, step: int, *, patient: bool) -> bool:
         """Type ``data``. When ``patient``, a person who types is waited for instead of yielded to:

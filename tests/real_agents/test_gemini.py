@@ -1,66 +1,22 @@
-"""Gemini CLI under ``relay wrap``: it is heard once and whole, what it is sent arrives once."""
+"""Gemini CLI's own under ``relay wrap``; what all six do is in test_hearing and test_reaching."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.wrapped import ECHO, kill_session, python, relay, relay_json, wrapped
-from tests.real_agents.model import Fail, Gate, Say, ScriptedModel, Shell, Think
+from relay.agents.primer import primer
+from tests.e2e.wrapped import ECHO, process_below, python, relay, relay_json, wrapped
+from tests.real_agents.model import Fail, Gate, Say, ScriptedModel
 from tests.real_agents.recipes import AGENTS, Options
-from tests.real_agents.wrapped import Room, Wrapped, room
-from tests.support import wait_until
-
-LONG = "please check the tests in the source folder and report back, " * 5 + "for sure"
-BLOCK = "first **paragraph**\n\n    indented `code`\n\n```\nfenced\n```\n\nlast \\@ one"
-ALL = f"""\
-I tell Bob now.
-
-@relay:Bob {LONG}
-
-@relay:Bob the first of two
-@relay:Bob the second of two
-
-- @relay:Bob from a list
-
-@relay:Bob **bold** and `code` stay
-
-@relay:Bob <<<
-{BLOCK}
->>>
-
-> @relay:Bob not from a quote
-
-    @relay:Bob not from indented code
-
-\\@relay:Bob not what is escaped
-
-Not in a `@relay:Bob sentence`.
-
-```
-@relay:Bob not from a fence
-```
-
-@relay:Bob before the tool"""
-HEARD = [
-    LONG,
-    "the first of two",
-    "the second of two",
-    "from a list",
-    "**bold** and `code` stay",
-    BLOCK,
-    "before the tool",
-    "at the very end",
-]
-MANY = "\n".join(
-    [*(f"Line {n} of many." for n in range(100)), "", "@relay:Bob in the middle", ""]
-    + [*(f"Line {n} of more." for n in range(100)), "", "@relay:Bob after many lines"]
-)
-COMMAND = "printf '@relay:Bob from a tool\\n\\n'"
-YOLO = Options(asks=False)
+from tests.real_agents.running import Running
+from tests.real_agents.wrapped import Wrapped, room
+from tests.support import found, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -114,116 +70,19 @@ def wait_seen(model: ScriptedModel, marker: str) -> None:
     assert len(model.seen(marker)) == 1
 
 
-def answered(gem: Wrapped, model: ScriptedModel, marker: str) -> None:
+def answered(gem: Running, model: ScriptedModel, marker: str) -> None:
     """Until the turn that ``marker`` began is over."""
     wait_until(lambda: model.seen(marker), 30, f"{marker} to reach the model")
     wait_until(lambda: model.resting, 30)
     gem.ready()
-    wait_state(gem.name, "idle")
 
 
-def scripted(model: ScriptedModel) -> None:
-    model.when("MARK-ALL", Think("Hm.\n\n@relay:Bob only thought\n\nSo."), Say(ALL), Shell(COMMAND))
-    model.when_tool(Say("Done.\n\n@relay:Bob at the very end"))
-    model.when("MARK-MANY", Say(MANY, chunk=200))
-    model.when("MARK-AGAIN", Say("@relay:Bob the same words"))
-    model.when("MARK-SIZE", Say("@relay:Bob begun in one size,\n"), Gate("size"), Say("ended so"))
-    model.when("MARK-STOP", Say("@relay:Bob whole\n\n@relay:Bob never"), Gate("stop"))
-    model.when("MARK-ERROR", Fail(400))
-    model.when("MARK-CLEAR", Say("@relay:Bob in a new conversation"))
-
-
-@pytest.mark.parametrize(("cols", "rows"), [(80, 24), (120, 40)])
-def test_what_it_says_is_heard_once_and_whole(
-    gemini: Path, tmp_path: Path, model: ScriptedModel, bob: None, cols: int, rows: int
-) -> None:
-    scripted(model)
-    with room(tmp_path, model) as agents:
-        gem = agents.start("Gem", "gemini", gemini, YOLO, cols=cols, rows=rows)
-        gem.ask("MARK-ALL @relay:Bob typed by the person")
-        answered(gem, model, "MARK-ALL")
-        wait_sent("Gem", expected := list(HEARD))
-        gem.ask("MARK-MANY")
-        answered(gem, model, "MARK-MANY")
-        wait_sent("Gem", expected := [*expected, "in the middle", "after many lines"])
-        relay("send", "Gem", "MARK-QUOTE:\n@relay:Bob only quoted", "--wait=60")
-        answered(gem, model, "MARK-QUOTE")
-        for word in ("once", "twice"):
-            gem.ask(f"MARK-AGAIN {word}")
-            answered(gem, model, f"MARK-AGAIN {word}")
-        wait_sent("Gem", expected := [*expected, "the same words", "the same words"])
-        gem.ask("MARK-SIZE")
-        gem.terminal.wait_for("begun in")
-        gem.terminal.resize(cols + 20, rows + 6)
-        model.open("size")
-        answered(gem, model, "MARK-SIZE")
-        wait_sent("Gem", expected := [*expected, "begun in one size,\nended so"])
-        gem.ask("MARK-STOP")
-        gem.terminal.wait_for("never")
-        wait_state("Gem", "busy")
-        gem.terminal.type("\x1b")
-        gem.terminal.wait_for("Request cancelled")
-        wait_state("Gem", "idle")
-        gem.ask("MARK-ERROR")
-        gem.terminal.wait_for("API Error")
-        wait_state("Gem", "idle")
-        gem.ask("/clear")
-        gem.terminal.wait_that(lambda: "API Error" not in gem.terminal.text())
-        gem.ask("MARK-CLEAR")
-        answered(gem, model, "MARK-CLEAR")
-        wait_sent("Gem", [*expected, "in a new conversation"])
-        assert "source structured" in relay("status")
-
-
-def test_what_it_is_sent_arrives_once(gemini: Path, tmp_path: Path, model: ScriptedModel) -> None:
-    model.when("MARK-STREAMING", Say("One line.\n\nTwo"), Gate("busy"))
-    model.when("MARK-TOOL", Say("I wait."), Shell("read -r line <fifo"))
-    model.when("MARK-DIALOG", Shell("touch made"))
-    body = "\n".join(f"MARK-LONG {n} '\"`$(x) \\ {'y' * 80}" for n in range(105))
-    with room(tmp_path, model) as agents:
-        gem = begun(agents, gemini)
-        wait_seen(model, "MARK-START")
-        answered(gem, model, "MARK-START")
-        relay("send", "Gem", body, "--wait=60")
-        wait_seen(model, "MARK-LONG 104")
-        assert body in model.seen("MARK-LONG 104")[0].last_text
-
-        answered(gem, model, "MARK-LONG 104")
-        gem.ask("MARK-STREAMING")
-        gem.terminal.wait_for("One line")
-        relay("send", "Gem", "MARK-MEANWHILE words")
-        wait_held("MARK-MEANWHILE", "the agent is busy")
-        model.open("busy")
-        wait_seen(model, "MARK-MEANWHILE")
-
-        answered(gem, model, "MARK-MEANWHILE")
-        gem.terminal.type("half a draft")
-        gem.terminal.wait_for("half a draft")
-        relay("send", "Gem", "MARK-DRAFT words")
-        wait_held("MARK-DRAFT", "a draft stands in the input line")
-        assert gem.terminal.shows(" > half a draft$")
-        gem.submit()
-        wait_seen(model, "MARK-DRAFT")
-        assert len(model.seen("half a draft")) == 1
-
-        answered(gem, model, "MARK-DRAFT")
-        gem.ask("MARK-DIALOG")
-        gem.dialog()
-        wait_until(lambda: about("Gem") == ("blocked", "asks to use Shell"))
-        relay("send", "Gem", "MARK-ASKED words")
-        wait_held("MARK-ASKED", "a dialog waits for the person")
-        gem.refuse()
-        wait_seen(model, "MARK-ASKED")
-        assert not (gem.recipe.cwd / "made").exists()
-        answered(gem, model, "MARK-ASKED")
-        gem.quit()
-        wait_state("Gem", "gone")
-
-
-def begun(agents: Room, gemini: Path) -> Wrapped:
-    """A Gemini CLI that was sent a message before it had drawn anything."""
-    relay("send", "Gem", "MARK-START words", "--offline")
-    return agents.start("Gem", "gemini", gemini)
+def kill_session_of(agent: Wrapped) -> None:
+    """SIGKILL to the session, and wait for the next one."""
+    pump = agent.terminal.pid
+    before = found(lambda: process_below(pump, "agent_session"))
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: process_below(pump, "agent_session") not in (None, before))
 
 
 def test_two_in_one_project_are_not_mixed_up(
@@ -231,7 +90,8 @@ def test_two_in_one_project_are_not_mixed_up(
 ) -> None:
     model.when("MARK-ONE", Say("@relay:Bob from the one"))
     model.when("MARK-OTHER", Say("@relay:Bob from the other"))
-    model.when("MARK-RESUMED", Say("@relay:Bob from the one again"))
+    model.when("MARK-CLEARED", Say("@relay:Bob from a cleared one"))
+    model.when("MARK-RESUMED", Say("@relay:Bob from a resumed one"))
     made = AGENTS["gemini"].recipe(gemini, tmp_path, model.url, Options())
     with Wrapped(made, "One") as one, Wrapped(made, "Other") as other:
         for agent, mark in ((one, "MARK-ONE"), (other, "MARK-OTHER")):
@@ -239,17 +99,25 @@ def test_two_in_one_project_are_not_mixed_up(
             agent.ask(mark)
             answered(agent, model, mark)
         other.ask("/clear")
-        wait_sent("One", ["from the one"])
-        wait_sent("Other", ["from the other"])
+        other.terminal.wait_that(lambda: "MARK-OTHER" not in other.terminal.text())
+        other.ask("MARK-CLEARED")
+        answered(other, model, "MARK-CLEARED")
+        relay("send", "Other", "MARK-TYPED words", "--wait=60")
         one.quit()
         session = session_with(made.home, "MARK-ONE")
-        made.argv += ["--resume", session]
-        with Wrapped(made, "Again") as again:
-            again.ready()
-            again.ask("MARK-RESUMED")
-            answered(again, model, "MARK-RESUMED")
-            wait_sent("Again", ["from the one again"])
-        assert (sent_by("One"), sent_by("Other")) == (["from the one"], ["from the other"])
+        for number, resumed in enumerate((session, "latest")):
+            before = list(made.argv)
+            made.argv += ["--resume", resumed]
+            with Wrapped(made, f"Again{number}", rows=50) as again:
+                again.terminal.wait_for("> MARK-ONE")
+                relay("send", f"Again{number}", f"MARK-FIRST {number} words", "--wait=60")
+                again.ready()
+                again.ask(f"MARK-RESUMED {resumed}")
+                answered(again, model, f"MARK-RESUMED {resumed}")
+                wait_sent(f"Again{number}", ["from a resumed one"])
+            made.argv[:] = before
+        assert sent_by("One") == ["from the one"]
+        assert sent_by("Other") == ["from the other", "from a cleared one"]
 
 
 def session_with(home: Path, prompt: str) -> str:
@@ -267,11 +135,11 @@ def test_a_killed_session_loses_and_doubles_nothing(
         gem.ask("MARK-KILL")
         gem.terminal.wait_for("one")
         relay("send", "Gem", "MARK-AFTER words")
-        kill_session(gem.terminal)
+        kill_session_of(gem)
         model.open("kill")
         wait_seen(model, "MARK-AFTER")
         wait_sent("Gem", ["one", "two"])
-        kill_session(gem.terminal)
+        kill_session_of(gem)
         gem.ask("MARK-LAST")
         answered(gem, model, "MARK-LAST")
         assert sent_by("Gem") == ["one", "two"]
@@ -287,7 +155,7 @@ def test_what_is_the_persons_stays_and_the_model_is_told(
         before = gem.recipe.settings_file.read_bytes()
         gem.ask("MARK-TOLD")
         answered(gem, model, "MARK-TOLD")
-        assert json.dumps(model.requests[0].body).count("Your name here is Gem") == 1
+        assert model.requests[0].last_text.count(primer("Gem")) == 1
         gem.ask("MARK-REFUSED")
         wait_state("Gem", "limited")
         assert about("Gem")[1] == "the API refuses: scripted refusal"
@@ -297,6 +165,8 @@ def test_what_is_the_persons_stays_and_the_model_is_told(
         gem.ask("MARK-OVER")
         answered(gem, model, "MARK-OVER")
         wait_seen(model, "MARK-LATER")
+        relay("send", "Gem", "MARK-WORDS @README.md @property", "--wait=60")
+        assert "MARK-WORDS \\@README.md @property (" in model.seen("MARK-WORDS")[0].last_text
         gem.quit()
         assert gem.recipe.settings_file.read_bytes() == before
         assert sorted(p.name for p in gem.recipe.cwd.iterdir()) == [".git", "README.md"]

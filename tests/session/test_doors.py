@@ -191,6 +191,30 @@ def test_enter_is_never_pressed_into_a_dialog() -> None:
     assert b"\r" not in desk.link.written
 
 
+def test_no_enter_follows_a_paste_that_the_input_line_does_not_show() -> None:
+    shown = {"state": "empty"}
+    manners = Manners(shows_paste=True)
+    lost = frozenset({write_id(message("hello"), "paste")})
+    desk = Desk(
+        cooked=False,
+        paste=True,
+        composer=lambda rows: shown["state"],
+        manners=manners,
+        written=lost,
+    )
+    submitted = asyncio.run(desk.door.submit([message("hello")]))
+    assert submitted.count == 0 and submitted.hold is not None
+    assert desk.link.written == []  # the session before this one has typed it, in vain
+
+    def draw(data: bytes) -> None:
+        shown["state"] = "empty" if data == b"\r" else "draft"
+
+    desk.link.after = draw
+    assert asyncio.run(desk.door.submit([message("hello")])).count == 1
+    paste, enter = desk.link.written
+    assert b"hello" in paste and enter == b"\r"
+
+
 def test_a_key_between_paste_and_enter_leaves_the_enter_to_the_person() -> None:
     desk = Desk(cooked=False, paste=True)
     desk.link.refuse = lambda count: count == 1

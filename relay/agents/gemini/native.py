@@ -43,6 +43,8 @@ class Gemini:
     patience = 0.0
     #: Before it draws and after its end its terminal reads lines, and nobody reads those.
     cooked = "the agent is starting"
+    #: While it loads a conversation it drops keys.
+    shows_paste = True
 
     def __init__(self, start: NativeStart) -> None:
         self._clock = start.clock
