@@ -113,8 +113,15 @@ class Opencode:
         self._over.clear()
         try:
             await self._listen(ears, changed, tasks)
+        except Unfit:
+            raise
         except ServerError as error:
             self._lost(ears, error)
+            changed()
+        except Exception as error:
+            # An answer of a form that nobody promised: the next try may go better.
+            ears.note(f"what opencode's server says: {type(error).__name__}: {error}")
+            self._lost(ears, ServerError("opencode's server is not understood"))
             changed()
         finally:
             self._over.set()

@@ -290,3 +290,19 @@ def test_a_server_that_stays_away_is_given_up_and_taken_back(
         await until(lambda: native.source.trusted and native.source.connected)
 
     run(server, test)
+
+
+def test_a_server_that_is_not_understood_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(natives, "SHOW_ITSELF", 0.05)
+
+    async def broken(*asked: Any, **more: Any) -> dict[str, Any]:
+        raise TypeError("a number for a list")
+
+    monkeypatch.setattr(natives, "snapshot", broken)
+
+    async def test(native: Opencode, ears: Ears) -> None:
+        await until(lambda: ears.reasons)
+        assert not native.source.trusted
+        assert "a number for a list" in ears.notes[0]
+
+    run(Server(), test)
