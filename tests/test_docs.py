@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from relay.agents.launch import PLANNERS
+from relay.agents.native import MAKERS
+from relay.agents.registry import NATIVE
 from relay.cli.main import build
+from tests.real_agents.install import PINS
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+AGENTS = sorted((ROOT / "docs" / "agents").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *AGENTS]
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 _COMMAND = re.compile(r"(?:^|\$ )(?:\.venv/bin/)?relay ([a-z-]+)", re.MULTILINE)
 
@@ -53,8 +58,23 @@ def test_every_verb_is_documented() -> None:
 
 def test_the_readme_leads_to_every_page() -> None:
     readme = (ROOT / "README.md").read_text()
-    assert [page.name for page in PAGES[1:] if f"docs/{page.name}" not in readme] == []
+    pages = [page for page in PAGES[1:] if page not in AGENTS]
+    assert [page.name for page in pages if f"docs/{page.name}" not in readme] == []
     assert len(readme.splitlines()) < 150
+
+
+def test_each_agent_has_a_page_with_the_version_that_the_tests_drive() -> None:
+    assert [page.stem for page in AGENTS] == sorted(PINS)
+    table = (ROOT / "docs" / "agents.md").read_text()
+    [checked] = [line for line in table.splitlines() if line.startswith("| checked with")]
+    for program, pin in PINS.items():
+        assert f"agents/{program}.md" in table
+        assert f" {pin.version} " in checked
+        assert pin.version in (ROOT / "docs" / "agents" / f"{program}.md").read_text()
+
+
+def test_each_agent_is_known_everywhere() -> None:
+    assert set(PLANNERS) == set(MAKERS) == NATIVE == set(PINS)
 
 
 def test_the_test_command_of_the_readme_is_what_ci_runs() -> None:
