@@ -27,7 +27,7 @@ class Block:
     def _clear(self) -> None:
         self.stream: str | None = None
         self.closed = False  # nothing more comes, but whether it is whole is not known yet
-        self._text = ""  # of the present answer
+        self.text = ""  # of the present answer
         self._partial = ""  # its last line, as far as it goes
         self._again: list[str] = []  # lines of the answer before it that may come again
 
@@ -51,32 +51,32 @@ class Block:
 
     def is_said_again(self, response: str, text: str) -> bool:
         """Whether an answer that held just this block has ended, and ``text`` begins another."""
-        if not self._text:
+        if not self.text:
             return False
         if response.endswith(_CUT):
             start = response.removesuffix(_CUT)
-            return self._text.startswith(start) and start.startswith(text)
-        return self._text == response
+            return self.text.startswith(start) and start.startswith(text)
+        return self.text == response
 
     def is_whole(self, response: str) -> bool:
         """Whether an answer with the text ``response`` ends with this block."""
-        if not self._text:
+        if not self.text:
             return False
         if response.endswith(_CUT):
-            return self._text.startswith(response.removesuffix(_CUT))
-        return response.endswith(self._text)
+            return self.text.startswith(response.removesuffix(_CUT))
+        return response.endswith(self.text)
 
     def start_again(self) -> None:
         """What follows is another answer in the place of the one that is there."""
-        self._again = self._text.split("\n")[:-1] + self._again
-        self._text = self._partial = ""
+        self._again = self.text.split("\n")[:-1] + self._again
+        self.text = self._partial = ""
 
     def add(self, text: str, stream: str) -> list[SourceEvent]:
         """The block goes on, or begins as ``stream``."""
         if self.stream is None:
             self.begin(stream)
-        if len(self._text) < TEXT_MAX:
-            self._text += text
+        if len(self.text) < TEXT_MAX:
+            self.text += text
         *whole, self._partial = (self._partial + text).split("\n")
         events: list[SourceEvent] = []
         for line in whole:
@@ -105,7 +105,7 @@ class Block:
         return {
             "stream": self.stream,
             "closed": self.closed,
-            "text": self._text,
+            "text": self.text,
             "partial": self._partial,
             "again": self._again,
         }
@@ -113,7 +113,7 @@ class Block:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where :meth:`state` was taken."""
         self.stream, self.closed = state["stream"], state["closed"]
-        self._text, self._partial = state["text"], state["partial"]
+        self.text, self._partial = state["text"], state["partial"]
         self._again = list(state["again"])
 
     def _line(self, line: str, stream: str) -> list[SourceEvent]:

@@ -22,8 +22,7 @@ Kind = Literal[
     "asks",  # a dialog asks for permission; id, text is the tool
     "answered",  # … and was answered; id
     "ran",  # a tool has run or was refused
-    "recorded",  # (chat) a question: the chat is being recorded
-    "steered",  # (chat) text that reached the model within a turn; text
+    "recorded",  # (chat) text that goes to the model as a user's; text
     "response",  # (chat) the API's answer has ended, whole or not; text is what it held
     "refused",  # (chat) the API answered with an error, and may be asked again; number, text
 ]
@@ -35,9 +34,8 @@ _ERROR = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 
-_STEERED = "mid_turn_user_message"
 #: The lines of the chat's record that matter, which may be long and many.
-_OF_CHAT = re.compile(rf'"type":"user"|"subtype":"(?:{_STEERED}|ui_telemetry)"')
+_OF_CHAT = re.compile(r'"type":"user"|"subtype":"ui_telemetry"')
 #: A turn's own requests to the API, not those for titles, memories and the like.
 _TURN = re.compile(r"########\d+")
 
@@ -130,10 +128,8 @@ def _chat(raw: dict[str, Any]) -> Record | None:
         time = datetime.fromisoformat(str(raw.get("timestamp"))).timestamp()
     except ValueError:
         return None
-    if raw.get("subtype") == _STEERED:
-        return Record("steered", _text(_table(raw, "message").get("parts")), time=time)
     if raw.get("type") == "user":
-        return Record("recorded", time=time)
+        return Record("recorded", _text(_table(raw, "message").get("parts")), time=time)
     event = _table(_table(raw, "systemPayload"), "uiEvent")
     if event.get("subagent_id") or not _TURN.search(str(event.get("prompt_id"))):
         return None

@@ -28,8 +28,14 @@ LOOK = 0.5
 VERDICT = 2.0
 #: A screen at rest for so long means that the turn is over, whatever the file has told.
 REST = 1.5
-#: A screen that is busy for so long while the file is silent means that the file is not written.
+#: Qwen Code writes no more events, ever, once it could not get rid of a megabyte of them. That is
+#: so when after so many seconds the file lacks an answer that stands in the record of the chat, or
+#: the rest of a message in a turn that is over by the screen, …
+LACKING = 4.0
+#: … or when the screen is busy for so long with a turn that the file knows nothing of.
 SILENCE = 30.0
+#: Blocks that are remembered, by so many characters each, to be looked for in the record.
+TOLD_MAX, TOLD_HEAD = 8, 2000
 #: After an error of the API the next try is worth it after so many seconds; after a limit, so many.
 ERROR_RETRY, LIMIT_RETRY = 30.0, 300.0
 
@@ -56,6 +62,8 @@ class QwenSource:
         self._doubt: float | None = None  # nothing more comes since, and is the block whole?
         self._whole: str | None = None  # all the text of the API's last answer
         self._recorded = False
+        self._told: deque[str] = deque(maxlen=TOLD_MAX)  # beginnings of blocks
+        self._lacking: float | None = None  # an answer is missing in the file since
         self._turn = False  # a turn runs
         self._tools = False
         self._asked: deque[str] = deque(maxlen=64)  # requests for consent that are open
@@ -121,9 +129,9 @@ class QwenSource:
         if record is None:
             return []
         if record.time:
-            return self._chat(record) if record.time >= self._started else []
+            return self._chat(record, now) if record.time >= self._started else []
         self._failed = False
-        self._rest_since = self._busy_since = None
+        self._rest_since = self._busy_since = self._lacking = None
         if record.kind in ("open", "text", "error", "other", "close", "said"):
             return self._written(record)
         if record.kind == "stop":
@@ -202,27 +210,36 @@ class QwenSource:
             self._asked.remove(record.id)
         return [] if self._asked else self._change(AgentState.BUSY)
 
-    def _chat(self, record: Record) -> list[SourceEvent]:
+    def _chat(self, record: Record, now: float) -> list[SourceEvent]:
         """What only the record of the chat tells."""
-        if record.kind == "steered":
-            return self._accept(record.text)
         if record.kind == "refused":
             return self._refused(record.text, record.number) if self._turn else []
         self._recorded = True
         if record.kind == "recorded":
-            return []
+            # Within a turn, and when the events have ended, it is told nowhere else.
+            return [] if self._known(record.text) else self._accept(record.text)
         self._whole = record.text
         if self._doubt is None or not self._block.is_whole(record.text):
+            if record.text and not self._has_told(record.text):
+                self._lacking = now
             return []
         return [*self._complete(), *self._after_turn()]
 
+    def _has_told(self, answer: str) -> bool:
+        return any(told in answer for told in (*self._told, self._block.text[:TOLD_HEAD]) if told)
+
     def _complete(self) -> list[SourceEvent]:
-        self._doubt = None
+        self._settle()
         return self._block.complete()
 
     def _break_off(self) -> list[SourceEvent]:
-        self._doubt = None
+        self._settle()
         return self._block.break_off()
+
+    def _settle(self) -> None:
+        self._doubt = None
+        if self._block.text:
+            self._told.append(self._block.text[:TOLD_HEAD])
 
     # -- the screen and time -------------------------------------------------------------------
 
@@ -242,6 +259,8 @@ class QwenSource:
             if self._recorded:
                 return [*self._break_off(), *self._over()]
             return [*self._complete(), *self._after_turn()]
+        if self._lacking is not None and now - self._lacking >= LACKING:
+            return self._dead()
         at_rest = composer in ("empty", "draft") and not is_busy(rows)
         if self._turn:
             return self._rested(now) if at_rest else self._at_work()
@@ -256,9 +275,9 @@ class QwenSource:
         if self._rest_since is None:
             self._rest_since = now
         writing = self._block.writing
-        if now - self._rest_since < (SILENCE if writing else REST):
+        if now - self._rest_since < (LACKING if writing else REST):
             return []
-        return [*(self._break_off() if writing else self._complete()), *self._over()]
+        return self._dead() if writing else [*self._complete(), *self._over()]
 
     def _over(self) -> list[SourceEvent]:
         self._turn = False
@@ -271,6 +290,10 @@ class QwenSource:
             self._busy_since = now
         if now - self._busy_since < SILENCE:
             return []
+        return self._dead()
+
+    def _dead(self) -> list[SourceEvent]:
+        self._lacking = None
         return self.failed("Qwen Code writes no more events: it is heard by its screen")
 
     def _at_work(self) -> list[SourceEvent]:
@@ -300,6 +323,7 @@ class QwenSource:
             "block": self._block.state(),
             "whole": self._whole,
             "recorded": self._recorded,
+            "told": list(self._told),
             "doubt": self._doubt is not None,
             "turn": self._turn,
             "tools": self._tools,
@@ -314,6 +338,7 @@ class QwenSource:
         self._state = AgentState(state["state"])
         self.session, self._whole = state["session"], state["whole"]
         self._recorded = state["recorded"]
+        self._told.extend(state["told"])
         self._block.restore(state["block"])
         self._doubt = 0.0 if state["doubt"] else None
         self._turn = state["turn"]
@@ -323,6 +348,9 @@ class QwenSource:
         self._failed = state["failed"]
 
     # -- helpers -------------------------------------------------------------------------------
+
+    def _known(self, text: str) -> bool:
+        return all(self.seen(marker) for marker in _MARKER.findall(text))
 
     def _accept(self, text: str) -> list[SourceEvent]:
         if not text:

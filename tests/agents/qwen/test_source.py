@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 
-from relay.agents.qwen.source import ERROR_RETRY, LIMIT_RETRY, REST, SILENCE, VERDICT, QwenSource
+from relay.agents.qwen.source import (
+    ERROR_RETRY,
+    LACKING,
+    LIMIT_RETRY,
+    REST,
+    SILENCE,
+    VERDICT,
+    QwenSource,
+)
 from relay.model import AgentState
 from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
 
@@ -336,9 +344,40 @@ def test_a_pause_in_the_middle_of_a_message_breaks_nothing_off(it: Heard) -> Non
     it.open()
     it.text("@relay:Bob a long")
     assert it.see(IDLE, 1.0) == []
-    assert it.see(IDLE, REST + 1) == []
+    assert it.see(WORKS, 60.0) == []
     it.text(" thought\n")
     assert lines(it.events) == ["@relay:Bob a long thought"]
+
+
+def test_a_file_that_ends_in_the_middle_of_a_message_is_given_up(it: Heard) -> None:
+    it.open()
+    it.text("@relay:Bob part\nof")
+    it.see(IDLE, 1.0)
+    given_up = it.see(IDLE, LACKING)
+    assert [type(event) for event in given_up] == [End, StateChange, Degraded]
+    assert not it.source.trusted
+
+
+def test_a_file_that_lacks_an_answer_is_given_up(it: Heard) -> None:
+    it.open()
+    it.text("told\n")
+    it.close()
+    it.said(20)
+    it.chat("api_response", response_text="told\n")
+    assert it.see(WORKS, LACKING + 1) == []
+    it.chat("api_response", response_text="not told")
+    it.see(WORKS, LACKING - 1)
+    assert it.source.trusted
+    it.see(WORKS, 2.0)
+    assert not it.source.trusted
+
+
+def test_an_answer_that_is_recorded_before_it_is_told_is_waited_for(it: Heard) -> None:
+    it.chat("api_response", response_text="told")
+    it.see(WORKS, LACKING - 1)
+    it.open()
+    it.text("told")
+    assert it.see(WORKS, LACKING) == []
 
 
 def test_a_file_that_falls_silent_is_given_up_and_believed_again(it: Heard) -> None:
