@@ -97,6 +97,7 @@ class Ears:
         self._on_state = on_state
         self._on_proof = on_proof
         self._last_output: float | None = None
+        self._believed = self.source
         self._look = getattr(structured, "look", None)
         self._look_at: float | None = None
         self.notes: list[str] = []
@@ -204,6 +205,10 @@ class Ears:
         return self._last_output + UNCLOSED_PATIENCE
 
     def _take(self, events: list[SourceEvent], origin: str) -> None:
+        if self._believed != self.source:
+            # What the one began to hear the other does not end: half a message is none.
+            self._believed = self.source
+            self._hearing.abandon()
         for stream, group in groupby(events, _stream_of_line):
             if stream is None:
                 for event in group:

@@ -78,6 +78,10 @@ class Hearing:
         scanner = self._scanners.get(stream)
         return scanner.inside if scanner is not None else ""
 
+    def abandon(self) -> None:
+        """Forget what is being collected, in every stream."""
+        self._scanners.clear()
+
     def close(self) -> list[Heard]:
         """The session is over: every stream ends."""
         heard: list[Heard] = []

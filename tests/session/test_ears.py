@@ -128,6 +128,15 @@ def test_a_source_that_fails_hands_over_to_the_screen_visibly() -> None:
     assert desk.ears.notes == ["no hooks"] and desk.ears.source == "screen"
 
 
+def test_half_a_message_of_a_source_that_fails_is_not_sent() -> None:
+    desk = Desk(FakeStructured())
+    desk.ears.hook({"events": [Line("m1", "@relay:Bob half of a")]}, 1.0)
+    desk.ears.give_up("no hooks")
+    desk.ears.output(b"@relay:Bob half of a message\n", 2.0)
+    desk.ears.finish(3.0)
+    assert desk.bodies == ["half of a message"]
+
+
 def test_states_and_proofs_are_passed_on() -> None:
     desk = Desk(FakeStructured())
     desk.ears.hook({"events": [StateChange(AgentState.BUSY)]}, 1.0)
