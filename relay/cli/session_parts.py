@@ -22,7 +22,7 @@ from relay.config import LoadedConfig
 from relay.paths import Home
 from relay.session.channel import ChannelDoor
 from relay.session.courier import Courier
-from relay.session.doors import Door, TerminalDoor
+from relay.session.door import Door
 from relay.session.ears import Ears
 from relay.session.either import EitherDoor
 from relay.session.guards import Guards
@@ -31,6 +31,7 @@ from relay.session.httpd import HookServer
 from relay.session.link import PumpLink
 from relay.session.manners import UNKNOWN, Manners
 from relay.session.session import Facts, Session
+from relay.session.typing import TerminalDoor
 from relay.terminal.environment import original
 from relay.terminal.inner import InnerTerminal, NoTerminal
 from relay.terminal.lines import make_source

@@ -6,9 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from relay.errors import RelayError
 from relay.model import Message
-from relay.session.doors import CHANNEL_LANDING, Submitted
+from relay.session.door import Submitted
 from relay.session.guards import Hold
 from relay.text.envelope import envelope, marker_of
+
+#: What an agent has taken through its channel stands in its transcript after this many seconds.
+CHANNEL_LANDING = 3.0
 
 
 class ChannelDoor:

@@ -15,7 +15,7 @@ from typing import Any
 
 from relay.errors import RelayError
 from relay.model import Message, State
-from relay.session.doors import Door
+from relay.session.door import Door
 from relay.session.guards import Hold
 from relay.text.envelope import marker_of
 

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from relay.model import Message
-from relay.session.doors import Door, Submitted
+from relay.session.door import Door, Submitted
 from relay.session.guards import DRAFT, Hold
 from relay.text.envelope import marker_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from relay.session.channel import ChannelDoor
-from tests.session.test_doors import NAMESPACES, message
+from tests.session.test_typing import NAMESPACES, message
 
 
 def test_a_channel_hands_over_one_message_and_says_when_it_is_closed() -> None:
@@ -18,7 +18,13 @@ def test_a_channel_hands_over_one_message_and_says_when_it_is_closed() -> None:
             raise ConnectionRefusedError("refused")
 
     open_now = True
-    door = ChannelDoor(submit, lambda: open_now, lambda: NAMESPACES, *[lambda marker: False] * 2)
+    door = ChannelDoor(
+        submit,
+        lambda: open_now,
+        lambda: NAMESPACES,
+        heard=lambda marker: False,
+        seen=lambda marker: False,
+    )
     assert door.hold(0.0) is None
     assert asyncio.run(door.submit([message("hello")])).count == 1
     refused = asyncio.run(door.submit([message("hello")]))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from relay.errors import NotDelivered
 from relay.model import Message, State
 from relay.session.courier import Courier
-from relay.session.doors import Submitted
+from relay.session.door import Submitted
 from relay.session.guards import Hold
 from relay.text.envelope import marker_of
 
@@ -308,7 +308,10 @@ def test_nothing_goes_to_a_model_that_does_not_answer() -> None:
         desk = Desk()
         limits = [Hold("a usage limit is reached", 0.01)]
         desk.courier = Courier(
-            lambda: desk.door, desk.report, lambda: desk.now, lambda now: (limits or [None])[0]
+            lambda: desk.door,
+            desk.report,
+            lambda: desk.now,
+            lambda now: limits[0] if limits else None,
         )
         desk.courier.offer(message(1))
         desk.now = 0.0

@@ -47,6 +47,9 @@ class FakeScreen:
     def visible(self) -> list[str]:
         return ["row"]
 
+    bracketed_paste = True
+    title = ""
+
 
 class FakeStructured:
     """Yields what its hooks carry."""

@@ -9,11 +9,11 @@ import pytest
 
 from relay.model import Message
 from relay.session import either
-from relay.session.doors import Submitted
+from relay.session.door import Submitted
 from relay.session.either import EitherDoor
 from relay.session.guards import DRAFT, Hold
 from relay.text.envelope import marker_of
-from tests.session.test_doors import message
+from tests.session.test_typing import message
 
 
 class FakeDoor:

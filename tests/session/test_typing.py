@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from relay.model import AgentState, Message
-from relay.session import doors, frames
-from relay.session.doors import COOKED_MAX, TerminalDoor, write_id
+from relay.session import frames, typing
 from relay.session.guards import Guards
 from relay.session.manners import Manners
+from relay.session.typing import COOKED_MAX, TerminalDoor, write_id
 from relay.terminal.inner import InnerTerminal
 from relay.text.envelope import join_plain
 from tests.support import wait_until
@@ -92,8 +92,8 @@ class Desk:
 
 @pytest.fixture(autouse=True)
 def no_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "PASTE_REST", 0.0)
-    monkeypatch.setattr(doors, "ENTER_REST", 0.0)
+    monkeypatch.setattr(typing, "PASTE_REST", 0.0)
+    monkeypatch.setattr(typing, "ENTER_REST", 0.0)
 
 
 def test_a_line_program_gets_whole_lines_and_no_escape_sequence() -> None:

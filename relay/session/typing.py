@@ -1,8 +1,4 @@
-"""How words get into an agent: by its terminal, or by a channel of its own.
-
-A door hands over whole messages and reports honestly how far each got. Nothing here retries on its
-own: :mod:`relay.session.courier` does, after it has looked whether the last try landed.
-"""
+"""How words get into an agent by its terminal: typed lines, or a paste and Enter."""
 
 from __future__ import annotations
 
@@ -10,10 +6,11 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from relay.model import Message
+from relay.session.door import Submitted
 from relay.session.guards import Guards, Hold
 from relay.session.manners import UNKNOWN, Manners
 from relay.session.ports import Screen, Terminal
@@ -31,8 +28,6 @@ PASTE_LOOKS = 20
 #: How long the screen may take to show that Enter was taken.
 ENTER_REST = 0.5
 ENTER_TRIES = 3
-#: What an agent has taken through its channel stands in its transcript after this many seconds.
-CHANNEL_LANDING = 3.0
 
 _PASTE = "\x1b[200~{}\x1b[201~"
 #: By so many last characters a pasted text is recognised in an input line.
@@ -45,57 +40,6 @@ class WriteLink(Protocol):
     """The part of the pump link that a door needs."""
 
     async def write(self, data: bytes, *, write_id: int, sequence: int) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """How many messages of a batch were handed over whole; of the others not a byte was."""
-
-    count: int
-    hold: Hold | None = None
-
-
-class Door(Protocol):
-    """One way into an agent."""
-
-    def hold(self, now: float) -> Hold | None:
-        """Why nothing may be handed over now."""
-        ...
-
-    def batch(self, waiting: Sequence[Message]) -> list[Message]:
-        """Which of the waiting messages, oldest first, go over in one piece."""
-        ...
-
-    async def submit(self, batch: list[Message]) -> Submitted:
-        """Hand the batch over, in order; says how many went and why no more."""
-        ...
-
-    async def read(self, batch: list[Message]) -> str | None:
-        """Wait until the program has taken what was submitted; returns the proof, if there is."""
-        ...
-
-    def landed(self, message: Message) -> bool:
-        """Whether an earlier try, perhaps of a session that was killed, did get through."""
-        ...
-
-    @property
-    def landing_takes(self) -> float:
-        """After so many seconds ``landed`` knows of everything that an earlier session did."""
-        ...
-
-    @property
-    def proves_reading(self) -> bool:
-        """Whether bytes that are no longer unread prove that a message was seen."""
-        ...
-
-    def left_unread(self, unread: int) -> list[Message]:
-        """Which messages were not read, when the last ``unread`` bytes of the input were not."""
-        ...
-
-    def throw_away(self, unread: int) -> list[tuple[Message, bool]]:
-        """Forget the last ``unread`` bytes; the messages among them, newest first, and whether
-        all of each was."""
-        ...
 
 
 def write_id(message: Message, step: str) -> int:
