@@ -41,6 +41,8 @@ EACH = [
 ]
 #: The keys that stop a turn, each once the one before it is seen to be taken; Escape elsewhere.
 INTERRUPT = {"aider": ("\x03",), "opencode": ("\x1b", "\x1b")}
+#: Those that put a stopped turn's question back into the input line, and what takes it out again.
+PUTS_BACK = {"qwen": "\x15"}
 
 
 @pytest.fixture(autouse=True)
@@ -108,6 +110,9 @@ def test_exactly_what_it_says_to_others_is_sent(
             ann.terminal.type(key)
         wait_until(lambda: model.requests[-1].aborted or ann.idle, 60)
         model.open("never")
+        if name in PUTS_BACK:
+            ann.terminal.wait_match(r"^[>*] please be broken off")
+            ann.terminal.type(PUTS_BACK[name])
         rest(ann, model)
 
         ask(ann, "now fail now", wait=False)
