@@ -84,6 +84,10 @@ PLANNERS = {
 }
 
 
+#: Those whose hooks report to the loopback port.
+HOOKED = frozenset({"claude", "codex"})
+
+
 def is_native(argv: list[str]) -> bool:
     """Whether this is an agent with interfaces of its own (see relay.agents.native)."""
     return _planner(argv) is not None
@@ -91,8 +95,9 @@ def is_native(argv: list[str]) -> bool:
 
 def wants_tcp(argv: list[str]) -> bool:
     """Whether this agent's hooks speak HTTP, so that a loopback port should be bound for them."""
-    planner = _planner(argv)
-    return planner is not None and bool(planner.converses(argv))
+    if program(argv) not in HOOKED:
+        return False
+    return bool(_planner(argv).converses(argv))
 
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
