@@ -2,8 +2,8 @@
 
 Nothing is written to the user's files. Of several ``--settings`` Claude Code reads only the last
 one, so the user's own is merged into ours. Which kind of hook is used for what, and why, stands in
-docs/agents/claude.md; in short: nothing here can make Claude Code wait or show an error when relay's
-session is slow, stopped or dead.
+docs/agents/claude.md; in short: nothing here can make Claude Code wait or show an error when
+relay's session is slow, stopped or dead.
 """
 
 from __future__ import annotations
