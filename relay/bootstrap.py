@@ -20,6 +20,7 @@ usage: python3 -m relay.bootstrap demo    set relay up in .venv and run its demo
 """
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
+REAL_AGENTS = "tests/real_agents"
 
 
 class SetupError(Exception):
@@ -38,12 +39,23 @@ def main(argv: list[str] | None = None) -> int:
     except SetupError as error:
         print(f"relay: {error}", file=sys.stderr)
         return 1
-    commands = {
-        "demo": [str(VENV / "bin" / "relay"), "demo"],
-        "test": [str(VENV / "bin" / "python"), "-m", "pytest"],
-        "setup": [str(VENV / "bin" / "relay"), "--version"],
-    }
-    return subprocess.run([*commands[args[0]], *args[1:]], cwd=ROOT).returncode
+    statuses = [subprocess.run(command, cwd=ROOT).returncode for command in commands(*args)]
+    return next((status for status in statuses if status), 0)
+
+
+def commands(verb: str, *more: str) -> list[list[str]]:
+    """What to run, one after the other. With ``more`` words the tests run as pytest runs them."""
+    relay = str(VENV / "bin" / "relay")
+    if verb != "test":
+        return [[relay, *(["demo"] if verb == "demo" else ["--version"]), *more]]
+    pytest = [str(VENV / "bin" / "python"), "-m", "pytest"]
+    if more:
+        return [[*pytest, *more]]
+    # The real agents mostly wait for each other, so two at a time; nothing else likes company.
+    return [
+        [*pytest, f"--ignore={REAL_AGENTS}"],
+        [*pytest, "-n", "2", "--durations=15", REAL_AGENTS],
+    ]
 
 
 def check_python() -> None:

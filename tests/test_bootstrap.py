@@ -49,3 +49,21 @@ def test_a_failing_step_shows_its_output(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SetupError, match="this step failed"):
         bootstrap.run(["sh", "-c", "echo what happened; exit 3"])
     assert "what happened" in capsys.readouterr().err
+
+
+def test_the_real_agents_run_apart_from_everything_else() -> None:
+    first, second = bootstrap.commands("test")
+    assert "--ignore=tests/real_agents" in first and first[-1] != "tests/real_agents"
+    assert second[-1] == "tests/real_agents"
+    assert bootstrap.commands("test", "-k", "one")[0][-3:] == ["pytest", "-k", "one"]
+    assert bootstrap.commands("setup")[0][-1] == "--version"
+
+
+def test_a_failure_in_either_part_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "check_python", lambda: None)
+    monkeypatch.setattr(bootstrap, "set_up", lambda extra: None)
+    for codes in ([["false"], ["true"]], [["true"], ["false"]]):
+        monkeypatch.setattr(bootstrap, "commands", lambda *_, codes=codes: codes)
+        assert bootstrap.main(["test"]) == 1
+    monkeypatch.setattr(bootstrap, "commands", lambda *_: [["true"], ["true"]])
+    assert bootstrap.main(["test"]) == 0
