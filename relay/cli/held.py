@@ -7,7 +7,7 @@ from typing import Any
 from relay.broker.client import connect
 from relay.cli import output
 from relay.cli.listing import print_rows
-from relay.cli.messages import verb
+from relay.cli.messages import speaker, verb
 from relay.errors import UsageError
 from relay.paths import Home
 
@@ -53,8 +53,12 @@ def decide_verb(options: Any) -> int:
     if bool(options.which) == options.all:
         raise UsageError("name held messages or agents, or give --all", hint="see: relay held")
     which = {} if options.all else {"which": options.which}
+    fields = {"refuse": options.refuse, **which, **speaker()}
     with connect(Home.from_env()) as client:
-        rows = client.request("decide", refuse=options.refuse, **which)["rows"]
+        rows = found = client.request("decide", **fields)["rows"]
+        while options.all and found:  # so many are decided on at a time
+            found = client.request("decide", **fields)["rows"]
+            rows += found
     if options.json:
         output.as_json(rows)
         return 0

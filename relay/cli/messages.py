@@ -145,7 +145,7 @@ def send_verb(options: Any) -> int:
         "mode": options.mode,
         "thread": options.thread,
         "offline": options.offline,
-        **_speaker(),
+        **speaker(),
     }
     if options.sender is not None:
         fields["from"] = options.sender
@@ -226,7 +226,7 @@ def _body(text: str | None) -> str:
         raise UsageError("the text on stdin is not valid UTF-8") from error
 
 
-def _speaker() -> Json:
+def speaker() -> Json:
     """Inside an agent's tools the message is that agent's, and the broker checks it."""
     run, token = os.environ.get("RELAY_RUN"), os.environ.get("RELAY_TOKEN")
     return {"auth": {"run": run, "token": token}} if run and token else {}
@@ -254,7 +254,7 @@ def inbox_verb(options: Any) -> int:
 
 
 def _inbox_fields(options: Any) -> Json:
-    return {"name": options.name, "all": options.all, "limit": options.limit, **_speaker()}
+    return {"name": options.name, "all": options.all, "limit": options.limit, **speaker()}
 
 
 def _print_inbox(rows: list[Json], name: str) -> None:
@@ -274,7 +274,7 @@ def _mark(client: Client, options: Any, answer: Json, rows: list[Json]) -> None:
     """A person's messages are seen once they are printed; an agent's are not ours to mark."""
     sys.stdout.flush()
     new = [row["id"] for row in rows if row["state"] not in ("seen", "failed")]
-    if new and answer["kind"] == "person" and not options.peek and not _speaker():
+    if new and answer["kind"] == "person" and not options.peek and not speaker():
         client.request("read", name=answer["name"], ids=new)
 
 
@@ -320,7 +320,7 @@ def _next_news(client: Client) -> None:
 def sent_verb(options: Any) -> int:
     """``relay sent``."""
     with connect(Home.from_env()) as client:
-        answer = client.request("sent", name=options.name, limit=options.limit, **_speaker())
+        answer = client.request("sent", name=options.name, limit=options.limit, **speaker())
     print_rows(answer, options.json, f"{answer['name']} has sent nothing")
     return 0
 

@@ -28,6 +28,17 @@ def test_the_person_sees_and_decides(broker_home: Home, relay: Run) -> None:
         assert "nothing is held" in relay("allow", "--all").stderr
 
 
+def test_an_agent_does_not_decide_in_its_own_shell(broker_home: Home, relay: Run) -> None:
+    with register(broker_home, "Al") as al, register(broker_home, "Bob") as bob:
+        exchange(al, bob, HOPS_MAX)
+        assert say(al, "Bob", "thank you")["state"] == "held"
+        inside = {"RELAY_RUN": "run-1", "RELAY_TOKEN": "secret"}
+        for verb in ("allow", "refuse"):
+            refused = relay(verb, "--all", env=inside)
+            assert refused.returncode == 1 and "only the person" in refused.stderr
+        assert len(json.loads(relay("held", "--json").stdout)) == 1
+
+
 def test_mistakes_are_explained(relay: Run) -> None:
     assert relay("allow").returncode == 2
     assert relay("allow", "--all", "Bob").returncode == 2
