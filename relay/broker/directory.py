@@ -107,8 +107,11 @@ class Directory:
         if member is None:
             member = self.members[key] = Member(record)
         else:
-            if member.record.run and member.record.run != record.run:
-                self._runs.pop(member.record.run, None)
+            if member.record.run != record.run:
+                if member.record.run:
+                    self._runs.pop(member.record.run, None)
+                # What made an earlier run speak is nothing that this one speaks of.
+                member.cause, member.hops = "", 0
             member.update(record)
         if record.run:
             self._runs[record.run] = member

@@ -146,3 +146,11 @@ def test_the_person_refuses(home: Home, client: Client) -> None:
 def test_an_agent_cannot_decide(home: Home) -> None:
     with register(home, "Al") as al, pytest.raises(RelayError, match="only the person"):
         al.request("decide")
+
+
+def test_another_run_of_the_same_name_begins_a_chain_anew(home: Home) -> None:
+    with register(home, "Al") as al, register(home, "Bob") as bob:
+        exchange(al, bob, HOPS_MAX)
+        al.request("agent_state", state="gone")
+    with register(home, "Al", run="run-2", token="other") as al:
+        assert say(al, "Bob", "I was started a moment ago")["state"] == "queued"
