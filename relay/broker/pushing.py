@@ -92,17 +92,24 @@ class Pushing:
             return
         batch.on_failure.append(failed)
         member.missed = False
+        after = member.cursor
         rows, left = self._ledger.open_deliveries(
-            member.name, member.cursor, WINDOW - len(member.window), _REFILL_BYTES
+            member.name, after, WINDOW - len(member.window), _REFILL_BYTES
         )
-        batch.after.append(lambda: self._refilled(member, connection, rows, left))
+        batch.after.append(lambda: self._refilled(member, connection, after, rows, left))
 
     def _refilled(
-        self, member: Member, connection: Connection, rows: list[tuple[int, Row]], left: bool
+        self,
+        member: Member,
+        connection: Connection,
+        after: int,
+        rows: list[tuple[int, Row]],
+        left: bool,
     ) -> None:
         member.refilling = False
-        if member.connection is not connection:
-            # Another connection took over meanwhile; it starts from the beginning.
+        if member.connection is not connection or member.cursor < after:
+            # Another connection took over meanwhile, or older ones became open: it starts from
+            # the beginning.
             self.more(member)
             return
         for event, row in rows:

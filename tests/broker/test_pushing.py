@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+from typing import Any, cast
 
 from relay.broker.client import connect
-from relay.broker.connection import OUTPUT_HIGH
+from relay.broker.committer import Batch, Handler
+from relay.broker.connection import OUTPUT_HIGH, Connection
+from relay.broker.directory import Directory
 from relay.broker.protocol import WINDOW
+from relay.broker.pushing import Pushing
+from relay.ledger.rows import AgentRecord
 from relay.model import State
 from relay.paths import Home
 from tests.broker.support import Json, Session, register
@@ -125,3 +131,67 @@ def test_a_new_run_gets_what_the_last_one_left_open(home: Home) -> None:
             assert push is not None and (push["id"], push["attempt"]) == (id_, 1)
             answer = bob.request("state", id=id_, state="delivering", attempt=2)
             assert answer["attempts"] == 2
+
+
+class _Shelf:
+    """A ledger whose open deliveries a test writes down: (event, id)."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[int, str]] = []
+
+    def open_deliveries(
+        self, recipient: str, after: int, limit: int, max_bytes: int
+    ) -> tuple[list[tuple[int, Json]], bool]:
+        rows = [(event, {"id": id_, "attempts": 0}) for event, id_ in self.open if event > after]
+        return rows[:limit], len(rows) > limit
+
+
+class _Line:
+    """A connection that notes what is pushed."""
+
+    paused = False
+
+    def __init__(self) -> None:
+        self.got: list[str] = []
+
+    def send(self, line: bytes) -> None:
+        self.got.append(json.loads(line)["id"])
+
+
+def test_what_is_released_while_the_ledger_is_read_on_is_not_passed_over() -> None:
+    shelf, line = _Shelf(), _Line()
+    asked: list[tuple[Handler, Json]] = []
+
+    def submit(handler: Handler, connection: Connection | None, request: Json) -> None:
+        asked.append((handler, request))
+
+    member = Directory().put(AgentRecord("Bob", False, "screen", "idle", 0, 0))
+    member.connection = cast(Any, line)
+    pushing = Pushing(cast(Any, shelf), Directory(), submit)
+
+    def commit(batch: Batch) -> None:
+        for call in batch.after:
+            call()
+
+    def read_on(batch: Batch) -> None:
+        handler, request = asked.pop(0)
+        handler(None, request, batch)
+
+    shelf.open = [(5, "five")]
+    pushing.released(member)
+    read_on(batch := Batch(0))
+    commit(batch)
+    assert line.got == ["five"]
+    member.behind = True
+    pushing.more(member)
+    # In one batch: the person lets an older one go on, and then the ledger is read on from "five".
+    shelf.open = [(3, "three"), (5, "five"), (7, "seven")]
+    batch = Batch(0)
+    batch.after.append(lambda: pushing.released(member))
+    read_on(batch)
+    commit(batch)
+    while asked:
+        read_on(batch := Batch(0))
+        commit(batch)
+    assert sorted(line.got) == ["five", "seven", "three"]
+    assert line.got.index("three") < line.got.index("seven")
