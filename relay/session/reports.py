@@ -41,7 +41,9 @@ class Reports:
         self._started_ms = started_ms
         self._restarts = restarts
         self._told: View | None = None
-        self._reached = False  # something has reached the agent since the person spoke to it
+        # Something has reached the agent since the person spoke to it; an earlier session of the
+        # run may have brought it.
+        self._reached = restarts > 0
 
     def person(self) -> None:
         """The person has spoken to the agent: what it says now does not follow from a message."""

@@ -26,6 +26,8 @@ BUSY_AT = 500
 BUSY_BYTES_AT = 1024 * 1024
 #: Between tries while the broker is away or cannot store.
 RETRY_SECONDS = 1.0
+#: Names of which the agent has been told that they get nothing for now.
+TOLD_MAX = 1000
 
 Request = Callable[..., Awaitable[dict[str, Any]]]
 
@@ -53,6 +55,7 @@ class Sender:
         self._under_way = 0
         self._returned: set[str] = set()  # ids that the broker could not take
         self._bytes = 0
+        self._told: set[tuple[str, bool]] = set()  # (who gets nothing for now, is it parked?)
         self.on_room: Callable[[], None] = lambda: None  # called when it is no longer busy
 
     @property
@@ -108,6 +111,10 @@ class Sender:
         while self._pending and asyncio.get_running_loop().time() < end:
             await asyncio.sleep(0.01)
         return not self._pending
+
+    def person(self) -> None:
+        """The person has spoken to the agent: what it was told before may be told again."""
+        self._told.clear()
 
     def explain(self, error: RelayError) -> None:
         """Tell the agent that something it said was not sent, and why."""
@@ -165,14 +172,18 @@ class Sender:
         return self._done.pop(fields["id"])
 
     def _report_unknown(self, answer: dict[str, Any]) -> None:
-        """Nobody has this name, or nobody is there at all: the agent should know."""
+        """Nobody has this name, or nobody is there at all: the agent should know.
+
+        Once is enough where it stays so: to each notice the agent may say the next thing, and the
+        two could go on all night.
+        """
         if answer.get("duplicate"):
             return
         deliveries = answer.get("deliveries", ())
         for delivery in deliveries:
             if delivery["state"] == "failed":
                 self._notify(f"not delivered to {delivery['to']}: {delivery.get('reason', '')}")
-        parked = [delivery for delivery in deliveries if delivery.get("parked")]
+        parked = [one for one in deliveries if one.get("parked") and self._is_news(one)]
         if parked:
             names = ", ".join(delivery["to"] for delivery in parked)
             self._notify(
@@ -182,7 +193,7 @@ class Sender:
         unknown = [
             delivery["to"]
             for delivery in deliveries
-            if delivery["state"] == "held" and not delivery.get("parked")
+            if not delivery.get("parked") and self._is_news(delivery)
         ]
         if not unknown:
             return
@@ -191,6 +202,19 @@ class Sender:
             text += f" Did you mean {' or '.join(guesses)}?"
         text += f" Here now: {', '.join(answer.get('present') or ()) or 'nobody else'}."
         self._notify(f"{text} The message is kept for seven days, in case that name comes")
+
+    def _is_news(self, delivery: dict[str, Any]) -> bool:
+        """Whether this one is held, and the agent does not know yet that what goes there is."""
+        name, parked = delivery["to"].lower(), bool(delivery.get("parked"))
+        if delivery["state"] != "held":
+            self._told -= {(name, True), (name, False)}
+            return False
+        if (name, parked) in self._told:
+            return False
+        if len(self._told) >= TOLD_MAX:
+            self._told.clear()
+        self._told.add((name, parked))
+        return True
 
 
 def _size(fields: dict[str, Any]) -> int:

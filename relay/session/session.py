@@ -254,6 +254,7 @@ class Session:
             self.ears.activity(activity, now)
             if activity == frames.ENTERED:
                 self.on_enter(now)
+                self.sender.person()
                 self.reports.person()
             self.courier.look_again()
         elif kind == frames.SIZE:

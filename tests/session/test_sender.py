@@ -102,6 +102,32 @@ def test_an_unknown_name_is_explained_with_who_is_there() -> None:
     assert "Did you mean Bob?" in told and "Bob, Carol" in told and "seven days" in told
 
 
+@pytest.mark.parametrize("parked", [True, False])
+def test_what_stays_held_is_told_once_until_something_changes(parked: bool) -> None:
+    held = {"to": "Bob", "state": "held", "reason": "too many"} | (
+        {"parked": True} if parked else {}
+    )
+    desk = Desk({"id": "id1", "deliveries": [held]})
+    number = 0
+
+    def say(answer: Answer | None = None) -> int:
+        nonlocal number
+        number += 1
+        if answer is not None:
+            desk.answers = [answer]
+        desk.tasks.clear()
+        desk.run(lambda: desk.sender.send(fields(number)))
+        return len(desk.told)
+
+    # An agent that answers each notice with another message is not kept busy for ever.
+    assert [say(), say(), say()] == [1, 1, 1]
+    say(OK)
+    assert say({"id": "id1", "deliveries": [held]}) == 2
+    assert say() == 2
+    desk.sender.person()
+    assert say() == 3
+
+
 def test_a_repetition_is_not_explained_again() -> None:
     desk = Desk({"id": "id1", "duplicate": True, "deliveries": [{"to": "Zoe", "state": "held"}]})
     desk.run(lambda: desk.sender.send(fields()))

@@ -276,3 +276,13 @@ def test_a_key_that_flushes_counts_like_every_other_key() -> None:
         await desk.session.end()
 
     play(scenario)
+
+
+def test_a_word_of_the_person_counts_also_after_a_session_that_was_killed() -> None:
+    async def scenario() -> None:
+        # What has reached the agent, the session before this one reported.
+        desk = Desk(restarts=1)
+        desk.session.frame(frames.ACTIVITY, (1).to_bytes(4, "big") + frames.ENTERED)
+        await until(lambda: ("person", {}) in desk.broker.asked)
+
+    play(scenario)
