@@ -180,7 +180,9 @@ class ClaudeSource:
         kind = str(event.get("notification_type") or "")
         if kind in _WAITING and self._state is AgentState.BUSY:
             return self._change(AgentState.BLOCKED, "a dialog waits for the person")
-        return self._change(AgentState.IDLE) if kind == "idle_prompt" else []
+        # That nobody types does not mean that the model answers again.
+        idle = kind == "idle_prompt" and self._state is not AgentState.LIMITED
+        return self._change(AgentState.IDLE) if idle else []
 
     def _stop(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
         self._last_words = str(event.get("last_assistant_message") or "")

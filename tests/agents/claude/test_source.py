@@ -267,6 +267,12 @@ def test_a_model_that_does_not_answer_is_a_state(error: str, reason: str) -> Non
     assert (change.retry or 0) > 0 if reason else change.retry is None
 
 
+def test_a_model_that_does_not_answer_does_so_no_sooner_because_nobody_types() -> None:
+    script = Script().hook("UserPromptSubmit", prompt="go").hook("StopFailure", error="rate_limit")
+    script.hook("Notification", notification_type="idle_prompt")
+    assert script.states[-1] is AgentState.LIMITED
+
+
 def test_reports_that_overtake_each_other_do_not_confuse_the_state() -> None:
     script = Script().hook("UserPromptSubmit", prompt="go")
     script.hook("Stop", last_assistant_message="one\n\ntwo").show("m", 0, "one\n\n")
