@@ -72,6 +72,12 @@ def broken_off(rows: list[str], *, prompting: bool) -> bool:
     return any(_BROKEN.match(row) for row in _turn(rows, prompting=prompting))
 
 
+def ended(rows: list[str], *, prompting: bool) -> bool:
+    """Whether the last turn shows what its answer has cost, or that it was broken off."""
+    turn = _turn(rows, prompting=prompting)
+    return any(_ANSWERED.match(row) or _BROKEN.match(row) for row in turn)
+
+
 def error(rows: list[str], *, prompting: bool) -> str:
     """The last error of the model's server in the last turn: the name of its kind, or nothing."""
     names = [found[1] for row in _turn(rows, prompting=prompting) if (found := _ERROR.match(row))]
@@ -100,11 +106,16 @@ def _block(rows: list[str]) -> list[str]:
 
 
 def _turn(rows: list[str], *, prompting: bool) -> list[str]:
-    """The rows of the last turn: below the last rule, or above it where the prompt is back."""
-    shown = _shown(rows)
-    if prompting:
-        shown = shown[: len(shown) - len(_block(rows))]
-        while shown and (not shown[-1].strip() or _RULE.match(shown[-1].rstrip())):
-            shown.pop()
-    rules = [at for at, row in enumerate(shown) if _RULE.match(row.rstrip())]
-    return shown[rules[-1] + 1 :] if rules else shown
+    """The rows of the last turn: below the last rule, or above it where the prompt is back.
+
+    The rule is drawn a moment before the prompt.
+    """
+    parts: list[list[str]] = [[]]
+    for row in _shown(rows)[: -len(_block(rows)) or None] if prompting else _shown(rows):
+        if _RULE.match(row.rstrip()):
+            parts.append([])
+        else:
+            parts[-1].append(row)
+    while len(parts) > 1 and not any(_PROMPT.match(row) for row in parts[-1]):
+        parts.pop()
+    return parts[-1]

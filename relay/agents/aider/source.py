@@ -16,6 +16,7 @@ from relay.agents.aider.screen import (
     answered,
     broken_off,
     composer_state,
+    ended,
     error,
     question,
 )
@@ -24,6 +25,8 @@ from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateCh
 
 #: Seconds without another line after which an answer is taken as complete.
 SETTLE = 0.1
+#: … when the screen does not show that it has ended, or been broken off: it may lag behind.
+LAG = 2.0
 #: Messages whose arrival is remembered.
 PROVEN_MAX = 256
 #: How often the file and the terminal are worth a look: while an answer settles, busy, at rest.
@@ -195,7 +198,8 @@ class AiderSource:
         state = "busy" if away else composer_state(rows)
         self._rows, self._prompting = rows, state in ("empty", "draft")
         events: list[SourceEvent] = []
-        if self._answer is not None and now - self._since >= SETTLE:
+        shown = state != "busy" or ended(rows, prompting=False)
+        if self._answer is not None and now - self._since >= (SETTLE if shown else LAG):
             events += self._complete(aborted=self._broken())
             if self._trouble:
                 events += self._error()

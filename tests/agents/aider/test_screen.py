@@ -72,6 +72,16 @@ def test_a_turn_that_was_broken_off(size: str) -> None:
     assert not answered(rows("start", size))
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_the_turn_is_found_while_the_prompt_is_drawn(size: str) -> None:
+    shown = rows("prompt-after-interrupt", size)
+    last = max(at for at, row in enumerate(shown) if row.startswith("───"))
+    for end in (last, last + 1):
+        assert broken_off(shown[:end], prompting=False)
+    assert broken_off([*shown[: last + 1], "Readonly: a.md"], prompting=False)
+    assert not broken_off([*shown[: last + 1], "> again", "", "Words."], prompting=False)
+
+
 def test_a_question_that_a_narrow_screen_divides() -> None:
     shown = [
         "─" * 40,
