@@ -234,7 +234,7 @@ def test_no_question_is_answered(aider: Path, tmp_path: Path, model: ScriptedMod
         relay("send", "Ada", "MARK-FILE in README.md")
         ada.terminal.wait_for("Add file to the chat?")
         wait_state("Ada", "blocked")
-        assert delivery("MARK-FILE")[0] == "submitted"
+        wait_until(lambda: delivery("MARK-FILE")[0] == "submitted", 30)
         ada.terminal.type("n\r")
         wait_seen(model, "MARK-FILE")
         answered(ada, model, "MARK-FILE")
