@@ -303,7 +303,9 @@ class Parts:
         if session is None:
             return
         if fields["push"] == "deliver":
-            session.deliver(message_from(fields))
+            message = message_from(fields)
+            self._door.offered(message)
+            session.deliver(message)
         elif fields["push"] == "receipt":
             session.receipt(fields)
 

@@ -90,6 +90,11 @@ class Guards:
     def stopped(self) -> bool:
         return self._stopped
 
+    @property
+    def draft(self) -> bool:
+        """Whether the person has typed something and not sent it, as far as the keys tell."""
+        return self._draft
+
     def quiet_for(self, now: float) -> float:
         """Seconds since the agent last wrote something."""
         return now - self._last_output if self._last_output is not None else float("inf")

@@ -28,6 +28,8 @@ PASTE_LOOKS = 20
 #: How long the screen may take to show that Enter was taken.
 ENTER_REST = 0.5
 ENTER_TRIES = 3
+#: What an earlier session has typed stands in the agent's own records after this many seconds.
+TYPED_LANDING = 3.0
 
 _PASTE = "\x1b[200~{}\x1b[201~"
 #: By so many last characters a pasted text is recognised in an input line.
@@ -89,6 +91,7 @@ class TerminalDoor:
         self._seen = seen
         self._outstanding: list[tuple[Message, int]] = []  # typed and perhaps not read: bytes
         self._pasted = False  # this program has turned bracketed paste on at some time
+        self._half: Message | None = None  # pasted by a session that died before it pressed Enter
 
     # -- when ---------------------------------------------------------------------------------
 
@@ -97,6 +100,11 @@ class TerminalDoor:
             return Hold(self._manners.refusal)
         rows = self._screen.visible()
         composer = self._composer(rows) if self._composer else "unknown"
+        if composer == "draft" and self._half is not None:
+            if self._guards.draft:
+                # No other message may go beside it: the person's Enter submits this one.
+                return Hold("this message stands in the input line, with a draft", 1.0)
+            composer = "empty"
         held = self._guards.person(now, composer=composer)
         if held:
             return held
@@ -138,6 +146,12 @@ class TerminalDoor:
             chosen.append(message)
         return chosen
 
+    def offered(self, message: Message) -> None:
+        """A message is going to be handed over: what of it stands in the input line is no draft."""
+        steps = [write_id(message, step) in self._written for step in ("paste", "enter0")]
+        if steps == [True, False]:
+            self._half = message
+
     # -- how ----------------------------------------------------------------------------------
 
     async def submit(self, batch: list[Message]) -> Submitted:
@@ -152,7 +166,8 @@ class TerminalDoor:
     async def read(self, batch: list[Message]) -> str | None:
         if not self._terminal.cooked():
             # Enter was not taken though it was pressed again: the person has to look at it.
-            while self._stands_in_composer(self._wrap(batch[-1])):
+            wrapped = self._wrap(batch[-1])
+            while self._stands_in_composer(wrapped) and not self._seen(wrapped.marker):
                 await asyncio.sleep(ENTER_REST)
         pause = 0.001
         empty = 0
@@ -173,7 +188,7 @@ class TerminalDoor:
 
     @property
     def landing_takes(self) -> float:
-        return 0.0
+        return 0.0 if self.proves_reading else TYPED_LANDING
 
     @property
     def proves_reading(self) -> bool:
@@ -205,7 +220,8 @@ class TerminalDoor:
         typed = self._typed(self._wrap(message, "plain"))
         last = write_id(message, f"line{len(_chunks(typed)) - 1}")
         if self._written.isdisjoint((last, write_id(message, "enter0"))):
-            return False
+            # The person may have pressed Enter behind what an earlier session had pasted.
+            return bool(self._seen(marker_of(message.id)))
         self._outstanding.append((message, len(typed)))
         return True
 
@@ -250,7 +266,8 @@ class TerminalDoor:
         paste = write_id(message, "paste")
         data = _PASTE.format(wrapped.text).encode("utf-8", "replace")
         known = paste in self._written
-        if not known and not await self._until_written(data, paste, patient=False):
+        sequence, self._half = self._guards.sequence, None
+        if not known and not await self._link.write(data, write_id=paste, sequence=sequence):
             return Hold("the person is typing", 1.0)
         self._outstanding.append((message, len(data)))
         for attempt in range(ENTER_TRIES):
@@ -264,12 +281,14 @@ class TerminalDoor:
                 while self._dialog():
                     await asyncio.sleep(ENTER_REST)
                 if not self._stands_in_composer(wrapped):
+                    self._written -= {paste}
                     return Hold("a dialog waits for the person", 0.5)
+                sequence = self._guards.sequence  # those keys were for the dialog
             enter = write_id(message, f"enter{attempt}")
-            # A key pressed in between belongs to the draft that our text is now part of: the
-            # person's own Enter submits both.
+            # A key pressed since the paste belongs to a draft, be it that our text is a part of it:
+            # the person's own Enter submits that.
             key = self._manners.enter(self._screen.visible())
-            if not await self._until_written(key, enter, patient=False):
+            if not await self._link.write(key, write_id=enter, sequence=sequence):
                 return None
             self._outstanding.append((message, 1))
             await asyncio.sleep(ENTER_REST)

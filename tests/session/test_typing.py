@@ -10,7 +10,7 @@ import pytest
 
 from relay.model import AgentState, Message
 from relay.session import frames, typing
-from relay.session.guards import Guards
+from relay.session.guards import DRAFT, Guards
 from relay.session.manners import Manners
 from relay.session.typing import COOKED_MAX, TerminalDoor, write_id
 from relay.terminal.inner import InnerTerminal
@@ -59,11 +59,12 @@ class FakeLink:
     def __init__(self) -> None:
         self.written: list[bytes] = []
         self.ids: list[int] = []
+        self.pressed = 0  # the sequence of the person's last key
         self.refuse: Callable[[int], bool] = lambda count: False
         self.after: Callable[[bytes], None] = lambda data: None
 
     async def write(self, data: bytes, *, write_id: int, sequence: int) -> bool:
-        if self.refuse(len(self.written)):
+        if self.refuse(len(self.written)) or sequence < self.pressed:
             return False
         self.written.append(data)
         self.ids.append(write_id)
@@ -220,6 +221,72 @@ def test_a_key_between_paste_and_enter_leaves_the_enter_to_the_person() -> None:
     desk.link.refuse = lambda count: count == 1
     assert asyncio.run(desk.door.submit([message("hello")])).count == 1
     assert b"\r" not in desk.link.written
+
+
+def types(desk: Desk) -> None:
+    """The person types a character, and the session knows it."""
+    desk.link.pressed += 1
+    desk.guards.activity(desk.link.pressed, frames.TYPED, desk.now)
+
+
+def test_a_key_that_the_session_knows_of_keeps_it_from_pressing_enter_too() -> None:
+    desk = Desk(cooked=False, paste=True)
+    desk.link.after = lambda data: types(desk)
+    assert asyncio.run(desk.door.submit([message("hello")])).count == 1
+    assert b"\r" not in desk.link.written
+
+
+def test_a_draft_that_is_begun_behind_a_message_is_not_submitted() -> None:
+    desk = Desk(cooked=False, paste=True, composer=lambda rows: "draft", seen=lambda marker: True)
+
+    def taken(data: bytes) -> None:
+        if data == b"\r":
+            types(desk)
+
+    desk.link.after = taken
+
+    async def scenario() -> str | None:
+        await desk.door.submit([message("hello")])
+        return await desk.door.read([message("hello")])
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 10)) == "transcript"
+    assert desk.link.written.count(b"\r") == 1
+
+
+def test_what_a_session_had_pasted_when_it_died_is_submitted_not_taken_for_a_draft() -> None:
+    pasted = frozenset({write_id(message("hello"), "paste")})
+    state = {"composer": "draft"}
+    desk = Desk(cooked=False, paste=True, composer=lambda rows: state["composer"], written=pasted)
+    assert desk.door.hold(desk.now) is not None  # nobody knows whose it is yet
+    desk.door.offered(message("hello"))
+    assert desk.door.hold(desk.now) is None
+
+    def draw(data: bytes) -> None:
+        state["composer"] = "empty"
+
+    desk.link.after = draw
+    assert asyncio.run(desk.door.submit([message("hello")])).count == 1
+    assert desk.link.written == [b"\r"]
+    state["composer"] = "draft"
+    assert desk.door.hold(desk.now) is not None
+
+
+def test_what_a_session_had_pasted_and_the_person_writes_on_is_left_to_them() -> None:
+    seen = {"it": False}
+    desk = Desk(
+        cooked=False,
+        paste=True,
+        composer=lambda rows: "draft",
+        written=frozenset({write_id(message("hello"), "paste")}),
+        seen=lambda marker: seen["it"],
+    )
+    desk.door.offered(message("hello"))
+    types(desk)
+    held = desk.door.hold(desk.now + 10)
+    assert held is not None and held.reason != DRAFT  # nor does it go by another door
+    assert not desk.door.landed(message("hello")) and desk.door.landing_takes > 0
+    seen["it"] = True
+    assert desk.door.landed(message("hello"))
 
 
 def test_a_raw_program_that_takes_no_pastes_is_left_alone() -> None:
