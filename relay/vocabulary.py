@@ -49,6 +49,8 @@ def examples(patterns: list[str]) -> tuple[str, ...]:
     chosen: dict[str, str] = {RELAY: RELAY}
     for pattern in patterns:
         namespace, _, target = pattern.partition(":")
+        if not pattern.isprintable():
+            continue  # no command line can hold it
         exact = bool(target) and not set(target) & set("*?[")
         if namespace not in chosen or (exact and ":" not in chosen[namespace]):
             chosen[namespace] = pattern if exact else namespace

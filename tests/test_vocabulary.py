@@ -72,3 +72,8 @@ def test_a_damaged_memory_of_it_is_made_anew(isolated_home: Path, config: Path) 
 
 def test_each_namespace_has_one_example() -> None:
     assert examples(["a:*", "a:one", "a:two", "b", "b:x?"]) == ("relay", "a:one", "b")
+
+
+def test_what_no_command_line_can_hold_is_left_out() -> None:
+    patterns = ["de\0ploy:x", "\ud800:x", "build:a\nb", "who:me"]
+    assert examples(patterns) == ("relay", "who:me")

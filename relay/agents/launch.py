@@ -86,6 +86,8 @@ PLANNERS = {
 
 #: Those whose hooks report to the loopback port.
 HOOKED = frozenset({"claude", "codex"})
+#: Those that are Python modules too: ``python -m gemini`` is another program than ``gemini``.
+MODULES = frozenset({"aider"})
 
 
 def is_native(argv: list[str]) -> bool:
@@ -129,7 +131,8 @@ def after_module(argv: list[str]) -> int | None:
 
 def _planner(argv: list[str]) -> Any:
     start = after_module(argv)
-    module = PLANNERS.get(argv[start - 1] if start else program(argv))
+    name = argv[start - 1] if start else program(argv)
+    module = PLANNERS.get(name) if not start or name in MODULES else None
     if module is None:
         return None
     from importlib import import_module

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from relay.agents.claude.launch import OLDEST, REPORTED, version_of
-from relay.agents.launch import Launch, Run, plan, wants_tcp
+from relay.agents.launch import MODULES, PLANNERS, Launch, Run, is_native, plan, wants_tcp
 
 VERSION = ".".join(map(str, OLDEST))
 TOKEN = "5f0fe2a0d723"
@@ -199,3 +199,12 @@ def test_the_pump_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
     assert done.stderr == ""
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", sorted(set(PLANNERS) - MODULES))
+def test_a_python_module_of_an_agents_name_is_not_that_agent(name: str, tmp_path: Path) -> None:
+    command = ["python3", "-m", name, "x"]
+    run = Run(name="Al", run_id="r", token="t", port=None, folder=str(tmp_path / "run"))
+    planned = plan(command, {"HOME": str(tmp_path), "PATH": ""}, run)
+    assert planned.argv == command and planned.env == {}
+    assert not is_native(command) and not (tmp_path / "run").exists()
