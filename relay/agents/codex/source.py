@@ -137,9 +137,12 @@ class CodexSource:
     def transcript(self, line: str, now: float) -> list[SourceEvent]:
         """One complete line of a session file, in the order of the file."""
         events: list[SourceEvent] = []
+        before = self._state
         for record in parse(line):
             if record.time >= self._started:
                 events += self._record(record)
+        if self._state is AgentState.BUSY is not before and self._rests is not None:
+            self._rests = now  # the screen may not have been looked at since
         return events
 
     def _record(self, record: Record) -> list[SourceEvent]:

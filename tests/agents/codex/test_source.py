@@ -192,6 +192,25 @@ def test_a_turn_whose_end_is_never_told_is_over_when_nothing_of_it_is_seen() -> 
     assert script.source.next_deadline() is None
 
 
+def test_a_turn_that_is_told_before_it_is_seen_is_not_over_at_once() -> None:
+    script = Script().look(INPUT_LINE)
+    script.now += 60 * STALE
+    script.event("task_started", turn_id="t1")
+    assert script.source.tick(script.now) == [] and script.state is AgentState.BUSY
+    script.hook("PermissionRequest").look(DIALOG)
+    script.now += 60 * STALE
+    script.feed(json.dumps(result()))
+    assert script.source.tick(script.now) == [] and script.state is AgentState.BUSY
+    assert script.source.tick(script.now + STALE) == [StateChange(AgentState.IDLE)]
+
+
+def result() -> dict[str, Any]:
+    """The record of a tool that has run."""
+    stamp = datetime.fromtimestamp(BEGUN + 2, UTC).isoformat()
+    payload = {"type": "function_call_output", "call_id": "c1", "output": "done"}
+    return {"timestamp": stamp, "type": "response_item", "payload": payload}
+
+
 def test_a_usage_limit_is_over_when_codex_says_so() -> None:
     ends = BEGUN + 1 + 900
     window = {"used_percent": 100, "resets_at": ends}
