@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 
+from relay.agents.gemini import trust
 from relay.agents.installed import npm_version, which
 from relay.agents.launch import Launch, Run
 from relay.agents.primer import primer
@@ -88,15 +89,20 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         return Launch(list(argv), {}, "command", {})
     data: dict[str, Any] = {"heard": True, "session": None}
     options, _ = _parse(argv[1:])
-    more = _teaching(options, env, run)
+    more, untold = _teaching(options, env, run)
+    if untold:
+        data["degraded"] = untold
     version = version_of(argv[0], env)
     if version is None or version < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         found = "cannot be told" if version is None else ".".join(map(str, version))
         data["heard"] = False
-        data["degraded"] = (
-            f"relay knows the session files of Gemini CLI from {oldest} on (this version:"
-            f" {found}); what it says is read from its screen"
+        data["degraded"] = "; ".join(
+            [
+                f"relay knows the session files of Gemini CLI from {oldest} on (this version:"
+                f" {found}); what it says is read from its screen",
+                *([untold] if untold else []),
+            ]
         )
         return Launch([argv[0], *more, *argv[1:]], {}, "gemini", data)
     given = options.get("--session-id")
@@ -111,16 +117,23 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     return Launch([argv[0], *more, *argv[1:]], {}, "gemini", data)
 
 
-def _teaching(options: dict[str, str], env: dict[str, str], run: Run) -> list[str]:
-    """The flag that brings the primer in; empty where it is not wanted or cannot be had.
+def _teaching(options: dict[str, str], env: dict[str, str], run: Run) -> tuple[list[str], str]:
+    """The flag that brings the primer in; empty where it is not wanted or cannot be had, and why.
 
     Gemini CLI reads the context files of all folders that it works in. In a sandbox ours would
-    not be there.
+    not be there. A flag with a comma would be two folders.
     """
     boxed = env.get("GEMINI_SANDBOX", "").lower() not in ("", "0", "false")
     if not run.primer or not run.folder or boxed or {"--sandbox", "-s"} & options.keys():
-        return []
+        return [], ""
     folder = os.path.join(run.folder, "relay")
+    if "," in folder:
+        return [], "the model was not told how to send messages: RELAY_HOME has a comma in it"
+    if trust.asks(folder, env):
+        return [], (
+            "the model was not told how to send messages: Gemini CLI would ask whether relay's"
+            " folder is to be trusted (security.folderTrust)"
+        )
     try:
         os.makedirs(run.folder, mode=0o700, exist_ok=True)
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -131,9 +144,9 @@ def _teaching(options: dict[str, str], env: dict[str, str], run: Run) -> list[st
             file.write(f"```\n{primer(run.name, run.namespaces)}```\n")
         for name in others:  # the same file under all names is read once
             os.link(path, os.path.join(folder, name))
-    except OSError:
-        return []
-    return ["--include-directories", folder]
+    except OSError as error:
+        return [], f"the model was not told how to send messages: {error}"
+    return ["--include-directories", folder], ""
 
 
 def _context_files(env: dict[str, str]) -> list[str]:
@@ -144,11 +157,7 @@ def _context_files(env: dict[str, str]) -> list[str]:
     home = env.get("GEMINI_CLI_HOME") or env.get("HOME") or os.path.expanduser("~")
     names = ["GEMINI.md"]
     for folder in (home, "."):
-        try:
-            with open(os.path.join(folder, ".gemini", "settings.json"), encoding="utf-8") as file:
-                text = file.read()
-        except (OSError, ValueError):
-            continue
+        text = trust.read(os.path.join(folder, ".gemini", "settings.json"))
         if '"fileName"' not in text:
             continue
         import re

@@ -102,7 +102,10 @@ def test_another_version_is_heard_by_its_screen(tmp_path: Path, version: str) ->
 def test_the_model_is_told_by_a_file_of_the_run(tmp_path: Path) -> None:
     settings = tmp_path / "home" / ".gemini" / "settings.json"
     settings.parent.mkdir(parents=True)
-    settings.write_text('{"context": {"fileName": ["AGENTS.md", "GEMINI.md"]} // mine\n}')
+    settings.write_text(
+        '{"context": {"fileName": ["AGENTS.md", "GEMINI.md"]}, // mine\n'
+        ' "security": {"folderTrust": {"enabled": false}}}'
+    )
     launch = make([installed(tmp_path)], tmp_path, primer=True)
     assert launch.argv[1] == "--include-directories"
     folder = Path(launch.argv[2])
@@ -117,6 +120,44 @@ def test_the_model_is_told_by_a_file_of_the_run(tmp_path: Path) -> None:
     for argv, env in ((["-s"], {}), ([], {"GEMINI_SANDBOX": "docker"})):
         boxed = make([launch.argv[0], *argv], tmp_path, env=env, primer=True)
         assert "--include-directories" not in boxed.argv
+
+
+@pytest.mark.parametrize(
+    ("settings", "rules", "project", "told"),
+    [
+        (None, {}, None, False),
+        ('{"security": {"folderTrust": {"enabled": false}}}', {}, None, True),
+        ('{// "security": {"folderTrust": {"enabled": false}}\n}', {}, None, False),
+        ('{"security": {"folderTrust": {"enabled": false}}}', {}, "true", False),
+        ("{", {}, None, False),
+        (None, {"": "TRUST_FOLDER"}, None, True),
+        (None, {"run/x": "TRUST_PARENT"}, None, True),
+        (None, {"": "TRUST_FOLDER", "run": "DO_NOT_TRUST"}, None, False),
+        (None, {"elsewhere": "TRUST_FOLDER"}, None, False),
+    ],
+)
+def test_gemini_is_given_no_folder_that_it_would_ask_about(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: str | None,
+    rules: dict[str, str],
+    project: str | None,
+    told: bool,
+) -> None:
+    (tmp_path / "project" / ".gemini").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "project")
+    folder = tmp_path / "home" / ".gemini"
+    folder.mkdir(parents=True)
+    if settings is not None:
+        (folder / "settings.json").write_text(settings)
+    if project is not None:
+        text = json.dumps({"security": {"folderTrust": {"enabled": project}}})
+        (tmp_path / "project" / ".gemini" / "settings.json").write_text(text)
+    named = {str(tmp_path / name).rstrip("/"): level for name, level in rules.items()}
+    (folder / "trustedFolders.json").write_text(json.dumps(named))
+    launch = make([installed(tmp_path)], tmp_path, primer=True)
+    assert ("--include-directories" in launch.argv) is told
+    assert ("folderTrust" in str(launch.data.get("degraded"))) is not told
 
 
 def chat(
