@@ -59,6 +59,12 @@ class LoopGuard:
         times.append(now_ms)
         return None
 
+    def uncount(self, sender: str, to: str, now_ms: int) -> None:
+        """A message that was let go at ``now_ms`` has not been stored: it does not count."""
+        times = self._times.get(pair_of(sender, to))
+        if times and times[-1] == now_ms:
+            times.pop()
+
     def close(self, one: str, other: str, reason: str) -> None:
         """Park everything between these two from now on."""
         self._closed[pair_of(one, other)] = reason

@@ -94,10 +94,14 @@ class Parking:
             return one
         reason = self._guard.check(message.sender, one.to, message.hops, batch.now_ms)
         if reason is None:
+            # One that cannot be stored now comes again, perhaps every second.
+            uncount = partial(self._guard.uncount, message.sender, one.to, batch.now_ms)
+            batch.on_failure.append(uncount)
             return one
         pair = pair_of(message.sender, one.to)
         if pair not in self._told:
             self._told.add(pair)
+            batch.on_failure.append(partial(self._told.discard, pair))
             batch.sends.append(self._notice(message, one.to, reason, batch.now_ms))
         return Route(one.to, State.HELD, reason, parked=True)
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 
 from relay.broker.client import Client, connect
-from relay.broker.directory import owner_login, person_name
-from relay.broker.guard import HOPS_MAX
+from relay.broker.committer import Batch
+from relay.broker.directory import Directory, owner_login, person_name
+from relay.broker.guard import HOPS_MAX, LoopGuard
+from relay.broker.parking import Parking
+from relay.broker.router import Route, Routing
+from relay.broker.storing import Accepted
 from relay.errors import NotFound, RelayError
+from relay.ledger.rows import AgentRecord
 from relay.paths import Home
 from tests.broker.support import Json, register, stop_broker
 
@@ -154,3 +160,25 @@ def test_another_run_of_the_same_name_begins_a_chain_anew(home: Home) -> None:
         al.request("agent_state", state="gone")
     with register(home, "Al", run="run-2", token="other") as al:
         assert say(al, "Bob", "I was started a moment ago")["state"] == "queued"
+
+
+def test_what_cannot_be_stored_does_not_count_and_is_told_of_again() -> None:
+    directory = Directory()
+    al, _ = (directory.put(AgentRecord(name, False, "screen", "idle", 0, 0)) for name in "AB")
+    nothing = cast(Any, None)
+    parking = Parking(nothing, directory, nothing, OWNER, nothing, LoopGuard(rate_max=3))
+
+    def send(now_ms: int, *, stored: bool) -> tuple[str, int]:
+        """The state in which a message begins, and how many notices go with it."""
+        message, batch = Accepted(), Batch(now_ms)
+        message.sender, message.routing = "A", Routing((Route("B"),))
+        parking.admit(message, al, batch)
+        for call in [] if stored else batch.on_failure:
+            call()
+        return message.routing.routes[0].state.value, len(batch.sends)
+
+    # The disk is full: a session asks again every second.
+    assert {send(second * 1000, stored=False) for second in range(20)} == {("queued", 0)}
+    assert [send(20_000, stored=True) for _ in range(3)] == [("queued", 0)] * 3
+    assert [send(21_000, stored=False) for _ in range(2)] == [("held", 1)] * 2
+    assert [send(22_000, stored=True) for _ in range(2)] == [("held", 1), ("held", 0)]
