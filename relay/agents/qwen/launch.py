@@ -177,11 +177,14 @@ def _told(arguments: list[str], text: str) -> list[str]:
     told = list(arguments)
     end = told.index("--") if "--" in told else len(told)
     for at, word in enumerate(told[:end]):
-        if word == _TELL and at + 1 < end:
-            told[at + 1] = f"{told[at + 1]}\n\n{text}"
-            return told
-        if word.startswith(f"{_TELL}="):
+        name, given, _ = word.partition("=")
+        if _names(name)[-1] != _TELL:
+            continue
+        if given:
             told[at] = f"{word}\n\n{text}"
+            return told
+        if at + 1 < end:
+            told[at + 1] = f"{told[at + 1]}\n\n{text}"
             return told
     return [_TELL, text, *told]
 
@@ -196,10 +199,20 @@ def _read(argv: list[str]) -> tuple[set[str], list[str]]:
             return options, [*words, *argv[at:]]
         if word.startswith("-") and len(word) > 1:
             name, given, _ = word.partition("=")
-            options.add(name)
+            names = _names(name)
+            options.update(names)
+            name = names[-1]
             values = 0 if given else len(argv) if name in _LISTS else int(name in _VALUED)
         elif values:
             values -= 1
         else:
             words.append(word)
     return options, words
+
+
+def _names(word: str) -> list[str]:
+    """What an option is called in Qwen Code's help: ``--jsonFile`` too is ``--json-file``, and
+    ``-yi`` is ``-y -i``."""
+    if not word.startswith("--"):
+        return [f"-{letter}" for letter in word[1:]] or [word]
+    return ["".join(f"-{c.lower()}" if c.isupper() else c for c in word)]

@@ -20,6 +20,8 @@ from relay.agents.qwen.launch import converses
         "qwen --prompt-interactive=hello",
         "qwen -i hello world",
         "qwen -c",
+        "qwen -yi hello",
+        "qwen --promptInteractive hello",
         "qwen --resume",
         "qwen -r 1234 -y",
         "qwen --allowed-tools one two three",
@@ -37,6 +39,8 @@ def test_a_conversation(words: str) -> None:
         "qwen --debug extensions list",
         "qwen what is this",
         "qwen -p hello",
+        "qwen -yp hello",
+        "qwen --outputFormat=json",
         "qwen --prompt=hello",
         "qwen -y hello",
         "qwen -- hello",
@@ -101,9 +105,10 @@ def test_the_primer_follows_what_the_person_has_the_model_told(
     told = planned([str(installed)], tmp_path, primer=True).argv
     assert told[5] == "--append-system-prompt"
     assert "Your name here is Alice" in told[6]
-    for own in (["--append-system-prompt", "Mine."], ["--append-system-prompt=Mine."]):
+    name = "--append-system-prompt"
+    for own in ([name, "Mine."], [f"{name}=Mine."], ["--appendSystemPrompt", "Mine."]):
         argv = planned([str(installed), *own, "-c"], tmp_path, primer=True).argv
-        assert sum("append-system-prompt" in word for word in argv) == 1
+        assert sum("ppend" in word for word in argv) == 1
         [text] = [word for word in argv if "Mine." in word]
         assert text.index("Mine.") < text.index("Your name here is Alice")
         assert argv[-1] == "-c"
@@ -113,6 +118,7 @@ def test_the_primer_follows_what_the_person_has_the_model_told(
     ("own", "missing", "data"),
     [
         (["--json-file", "x"], "heard by its screen", {"events": False, "input": True}),
+        (["--jsonFile=x"], "heard by its screen", {"events": False, "input": True}),
         (["--json-fd=3"], "heard by its screen", {"events": False, "input": True}),
         (["--input-file", "x"], "messages are typed", {"events": True, "input": False}),
     ],
