@@ -14,7 +14,7 @@ from relay.broker.committer import Batch, Committer, Handler
 from relay.broker.connection import Connection
 from relay.broker.directory import Directory, owner_login, person_name
 from relay.broker.guard import LoopGuard
-from relay.broker.parking import PARKED_MAX, Parking
+from relay.broker.parking import Parking
 from relay.broker.protocol import PROTOCOL, Json
 from relay.broker.pushing import Pushing
 from relay.broker.reading import Reading
@@ -306,7 +306,7 @@ class Broker:
             "connections": len(self._connections),
             "counts": queries.counts(self._ledger),
             "agents": self._reading.agent_list(),
-            "parked": len(queries.parked(self._ledger, PARKED_MAX)),
+            "parked": queries.parked_count(self._ledger),
         }
 
     def _stop(self, connection: Connection | None, request: Json, batch: Batch) -> Json:

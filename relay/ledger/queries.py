@@ -194,6 +194,16 @@ def parked(ledger: Ledger, limit: int) -> list[Row]:
     return [{**message_row(row[:-1]), "hops": row[-1]} for row in rows]
 
 
+def parked_count(ledger: Ledger) -> int:
+    """How many deliveries wait for the person."""
+    with ledger.guard() as db:
+        found = db.execute(
+            f"""{RECIPIENTS} SELECT count(*) FROM recipients
+            JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1 AND d.parked = 1"""
+        ).fetchone()
+    return int(found[0])
+
+
 def counts(ledger: Ledger) -> Row:
     """How many events there are, and how many open deliveries in each state."""
     out: Row = {"events": last_event(ledger)}
