@@ -99,20 +99,35 @@ def wants_tcp(argv: list[str]) -> bool:
     """Whether this agent's hooks speak HTTP, so that a loopback port should be bound for them."""
     if program(argv) not in HOOKED:
         return False
-    return bool(_planner(argv).converses(argv))
+    try:
+        return bool(_planner(argv).converses(argv))
+    except Exception:
+        return False
 
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """What to start for ``argv``. Never raises: what cannot be had is left out and said so."""
     planner = _planner(argv)
     if planner is not None:
-        chosen: Launch = planner.plan(argv, env, run)
-        return chosen
+        try:
+            chosen: Launch = planner.plan(argv, env, run)
+            return chosen
+        except Exception as error:
+            # Whatever it stumbled over (odd settings, a damaged installation): the agent starts.
+            return _as_it_is(argv, error)
     from relay.agents.interpreters import interpreter
     from relay.agents.shell import is_interactive_shell
 
     kind = "shell" if is_interactive_shell(argv) else interpreter(argv) or program(argv)
     return Launch(list(argv), {}, kind, {})
+
+
+def _as_it_is(argv: list[str], error: Exception) -> Launch:
+    start = after_module(argv)
+    kind = argv[start - 1] if start else program(argv)
+    words = f"how to start it could not be told ({type(error).__name__}: {error})"
+    data: dict[str, object] = {"heard": False, "degraded": f"{words}: it is heard by its screen"}
+    return Launch(list(argv), {}, kind, data)
 
 
 def after_module(argv: list[str]) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from relay.agents.claude.launch import OLDEST, REPORTED, version_of
 from relay.agents.launch import MODULES, PLANNERS, Launch, Run, is_native, plan, wants_tcp
+from relay.agents.native import NativeStart, make_native
 
 VERSION = ".".join(map(str, OLDEST))
 TOKEN = "5f0fe2a0d723"
@@ -188,6 +190,34 @@ def test_the_primer_is_told_by_a_hook_and_survives_the_shell(claude: str) -> Non
     assert output["hookEventName"] == "SessionStart"
     assert "O'Neil" in output["additionalContext"]
     assert len(settings(make([claude]))["hooks"]["SessionStart"][0]["hooks"]) == 1
+
+
+@pytest.mark.parametrize("name", sorted(PLANNERS))
+def test_whatever_a_planner_stumbles_over_the_agent_is_started(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(*about: object) -> None:
+        raise ValueError("embedded null byte")
+
+    module = import_module(PLANNERS[name])
+    monkeypatch.setattr(module, "plan", stumble)
+    monkeypatch.setattr(module, "converses", stumble)
+    launch = make([name, "-x", "words"])
+    assert (launch.argv, launch.env, launch.profile) == ([name, "-x", "words"], {}, name)
+    assert "embedded null byte" in str(launch.data["degraded"])
+    assert not wants_tcp([name])
+    start = NativeStart(
+        started_ms=0,
+        pid=1,
+        cwd="/",
+        folder="/nowhere",
+        launch=launch.data,
+        env={},
+        checkpoint={},
+        clock=lambda: 0.0,
+    )
+    native = make_native(name, start)
+    assert native is not None and native.composer is not None
 
 
 def test_the_pump_loads_nothing_heavy() -> None:
