@@ -109,7 +109,10 @@ def _git_root(folder: str) -> str | None:
 
 
 def _read(path: str) -> str:
+    """The beginning of a settings file. Raises Unclear for a pipe: it has only one reader."""
     try:
+        if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+            raise Unclear(path)
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(FILE_MAX)
     except OSError:

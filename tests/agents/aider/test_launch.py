@@ -146,6 +146,21 @@ def test_what_the_person_has_it_read_goes_along(tmp_path: Path, project: Path, t
     assert flagged.argv[3:] == ["--read", told, "--read", "c.md"]
 
 
+@pytest.mark.parametrize("option", ["--env-file", "--config"])
+def test_a_pipe_is_left_to_aider(tmp_path: Path, option: str) -> None:
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, b"AIDER_READ=notes.md\n")
+        given = [option, f"/dev/fd/{reading}"]
+        launch = make(tmp_path, [installed(tmp_path), *given], told=True)
+        assert launch.argv[1:] == given
+        assert "cannot be read" in str(launch.data["degraded"])
+        assert os.read(reading, 100) == b"AIDER_READ=notes.md\n"
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
 def test_a_reader_of_lines_is_known(tmp_path: Path) -> None:
     aider = installed(tmp_path)
     assert make(tmp_path, [aider, "--no-fancy-input"]).data["lines"] is True
