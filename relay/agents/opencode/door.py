@@ -22,6 +22,8 @@ from relay.model import AgentState
 LOOK_BACK = 30
 #: Messages that are remembered, and how often each is handed over once more.
 TRIED_MAX, AGAIN_MAX = 64, 3
+#: What was taken back is handed over once more in so many tries, with so many seconds in between.
+INSIST, INSIST_PAUSE = 5, 1.0
 #: Seconds for which it is looked for.
 ARRIVAL = 3.0
 #: Seconds that the server may take to take a message; on a busy machine it was seen to take 5.
@@ -92,17 +94,42 @@ class OpencodeDoor:
         status = table(await self._client.request("GET", "/session/status"))
         if not text or session in status:
             return
-        for marker in self._tries:
-            self._tries[marker] += marker in text[:HEAD]
+        body = await self._body(text)  # what can fail, fails before it is taken back
+        markers = [marker for marker in self._tries if marker in text[:HEAD]]
+        for marker in markers:
+            self._tries[marker] += 1
         await self._client.request("DELETE", path)
-        await self._prompt(session, text)
+        await self._insist(session, body, markers)
+
+    async def _insist(self, session: str, body: dict[str, Any], markers: list[str]) -> None:
+        """Say what was taken back: from here on nobody else has it. Raises ServerError."""
+        for tries_left in reversed(range(INSIST)):
+            try:
+                await self._say(session, body)
+                return
+            except ServerError as error:
+                if not tries_left:
+                    raise
+                try:
+                    if error.sent and markers and await self._arrived(session, markers[0]):
+                        return
+                except DoorClosed as unknown:
+                    raise error from unknown  # said again it might be there twice
+            await asyncio.sleep(INSIST_PAUSE)
 
     async def _prompt(self, session: str, text: str) -> None:
-        """Say ``text`` in a session, with the agent and model that the person uses there."""
+        """Say ``text`` in a session."""
+        await self._say(session, await self._body(text))
+
+    async def _body(self, text: str) -> dict[str, Any]:
+        """A prompt with the agent and model that the person uses."""
         body = {**self._source.manner, "parts": [{"type": "text", "text": text}]}
         agent = await self._agent()
         if agent:
             body["agent"] = agent
+        return body
+
+    async def _say(self, session: str, body: dict[str, Any]) -> None:
         path = f"/session/{session}/prompt_async"
         await self._client.request("POST", path, body, deadline=PROMPT_DEADLINE)
 

@@ -9,6 +9,7 @@ import pytest
 
 from relay.agents.opencode import door as doors
 from relay.agents.opencode.door import DoorClosed, OpencodeDoor
+from relay.agents.opencode.http import ServerError
 from relay.agents.opencode.source import OpencodeSource
 from relay.model import AgentState
 from tests.agents.opencode.fake_server import NOTHING, Asked, FakeServer, client_of, ok
@@ -145,6 +146,41 @@ def test_what_lies_is_taken_back_and_handed_over_again_three_times() -> None:
     asyncio.run(main())
     assert [a.method for a in server.asked if a.path.endswith("/msg_1")] == ["GET", "DELETE"] * 3
     assert [body["parts"][0]["text"] for _, body in said_in(server)] == [TEXT] * 4
+
+
+@pytest.mark.parametrize("trouble", [FAILED, b""])
+def test_what_was_taken_back_is_not_lost_by_a_failure(
+    trouble: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doors, "INSIST_PAUSE", 0.0)
+    monkeypatch.setattr(doors, "ARRIVAL", 0.0)
+    script, calm = Script().session(), answers()
+    failures = 0
+
+    def failing(asked: Asked) -> bytes:
+        nonlocal failures
+        if asked.path.endswith("/prompt_async") and failures < 2:
+            failures += 1
+            return trouble
+        found: bytes = calm(asked)
+        return found
+
+    server = FakeServer(calm)
+
+    async def main() -> None:
+        async with client_of(server) as client:
+            shown = ""
+            door = OpencodeDoor(client, script.source, lambda: shown)
+            await door.submit(TEXT, "[ABC]")
+            server.answer = failing
+            await door.again("ses_1", "msg_1")
+            assert failures == 2 and len(said_in(server)) == 4
+            server.answer, shown = lambda a: FAILED if a.path == "/agent" else calm(a), "Plan"
+            with pytest.raises(ServerError):
+                await door.again("ses_1", "msg_1")
+
+    asyncio.run(main())
+    assert [asked.method for asked in server.asked].count("DELETE") == 1
 
 
 def test_nothing_is_taken_back_from_a_turn_that_runs() -> None:
