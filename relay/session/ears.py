@@ -108,6 +108,11 @@ class Ears:
         trusted = self._structured is not None and self._structured.trusted
         return "structured" if trusted else "screen"
 
+    @property
+    def agent_state(self) -> AgentState:
+        """What the structured source knows of the agent; idle where there is none."""
+        return self._structured.agent_state if self._structured else AgentState.IDLE
+
     def output(self, data: bytes, now: float) -> None:
         """The agent wrote ``data``."""
         self._last_output = now

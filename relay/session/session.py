@@ -178,6 +178,10 @@ class Session:
             # Nothing says when such a program is at rest; what can be seen, the door looks at.
             self._state = StateChange(AgentState.IDLE)
             self.guards.state = AgentState.IDLE
+        elif self.ears.agent_state is not AgentState.STARTING:
+            # As the session before this one left it: the source tells only of changes.
+            self._state = StateChange(self.ears.agent_state)
+            self.guards.changed(self._state, self._clock())
         self.spawn(self.courier.run())
         self.lifecycle.active(self._clock())
         if self._registry.hooks(HookEventName.SESSION_START):

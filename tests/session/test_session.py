@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from relay.agents.codex.source import CodexSource
 from relay.errors import BrokerUnavailable, RelayError, StorageError, UsageError
 from relay.hooks.registry import Registry
 from relay.model import AgentState, Message, State
 from relay.session import frames, retrying
 from relay.session.courier import Courier
-from relay.session.ears import Ears
+from relay.session.ears import Ears, Structured
 from relay.session.guards import Guards
 from relay.session.hearing import Heard, Hearing
 from relay.session.ports import StateChange
@@ -55,7 +56,13 @@ class FakeLink:
 
 
 class Desk:
-    def __init__(self, registry: Registry | None = None, *, restarts: int = 0) -> None:
+    def __init__(
+        self,
+        registry: Registry | None = None,
+        *,
+        restarts: int = 0,
+        structured: Structured | None = None,
+    ) -> None:
         self.broker = FakeBroker()
         self.link = FakeLink()
         self.door = FakeDoor()
@@ -74,7 +81,7 @@ class Desk:
         ears = Ears(
             Hearing("run", 0, {"relay", "deploy"}),
             LineSource(80, 24, now=loop.time()),
-            None,
+            structured,
             on_heard=session.heard,
             on_text=session.said,
             on_state=session.state_changed,
@@ -274,6 +281,32 @@ def test_a_key_that_flushes_counts_like_every_other_key() -> None:
         assert desk.session.guards.sequence == 7
         assert desk.session.guards.person(1e9) is None
         await desk.session.end()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("state", "held"),
+    [
+        (AgentState.IDLE, None),
+        (AgentState.BUSY, None),
+        (AgentState.BLOCKED, "a dialog waits for the person"),
+        (AgentState.LIMITED, "its model does not answer"),
+    ],
+)
+def test_a_next_session_knows_the_state_that_its_source_was_left_in(
+    state: AgentState, held: str | None
+) -> None:
+    async def scenario() -> None:
+        source = CodexSource(0.0)
+        source.restore({**source.state(), "state": state.value})
+        desk = Desk(restarts=1, structured=source)
+        desk.session.begin()
+        await until(lambda: desk.broker.states("agent_state"))
+        assert desk.broker.states("agent_state") == [state.value]
+        guards, now = desk.session.guards, asyncio.get_running_loop().time()
+        hold = guards.person(now) or guards.limited(now)
+        assert (hold.reason if hold else None) == held
 
     play(scenario)
 
