@@ -32,6 +32,9 @@ class Follower:
         self._clock = clock
         self._search = search
         self._tail = FileTail()
+        # Where the tail was when all that it had read was heard: while a thread reads on, what is
+        # read but not yet heard must not count as heard.
+        self._place = self._tail.state()
         self._reading = asyncio.Lock()
 
     async def watch(self, ears: Ears, wake: asyncio.Event, changed: Callable[[], None]) -> None:
@@ -54,6 +57,7 @@ class Follower:
             path = self._path()
             if path:
                 self._tail.follow(path)
+                self._place = self._tail.state()
             while lines := await asyncio.to_thread(self._tail.poll):
                 heard = True
                 for line in lines:
@@ -62,12 +66,14 @@ class Follower:
                     except Exception as error:
                         # Its form is not ours to promise: one odd line must not cost the others.
                         ears.note(f"a line of the transcript: {type(error).__name__}: {error}")
+                self._place = self._tail.state()
         return heard
 
     def state(self) -> dict[str, Any]:
         """A JSON-able snapshot for :meth:`restore`."""
-        return self._tail.state()
+        return dict(self._place)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where :meth:`state` was taken."""
         self._tail.restore(state)
+        self._place = self._tail.state()
