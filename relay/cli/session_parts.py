@@ -137,7 +137,11 @@ class Parts:
         self._make_doors()
         session.on_rest = self._clock.skip
         courier = Courier(
-            self._choose_door, session.reports.delivery, self._clock, self._guards.limited
+            self._choose_door,
+            session.reports.delivery,
+            self._clock,
+            self._guards.limited,
+            self._guards.tried,
         )
         session.connect(ears, courier)
         await self._listen(session, ears)

@@ -39,9 +39,12 @@ class Courier:
         report: Report,
         clock: Callable[[], float],
         obstacle: Callable[[float], Hold | None] = lambda now: None,
+        tried: Callable[[float], None] = lambda now: None,
     ) -> None:
-        """``obstacle(now)``: why nothing should go through any door now, if there is a reason."""
+        """``obstacle(now)``: why nothing should go through any door now, if there is a reason;
+        ``tried(now)`` is called when something has gone through."""
         self._choose_door = choose_door
+        self._tried = tried
         self._obstacle = obstacle
         self._report = report
         self._clock = clock
@@ -156,7 +159,8 @@ class Courier:
             return
         batch = door.batch(list(self._waiting)[:64])
         await asyncio.gather(*(self._report(m, State.DELIVERING, "", "") for m in batch))
-        held = door.hold(self._clock())
+        now = self._clock()
+        held = self._obstacle(now) or door.hold(now)
         if held is not None:
             # That took a moment, and a dialog or a question has come up in it.
             await self._wait_out(held)
@@ -170,6 +174,7 @@ class Courier:
         finally:
             self._handed_over.set()
         if submitted.count:
+            self._tried(self._clock())
             await self._after(door, batch[: submitted.count])
         if submitted.hold is not None:
             await self._wait_out(submitted.hold)

@@ -21,6 +21,8 @@ OUTPUT_REST = 0.4
 DRAFT = "a draft stands in the input line"
 #: A model that does not answer is tried again after so long, unless it has said when. Seconds.
 RETRY = 60.0
+#: A try after that is waited for so long: what becomes of it decides on what else waits.
+TRIAL = 300.0
 
 # A line program that asks and waits on the same line: an answer is expected, not a message.
 _QUESTION = re.compile(
@@ -61,16 +63,24 @@ class Guards:
     def changed(self, change: StateChange, now: float) -> None:
         """The agent's source says what it is doing."""
         self.state = change.state
-        self._limit = None
         if change.state is AgentState.LIMITED:
             after = RETRY if change.retry is None else change.retry
             self._limit = change.reason or "its model does not answer", now + after
+        elif change.state is AgentState.BUSY and self._limit is not None:
+            self._limit = self._limit[0], now + TRIAL  # that a turn begins is no answer yet
+        else:
+            self._limit = None
 
     def limited(self, now: float) -> Hold | None:
         """Whether a message would reach a model that does not answer."""
         if self._limit is None or now >= self._limit[1]:
             return None
         return Hold(self._limit[0], self._limit[1] - now)
+
+    def tried(self, now: float) -> None:
+        """A message has gone through. After a limit it is a trial: no other may follow it yet."""
+        if self._limit is not None:
+            self._limit = self._limit[0], max(self._limit[1], now + RETRY)
 
     def activity(self, sequence: int, kind: bytes, now: float) -> None:
         """The person pressed keys (``frames.TYPED``, ``ENTERED`` or ``CLEARED``)."""

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from relay.errors import NotDelivered
-from relay.model import Message, State
+from relay.model import AgentState, Message, State
 from relay.session.courier import Courier
 from relay.session.door import Submitted
-from relay.session.guards import Hold
+from relay.session.guards import Guards, Hold
+from relay.session.ports import StateChange
 from relay.text.envelope import marker_of
 
 
@@ -149,6 +150,27 @@ def test_the_next_batch_goes_over_while_the_broker_writes_down_the_last_one() ->
     for number in range(9):
         states = [state for body, state, _ in desk.reports if body == f"m{number}"]
         assert states == ["delivering", "submitted", "seen"]
+
+
+def test_after_a_limit_one_goes_and_the_others_follow_once_it_has_an_answer() -> None:
+    async def scenario() -> list[str]:
+        desk, guards = Desk(), Guards()
+        guards.changed(StateChange(AgentState.LIMITED, "a usage limit", retry=0.0), 0.0)
+        desk.courier = Courier(
+            lambda: desk.door, desk.report, lambda: desk.now, guards.limited, guards.tried
+        )
+        desk.door.take = 1
+        for number in range(3):
+            desk.courier.offer(message(number))
+        await desk.until(("m0", "seen", "read"))
+        desk.now = 5.0
+        await desk.until(("m1", "held", "a usage limit"), ("m2", "held", "a usage limit"))
+        tried = list(desk.door.through)
+        guards.changed(StateChange(AgentState.IDLE), 6.0)
+        await desk.until(("m2", "seen", "read"))
+        return tried
+
+    assert asyncio.run(scenario()) == ["m0"]
 
 
 def test_what_was_not_taken_is_tried_again_and_nothing_twice() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from relay.model import AgentState
 from relay.session import frames
-from relay.session.guards import KEY_REST, OUTPUT_REST, RETRY, Guards
+from relay.session.guards import KEY_REST, OUTPUT_REST, RETRY, TRIAL, Guards
 from relay.session.ports import StateChange
 
 
@@ -104,3 +104,31 @@ def test_a_model_that_does_not_answer_is_tried_again_in_time() -> None:
     assert guards.limited(400.0 + RETRY - 1) is not None
     guards.changed(StateChange(AgentState.IDLE), 401.0)
     assert guards.limited(401.0) is None
+
+
+def test_after_a_limit_one_message_tries_for_all() -> None:
+    guards = Guards()
+    guards.changed(StateChange(AgentState.LIMITED, "a usage limit", retry=300.0), 0.0)
+    assert guards.limited(300.0) is None
+    guards.tried(300.0)
+    assert guards.limited(300.0) is not None  # the state follows a moment later
+    guards.changed(StateChange(AgentState.BUSY), 300.2)
+    assert guards.limited(301.0) is not None
+    guards.changed(StateChange(AgentState.LIMITED, "a usage limit", retry=300.0), 302.0)
+    assert guards.limited(601.0) is not None and guards.limited(602.0) is None
+    guards.tried(602.0)
+    guards.changed(StateChange(AgentState.BUSY), 602.2)
+    guards.changed(StateChange(AgentState.IDLE), 610.0)
+    assert guards.limited(610.0) is None
+    guards.changed(StateChange(AgentState.BUSY), 611.0)
+    guards.tried(611.0)
+    assert guards.limited(611.0) is None
+
+
+def test_a_trial_of_which_nothing_is_heard_holds_nothing_for_ever() -> None:
+    guards = Guards()
+    guards.changed(StateChange(AgentState.LIMITED, retry=0.0), 0.0)
+    guards.tried(0.0)
+    assert guards.limited(RETRY) is None
+    guards.changed(StateChange(AgentState.BUSY), RETRY)
+    assert guards.limited(RETRY + TRIAL) is None
