@@ -91,8 +91,9 @@ class Gemini:
         return {"follower": self._follower.state(), "session": self._session}
 
     def entered(self, now: float) -> None:
-        """The person pressed Enter."""
-        self._asked = self._asked or now
+        """The person pressed Enter; before the input line is there, in a dialog (to sign in)."""
+        if self.source.drawn:
+            self._asked = self._asked or now
 
     async def watch(self, ears: Ears, wake: asyncio.Event, changed: Callable[[], None]) -> None:
         """See Native."""
