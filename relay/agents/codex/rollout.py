@@ -141,23 +141,24 @@ class Whereabouts:
 
 
 def whereabouts(pid: int, proc: str = "/proc") -> Whereabouts:
-    """What the process ``pid`` and its children hold open; nothing where that cannot be told.
+    """What Codex holds open, be it the process ``pid`` or one that it has started; nothing where
+    that cannot be told.
 
     A file is never guessed by its folder: another Codex in the same project would be heard as
-    this one.
+    this one. Nor is it looked for below Codex itself: what runs there are its tools, ``codex exec``
+    perhaps.
     """
-    rollouts: list[str] = []
+    rollouts: set[str] = set()
     queue = None
-    for process in _family(pid, proc):
-        folder = os.path.join(proc, str(process), "fd")
-        with contextlib.suppress(OSError):
-            for number in os.listdir(folder):
-                with contextlib.suppress(OSError):
-                    path = os.readlink(os.path.join(folder, number))
-                    if _ROLLOUT.search(path) and path not in rollouts:
-                        rollouts.append(path)
-                    elif _QUEUE.search(path):
-                        queue = path
+    family = [pid]
+    for process in family:
+        paths = _held_open(process, proc)
+        found = {path for path in paths if _ROLLOUT.search(path)}
+        queues = [path for path in paths if _QUEUE.search(path)]
+        if not found and not queues:
+            family += _children(process, proc)
+        rollouts |= found
+        queue = queues[-1] if queues else queue
     return Whereabouts(tuple(path for path in sorted(rollouts) if is_conversation(path)), queue)
 
 
@@ -178,13 +179,21 @@ def is_conversation(path: str) -> bool:
     return isinstance(source, str) and meta.get("thread_source") in (None, "user")
 
 
-def _family(pid: int, proc: str) -> list[int]:
-    """The process and its descendants."""
-    found = [pid]
-    for process in found:
-        tasks = os.path.join(proc, str(process), "task")
-        with contextlib.suppress(OSError, ValueError):
-            for task in os.listdir(tasks):
-                with open(os.path.join(tasks, task, "children"), encoding="ascii") as file:
-                    found += [int(child) for child in file.read().split()]
+def _held_open(process: int, proc: str) -> list[str]:
+    """The files that a process holds open."""
+    folder, paths = os.path.join(proc, str(process), "fd"), []
+    with contextlib.suppress(OSError):
+        for number in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                paths.append(os.readlink(os.path.join(folder, number)))
+    return paths
+
+
+def _children(process: int, proc: str) -> list[int]:
+    found: list[int] = []
+    tasks = os.path.join(proc, str(process), "task")
+    with contextlib.suppress(OSError, ValueError):
+        for task in os.listdir(tasks):
+            with open(os.path.join(tasks, task, "children"), encoding="ascii") as file:
+                found += [int(child) for child in file.read().split()]
     return found

@@ -118,8 +118,12 @@ def test_what_a_process_and_its_children_hold_open(tmp_path: Path) -> None:
     rollout = tmp_path / f"rollout-2026-11-22T06-42-19-{THREAD}.jsonl"
     rollout.write_text(RECORDED.read_text())
     queue = tmp_path / "queue_1.sqlite"
+    executed = tmp_path / f"rollout-2026-11-22T06-42-50-{THREAD[:-1]}2.jsonl"  # by a tool
+    meta = {"type": "session_meta", "payload": {"source": "exec", "thread_source": "user"}}
+    executed.write_text(json.dumps(meta) + "\n")
     proc = tmp_path / "proc"
-    for pid, child, held in ((7, "8", "README.md"), (8, "", rollout), (8, "", queue)):
+    opened = ((7, "8", "README.md"), (8, "9", rollout), (8, "9", queue), (9, "", executed))
+    for pid, child, held in opened:
         (proc / f"{pid}" / "fd").mkdir(parents=True, exist_ok=True)
         (proc / f"{pid}" / "task" / f"{pid}").mkdir(parents=True, exist_ok=True)
         (proc / f"{pid}" / "task" / f"{pid}" / "children").write_text(child)
@@ -128,4 +132,4 @@ def test_what_a_process_and_its_children_hold_open(tmp_path: Path) -> None:
     found = whereabouts(7, str(proc))
     assert found.rollouts == (str(rollout),)
     assert found.queue == str(queue)
-    assert whereabouts(9, str(proc)).rollouts == ()
+    assert whereabouts(10, str(proc)).rollouts == ()
