@@ -197,6 +197,8 @@ def _parse(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
             words.append(word)
         elif word.startswith("--"):
             name, equals, value = word.partition("=")
+            # ``--sessionId`` is ``--session-id``, which would not bear to be given twice.
+            name = "".join(f"-{c.lower()}" if c.isupper() else c for c in name)
             options[name] = value if equals else _value(name, name in _VALUED, rest)
         else:
             _short(word, options, rest)

@@ -56,6 +56,8 @@ UUID = "7c0af7f8-8a85-43de-b88f-3c9c0e06732e"
     [
         (["--session-id", "mine"], "mine"),
         (["--session-id=mine"], "mine"),
+        (["--sessionId", "mine"], "mine"),
+        (["--sessionFile=x.json"], None),
         (["--resume", UUID], UUID),
         (["-r", UUID, "go on"], UUID),
         (["-yr", "latest"], None),
