@@ -2,13 +2,16 @@
 
 Rows are compared without their whitespace. Alignment is anchored: the heaviest increasing
 sequence of equal rows is taken as the same rows, and what stands between two anchors is compared
-as one stream of characters, so that a reflow to another width is not new text.
+as one stream of characters, so that a reflow to another width is not new text. Lines that are shown
+in other rows than they were are remembered in those: else nothing would anchor them any more, and
+the same words said again below could be taken for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 #: Rows that are remembered; older ones are forgotten and would be heard again.
 KEEP = 2000
@@ -54,6 +57,8 @@ class Transcript:
     def align(self, keys: Sequence[str], now: float, last_look: float) -> Aligned:
         """Find the rows ``keys`` of a look; those that are new become entries, not heard yet."""
         pairs = match([entry.key for entry in self.entries], keys)
+        if self._reflow(pairs, keys):
+            pairs = match([entry.key for entry in self.entries], keys)
         result: list[Entry] = []
         merged: list[Entry] = []
         scrolled: list[Entry] = []
@@ -84,9 +89,88 @@ class Transcript:
         self._trim()
         return Aligned(result, scrolled, changed)
 
+    def _reflow(self, pairs: list[tuple[int, int]], keys: Sequence[str]) -> bool:
+        """Cut the entries between the anchors into the rows that ``keys`` shows of them."""
+        reflown: list[Entry] = []
+        found = False
+        here = there = 0
+        for entry_at, key_at in [*pairs, (len(self.entries), len(keys))]:
+            gap = self.entries[here:entry_at]
+            cut = _cut(gap, keys[there:key_at], top=not there) if gap else None
+            found = found or cut is not None
+            reflown += (gap if cut is None else cut) + self.entries[entry_at : entry_at + 1]
+            here, there = entry_at + 1, key_at + 1
+        if found:
+            self.entries = reflown
+        return found
+
     def _trim(self) -> None:
         if len(self.entries) > KEEP + 200:
             del self.entries[:-KEEP]
+
+
+def _cut(gap: list[Entry], rows: Sequence[str], *, top: bool) -> list[Entry] | None:
+    """``gap`` in such rows as ``rows`` shows of it; None: in no others than it is.
+
+    Only whole lines are cut anew, from the beginning of an entry to the end of one. ``top``: the
+    first of the rows is the first in view, and may be the middle of a line.
+    """
+    heard = [entry for entry in gap if entry.heard] if rows else []
+    stream = "".join(entry.key for entry in heard)
+    starts = [0, *accumulate(len(entry.key) for entry in heard)]
+    bounds, lines = set(starts), dict(zip(starts, (entry.key for entry in heard), strict=False))
+    pieces: dict[int, str] = {}
+    end, last = len(stream), len(rows)
+    while heard and last:
+        run = _run_up(stream, end, rows[:last], bounds, top=top)
+        if any(lines.get(start) != row for start, row in run.items()):
+            pieces |= run
+        end = min(run, default=end)
+        last -= max(1, len(run))
+    return _recut(gap, pieces) if pieces else None
+
+
+def _run_up(
+    stream: str, end: int, rows: Sequence[str], bounds: set[int], *, top: bool
+) -> dict[int, str]:
+    """The last of ``rows``, as many as stand one behind the other in ``stream[:end]``, by place.
+
+    The last of all ends where an entry does, the first begins where one does.
+    """
+    start = stream.rfind(rows[-1], 0, end)
+    while start >= 0 and start + len(rows[-1]) not in bounds:
+        start = stream.rfind(rows[-1], 0, start + len(rows[-1]) - 1)
+    run: dict[int, str] = {}
+    whole: dict[int, str] = {}
+    at = len(rows) - 1
+    while start >= 0 and at >= 0 and stream.startswith(rows[at], start):
+        run[start] = rows[at]
+        if start in bounds or (top and not at and len(rows[at]) >= _OVERLAID):
+            whole = dict(run)
+        at -= 1
+        start -= len(rows[at])
+    return whole
+
+
+def _recut(gap: list[Entry], pieces: dict[int, str]) -> list[Entry]:
+    """``gap``, of which the heard characters have ``pieces`` at these places."""
+    recut: list[Entry] = []
+    start = covered = 0
+    for entry in gap:
+        if not entry.heard:
+            recut.append(entry)
+            continue
+        end = start + len(entry.key)
+        places = [place for place in range(start, end) if place in pieces]
+        rest = places[0] if places else end
+        if covered <= start < rest:  # above the first of them, or all of it
+            key = entry.key[: rest - start]
+            recut.append(entry if key == entry.key else replace(entry, key=key))
+        for place in places:
+            recut.append(replace(entry, key=pieces[place]))
+            covered = place + len(pieces[place])
+        start = end
+    return recut
 
 
 def _fill(

@@ -45,6 +45,38 @@ def test_the_same_text_in_other_rows_is_not_new() -> None:
     assert new(transcript, ["fivesix", "end", "more"], 4.0) == ["more"]
 
 
+ONCE = ["> go", "@relay:Bob onetwo", "threefour", "> again", "same words"]
+
+
+@pytest.mark.parametrize(
+    "rewrapped",
+    [
+        ["> go", "@relay:Bob onetwothree", "four", "> again", "same words"],
+        ["> go", "@relay:Bob", "onetwo", "three", "four", "> again", "same words"],
+        ["> go", "@relay:Bob onetwothreefour", "> again", "same words"],
+        ["> go", "@relay:Bob onetwothree", "four> again", "same words"],
+        ["Bob onetwothree", "four", "> again", "same words"],
+    ],
+)
+def test_the_same_words_below_what_was_wrapped_anew_are_new(rewrapped: list[str]) -> None:
+    transcript = Transcript()
+    said = ["> again", "same words"]
+    new(transcript, [*said, *ONCE], 1.0)
+    assert new(transcript, rewrapped, 2.0) == []
+    assert new(transcript, [*rewrapped, *said], 3.0) == said
+    assert new(transcript, [*said, *ONCE, *said], 4.0) == []
+    assert new(transcript, [*ONCE, *said, *said], 5.0) == said
+
+
+def test_of_two_lines_alike_the_one_below_is_wrapped_anew() -> None:
+    transcript = Transcript()
+    new(transcript, ["say", "onetwo", "three", "done", "say", "onetwo", "three", "done"], 1.0)
+    assert new(transcript, ["say", "one", "twothree", "done"], 2.0) == []
+    said = ["say", "one", "twothree", "done"]
+    assert new(transcript, [*said, *said], 3.0) == []
+    assert new(transcript, [*said, *said, *said], 4.0) == said
+
+
 def test_a_row_that_changes_before_it_settles_keeps_its_birth() -> None:
     transcript = Transcript()
     transcript.align(["head", "grow"], 1.0, 0.0)
