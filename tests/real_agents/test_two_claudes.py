@@ -167,8 +167,10 @@ def test_a_message_answers_no_permission_dialog(
 def test_messages_wait_for_a_model_that_does_not_answer(
     claude: Path, tmp_path: Path, model: ScriptedModel
 ) -> None:
-    model.when("break now", Fail(401, "invalid x-api-key"))
     model.when("hello after all", Say("Hello."))
+    # What had no answer is said again with the next prompt: two turns fail.
+    model.when("break now", Fail(401, "invalid x-api-key"), times=2)
+    model.when("once more", Say("Well again."))
     with agents(claude, tmp_path, model) as both:
         bob = both.start("Bob", CLAUDE_CODE_MAX_RETRIES="0")
         ask(bob, "break now")
@@ -178,8 +180,13 @@ def test_messages_wait_for_a_model_that_does_not_answer(
         assert "not signed in" in messages()[0]["reason"]
         assert not model.seen("hello after all")
         ask(bob, "try again")
+        wait_until(lambda: model.seen("try again"), 30)
+        wait_until(lambda: relay_json("agents")[0]["state"] == "limited", 30)
+        assert not model.seen("hello after all")  # that turn had no answer either
+        ask(bob, "once more")
         all_seen(1)
         wait_until(lambda: model.seen("hello after all"))
+        bob.wait_for("Hello.")
 
 
 def test_a_session_killed_in_the_middle_loses_and_doubles_nothing(
