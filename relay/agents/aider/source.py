@@ -198,7 +198,8 @@ class AiderSource:
         state = "busy" if away else composer_state(rows)
         self._rows, self._prompting = rows, state in ("empty", "draft")
         events: list[SourceEvent] = []
-        shown = state != "busy" or ended(rows, prompting=False)
+        # The terminal's mode and the history are ahead of the screen, which alone tells of Ctrl-C.
+        shown = ended(rows, prompting=self._prompting)
         if self._answer is not None and now - self._since >= (SETTLE if shown else LAG):
             events += self._complete(aborted=self._broken())
             if self._trouble:
