@@ -40,6 +40,11 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreign:
+    """The request before was another aider's, which writes into the same file."""
+
+
+@dataclass(frozen=True, slots=True)
 class Carried:
     """A line of a request, by its beginning, that carries a message of relay's."""
 
@@ -64,17 +69,20 @@ class Said:
     text: str
 
 
-Record = Asked | Carried | Answered | Said
+Record = Asked | Foreign | Carried | Answered | Said
 
 
 class History:
     """Takes the file's lines in the pieces in which they were read.
 
-    ``last`` is for whoever reads: the first lines of what the model answered last.
+    ``last`` is for whoever reads: the first lines of what the model answered last. ``mark`` stands
+    in each request of our own aider's; empty where nobody else writes into its file.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mark: str = "") -> None:
         self.last: list[str] = []
+        self._mark = mark
+        self._marked = False  # it stands in this request
         self._inside = ""  # "request", "answer" or nothing
         self._parts = False  # this request holds lines that may look like anything
         self._role = ""  # of the last line of the request
@@ -88,6 +96,8 @@ class History:
         for at, line in enumerate(lines):
             head = _HEAD.fullmatch(line)
             if head and not (self._parts and at):
+                if self._mark and self._inside == "request" and not self._marked:
+                    yield Foreign()
                 yield self._begin(head[1])
             elif self._inside == "request":
                 yield from self._asked(line)
@@ -107,6 +117,7 @@ class History:
             "stopped": self._stopped,
             "last": self.last,
             "lines": self._lines,
+            "marked": self._marked,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -114,12 +125,12 @@ class History:
         self._inside, self._parts, self._role = state["inside"], state["parts"], state["role"]
         self._message, self.last = list(state["message"]), list(state["last"])
         self._remembers, self._stopped = state["remembers"], state["stopped"]
-        self._lines = state["lines"]
+        self._lines, self._marked = state["lines"], state["marked"]
 
     def _begin(self, head: str) -> Record:
         if head == "TO LLM":
             self._inside, self._parts, self._role, self._message = "request", False, "", []
-            self._remembers = self._stopped = False
+            self._remembers = self._stopped = self._marked = False
             return Asked()
         editor = self._repeats_last() and not self._remembers
         # In parts nothing can be recognised; the screen has been looked at long before.
@@ -132,6 +143,7 @@ class History:
             self._remembers |= self._role == "ASSISTANT" and self._repeats_last()
             self._message = []
             return
+        self._marked |= self._mark in line
         prefixed = _PREFIXED.match(line)
         if not prefixed or _PARTS.match(line):
             self._parts = True

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 PACKAGE = "aider-chat"
+#: The file that tells the model how to talk to others, in the run's folder.
+PRIMER = "relay-primer.md"
 #: The oldest version whose LLM history has been seen.
 OLDEST = (0, 86, 2)
 #: Flags with which aider does one thing and ends, or is no program of the terminal.
@@ -75,6 +77,9 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     if run.primer:
         try:
             flags += _told(run, Settings(arguments, env, os.getcwd()))
+            if data.get("own") is False:
+                # Other aiders may write into the person's own history; ours shows what it reads.
+                data["mark"] = os.path.join(os.path.basename(run.folder), PRIMER)
         except (OSError, Unclear) as error:
             problems.append(f"aider was not told how to talk to others: {_words(error)}")
     if problems:
@@ -133,7 +138,7 @@ def _told(run: Run, settings: Settings) -> list[str]:
     A ``--read`` on the command line takes the place of those in the settings, so these go along.
     """
     where, theirs = settings.values("--read")
-    path = os.path.join(_folder(run), "relay-primer.md")
+    path = os.path.join(_folder(run), PRIMER)
     with open(path, "w", encoding="utf-8") as file:
         file.write(primer(run.name, run.namespaces))
     again = [] if where == "flag" else theirs

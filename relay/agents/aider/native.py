@@ -44,7 +44,9 @@ class Aider:
         self._place: dict[str, Any] = {}
         #: Why nothing is typed while the kernel edits lines.
         self.cooked = _LINES if launch.get("lines") else _BUSY
-        self.source = AiderSource(hears=bool(launch.get("history")))
+        self.source = AiderSource(
+            hears=bool(launch.get("history")), mark=str(launch.get("mark") or "")
+        )
         if checkpoint.get("structured"):
             self.source.restore(checkpoint["structured"])
         if checkpoint.get("native"):

@@ -11,7 +11,16 @@ import re
 from collections import deque
 from typing import Any
 
-from relay.agents.aider.history import KNOWN_BY, LINE_HEAD, Answered, Asked, Carried, History, Said
+from relay.agents.aider.history import (
+    KNOWN_BY,
+    LINE_HEAD,
+    Answered,
+    Asked,
+    Carried,
+    Foreign,
+    History,
+    Said,
+)
 from relay.agents.aider.screen import (
     answered,
     broken_off,
@@ -61,11 +70,13 @@ _CLOSED = re.compile(rf"\A.*?^\s*</{_TAG}>[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
 class AiderSource:
-    """One aider, as it is heard. ``hears``: whether it was told to log its conversation."""
+    """One aider, as it is heard. ``hears``: whether it was told to log its conversation. ``mark``:
+    what tells its requests from those of others in the same file."""
 
-    def __init__(self, *, hears: bool = True) -> None:
+    def __init__(self, *, hears: bool = True, mark: str = "") -> None:
         self._failed = not hears
-        self._history = History()
+        self._shared = False  # another aider's words stand in its file
+        self._history = History(mark)
         self._state = AgentState.STARTING
         self._reason = ""
         self._count = 0  # answers so far: the streams' names
@@ -129,6 +140,11 @@ class AiderSource:
                 events += self._carried(record.text)
             elif isinstance(record, Asked):
                 events += self._request()
+            elif isinstance(record, Foreign):
+                self._shared = True
+                events += self.failed(
+                    "another aider writes into the same LLM history: its screen is read"
+                )
             else:
                 events += self._begin(record)
         return events
@@ -148,7 +164,7 @@ class AiderSource:
         self._joining = False
 
     def _request(self) -> list[SourceEvent]:
-        self._failed = False  # it is written after all
+        self._failed = self._shared  # it is written after all
         self._asked += 1
         said = "\n".join(_without_thoughts(self._answer or [])).strip().split("\n")
         if self._answer is not None:
@@ -262,6 +278,7 @@ class AiderSource:
         """A JSON-able snapshot for :meth:`restore`."""
         return {
             "failed": self._failed,
+            "shared": self._shared,
             "history": self._history.state(),
             "state": self._state.value,
             "count": self._count,
@@ -274,7 +291,7 @@ class AiderSource:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where :meth:`state` was taken."""
-        self._failed = state["failed"]
+        self._failed, self._shared = state["failed"], state["shared"]
         self._history.restore(state["history"])
         self._state = AgentState(state["state"])
         self._count, self._answer = state["count"], state["answer"]

@@ -126,6 +126,8 @@ def test_the_persons_own_history_is_read_and_left_alone(
     assert launch.argv == argv
     assert launch.data["history"] == str(own)
     assert launch.data["from"] == [own.stat().st_ino, 7]
+    assert "mark" not in launch.data
+    assert make(tmp_path, argv, env=env, told=True).data["mark"] == "run/relay-primer.md"
     assert own.read_text() == "before\n"
 
 

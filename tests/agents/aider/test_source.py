@@ -238,3 +238,22 @@ def test_a_restart_goes_on_with_the_same_names() -> None:
         said = [e for e in first.events + second.events if isinstance(e, Line | End)]
         assert said == [e for e in whole.events if isinstance(e, Line | End)]
         assert second.source.seen("[ABCDEFGH]")
+
+
+def test_what_another_aider_writes_into_the_same_history_is_not_heard() -> None:
+    mark = "R7/relay-primer.md"
+    own = request(("USER", f"../run/{mark}\nwords"), ("USER", "asked here"))
+    heard = Heard(AiderSource(mark=mark))
+    heard.read(own, answer("@relay:Bob from here"))
+    heard.look("prompt")
+    heard.look("prompt")
+    assert heard.texts() == ["@relay:Bob from here"] and heard.source.trusted
+    heard.read(request(("USER", "asked there")))
+    again = Heard(AiderSource(mark=mark))
+    again.source.restore(json.loads(json.dumps(heard.source.state())))
+    again.read(answer("@relay:Bob from there"))
+    assert not again.source.trusted  # before a word of it
+    [degraded] = [event for event in again.events if isinstance(event, Degraded)]
+    assert "another aider" in degraded.reason
+    again.read(own)
+    assert not again.source.trusted
