@@ -108,7 +108,9 @@ class Painter:
         self._patient = self._dialect.turns and looks_busy(snapshot, self._dialect)
         self._started = self._started or self._patient
         rows = read_rows(snapshot, self._out.echo.part_of_text, self._dialect)
-        aligned = self._transcript.align([row.key for row in rows], now, self._looked_at)
+        keys = [row.key for row in rows]
+        resized = now - self._resized_at < STALE
+        aligned = self._transcript.align(keys, now, self._looked_at, resized=resized)
         before = self._view
         self._view = list(zip(rows, aligned.entries, strict=True))
         self._keep_beginning(before)

@@ -54,8 +54,15 @@ class Transcript:
         self.entries += [Entry(key, True, now, now, now) for key in keys if key]
         self._trim()
 
-    def align(self, keys: Sequence[str], now: float, last_look: float) -> Aligned:
-        """Find the rows ``keys`` of a look; those that are new become entries, not heard yet."""
+    def align(
+        self, keys: Sequence[str], now: float, last_look: float, *, resized: bool = False
+    ) -> Aligned:
+        """Find the rows ``keys`` of a look; those that are new become entries, not heard yet.
+
+        ``resized``: lately, so that they may be what was in view at the last look, wrapped anew.
+        """
+        if resized:
+            self._reflow_view(keys, last_look)
         pairs = match([entry.key for entry in self.entries], keys)
         if self._reflow(pairs, keys):
             pairs = match([entry.key for entry in self.entries], keys)
@@ -88,6 +95,17 @@ class Transcript:
         self.entries = [e for e in merged if e.heard or e.seen == now or now - e.seen < 2.0]
         self._trim()
         return Aligned(result, scrolled, changed)
+
+    def _reflow_view(self, keys: Sequence[str], last_look: float) -> None:
+        """Cut what was in view into the rows that ``keys`` shows of it.
+
+        Before anything is matched: older entries may be as wide as these rows, and alike.
+        """
+        seen = (n for n, entry in enumerate(self.entries) if entry.seen >= last_look)
+        first = next(seen, len(self.entries))
+        cut = _cut(self.entries[first:], keys, top=True)
+        if cut is not None:
+            self.entries[first:] = cut
 
     def _reflow(self, pairs: list[tuple[int, int]], keys: Sequence[str]) -> bool:
         """Cut the entries between the anchors into the rows that ``keys`` shows of them."""

@@ -68,6 +68,18 @@ def test_the_same_words_below_what_was_wrapped_anew_are_new(rewrapped: list[str]
     assert new(transcript, [*ONCE, *said, *said], 5.0) == said
 
 
+def test_after_a_resize_older_lines_that_are_as_wide_are_not_what_is_in_view() -> None:
+    transcript = Transcript()
+    older = [">1", "Bob1", "thesamewords", "inbothofthem", "Ready."]
+    view = [">2", "Bob2the", "samewordsin", "bothofthem", "Ready."]
+    new(transcript, older, 1.0)
+    new(transcript, [*older, *view], 1.5)
+    new(transcript, view, 2.0)
+    rows = [">2", "Bob2", "thesamewords", "inbothofthem", "Ready."]
+    aligned = transcript.align(rows, 3.0, 2.0, resized=True)
+    assert [entry.key for entry in aligned.entries if not entry.heard] == []
+
+
 def test_of_two_lines_alike_the_one_below_is_wrapped_anew() -> None:
     transcript = Transcript()
     new(transcript, ["say", "onetwo", "three", "done", "say", "onetwo", "three", "done"], 1.0)
