@@ -17,7 +17,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from relay.agents.registry import profile_named
+from relay.agents.installed import parse_version
+from relay.agents.launch import PLANNERS
 from relay.errors import RelayError
 from relay.paths import SOCKET_PATH_MAX, Home
 from relay.terminal.dialects import dialect_of
@@ -179,12 +180,15 @@ def _agent(command: str) -> Check:
         return Check(command, "absent", "not installed")
     version = _version(path, *AGENTS[command])
     unseen = dialect_of(command).unseen
-    if profile_named(command).structured:
+    oldest = importlib.import_module(PLANNERS[command]).OLDEST
+    known = version is not None and (parse_version(version) or ()) >= oldest
+    if known:
         heard, hint = "its own words", f"should its screen have to stand in: {unseen}"
     else:
-        heard, hint = "its screen", unseen
+        least = ".".join(map(str, oldest))
+        heard, hint = f"its screen: relay knows its interfaces from {least} on", unseen
     text = f"{version or 'version unknown'}, heard through {heard} ({path})"
-    return Check(command, "ok", text, f"{hint} (docs/screen.md)" if unseen else "")
+    return Check(command, "ok" if known else "warn", text, f"{hint} (docs/screen.md)")
 
 
 def _version(path: str, npm: str | None, distribution: str | None) -> str | None:

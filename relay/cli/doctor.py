@@ -58,9 +58,10 @@ def _next_step(checks: list[Check]) -> str:
         return f"put right {bad[0].name}: {bad[0].hint or bad[0].text}"
     if any(check.name == "config" and check.level == "warn" for check in checks):
         return "relay trust --show"
-    for check in checks:
-        if check.name in AGENTS and check.level == "ok":
-            return f"relay wrap --name Alice -- {check.name}"
+    for level in ("ok", "warn"):
+        for check in checks:
+            if check.name in AGENTS and check.level == level:
+                return f"relay wrap --name Alice -- {check.name}"
     return "relay demo"
 
 

@@ -40,7 +40,7 @@ def test_agents_are_found_with_their_versions_and_not_run(
         json.dumps({"name": "@anthropic-ai/claude-code", "version": "9.8.7"})
     )
     (path / "claude").symlink_to(script)
-    native = program(tmp_path / "versions" / "1.2.3", "codex")
+    native = program(tmp_path / "versions" / "0.1.3", "codex")
     (path / "codex").symlink_to(native)
     program(tmp_path / "env" / "bin", "aider")
     (path / "aider").symlink_to(tmp_path / "env" / "bin" / "aider")
@@ -49,7 +49,8 @@ def test_agents_are_found_with_their_versions_and_not_run(
     program(path, "gemini")
     found = _checks(home, tmp_path)
     assert found["claude"].text.startswith("9.8.7, heard through its own words")
-    assert found["codex"].text.startswith("1.2.3, heard through its screen")
+    assert found["codex"].text.startswith("0.1.3, heard through its screen")
+    assert found["codex"].level == "warn" and "from 0.169.0 on" in found["codex"].text
     assert found["aider"].text.startswith("0.9.1, ")
     assert found["gemini"].text.startswith("version unknown, ")
     assert found["qwen"].level == "absent"
