@@ -18,7 +18,8 @@ class Dialect:
     the agent's, up to the text. ``tool``: the mark before what a tool printed, group 1 up to the
     text. ``call``: a row that begins what is nobody's words (a tool's name and arguments, an
     error, a notice), up to the next blank row or mark. ``bar``: what stands behind the text of a
-    row (a scroll bar). ``spelling``: what is drawn otherwise than it was said, and what it means.
+    row (a scroll bar); ``edge_bar``: what stands there in the last columns of the screen only.
+    ``spelling``: what is drawn otherwise than it was said, and what it means.
 
     ``closing``: how the ``>>>`` after a block is drawn; ``blank_closing``: it is drawn as nothing,
     so that two blank rows follow one another; ``finished``: the row that ends a turn, before which
@@ -41,6 +42,7 @@ class Dialect:
     tool: re.Pattern[str]
     call: re.Pattern[str] | None = None
     bar: re.Pattern[str] | None = None
+    edge_bar: re.Pattern[str] | None = None
     spelling: tuple[tuple[re.Pattern[str], str], ...] = ()
     closing: re.Pattern[str] | None = None
     blank_closing: bool = False
@@ -63,10 +65,15 @@ _TOOL = re.compile(r"(\s*[⎿└↳├╰]\s*)\S?")
 #: Where the renderer keeps the backslash, this one survives: ``\>>>`` is no quote to Markdown.
 _KEPT = (re.compile(r"^(\s*)\\>>>$"), r"\1>>>")
 
+# Block elements; a longer run of them is a rule, a progress bar or a picture, and what ends with
+# the thin ones at both sides is a frame.
+_EDGE_BAR = re.compile(r"(?<![▀-▟])[▀-▎▐-▔▖-▟]{1,3}$")
+
 UNKNOWN = Dialect(
     person=re.compile(r"\s{0,4}[❯›>»](\s|$)"),
     bullet=re.compile(r"(\s{0,4})[●•✦◆⏺○◇∙⬤✱](\s+)(?=\S)"),
     tool=_TOOL,
+    edge_bar=_EDGE_BAR,
     panels=True,
     reprints=False,
     styled=False,

@@ -7,6 +7,7 @@ the agent's words, a chevron before the person's, a corner before a tool's outpu
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -199,8 +200,24 @@ def read_rows(
     return rows
 
 
+def _without_bar(row: str, cols: int, dialect: Dialect) -> str:
+    """``row`` without the scroll bar in the last of the screen's ``cols`` columns."""
+    if dialect.edge_bar is None or row.isascii():
+        return row
+    bar = dialect.edge_bar.search(row)
+    # A wide character takes two columns, one that is combined with another none.
+    return row[: bar.start()] if bar and _width(row) == cols else row
+
+
+def _width(row: str) -> int:
+    return len(row) + sum(
+        -1 if unicodedata.combining(char) else unicodedata.east_asian_width(char) in "WF"
+        for char in row
+    )
+
+
 def _classify(snapshot: Snapshot, typed: Callable[[str], bool], dialect: Dialect) -> list[_Raw]:
-    seen = [_traits(row, dialect) for row in snapshot.rows]
+    seen = [_traits(_without_bar(row, snapshot.cols, dialect), dialect) for row in snapshot.rows]
     panels = sum(1 for traits in seen if traits.panel is not None) if dialect.panels else 0
     written = sum(1 for traits in seen if traits.text and not traits.rule)
     panelled = dialect.panels and panels >= _PANEL_SHARE * max(1, written)

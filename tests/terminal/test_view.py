@@ -129,3 +129,38 @@ def test_below_a_row_that_only_the_terminal_wrapped_nothing_is_known_to_be_wrapp
         "● " + "words " * 10, "  some words that near the edge", "  another", cols=40, cursor=9
     )
     assert [row.joins for row in read] == [None, " ", None]
+
+
+@pytest.mark.parametrize("bar", ["▅▅", "▁▁", "▇", " ▂▂", "██", "░", "▐"])
+def test_a_scroll_bar_at_the_right_edge_is_no_text(bar: str) -> None:
+    room = 40 - len(bar)
+    read = rows(
+        "● said" + " " * (room - 6) + bar,
+        "@relay:Bob words that go on to the e"[:room].ljust(room) + bar,
+        "continue",
+        " " * room + bar,
+        "@relay:Bob 你好".ljust(room - 2) + bar,
+        cols=40,
+        cursor=9,
+    )
+    assert [row.text for row in read] == [
+        "said", "@relay:Bob words that go on to the e"[:room], "continue", "@relay:Bob 你好",
+    ]  # fmt: skip
+    assert [row.gap for row in read] == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "done ██████",  # a progress bar up to the edge
+        "▕ framed   ▕",
+        "▏ framed   ▏",
+    ],
+)
+def test_blocks_at_the_right_edge_that_are_more_than_a_bar_stay(row: str) -> None:
+    [read, *_] = rows(row, "", "x", cols=len(row))
+    assert row.strip("▕▏ ") in read.text and (read.kind is Kind.OTHER or read.text == row)
+
+
+def test_blocks_before_the_right_edge_are_text() -> None:
+    assert rows("load ▂▃▅", "", "x", cols=40)[0].text == "load ▂▃▅"
