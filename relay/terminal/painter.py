@@ -174,8 +174,7 @@ class Painter:
 
     def _goes_on(self, row: Row, entry: Entry) -> bool:
         """Whether the first row in view is the rest of a line that has left in part."""
-        said = row.kind is Kind.AGENT and row.joins is not None and not entry.heard
-        return self._dialect.turns and said
+        return row.kind is Kind.AGENT and row.joins is not None and not entry.heard
 
     def _is_last(self, entry: Entry) -> bool:
         return self._last is not None and entry.key == self._last.key

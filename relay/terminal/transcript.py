@@ -102,7 +102,8 @@ class Transcript:
         Before anything is matched: older entries may be as wide as these rows, and alike.
         """
         seen = (n for n, entry in enumerate(self.entries) if entry.seen >= last_look)
-        first = next(seen, len(self.entries))
+        # In wider rows there is room for some of what stands above.
+        first = max(0, next(seen, len(self.entries)) - len(keys))
         cut = _cut(self.entries[first:], keys, top=True)
         if cut is not None:
             self.entries[first:] = cut

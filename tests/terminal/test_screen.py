@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import textwrap
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import example, given, settings
@@ -298,8 +300,6 @@ def test_a_redraw_at_another_width_says_nothing_new() -> None:
     words = BOB + " " + " ".join(f"word{number}" for number in range(30))
 
     def wrapped(cols: int) -> list[str]:
-        import textwrap
-
         return ["● start", "", *("  " + row for row in textwrap.wrap(words, cols - 4)), "", "  end"]
 
     screen = source(80, 24)
@@ -309,6 +309,50 @@ def test_a_redraw_at_another_width_says_nothing_new() -> None:
         screen.resize(cols, 24, moment * 5.0)
         again = show(screen, moment * 5.0, *wrapped(cols), *BOX)
         assert not [line for line in again if "word" in line or "@" in line]
+
+
+def chat(screen: ScreenSource, now: float, words: list[str], cols: int, bar: str) -> list[str]:
+    """The last rows of a chat at this width, its input line below, and what was heard."""
+    room = cols - len(bar)
+    laid = [row for text in words for row in [*textwrap.wrap(text, room), ""]]
+    drawn = [row.ljust(room) + bar * (at == 3) for at, row in enumerate(laid[-12:])]
+    rows = [row + "\x1b[0m" for row in drawn]
+    data = frame(*rows, "ready", "─" * cols, " draft")
+    return texts(screen.feed(data, now) + until(screen, now + 3))
+
+
+@pytest.mark.parametrize("bar", ["", "▅▅"])
+@pytest.mark.parametrize("wider", [range(60, 120, 3), [97, 71, 97, 71], [60, 100, 80]])
+def test_after_a_resize_a_message_in_view_is_not_new_and_the_same_words_again_are(
+    bar: str, wider: Iterable[int]
+) -> None:
+    screen = source(80, 24)
+    long = "@relay:Bob said in one size " + "and in another " * 12 + "too"
+    short = "@relay:Bob the same words"
+    words = ["> say again", short, "Ready.", "> say again", short, "Ready."]
+    heard = chat(screen, 0.0, words, 80, bar)
+    words += ["> say size", long, "Ready."]
+    heard += chat(screen, 5.0, words, 80, bar)
+    expected = [short, short, long]
+    for number, cols in enumerate(wider):
+        moment = 10.0 + 10 * number
+        screen.resize(cols, 24, moment)
+        heard += chat(screen, moment, words, cols, bar)
+        words += ["> say again", short, "Ready."] if number == 0 else []
+        expected += [short] if number == 0 else []
+        heard += chat(screen, moment + 5, words, cols, bar)
+    assert [line for line in heard if "@" in line or "another" in line] == expected
+
+
+def test_a_message_that_scrolls_away_row_by_row_while_more_comes_is_whole() -> None:
+    screen = source(40, 12)
+    long = "@relay:Bob " + " ".join(f"word{number}" for number in range(30))
+    rows = [*textwrap.wrap(long, 38), "", *(f"more {number}" for number in range(20))]
+    heard: list[str] = []
+    for last in range(len(rows)):
+        data = frame(*rows[max(0, last - 8) : last + 1], "", "─" * 40, " draft")
+        heard += texts(screen.feed(data, last * 0.05) + until(screen, last * 0.05 + 0.04))
+    assert [line for line in heard + texts(until(screen, 9.0)) if "word" in line] == [long]
 
 
 def test_text_that_still_grows_is_heard_when_it_has_grown() -> None:
