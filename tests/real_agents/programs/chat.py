@@ -57,7 +57,6 @@ class Permission(ModalScreen[bool]):
 
 class Chat(App[None]):
     CSS = """
-    #log { scrollbar-size-vertical: 0; }
     #log Static { margin-bottom: 1; }
     #state { height: 1; }
     Composer { height: 5; border: none; border-top: solid white; border-bottom: solid white; }
