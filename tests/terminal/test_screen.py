@@ -344,6 +344,19 @@ def test_after_a_resize_a_message_in_view_is_not_new_and_the_same_words_again_ar
     assert [line for line in heard if "@" in line or "another" in line] == expected
 
 
+@pytest.mark.parametrize("bar", ["", "▅▅"])
+@pytest.mark.parametrize("cols", [96, 97, 98, 99, 100])
+def test_a_message_with_a_row_as_wide_as_the_new_screen_is_whole(cols: int, bar: str) -> None:
+    screen = source(80, 24)
+    long = "@relay:Bob said in one size " + "and in another " * 12 + "too"
+    words = ["> say", "@relay:Bob the same words", "Ready."]
+    chat(screen, 0.0, words, 80, bar)
+    screen.resize(cols, 24, 5.0)
+    heard = chat(screen, 5.0, words, cols, bar)
+    heard += chat(screen, 10.0, [*words, "> say size", long, "Ready."], cols, bar)
+    assert [line for line in heard if "@" in line or "another" in line] == [long]
+
+
 def test_a_message_that_scrolls_away_row_by_row_while_more_comes_is_whole() -> None:
     screen = source(40, 12)
     long = "@relay:Bob " + " ".join(f"word{number}" for number in range(30))
