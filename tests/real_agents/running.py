@@ -103,13 +103,18 @@ def squeezed(text: str) -> str:
 
 
 def left_behind(recipe: Recipe) -> list[str]:
-    """The processes that still run with this recipe's home, by their command lines."""
+    """The processes that still run with this recipe's home, by their command lines.
+
+    Not relay's broker, which whoever needs it first has started, and which stays for a while.
+    """
     mark = f"HOME={recipe.home}".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if mark in (folder / "environ").read_bytes().split(b"\0"):
-                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if "relay.broker" not in command:
+                    found.append(command)
         except OSError:  # it ended, or is not ours
             continue
     return found
