@@ -182,9 +182,15 @@ def sent() -> list[str]:
     return [row["body"] for row in relay_json("history") if row["from"] == "Ada"]
 
 
+def solid(bodies: list[str]) -> list[str]:
+    """The bodies with all white space alike: where a program wraps its own text is no more than
+    guessed from what it draws, and a busy machine shows it in other pieces (docs/screen.md)."""
+    return [" ".join(body.split()) for body in bodies]
+
+
 def wait_sent(bodies: list[str]) -> None:
     try:
-        wait_until(lambda: sent() == bodies, 30)
+        wait_until(lambda: solid(sent()) == solid(bodies), 30)
     except AssertionError:
         raise AssertionError(f"{sent()}\nis not\n{bodies}\n{relay('status')}") from None
 
@@ -219,7 +225,7 @@ def test_what_it_says_is_heard_once_and_whole(
         ada.say("size")
         wait_sent(expected := [*expected, SIZED])
         relay("send", "Ada", "the last", "--wait=60")
-        assert sent() == expected
+        assert solid(sent()) == solid(expected)
 
 
 @pytest.mark.parametrize("which", KINDS)
