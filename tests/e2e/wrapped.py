@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ptyprocess import PtyProcess
 
@@ -180,12 +180,19 @@ def process_below(parent: int, words: str) -> int | None:
     return None
 
 
-def session_pid(program: Wrapped) -> int | None:
+class HasPid(Protocol):
+    """A pump, however it was started."""
+
+    @property
+    def pid(self) -> int: ...
+
+
+def session_pid(program: HasPid) -> int | None:
     """The process id of the program's session, if one runs at this moment."""
     return process_below(program.pid, "agent_session")
 
 
-def kill_session(program: Wrapped) -> None:
+def kill_session(program: HasPid) -> None:
     """Kill the session with SIGKILL, and wait until the pump has started another."""
     before = found(lambda: session_pid(program))
     os.kill(before, signal.SIGKILL)

@@ -21,6 +21,7 @@ from tests.e2e.wrapped import (
 )
 from tests.real_agents.model import Fail, Gate, Say, ScriptedModel, Shell, Think
 from tests.real_agents.recipes import Options
+from tests.real_agents.running import Running
 from tests.real_agents.wrapped import Wrapped, room
 from tests.support import found, wait_until
 
@@ -129,7 +130,7 @@ def wait_seen(model: ScriptedModel, marker: str) -> None:
     assert len(model.seen(marker)) == 1
 
 
-def answered(qwen: Wrapped, model: ScriptedModel, marker: str) -> None:
+def answered(qwen: Running, model: ScriptedModel, marker: str) -> None:
     """Until the turn that ``marker`` began is over."""
     wait_until(lambda: model.seen(marker), 30, f"{marker} to reach the model")
     wait_until(lambda: model.resting, 30)
