@@ -62,8 +62,13 @@ def test_the_real_agents_run_apart_from_everything_else() -> None:
 def test_a_failure_in_either_part_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "check_python", lambda: None)
     monkeypatch.setattr(bootstrap, "set_up", lambda extra: None)
+    again = ["false"]
+    monkeypatch.setattr(bootstrap, "failed_again", lambda: again)
     for codes in ([["false"], ["true"]], [["true"], ["false"]]):
         monkeypatch.setattr(bootstrap, "commands", lambda *_, codes=codes: codes)
         assert bootstrap.main(["test"]) == 1
+    again = ["true"]
+    assert bootstrap.main(["test"]) == 0  # the real agents' passed when they were alone
+    assert bootstrap.main(["test", "-k", "x"]) == 1
     monkeypatch.setattr(bootstrap, "commands", lambda *_: [["true"], ["true"]])
     assert bootstrap.main(["test"]) == 0
