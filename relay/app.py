@@ -93,6 +93,10 @@ class Relay:
         *,
         priority: int = ...,
         timeout: float | None = ...,
+        matcher: str = ...,
+        on_failure: str | None = ...,
+        sequential: bool = ...,
+        name: str | None = ...,
     ) -> Handler: ...
     @overload
     def on(
@@ -102,6 +106,10 @@ class Relay:
         *,
         priority: int = ...,
         timeout: float | None = ...,
+        matcher: str = ...,
+        on_failure: str | None = ...,
+        sequential: bool = ...,
+        name: str | None = ...,
     ) -> Callable[[Handler], Handler]: ...
     def on(
         self,
@@ -110,14 +118,30 @@ class Relay:
         *,
         priority: int = 0,
         timeout: float | None = None,
+        matcher: str = "",
+        on_failure: str | None = None,
+        sequential: bool = False,
+        name: str | None = None,
     ) -> Any:
         """Register ``handler`` for ``event`` (``session_start``, ``sessionStart``, …).
 
-        Without a handler, a decorator. A higher ``priority`` runs earlier. Raises ConfigError.
+        Without a handler, a decorator. ``handler`` is a function, a ``hooks.model.Command`` or a
+        ``hooks.model.Url``. A higher ``priority`` runs earlier; ``matcher`` chooses by the tool's
+        name; ``on_failure`` ("allow" or "block") says what its own failure means. Raises
+        ConfigError.
         """
 
         def register(function: Any) -> Any:
-            self.registry.add_hook(event, function, priority=priority, timeout=timeout)
+            self.registry.add_hook(
+                event,
+                function,
+                priority=priority,
+                timeout=timeout,
+                matcher=matcher,
+                on_failure=on_failure,
+                sequential=sequential,
+                name=name,
+            )
             return function
 
         return register if handler is None else register(handler)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from relay.config import compile_config
 from relay.errors import ConfigError
-from relay.hooks.events import event_name, offered
+from relay.hooks.events import event_names
 from relay.hooks.registry import checked_builtin, checked_pattern, split_pattern
 from relay.settings import HOOK_KEYS, KEYS, PATTERN_KEYS, Settings, known_key, with_setting
 from relay.trust import ConfigFile
@@ -147,9 +147,7 @@ def _hook(found: Outline, name: str | None, node: ast.expr) -> None:
         return
     found.hooks.append(name)
     with _problem(found, node):
-        event = event_name(name)
-        offered(event)
-        found.hooks[-1] = event.registration
+        found.hooks[-1:] = [event.registration for event in event_names(name)]
 
 
 def _setting(found: Outline, name: str, node: ast.expr) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from relay.errors import ConfigError
+from relay.hooks.model import Command, Url
 from relay.hooks.registry import (
     TIMEOUT_DEFAULT,
     TIMEOUT_MAX,
@@ -27,10 +28,16 @@ KEYS = {
     "hooks": "handlers of events, by the event's name",
     "idle_seconds": "seconds without output after which on_idle runs",
     "timeout": "seconds that a handler may take",
+    "hook_files": "hook files of Claude Code or Gemini CLI that apply too",
     "task": "what the agent is to do, as ctx.task; relay wrap --task wins",
 }
 PATTERN_KEYS = ("handler", "override", "timeout")
-HOOK_KEYS = ("handler", "priority", "timeout")
+#: Exactly one of these says what a handler runs.
+_ACTIONS = ("handler", "command", "url")
+HOOK_KEYS = (
+    *("handler", "command", "url", "headers", "cwd", "env"),
+    *("matcher", "on_failure", "sequential", "priority", "timeout", "name"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +47,22 @@ class Settings:
     idle_seconds: float = IDLE_SECONDS
     handler_timeout: float = TIMEOUT_DEFAULT
     task: str | None = None
+    hook_files: tuple[str, ...] = ()
     given: frozenset[str] = field(default=frozenset())
 
 
 def with_setting(settings: Settings, key: str, value: object) -> Settings:
-    """``settings`` with ``idle_seconds``, ``timeout`` or ``task`` set. Raises ConfigError."""
+    """``settings`` with one of KEYS that is no table set. Raises ConfigError."""
     given = settings.given | {key}
     if key == "idle_seconds":
         return replace(settings, idle_seconds=_seconds(key, value, _IDLE_MAX), given=given)
     if key == "timeout":
         return replace(settings, handler_timeout=_seconds(key, value, TIMEOUT_MAX), given=given)
+    if key == "hook_files":
+        files = [value] if isinstance(value, str) else value
+        if not isinstance(files, list | tuple) or not all(isinstance(one, str) for one in files):
+            raise ConfigError(f"{key} must be a list of paths, not {value!r}")
+        return replace(settings, hook_files=tuple(files), given=given)
     if value is not None and not isinstance(value, str):
         raise ConfigError(f"{key} must be a string, not {value!r}")
     return replace(settings, task=value, given=given)
@@ -80,8 +93,9 @@ def apply_dictionaries(
             _add_pattern(registry, key, entry, source)
     for table in tables["hooks"]:
         for key, entry in _entries("hooks", table):
-            options = _options(entry, HOOK_KEYS, f"hooks[{key!r}]")
-            registry.add_hook(key, options.pop("handler"), source=source, **options)
+            where = f"hooks[{key!r}]"
+            action, options = _action(_options(entry, HOOK_KEYS, where), where)
+            registry.add_hook(key, action, source=source, **options)
     return settings
 
 
@@ -125,9 +139,47 @@ def _options(entry: object, known: tuple[str, ...], where: str) -> dict[str, Any
     if not isinstance(entry, Mapping):
         return {"handler": entry}
     options = {known_key(key, known, where): value for key, value in entry.items()}
-    if "handler" not in options:
-        raise ConfigError(f'{where} has no "handler"', hint='write {"handler": function}')
+    wanted = [key for key in _ACTIONS if key in known]
+    if sum(key in options for key in wanted) != 1:
+        words = f"more than one of {', '.join(wanted)}"
+        if not any(key in options for key in wanted):
+            words = f'no "{wanted[0]}"'
+        raise ConfigError(f"{where} has {words}", hint='write {"handler": function}')
     return options
+
+
+def _action(options: dict[str, Any], where: str) -> tuple[Any, dict[str, Any]]:
+    """What a hook runs, and its other options."""
+    command, url = options.pop("command", None), options.pop("url", None)
+    headers, cwd = options.pop("headers", None), options.pop("cwd", "")
+    env = options.pop("env", None)
+    if "handler" in options:
+        return options.pop("handler"), options
+    if command is None:
+        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+            raise ConfigError(f"{where}: the url must begin with http://, not {url!r}")
+        return Url(url, _pairs(headers, f"{where}: headers")), options
+    added = _pairs(env, f"{where}: env")
+    if not isinstance(cwd, str):
+        raise ConfigError(f"{where}: cwd must be a string, not {cwd!r}")
+    if isinstance(command, str) and command.strip():
+        return Command(shell=command, cwd=cwd, env=added), options
+    if isinstance(command, list | tuple) and command and all(isinstance(w, str) for w in command):
+        return Command(argv=tuple(command), cwd=cwd, env=added), options
+    raise ConfigError(
+        f"{where}: the command is {command!r}",
+        hint='write "command line", or ["program", "argument"]',
+    )
+
+
+def _pairs(value: object, where: str) -> tuple[tuple[str, str], ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, Mapping) or not all(
+        isinstance(key, str) and isinstance(item, str) for key, item in value.items()
+    ):
+        raise ConfigError(f"{where} must be a dictionary of strings")
+    return tuple((str(key), str(item)) for key, item in value.items())
 
 
 def _seconds(key: str, value: object, most: float) -> float:

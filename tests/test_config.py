@@ -12,7 +12,7 @@ from relay import config as module
 from relay.config import LoadedConfig, executing_config, load, load_for_session
 from relay.errors import ConfigError
 from relay.hooks.events import OFFERED, HookEventName
-from relay.hooks.runner import Outcome, Runner
+from relay.hooks.functions import FunctionRunner, Outcome
 from relay.paths import Home
 from relay.settings import KEYS
 from relay.trust import CONFIG_NAME, read_config, trust
@@ -48,10 +48,10 @@ def _error(loads: Load, text: str) -> ConfigError:
 
 
 def _outcomes(
-    loaded: LoadedConfig, scenario: Callable[[Runner], Awaitable[list[Outcome]]]
+    loaded: LoadedConfig, scenario: Callable[[FunctionRunner], Awaitable[list[Outcome]]]
 ) -> list[Outcome]:
     async def whole() -> list[Outcome]:
-        runner = Runner(loaded.registry, timeout=loaded.settings.handler_timeout)
+        runner = FunctionRunner(loaded.registry, timeout=loaded.settings.handler_timeout)
         try:
             return await scenario(runner)
         finally:
@@ -102,7 +102,7 @@ def test_the_same_at_the_top_level_in_lists_and_mixed(loads: Load) -> None:
     assert loaded.settings.idle_seconds == 5.0
     assert [entry.namespace for entry in loaded.registry.patterns()] == ["a"]
 
-    async def idle(runner: Runner) -> list[Outcome]:
+    async def idle(runner: FunctionRunner) -> list[Outcome]:
         return await runner.run_hook(HookEventName.IDLE, None)
 
     results = [outcome.result for outcome in _outcomes(loaded, idle)]
@@ -278,7 +278,7 @@ def test_a_file_that_registers_nothing_says_so(loads: Load) -> None:
 def test_a_handlers_traceback_shows_the_files_line(loads: Load) -> None:
     loaded = loads("def f(ctx):\n    raise ValueError('here')\nhooks = {'idle': f}\n")
 
-    async def idle(runner: Runner) -> list[Outcome]:
+    async def idle(runner: FunctionRunner) -> list[Outcome]:
         return await runner.run_hook(HookEventName.IDLE, None)
 
     (outcome,) = _outcomes(loaded, idle)
@@ -333,7 +333,7 @@ def test_every_pattern_of_the_example_runs(
     there = [{"name": "Bob", "state": "idle"}, {"name": "Eve", "state": "busy"}]
     actions = FakeActions([*there, {"name": "Old", "state": "gone"}])
 
-    async def run(runner: Runner) -> list[Outcome]:
+    async def run(runner: FunctionRunner) -> list[Outcome]:
         return await runner.run_pattern(*match, context(actions))
 
     outcomes = _outcomes(example, run)
@@ -364,7 +364,7 @@ def test_every_hook_of_the_example_runs(
 ) -> None:
     actions = FakeActions()
 
-    async def run(runner: Runner) -> list[Outcome]:
+    async def run(runner: FunctionRunner) -> list[Outcome]:
         return await runner.run_hook(event, *arguments, context(actions))
 
     outcomes = _outcomes(example, run)

@@ -19,6 +19,10 @@ _ALIASES = {
     "sender": ("from_", "frm"),
     "body": ("message", "text", "content", "msg"),
     "output": ("text", "line", "chunk"),
+    "tool": ("tool_name", "name"),
+    "input": ("tool_input", "arguments", "args", "params"),
+    "response": ("tool_response", "result"),
+    "event": ("payload", "data"),
 }
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

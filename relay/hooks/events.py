@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from relay.errors import ConfigError
 from relay.suggest import did_you_mean
@@ -39,22 +41,54 @@ class RegistrationError(ConfigError):
     code = "registration"
 
 
-#: What a handler of each event may take, in order. An event that is missing here has a name but
-#: is not fired by this version, so registering for it is refused rather than silently idle.
+#: What a function that handles an event may take, in order. ``event`` is the whole input, a dict.
 OFFERED: dict[HookEventName, tuple[str, ...]] = {
-    HookEventName.SESSION_START: ("ctx",),
-    HookEventName.SESSION_END: ("ctx",),
-    HookEventName.OUTPUT: ("output", "ctx"),
-    HookEventName.IDLE: ("ctx",),
-    HookEventName.MESSAGE_RECEIVED: ("sender", "body", "ctx"),
+    HookEventName.SESSION_START: ("ctx", "source", "event"),
+    HookEventName.SESSION_END: ("ctx", "reason", "event"),
+    HookEventName.OUTPUT: ("output", "ctx", "event"),
+    HookEventName.IDLE: ("ctx", "event"),
+    HookEventName.MESSAGE_RECEIVED: ("sender", "body", "ctx", "event"),
+    HookEventName.BEFORE_TOOL: ("tool", "input", "ctx", "phase", "response", "event"),
+    HookEventName.AFTER_TOOL: ("tool", "input", "ctx", "phase", "response", "event"),
+    HookEventName.BEFORE_AGENT: ("prompt", "ctx", "event"),
+    HookEventName.AFTER_AGENT: ("response", "ctx", "prompt", "event"),
+    HookEventName.BEFORE_MODEL: ("request", "ctx", "event"),
+    HookEventName.AFTER_MODEL: ("response", "ctx", "request", "event"),
+    HookEventName.BEFORE_TOOL_SELECTION: ("request", "ctx", "event"),
+    HookEventName.NOTIFICATION: ("message", "ctx", "kind", "event"),
+    HookEventName.PRE_COMPRESS: ("ctx", "trigger", "event"),
 }
+#: Where in the input what is offered stands, where its name is another one.
+_FIELDS = {
+    "tool": "tool_name",
+    "input": "tool_input",
+    "request": "llm_request",
+    "kind": "notification_type",
+}
+_RESPONSES = {
+    HookEventName.AFTER_TOOL: "tool_response",
+    HookEventName.AFTER_AGENT: "prompt_response",
+    HookEventName.AFTER_MODEL: "llm_response",
+}
+#: Both of these at once, told apart by ``phase``: "before" or "after".
+TOOL_CALL = (HookEventName.BEFORE_TOOL, HookEventName.AFTER_TOOL)
 #: What a pattern's handler may take, in order.
 PATTERN_OFFERED = ("target", "message", "ctx")
 
 _BY_KEY = {name.value.lower(): name for name in HookEventName}
 
 
-def event_name(text: str) -> HookEventName:
+def event_names(text: str | HookEventName) -> tuple[HookEventName, ...]:
+    """The events for any accepted spelling of one; ``tool_call`` is two.
+
+    Raises RegistrationError with the nearest name for another word.
+    """
+    if isinstance(text, str) and _key(text).removeprefix("on") == "toolcall":
+        return TOOL_CALL
+    return (event_name(text),)
+
+
+def event_name(text: str | HookEventName) -> HookEventName:
     """The event for any accepted spelling of it.
 
     ``SessionStart``, ``session_start``, ``on_session_start``, ``sessionStart`` and
@@ -65,25 +99,33 @@ def event_name(text: str) -> HookEventName:
     if not isinstance(text, str):
         raise RegistrationError(
             f"an event's name is a string, not {type(text).__name__}",
-            hint=did_you_mean("", _fired()),
+            hint=did_you_mean("", _known()),
         )
-    key = re.sub(r"[_\-\s]", "", text).lower()
+    key = _key(text)
     found = _BY_KEY.get(key) or _BY_KEY.get(key.removeprefix("on"))
     if found is None:
-        raise RegistrationError(f"unknown event {text!r}", hint=did_you_mean(text, _fired()))
+        raise RegistrationError(f"unknown event {text!r}", hint=did_you_mean(text, _known()))
     return found
 
 
-def offered(event: HookEventName) -> tuple[str, ...]:
-    """The arguments for handlers of ``event``; RegistrationError when it is never fired."""
-    names = OFFERED.get(event)
-    if names is None:
-        raise RegistrationError(
-            f"this version of relay does not fire {event.value}",
-            hint="it fires " + ", ".join(sorted(_fired())),
-        )
-    return names
+def arguments(event: HookEventName, payload: Mapping[str, Any], ctx: object) -> list[object]:
+    """What a function gets for ``payload``, in the order of OFFERED; None for what is not there."""
+    given: dict[str, object] = {
+        "ctx": ctx,
+        "event": payload,
+        "phase": "after" if event is HookEventName.AFTER_TOOL else "before",
+    }
+    if event in _RESPONSES:
+        given["response"] = payload.get(_RESPONSES[event])
+    return [
+        given[name] if name in given else payload.get(_FIELDS.get(name, name))
+        for name in OFFERED[event]
+    ]
 
 
-def _fired() -> list[str]:
-    return [event.registration for event in OFFERED]
+def _key(text: str) -> str:
+    return re.sub(r"[_\-\s]", "", text).lower()
+
+
+def _known() -> list[str]:
+    return [*(event.registration for event in OFFERED), "on_tool_call"]

@@ -11,17 +11,18 @@ import inspect
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from relay.hooks.binding import Binding, BindingError, bind
+from relay.hooks.binding import BindingError, bind
 from relay.hooks.events import (
+    OFFERED,
     PATTERN_OFFERED,
     HookEventName,
     RegistrationError,
-    event_name,
-    offered,
+    event_names,
 )
+from relay.hooks.model import Callee, Command, Dialect, HookDefinition, OnFailure, Url
 from relay.suggest import did_you_mean
 
 #: The source of relay's own handlers.
@@ -39,21 +40,6 @@ HandlerFunction = Callable[..., object]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Callee:
-    """One registered function. Compared by identity: registered twice, it runs twice.
-
-    ``name`` is for people. ``timeout`` is in seconds; None means the configured default.
-    """
-
-    name: str
-    function: HandlerFunction
-    binding: Binding
-    is_async: bool
-    timeout: float | None
-    source: str
-
-
-@dataclass(frozen=True, eq=False, slots=True)
 class PatternHandler:
     """A handler of ``@namespace:target``; ``target`` is a glob, matched with case."""
 
@@ -68,22 +54,13 @@ class PatternHandler:
         return self.callee.source == BUILTIN
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class HookHandler:
-    """A handler of an event. A higher ``priority`` runs earlier."""
-
-    event: HookEventName
-    priority: int
-    callee: Callee
-    order: int
-
-
 class Registry:
     """All handlers of one configuration."""
 
     def __init__(self) -> None:
         self._patterns: list[PatternHandler] = []
-        self._hooks: list[HookHandler] = []
+        self._hooks: list[HookDefinition] = []
+        self._by_event: dict[HookEventName, tuple[HookDefinition, ...]] = {}
 
     def add_pattern(
         self,
@@ -111,27 +88,64 @@ class Registry:
     def add_hook(
         self,
         event: str | HookEventName,
-        handler: HandlerFunction,
+        handler: HandlerFunction | Command | Url,
         *,
         priority: int = 0,
         timeout: float | None = None,
+        matcher: str = "",
+        on_failure: str | OnFailure | None = None,
+        sequential: bool = False,
+        name: str | None = None,
         source: str | None = None,
-    ) -> HookHandler:
-        """Register ``handler`` for ``event`` (any accepted spelling).
+        dialect: Dialect = Dialect.RELAY,
+        trusted: bool = True,
+    ) -> HookDefinition:
+        """Register ``handler`` for ``event`` (any accepted spelling; ``tool_call`` is two events).
 
-        A higher ``priority`` runs earlier. Raises RegistrationError, and then nothing has been
-        registered.
+        A higher ``priority`` runs earlier. ``matcher`` chooses by the tool's name (or by what else
+        the event is about, see relay.hooks.matching). ``on_failure``: "allow" or "block", what its
+        own failure means; "block" unless said otherwise where a tool is about to run. Returns the
+        (first) definition. Raises RegistrationError, and then nothing has been registered.
         """
-        name = event_name(event)
-        label = name.registration
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise RegistrationError(
-                f"{label}: the priority must be a whole number, not {priority!r}"
+        entries: list[HookDefinition] = []
+        for event_ in event_names(event):
+            label = event_.registration
+            if isinstance(priority, bool) or not isinstance(priority, int):
+                raise RegistrationError(
+                    f"{label}: the priority must be a whole number, not {priority!r}"
+                )
+            limit = checked_timeout(label, timeout)
+            action: Callee | Command | Url
+            if isinstance(handler, Command | Url):
+                action, shown = handler, name or _described(handler)
+                source = source or "a program"
+            else:
+                action = _callee(label, handler, OFFERED[event_], timeout, source)
+                shown, source = name or action.name, action.source
+            entry = HookDefinition(
+                event=event_,
+                name=shown,
+                action=action,
+                source=source,
+                matcher=_checked_matcher(label, matcher),
+                priority=priority,
+                order=len(self._hooks) + len(entries),
+                timeout=limit,
+                on_failure=_checked_on_failure(event_, on_failure),
+                sequential=bool(sequential),
+                trusted=trusted,
+                dialect=dialect,
             )
-        callee = _callee(label, handler, offered(name), timeout, source)
-        entry = HookHandler(name, priority, callee, len(self._hooks))
-        self._hooks.append(entry)
-        return entry
+            entries.append(entry)
+        for entry in entries:
+            self._hooks.append(entry)
+            self._by_event[entry.event] = tuple(
+                sorted(
+                    (*self._by_event.get(entry.event, ()), entry),
+                    key=lambda one: (-one.priority, one.order),
+                )
+            )
+        return entries[0]
 
     def namespaces(self) -> frozenset[str]:
         """The namespaces that are patterns; every other ``@word:`` is ordinary text."""
@@ -153,16 +167,15 @@ class Registry:
             found = [entry for entry in found if not entry.builtin]
         return sorted(found, key=lambda e: (*_specificity(e.target), not e.builtin, e.order))
 
-    def hooks(self, event: HookEventName) -> list[HookHandler]:
-        """The handlers of ``event``, in the order in which they run."""
-        found = [entry for entry in self._hooks if entry.event is event]
-        return sorted(found, key=lambda entry: (-entry.priority, entry.order))
+    def hooks(self, event: HookEventName) -> Sequence[HookDefinition]:
+        """The hooks of ``event``, in the order in which they run. Costs a dictionary look-up."""
+        return self._by_event.get(event, ())
 
     def patterns(self) -> list[PatternHandler]:
         """Every pattern handler, in registration order."""
         return list(self._patterns)
 
-    def all_hooks(self) -> list[HookHandler]:
+    def all_hooks(self) -> list[HookDefinition]:
         """Every hook handler, in registration order."""
         return list(self._hooks)
 
@@ -221,6 +234,28 @@ def checked_timeout(label: str, timeout: object) -> float | None:
             f"not {timeout!r}"
         )
     return float(timeout)
+
+
+def _checked_matcher(label: str, matcher: object) -> str:
+    if not isinstance(matcher, str):
+        raise RegistrationError(f"{label}: the matcher must be a string, not {matcher!r}")
+    return matcher
+
+
+def _checked_on_failure(event: HookEventName, value: object) -> OnFailure:
+    if value is None:
+        return OnFailure.BLOCK if event is HookEventName.BEFORE_TOOL else OnFailure.ALLOW
+    if value not in (OnFailure.ALLOW, OnFailure.BLOCK):
+        raise RegistrationError(
+            f"{event.registration}: on_failure is {value!r}", hint='it is "allow" or "block"'
+        )
+    return OnFailure(str(value))
+
+
+def _described(action: Command | Url) -> str:
+    if isinstance(action, Url):
+        return action.url
+    return action.shell or " ".join(action.argv)
 
 
 def _callee(

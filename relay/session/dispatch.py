@@ -14,8 +14,9 @@ from typing import Any
 
 from relay.errors import RelayError
 from relay.hooks.context import Context
+from relay.hooks.functions import FunctionRunner, Outcome
 from relay.hooks.registry import Registry
-from relay.hooks.runner import Outcome, Runner
+from relay.hooks.results import Result
 from relay.session.hearing import Heard
 from relay.session.retrying import until_answered
 from relay.suggest import did_you_mean
@@ -38,7 +39,7 @@ class Dispatcher:
     def __init__(
         self,
         registry: Registry,
-        runner: Runner,
+        runner: FunctionRunner,
         *,
         context: Callable[[Heard], Context],
         claim: Callable[[Heard], Awaitable[bool]],
@@ -146,7 +147,7 @@ class Dispatcher:
     def _waits(self, error: RelayError) -> None:
         self._note(f"a handler waits: {error.message}")
 
-    def _conclude(self, match: Match, outcome: Outcome) -> None:
+    def _conclude(self, match: Match, outcome: Outcome[Result]) -> None:
         if outcome.result is not None:
             for text in outcome.result.inject:
                 self._inject(text)

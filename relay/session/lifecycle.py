@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 
 from relay.hooks.context import Context
 from relay.hooks.events import HookEventName
+from relay.hooks.functions import FunctionRunner, Outcome
 from relay.hooks.registry import Registry
-from relay.hooks.runner import Outcome, Runner
+from relay.hooks.results import Result
 
 #: Output that waits for a slow ``on_output``; beyond it the oldest is left out, and that is noted.
 OUTPUT_WAITING_MAX = 64 * 1024
@@ -22,7 +23,7 @@ class Lifecycle:
     def __init__(
         self,
         registry: Registry,
-        runner: Runner,
+        runner: FunctionRunner,
         context: Context,
         *,
         inject: Callable[[str], object],
@@ -97,7 +98,7 @@ class Lifecycle:
         finally:
             self._flushing = False
 
-    def _conclude(self, outcome: Outcome) -> None:
+    def _conclude(self, outcome: Outcome[Result]) -> None:
         if outcome.result is not None:
             for text in outcome.result.inject:
                 self._inject(text)

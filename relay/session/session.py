@@ -26,8 +26,8 @@ from relay.hooks.context import (
     recent_output,
 )
 from relay.hooks.events import HookEventName
+from relay.hooks.functions import FunctionRunner
 from relay.hooks.registry import Registry
-from relay.hooks.runner import Runner
 from relay.model import AgentState, Message, State
 from relay.session import frames
 from relay.session.actions import SessionActions
@@ -133,7 +133,7 @@ class Session:
             own_name=facts.name,
             person=facts.person,
         )
-        runner = Runner(registry, timeout=facts.handler_timeout)
+        runner = FunctionRunner(registry, timeout=facts.handler_timeout)
         self._runner = runner
         self.context = Context(self._identity, self.actions, self._output, self._messages)
         self.dispatcher = Dispatcher(

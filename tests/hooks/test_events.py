@@ -4,8 +4,9 @@ from relay.hooks.events import (
     OFFERED,
     HookEventName,
     RegistrationError,
+    arguments,
     event_name,
-    offered,
+    event_names,
 )
 
 
@@ -44,9 +45,25 @@ def test_a_name_that_is_no_string_is_refused() -> None:
         event_name(3)  # type: ignore[arg-type]
 
 
-def test_an_event_that_is_never_fired_is_refused_and_says_which_are() -> None:
-    with pytest.raises(RegistrationError) as caught:
-        offered(HookEventName.PRE_COMPRESS)
-    assert "does not fire" in caught.value.message
-    for event in OFFERED:
-        assert event.registration in caught.value.hint
+def test_a_tool_call_is_two_events() -> None:
+    both = (HookEventName.BEFORE_TOOL, HookEventName.AFTER_TOOL)
+    assert event_names("on_tool_call") == event_names("toolCall") == both
+    assert event_names("before_tool") == both[:1]
+
+
+@pytest.mark.parametrize("event", list(HookEventName))
+def test_a_function_gets_what_is_offered_or_none(event: HookEventName) -> None:
+    ctx, payload = object(), {"tool_name": "Bash", "tool_input": {"command": "ls"}}
+    given = dict(zip(OFFERED[event], arguments(event, payload, ctx), strict=True))
+    assert given["ctx"] is ctx and given["event"] is payload
+    assert given.get("tool", "Bash") == "Bash" and given.get("source") is None
+
+
+def test_what_a_tool_gave_back_is_offered_after_it_only() -> None:
+    payload = {"tool_name": "Bash", "tool_response": "three files"}
+    for event, phase, response in (
+        (HookEventName.BEFORE_TOOL, "before", None),
+        (HookEventName.AFTER_TOOL, "after", "three files"),
+    ):
+        given = dict(zip(OFFERED[event], arguments(event, payload, None), strict=True))
+        assert (given["phase"], given["response"]) == (phase, response)

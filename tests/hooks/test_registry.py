@@ -67,7 +67,7 @@ def test_hooks_run_by_priority_then_registration() -> None:
     urgent = registry.add_hook("onIdle", lambda ctx: None, priority=5)
     late = registry.add_hook("Idle", lambda ctx: None, priority=-1)
     registry.add_hook("output", lambda output: None)
-    assert registry.hooks(HookEventName.IDLE) == [urgent, first, second, late]
+    assert registry.hooks(HookEventName.IDLE) == (urgent, first, second, late)
     assert len(registry.all_hooks()) == 5
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from relay.errors import BrokerUnavailable, RelayError, StorageError, UsageError
+from relay.hooks.functions import FunctionRunner
 from relay.hooks.registry import BUILTIN, Registry
-from relay.hooks.runner import Runner
 from relay.session import frames, retrying
 from relay.session.dispatch import Dispatcher
 from relay.session.hearing import Heard
@@ -30,7 +30,7 @@ class Desk:
         self.noted: list[str] = []
         self.claimed: set[str] = set()
         self.tasks: list[asyncio.Future[None]] = []
-        self.runner = Runner(registry)
+        self.runner = FunctionRunner(registry)
         self.dispatcher = Dispatcher(
             registry,
             self.runner,

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from relay.hooks.events import HookEventName
+from relay.hooks.functions import FunctionRunner
 from relay.hooks.registry import Registry
-from relay.hooks.runner import Runner
 from relay.session import lifecycle
 from relay.session.lifecycle import Lifecycle
 
@@ -17,7 +17,7 @@ class Desk:
         self.injected: list[str] = []
         self.noted: list[str] = []
         self.tasks: list[asyncio.Future[None]] = []
-        self.runner = Runner(registry)
+        self.runner = FunctionRunner(registry)
         self.lifecycle = Lifecycle(
             registry,
             self.runner,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from relay.hooks import runner as module
+from relay.hooks import functions as module
 from relay.hooks.events import HookEventName
+from relay.hooks.functions import End, FunctionRunner, Outcome
 from relay.hooks.registry import Registry
 from relay.hooks.results import Result
-from relay.hooks.runner import End, Outcome, Runner
 
 SHORT = 0.05
 
@@ -25,9 +25,11 @@ def gate() -> Iterator[threading.Event]:
     event.set()
 
 
-def _run(registry: Registry, scenario: Callable[[Runner], Awaitable[Any]], **options: Any) -> Any:
+def _run(
+    registry: Registry, scenario: Callable[[FunctionRunner], Awaitable[Any]], **options: Any
+) -> Any:
     async def whole() -> Any:
-        runner = Runner(registry, grace=SHORT, **options)
+        runner = FunctionRunner(registry, grace=SHORT, **options)
         try:
             return await scenario(runner)
         finally:
@@ -37,7 +39,7 @@ def _run(registry: Registry, scenario: Callable[[Runner], Awaitable[Any]], **opt
 
 
 def _pattern(registry: Registry, **options: Any) -> list[Outcome]:
-    async def scenario(runner: Runner) -> list[Outcome]:
+    async def scenario(runner: FunctionRunner) -> list[Outcome]:
         return await runner.run_pattern("deploy", "x", "the message", "the ctx")
 
     outcomes: list[Outcome] = _run(registry, scenario, **options)
@@ -89,7 +91,7 @@ def test_hooks_get_their_arguments_in_order_of_priority() -> None:
     registry.add_hook("message_received", lambda sender, body, ctx: f"{sender}:{body}:{ctx}")
     registry.add_hook("message_received", lambda ctx: f"first {ctx}", priority=1)
 
-    async def scenario(runner: Runner) -> list[Outcome]:
+    async def scenario(runner: FunctionRunner) -> list[Outcome]:
         return await runner.run_hook(HookEventName.MESSAGE_RECEIVED, "Bob", "hello", "C")
 
     results = [outcome.result for outcome in _run(registry, scenario)]
@@ -187,7 +189,7 @@ def test_a_sync_handler_that_hangs_is_left_and_switched_off_in_the_end(
     registry.add_pattern("deploy", "*", lambda: gate.wait() and None, timeout=SHORT)
     registry.add_pattern("deploy", "*", lambda: "still here")
 
-    async def scenario(runner: Runner) -> None:
+    async def scenario(runner: FunctionRunner) -> None:
         for number in range(module.HUNG_PER_HANDLER):
             hung, fine = await runner.run_pattern("deploy", "x", "", None)
             assert (hung.end, fine.end) == (End.TIMEOUT, End.DONE)
@@ -209,7 +211,7 @@ def test_many_hanging_handlers_together_are_bounded(
     for _ in range(3):
         registry.add_pattern("deploy", "*", lambda: gate.wait() and None, timeout=SHORT)
 
-    async def scenario(runner: Runner) -> list[End]:
+    async def scenario(runner: FunctionRunner) -> list[End]:
         await runner.run_pattern("deploy", "x", "", None)
         return [one.end for one in await runner.run_pattern("deploy", "x", "", None)]
 
@@ -228,7 +230,7 @@ def test_a_hung_call_that_ends_late_hurts_nobody(gate: threading.Event) -> None:
 
     registry.add_pattern("deploy", "*", late, timeout=SHORT)
 
-    async def scenario(runner: Runner) -> None:
+    async def scenario(runner: FunctionRunner) -> None:
         (outcome,) = await runner.run_pattern("deploy", "x", "", None)
         assert outcome.result is None
         gate.set()
@@ -251,7 +253,7 @@ def test_an_async_handler_that_hangs_is_cancelled() -> None:
 
     registry.add_pattern("deploy", "*", hang, timeout=SHORT)
 
-    async def scenario(runner: Runner) -> None:
+    async def scenario(runner: FunctionRunner) -> None:
         (outcome,) = await runner.run_pattern("deploy", "x", "", None)
         assert outcome.end is End.TIMEOUT
         assert cancelled.wait(20)
@@ -272,7 +274,7 @@ def test_an_async_handler_that_refuses_to_end_is_counted(gate: threading.Event) 
 
     registry.add_pattern("deploy", "*", stubborn, timeout=SHORT)
 
-    async def scenario(runner: Runner) -> None:
+    async def scenario(runner: FunctionRunner) -> None:
         (outcome,) = await runner.run_pattern("deploy", "x", "", None)
         assert outcome.end is End.TIMEOUT
         assert runner.hung() == 1
@@ -294,7 +296,7 @@ def test_an_async_handler_that_blocks_its_loop_hurts_only_itself(gate: threading
     registry.add_pattern("deploy", "*", block, timeout=SHORT)
     registry.add_pattern("deploy", "*", fine)
 
-    async def scenario(runner: Runner) -> None:
+    async def scenario(runner: FunctionRunner) -> None:
         for _ in range(module.HUNG_PER_HANDLER):
             blocked, other = await runner.run_pattern("deploy", "x", "", None)
             assert (blocked.end, other.result) == (End.TIMEOUT, Result(("fine",)))
@@ -321,7 +323,7 @@ def test_the_blame_for_a_blocked_loop_goes_to_the_one_that_blocks(
     guilty = registry.add_pattern("block", "*", block, timeout=20)
     registry.add_pattern("waits", "*", waits, timeout=SHORT)
 
-    async def scenario(runner: Runner) -> None:
+    async def scenario(runner: FunctionRunner) -> None:
         first = asyncio.ensure_future(runner.run_pattern("block", "x", "", None))
         assert await asyncio.to_thread(blocking.wait, 20)
         (outcome,) = await runner.run_pattern("waits", "x", "", None)
@@ -346,7 +348,7 @@ def test_at_most_that_many_sync_handlers_run_at_once(gate: threading.Event) -> N
 
     registry.add_pattern("deploy", "*", handler)
 
-    async def scenario(runner: Runner) -> None:
+    async def scenario(runner: FunctionRunner) -> None:
         calls = [
             asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None)) for _ in range(5)
         ]
@@ -372,7 +374,7 @@ def test_too_many_waiting_calls_are_refused(
 
     registry.add_pattern("deploy", "*", hang)
 
-    async def scenario(runner: Runner) -> None:
+    async def scenario(runner: FunctionRunner) -> None:
         first = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
         assert await asyncio.to_thread(started.wait, 20)
         second = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
@@ -399,7 +401,7 @@ def test_a_caller_that_is_cancelled_leaves_the_runner_usable(gate: threading.Eve
 
     registry.add_pattern("deploy", "*", handler)
 
-    async def scenario(runner: Runner) -> None:
+    async def scenario(runner: FunctionRunner) -> None:
         call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
         assert await asyncio.to_thread(started.wait, 20)
         call.cancel()
@@ -423,7 +425,7 @@ def test_closing_refuses_new_calls_and_does_not_wait_for_what_hangs(gate: thread
     registry.add_pattern("deploy", "*", hang)
 
     async def scenario() -> None:
-        runner = Runner(registry, grace=SHORT)
+        runner = FunctionRunner(registry, grace=SHORT)
         call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
         assert await asyncio.to_thread(started.wait, 20)
         await runner.close(timeout=0)
@@ -446,7 +448,7 @@ def test_closing_cancels_async_handlers() -> None:
     registry.add_pattern("deploy", "*", forever)
 
     async def scenario() -> None:
-        runner = Runner(registry, grace=20)
+        runner = FunctionRunner(registry, grace=20)
         call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
         assert await asyncio.to_thread(started.wait, 20)
         await runner.close(timeout=0)
@@ -470,7 +472,7 @@ def test_a_task_left_behind_that_fails_is_reported() -> None:
 
     registry.add_pattern("deploy", "*", leave)
 
-    async def scenario(runner: Runner) -> None:
+    async def scenario(runner: FunctionRunner) -> None:
         await runner.run_pattern("deploy", "x", "", None)
         both = [await asyncio.wait_for(reported.get(), 20) for _ in range(2)]
         (outcome,) = [one for one in both if not one.ok]

@@ -17,10 +17,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from relay.hooks.events import HookEventName
-from relay.hooks.registry import TIMEOUT_DEFAULT, Callee, Registry
+from relay.hooks.model import Callee
+from relay.hooks.registry import TIMEOUT_DEFAULT, Registry
 from relay.hooks.results import HandlerError, Result, normalise
 from relay.hooks.threads import Ended, LoopJob, LoopThread, label_of, run_in_thread
 
@@ -37,6 +38,11 @@ GRACE = 1.0
 _TEXT_MAX = 4000
 
 
+R = TypeVar("R")
+#: What a handler returned, and its name for people, to what that means. Raises HandlerError.
+Read = Callable[[object, str], R]
+
+
 class End(StrEnum):
     """How a call ended."""
 
@@ -49,15 +55,16 @@ class End(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Generic[R]):
     """One call of one handler. ``duration`` in seconds; ``error`` is one line for people.
 
-    ``result`` is None unless ``ok``. ``trace`` is where in the user's code it was raised.
+    ``result`` is what the handler said, read; None unless ``ok``. ``trace`` is where in the user's
+    code it was raised.
     """
 
     handler: str
     end: End
-    result: Result | None
+    result: R | None
     error: str
     duration: float
     trace: str = ""
@@ -67,7 +74,7 @@ class Outcome:
         return self.end is End.DONE
 
 
-class Runner:
+class FunctionRunner:
     """The handlers of one registry, run for one session. Belongs to the loop that awaits it.
 
     ``report`` is called in that loop with every Outcome, as soon as it is known.
@@ -79,7 +86,7 @@ class Runner:
         *,
         timeout: float = TIMEOUT_DEFAULT,
         workers: int = WORKERS,
-        report: Callable[[Outcome], object] | None = None,
+        report: Callable[[Outcome[Any]], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
         grace: float = GRACE,
     ) -> None:
@@ -98,18 +105,33 @@ class Runner:
 
     async def run_pattern(
         self, namespace: str, target: str, message: str, ctx: object
-    ) -> list[Outcome]:
+    ) -> list[Outcome[Result]]:
         """Every handler of one match, one after the other, until one says stop."""
         handlers = self._registry.select(namespace, target)
         return await self._chain([h.callee for h in handlers], (target, message, ctx))
 
-    async def run_hook(self, event: HookEventName, *arguments: object) -> list[Outcome]:
+    async def run_hook(self, event: HookEventName, *arguments: object) -> list[Outcome[Result]]:
         """Every handler of ``event``, one after the other, until one says stop.
 
         ``arguments`` are those that events.OFFERED lists, ``ctx`` last.
         """
         handlers = self._registry.hooks(event)
-        return await self._chain([h.callee for h in handlers], arguments)
+        return await self._chain([h.callee for h in handlers if h.callee], arguments)
+
+    async def call(
+        self,
+        callee: Callee,
+        arguments: Sequence[object],
+        read: Read[R],
+        timeout: float | None = None,
+    ) -> Outcome[R]:
+        """One handler, whose answer ``read`` makes sense of; never raises.
+
+        ``timeout`` in seconds; None means the handler's own, else the configured one.
+        """
+        outcome = await self._call(callee, arguments, read, timeout)
+        self._report(outcome)
+        return outcome
 
     def switched_off(self) -> dict[str, str]:
         """Handlers that run no more: name -> why."""
@@ -133,17 +155,20 @@ class Runner:
         await asyncio.wait({waiter}, timeout=max(self._grace, end - self._clock()))
         waiter.cancel()
 
-    async def _chain(self, callees: Sequence[Callee], arguments: Sequence[object]) -> list[Outcome]:
+    async def _chain(
+        self, callees: Sequence[Callee], arguments: Sequence[object]
+    ) -> list[Outcome[Result]]:
         outcomes = []
         for callee in callees:
-            outcome = await self._call(callee, arguments)
+            outcome = await self.call(callee, arguments, normalise)
             outcomes.append(outcome)
-            self._report(outcome)
             if outcome.result is not None and outcome.result.stop:
                 break
         return outcomes
 
-    async def _call(self, callee: Callee, arguments: Sequence[object]) -> Outcome:
+    async def _call(
+        self, callee: Callee, arguments: Sequence[object], read: Read[R], timeout: float | None
+    ) -> Outcome[R]:
         if callee in self._off:
             return Outcome(callee.name, End.OFF, None, self._off[callee], 0.0)
         if self._closed or self._waiting >= WAITING_MAX:
@@ -157,15 +182,21 @@ class Runner:
             self._waiting -= 1
         began = self._clock()
         try:
-            limit = self._timeout if callee.timeout is None else callee.timeout
-            return await self._run(callee, arguments, began, limit)
+            limits = (timeout, callee.timeout, self._timeout)
+            limit = next(limit for limit in limits if limit is not None)
+            return await self._run(callee, arguments, read, began, limit)
         finally:
             place.release()
 
     async def _run(
-        self, callee: Callee, arguments: Sequence[object], began: float, limit: float
-    ) -> Outcome:
-        def outcome(end: End, error: str, result: Result | None = None, trace: str = "") -> Outcome:
+        self,
+        callee: Callee,
+        arguments: Sequence[object],
+        read: Read[R],
+        began: float,
+        limit: float,
+    ) -> Outcome[R]:
+        def outcome(end: End, error: str, result: R | None = None, trace: str = "") -> Outcome[R]:
             return Outcome(callee.name, end, result, error, self._clock() - began, trace)
 
         def call() -> Any:
@@ -180,7 +211,7 @@ class Runner:
                     # A plain function that returns a coroutine, such as a lambda.
                     rest = max(0.0, limit - (self._clock() - began))
                     value = await self._in_loop(callee, lambda: value, rest)
-            return outcome(End.DONE, "", normalise(value, callee.name))
+            return outcome(End.DONE, "", read(value, callee.name))
         except _HandlerTimeout:
             text = f"it did not end within {limit:g} s" + self._note(callee)
             return outcome(End.TIMEOUT, text)
@@ -263,7 +294,7 @@ class Runner:
             text, trace = _one_line(error), _trace(error)
         else:
             text, trace = str(context.get("message", "")), ""
-        self._report(Outcome(name, End.RAISED, None, f"in a task it left: {text}", 0.0, trace))
+        self._report(Outcome[Any](name, End.RAISED, None, f"in a task it left: {text}", 0.0, trace))
 
     def _note(self, callee: Callee) -> str:
         return f"; {self._off[callee]}" if callee in self._off else ""
