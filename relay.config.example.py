@@ -92,6 +92,28 @@ def on_idle(ctx):
     return None
 
 
+def on_tool_call(phase, tool, input, response, ctx):
+    """Before and after each tool of the agent's: block it, or change what it is given."""
+    if phase == "before" and tool == "Bash" and "rm -rf" in str(input.get("command")):
+        return {"decision": "deny", "reason": "ask a person before you remove whole folders"}
+    return None
+
+
+def on_before_agent(prompt):
+    """The agent got a prompt. What comes back as context is for its model."""
+    return {"context": "Answer in one paragraph."} if "briefly" in (prompt or "") else None
+
+
+def on_after_agent(response, ctx):
+    """Its turn has ended."""
+    ctx.notify("turns", f"{ctx.agent_name} is done")
+
+
+def on_notification(message, ctx):
+    """It wants its person."""
+    ctx.notify("attention", message or f"{ctx.agent_name} waits for you")
+
+
 async def on_session_end(context):
     """The design document's names work too: context.agentId is context.agent_id."""
     await context.notify("sessions", f"{context.agentId} ended, home {context.env.get('HOME')}")
@@ -102,6 +124,12 @@ hooks = {
     "onMessageReceived": on_message_received,
     "on_idle": {"handler": on_idle, "priority": 5, "timeout": 5},
     "sessionEnd": [on_session_end],
+    "on_tool_call": {"handler": on_tool_call, "matcher": "Bash|Edit|Write", "on_failure": "block"},
+    "on_before_agent": on_before_agent,
+    "on_after_agent": on_after_agent,
+    "on_notification": on_notification,
+    # A command gets the event as JSON on its standard input; status 2 means: block.
+    "on_pre_compress": {"command": ["touch", "compacted"], "timeout": 5, "name": "note it"},
 }
 
 patterns = {

@@ -36,6 +36,7 @@ class Relay:
         home: str | None = None,
         idle_seconds: float = IDLE_SECONDS,
         timeout: float = TIMEOUT_DEFAULT,
+        hook_files: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.registry = Registry()
@@ -45,6 +46,7 @@ class Relay:
             ("idle_seconds", idle_seconds, IDLE_SECONDS),
             ("timeout", timeout, TIMEOUT_DEFAULT),
             ("task", task, None),
+            ("hook_files", hook_files, ()),
         ):
             if value != default:
                 settings = with_setting(settings, key, value)

@@ -11,7 +11,7 @@ import pytest
 from relay import config as module
 from relay.config import LoadedConfig, executing_config, load, load_for_session
 from relay.errors import ConfigError
-from relay.hooks.events import OFFERED, HookEventName
+from relay.hooks.events import OF_MODELS, OFFERED, HookEventName
 from relay.hooks.functions import FunctionRunner, Outcome
 from relay.paths import Home
 from relay.settings import KEYS
@@ -182,9 +182,13 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         ("patterns = {'A': print}", "'A' cannot be a namespace", "'a'"),
         ("patterns = {'a:': print}", "cannot be the target", ""),
         ("hooks = {'on_idel': print}", "unknown event 'on_idel'", "'on_idle'"),
-        ("hooks = {'before_tool': print}", "does not fire BeforeTool", "on_idle"),
+        ("hooks = {'before_tool': {'matcher': 'Bash'}}", 'no "handler"', ""),
+        ("hooks = {'before_tool': {'command': 3}}", "the command is 3", "program"),
+        ("hooks = {'on_idle': {'handler': print, 'url': 'x'}}", "more than one of", ""),
+        ("hooks = {'on_idle': {'url': 'ftp://x'}}", "begin with http://", ""),
+        ("config = {'hook_files': 3}", "hook_files must be a list of paths", ""),
         ("hooks = {'on_idle': {'priority': 1}}", 'no "handler"', ""),
-        ("hooks = {'on_idle': lambda a, b: 1}", "requires 'b'", "def handler(ctx)"),
+        ("hooks = {'on_idle': lambda a, b: 1}", "requires 'b'", "def handler(ctx, event)"),
         ("config = {'idle_seconds': 0}", "idle_seconds must be seconds", ""),
         ("config = {'timeout': '5'}", "timeout must be seconds", ""),
         ("config = {'timeout': float('nan')}", "timeout must be seconds", ""),
@@ -296,9 +300,10 @@ def example() -> Iterator[LoadedConfig]:
 
 def test_the_example_has_every_event_and_both_kinds_of_handlers(example: LoadedConfig) -> None:
     patterns, hooks = example.registry.patterns(), example.registry.all_hooks()
-    callees = [one.callee for one in patterns] + [one.callee for one in hooks]
-    assert {hook.event for hook in hooks} == set(OFFERED)
+    callees = [one.callee for one in (*patterns, *hooks) if one.callee is not None]
+    assert {hook.event for hook in hooks} == set(OFFERED) - OF_MODELS
     assert {callee.is_async for callee in callees} == {True, False}
+    assert {hook.kind for hook in hooks} == {"function", "command"}
     assert example.settings.given == {"idle_seconds", "timeout", "task"}
 
 

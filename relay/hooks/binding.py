@@ -2,7 +2,8 @@
 
 A parameter that has the name of an offered argument gets that one; a required parameter of
 another name gets the first offered argument that no name has claimed; an optional parameter of
-another name keeps its default.
+another name keeps its default. What is offered behind ``ctx`` is had by its name only, so that a
+parameter too many is still noticed.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def bind(function: Callable[..., object], offered: Sequence[str]) -> Binding:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         # Some built-in functions tell nothing about themselves: they get everything.
-        return Binding(tuple(range(len(offered))), ())
+        return Binding(tuple(range(_unnamed(offered))), ())
     claims = _claims(parameters, offered)
     rest = _rest(claims, offered)
     positional: list[int] = []
@@ -63,8 +64,8 @@ def bind(function: Callable[..., object], offered: Sequence[str]) -> Binding:
         index = claims.get(parameter.name)
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             if not skipped:
-                positional += rest
-                rest = []
+                positional += [index for index in rest if index < _unnamed(offered)]
+                rest = [index for index in rest if index >= _unnamed(offered)]
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
             keyword += [(offered[i], i) for i in rest]
         elif index is None:
@@ -93,7 +94,7 @@ def _claims(parameters: list[inspect.Parameter], offered: Sequence[str]) -> dict
     for parameter in plain:
         if parameter.name in claims or parameter.default is not parameter.empty:
             continue
-        rest = _rest(claims, offered)
+        rest = [index for index in _rest(claims, offered) if index < _unnamed(offered)]
         if parameter.kind is parameter.KEYWORD_ONLY or not rest:
             raise BindingError(
                 f"it requires {parameter.name!r}, but is offered only "
@@ -101,6 +102,11 @@ def _claims(parameters: list[inspect.Parameter], offered: Sequence[str]) -> dict
             )
         claims[parameter.name] = rest[0]
     return claims
+
+
+def _unnamed(offered: Sequence[str]) -> int:
+    """How many of what is offered a parameter of another name may get."""
+    return offered.index("ctx") + 1 if "ctx" in offered else len(offered)
 
 
 def _rest(claims: dict[str, int], offered: Sequence[str]) -> list[int]:

@@ -70,6 +70,14 @@ _RESPONSES = {
     HookEventName.AFTER_AGENT: "prompt_response",
     HookEventName.AFTER_MODEL: "llm_response",
 }
+#: What no wrapped agent tells of: fired by programs that use the engine themselves.
+OF_MODELS = frozenset(
+    {
+        HookEventName.BEFORE_MODEL,
+        HookEventName.AFTER_MODEL,
+        HookEventName.BEFORE_TOOL_SELECTION,
+    }
+)
 #: Both of these at once, told apart by ``phase``: "before" or "after".
 TOOL_CALL = (HookEventName.BEFORE_TOOL, HookEventName.AFTER_TOOL)
 #: What a pattern's handler may take, in order.

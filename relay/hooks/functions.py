@@ -294,7 +294,7 @@ class FunctionRunner:
             text, trace = _one_line(error), _trace(error)
         else:
             text, trace = str(context.get("message", "")), ""
-        self._report(Outcome[Any](name, End.RAISED, None, f"in a task it left: {text}", 0.0, trace))
+        self._report(Outcome(name, End.RAISED, None, f"in a task it left: {text}", 0.0, trace))
 
     def _note(self, callee: Callee) -> str:
         return f"; {self._off[callee]}" if callee in self._off else ""
