@@ -12,6 +12,7 @@ from collections import deque
 from typing import Any
 
 from relay.agents.qwen.block import Block
+from relay.agents.qwen.doubted import Doubted
 from relay.agents.qwen.events import Record, parse
 from relay.agents.qwen.screen import composer_state, is_busy, was_cancelled
 from relay.model import AgentState
@@ -60,6 +61,7 @@ class QwenSource:
         self.session = ""
         self._block = Block()
         self._doubt: float | None = None  # nothing more comes since, and is the block whole?
+        self._doubted = Doubted()  # blocks before it of which that is not known either
         self._whole: str | None = None  # all the text of the API's last answer
         self._recorded = False
         self._told: deque[str] = deque(maxlen=TOLD_MAX)  # beginnings of blocks
@@ -86,7 +88,7 @@ class QwenSource:
     @property
     def in_doubt(self) -> bool:
         """Whether the screen has to say how a message ended."""
-        return self._doubt is not None
+        return self._doubt is not None or bool(self._doubted)
 
     @property
     def telling(self) -> bool:
@@ -115,7 +117,7 @@ class QwenSource:
         self._failed = True
         self._turn = False
         rest = [] if self._state is AgentState.GONE else self._change(AgentState.IDLE)
-        return [*self._break_off(), *rest, Degraded(reason)]
+        return [*self._doubted.break_off(), *self._break_off(), *rest, Degraded(reason)]
 
     def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
         """Qwen Code is started without hooks."""
@@ -142,7 +144,7 @@ class QwenSource:
 
     def _begun(self, record: Record) -> list[SourceEvent]:
         """A process, a turn, an answer or the next request begins."""
-        events = self._complete()
+        events = self._put_aside() if self._recorded else self._complete()
         if record.kind == "session":
             self.session = record.id  # it may be another process than before
             return events
@@ -218,6 +220,9 @@ class QwenSource:
         if record.kind == "recorded":
             # Within a turn, and when the events have ended, it is told nowhere else.
             return [] if self._known(record.text) else self._accept(record.text)
+        told = self._doubted.recorded(record.text)
+        if told is not None:
+            return told
         self._whole = record.text
         if self._doubt is None or not self._block.is_whole(record.text):
             if record.text and not self._has_told(record.text):
@@ -236,6 +241,15 @@ class QwenSource:
         self._settle()
         return self._block.break_off()
 
+    def _put_aside(self) -> list[SourceEvent]:
+        """Where the record will tell whether the block is whole, what is next does not wait."""
+        if self._doubt is None:
+            return self._complete()
+        since, block = self._doubt, self._block
+        self._settle()
+        self._block = Block()
+        return self._doubted.put(block, since)
+
     def _settle(self) -> None:
         self._doubt = None
         if self._block.text:
@@ -250,6 +264,9 @@ class QwenSource:
     def glance(self, rows: list[str], now: float) -> list[SourceEvent]:
         """What the screen adds: that the input line has come, that a dialog has gone, that the
         person stopped the turn, and that a turn is over of which the file does not tell."""
+        return self._doubted.late(now, VERDICT) + self._glance(rows, now)
+
+    def _glance(self, rows: list[str], now: float) -> list[SourceEvent]:
         composer = composer_state(rows)
         if self._doubt is not None:
             if was_cancelled(rows):
@@ -310,8 +327,11 @@ class QwenSource:
 
     def finish(self, now: float) -> list[SourceEvent]:
         """Qwen Code has ended: nothing more will come."""
-        whole = self._complete() if self._block.closed else self._break_off()
-        return [*whole, *self._change(AgentState.GONE)]
+        stopped = self._doubt is not None and self._recorded
+        whole = self._block.closed and not stopped
+        events = self._doubted.break_off()
+        events += self._complete() if whole else self._break_off()
+        return [*events, *self._change(AgentState.GONE)]
 
     # -- for a restart -------------------------------------------------------------------------
 
@@ -325,6 +345,7 @@ class QwenSource:
             "recorded": self._recorded,
             "told": list(self._told),
             "doubt": self._doubt is not None,
+            "doubted": self._doubted.state(),
             "turn": self._turn,
             "tools": self._tools,
             "asked": list(self._asked),
@@ -341,6 +362,7 @@ class QwenSource:
         self._told.extend(state["told"])
         self._block.restore(state["block"])
         self._doubt = 0.0 if state["doubt"] else None
+        self._doubted.restore(state.get("doubted", []))
         self._turn = state["turn"]
         self._tools, self._error = state["tools"], state["error"]
         self._asked.extend(state["asked"])
