@@ -21,10 +21,13 @@ class Run:
     ``token`` is what a hook must present there; ``socket`` is the session's unix socket.
     ``folder`` is a place for files that the agent and the session share during this run: a planner
     that needs it makes it (mode 0700), and it goes with the run. ``primer``: the agent is told how
-    to talk to others, with one example for each of ``namespaces``.
+    to talk to others, with one example for each of ``namespaces``. ``hooks`` are the events (values
+    of HookEventName) that something may be registered for: an agent is asked for no others.
     """
 
-    __slots__ = ("name", "run_id", "token", "port", "socket", "folder", "primer", "namespaces")
+    __slots__ = (
+        *("name", "run_id", "token", "port", "socket", "folder", "primer", "namespaces", "hooks"),
+    )
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class Run:
         folder: str = "",
         primer: bool = True,
         namespaces: tuple[str, ...] = ("relay",),
+        hooks: tuple[str, ...] = (),
     ) -> None:
         self.name = name
         self.run_id = run_id
@@ -46,6 +50,7 @@ class Run:
         self.folder = folder
         self.primer = primer
         self.namespaces = namespaces
+        self.hooks = hooks
 
 
 class Launch:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from relay.session.ears import Ears, Structured
+    from relay.session.gate import Translator
     from relay.session.ports import Terminal
 
 #: Where ``make`` is, by the kind that a launch plan names.
@@ -24,6 +25,12 @@ MAKERS = {
     "gemini": "relay.agents.gemini.native",
     "aider": "relay.agents.aider.native",
     "opencode": "relay.agents.opencode.native",
+}
+#: Between an agent's hooks and the engine: a module with ``read`` and ``answer``, by the kind (see
+#: relay.session.gate.Translator). Who is not here has no tool calls that could be asked about.
+TRANSLATORS = {
+    "claude": "relay.agents.claude.gate",
+    "codex": "relay.agents.codex.gate",
 }
 
 
@@ -134,3 +141,10 @@ def make_native(kind: str, start: NativeStart) -> Native | None:
         return None
     native: Native = import_module(module).make(start)
     return native
+
+
+def translator(kind: str) -> Translator | None:
+    """What reads and answers this kind of agent's hooks; None where it has none for tools."""
+    module = TRANSLATORS.get(kind)
+    found: Translator | None = None if module is None else import_module(module)
+    return found

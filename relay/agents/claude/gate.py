@@ -1,0 +1,88 @@
+"""Claude Code's hooks in the engine's words, and the engine's answer in Claude Code's. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relay.hooks.events import HookEventName
+from relay.hooks.model import Aggregated, Decision
+from relay.session.gate import NativeCall, rewritten, text_of, tool_fields
+
+
+def read(event: dict[str, Any]) -> NativeCall | None:
+    """See relay.session.gate.Translator."""
+    name = event.get("hook_event_name")
+    if name == "PreToolUse":
+        return NativeCall(HookEventName.BEFORE_TOOL, tool_fields(event), True, event)
+    if name in ("PostToolUse", "PostToolUseFailure"):
+        return NativeCall(HookEventName.AFTER_TOOL, _after(event), True, event)
+    if event.get("agent_id"):
+        return None  # a subagent's: its tool calls count, its turns are no turns of the agent's
+    if name == "UserPromptSubmit":
+        return NativeCall(HookEventName.BEFORE_AGENT, {"prompt": text_of(event, "prompt")})
+    if name == "Stop":
+        said = {"prompt_response": text_of(event, "last_assistant_message")}
+        return NativeCall(HookEventName.AFTER_AGENT, said)
+    if name == "Notification":
+        kind = text_of(event, "notification_type")
+        told = {"notification_type": kind, "message": text_of(event, "message")}
+        return NativeCall(HookEventName.NOTIFICATION, told)
+    if name == "PreCompact":
+        trigger = "manual" if event.get("trigger") == "manual" else "auto"
+        return NativeCall(HookEventName.PRE_COMPRESS, {"trigger": trigger})
+    return None
+
+
+def answer(call: NativeCall, result: Aggregated) -> dict[str, Any]:
+    """See relay.session.gate.Translator."""
+    before = call.event is HookEventName.BEFORE_TOOL
+    said = _before(call, result) if before else _afterwards(call, result)
+    if result.stop:
+        # Claude Code runs the tool all the same, so a stop before it is a refusal, too (_before).
+        said |= {"continue": False, "stopReason": result.stop_reason}
+    if result.system_message:
+        said["systemMessage"] = result.system_message
+    if result.suppress_output:
+        said["suppressOutput"] = True
+    return said
+
+
+def _before(call: NativeCall, result: Aggregated) -> dict[str, Any]:
+    # "allow" is never said: it would skip the person's own permission rules.
+    own: dict[str, Any] = {}
+    changed = rewritten(call, result)
+    if result.blocked or result.stop:
+        changed = None
+        reason = result.reason if result.blocked else result.stop_reason
+        own = {"permissionDecision": "deny", "permissionDecisionReason": reason}
+    elif result.decision is Decision.ASK:
+        own = {"permissionDecision": "ask", "permissionDecisionReason": result.reason}
+    if changed is not None:
+        own["updatedInput"] = changed
+    if result.context:
+        own["additionalContext"] = result.context
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **own}} if own else {}
+
+
+def _afterwards(call: NativeCall, result: Aggregated) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    if result.blocked:
+        said = {"decision": "block", "reason": result.reason}
+    if result.context:
+        own["additionalContext"] = result.context
+    name = text_of(call.native, "hook_event_name") or "PostToolUse"
+    if result.response is not None and name == "PostToolUse":
+        own["updatedToolOutput"] = result.response
+    if own:
+        said["hookSpecificOutput"] = {"hookEventName": name, **own}
+    return said
+
+
+def _after(event: dict[str, Any]) -> dict[str, Any]:
+    response = event.get("tool_response")
+    if response is None and "error" in event:
+        response = {"error": event["error"]}
+    took = event.get("duration_ms")
+    seconds = took / 1000 if isinstance(took, int | float) else None
+    return {**tool_fields(event), "tool_response": response, "duration": seconds}

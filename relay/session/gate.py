@@ -1,0 +1,204 @@
+"""The door by which an agent's own tool calls, prompts and notices reach the hook engine.
+
+An agent's hook asks by HTTP and, where it is a gate, waits for the answer. What it sends is read,
+and what it is answered is written, by a translator of that agent's (relay.agents.native); between
+them stands the engine. Whatever goes wrong here, a gate that a hook guards stays shut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from relay.hooks.events import HookEventName
+from relay.hooks.model import Aggregated, Decision
+
+#: Seconds that an agent waits for the answer of a gate: what those that have hooks wait by default.
+NATIVE_TIMEOUT = 600
+#: Seconds after which a gate has answered, whatever its hooks do.
+DEADLINE = NATIVE_TIMEOUT - 10.0
+#: Gates that may be open at a time; the next ones are answered as if their hooks had failed.
+OPEN_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class NativeCall:
+    """One event of an agent's own, in the engine's words.
+
+    ``fields`` are those of the event's input (``tool_name``, ``tool_input``, … ; see
+    relay.hooks.events). ``waits``: the agent waits for the answer; else what is answered has no
+    effect. ``native`` is what the agent sent.
+    """
+
+    event: HookEventName
+    fields: dict[str, Any]
+    waits: bool = False
+    native: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Translator(Protocol):
+    """Between one kind of agent's hooks and the engine. Pure; a module can be one."""
+
+    def read(self, event: dict[str, Any]) -> NativeCall | None:
+        """What the agent's event is to the engine; None for what it has no event for.
+
+        ``event`` is untrusted: what is not as it should be is left out, never raised over.
+        """
+        ...
+
+    def answer(self, call: NativeCall, result: Aggregated) -> dict[str, Any]:
+        """What to answer to ``call``, which the agent waits for, in the agent's own words.
+
+        ``{}`` lets it go on as if there were no hook. ``result.input`` holds only the keys of the
+        tool's input that are rewritten (``rewritten`` makes it whole).
+        """
+        ...
+
+
+class Engine(Protocol):
+    """The part of the hook engine that is used here. None of it raises."""
+
+    def has(self, event: HookEventName) -> bool:
+        """Whether there is any hook for ``event``."""
+        ...
+
+    async def fire(self, event: HookEventName, fields: Mapping[str, Any]) -> Aggregated:
+        """Run the hooks of ``event``, whose input has ``fields`` beside what every input has."""
+        ...
+
+
+class Gate:
+    """Answers the hook requests of one agent.
+
+    ``guarded(event, fields)`` tells whether a hook that would match says that its failure blocks;
+    ``inject`` gives the agent a text as a message; ``note`` is for the person.
+    """
+
+    def __init__(
+        self,
+        translator: Translator,
+        engine: Engine,
+        *,
+        guarded: Callable[[HookEventName, Mapping[str, Any]], bool],
+        inject: Callable[[str], object],
+        note: Callable[[str], None],
+        spawn: Callable[[Awaitable[None]], None],
+        deadline: float = DEADLINE,
+    ) -> None:
+        self._translator = translator
+        self._engine = engine
+        self._guarded = guarded
+        self._inject = inject
+        self._note = note
+        self._spawn = spawn
+        self._deadline = deadline
+        self._open = 0
+        self._prompt = ""
+        self._unheeded: set[HookEventName] = set()
+
+    async def answer(self, event: dict[str, Any]) -> dict[str, Any]:
+        """What to answer to the agent's hook ``event``. Never raises."""
+        call = None
+        try:
+            call = self._read(event)
+            if call is None or not self._engine.has(call.event):
+                return {}
+            if not call.waits:
+                self._spawn(self._observe(call))
+                return {}
+            return self._translator.answer(call, await self._decide(call))
+        except Exception as error:
+            traceback.print_exc()  # into the log of this run
+            why = f"relay could not ask its hooks: {type(error).__name__}: {error}"
+            self._note(why)
+            return self._shut(call, why)
+
+    def _read(self, event: dict[str, Any]) -> NativeCall | None:
+        call = self._translator.read(event)
+        if call is None:
+            return None
+        if call.event is HookEventName.BEFORE_AGENT:
+            self._prompt = str(call.fields.get("prompt") or "")
+        elif call.event is HookEventName.AFTER_AGENT:
+            call.fields.setdefault("prompt", self._prompt)
+        return call
+
+    async def _decide(self, call: NativeCall) -> Aggregated:
+        """What the hooks say, in time, and with a failure of the engine's own as a failed hook."""
+        if self._open >= OPEN_MAX:
+            return self._failed(call, f"{OPEN_MAX} other calls wait for their hooks")
+        self._open += 1
+        try:
+            async with asyncio.timeout(self._deadline):
+                result = await self._engine.fire(call.event, call.fields)
+        except TimeoutError:
+            return self._failed(call, f"its hooks did not end within {self._deadline:g} s")
+        finally:
+            self._open -= 1
+        for text in result.inject:
+            self._inject(text)
+        for conflict in result.conflicts:
+            self._note(conflict)
+        broken = [error for error in result.errors if error.stage != "hook"]
+        if broken and not result.blocked:
+            return self._failed(call, f"{broken[0].stage}: {broken[0].message}")
+        return result
+
+    async def _observe(self, call: NativeCall) -> None:
+        result = await self._engine.fire(call.event, call.fields)
+        for text in result.inject:
+            self._inject(text)
+        if (result.blocked or result.stop or result.context) and call.event not in self._unheeded:
+            self._unheeded.add(call.event)
+            self._note(
+                f"{call.event.registration}: this agent does not wait for these hooks, so what"
+                " they decide or add has no effect (inject has)"
+            )
+
+    def _failed(self, call: NativeCall, why: str) -> Aggregated:
+        """Nothing is known of what the hooks would have said."""
+        name = call.fields.get("tool_name") or "this"
+        self._note(f"{call.event.registration} for {name}: {why}")
+        if not self._guarded(call.event, call.fields):
+            return Aggregated(success=False)
+        return _denied(f"relay cannot tell whether {name} may run: {why}")
+
+    def _shut(self, call: NativeCall | None, why: str) -> dict[str, Any]:
+        """The answer when there is none: refused, unless it is too late for that."""
+        if call is None:
+            call = NativeCall(HookEventName.BEFORE_TOOL, {}, waits=True)
+        if call.event is not HookEventName.BEFORE_TOOL:
+            return {}
+        return self._translator.answer(NativeCall(call.event, {}, waits=True), _denied(why))
+
+
+def rewritten(call: NativeCall, result: Aggregated) -> dict[str, Any] | None:
+    """The whole input of the tool with the rewritten keys in it; None when nothing is rewritten."""
+    if not result.input:
+        return None
+    before = call.fields.get("tool_input")
+    return {**(before if isinstance(before, dict) else {}), **result.input}
+
+
+def text_of(event: Mapping[str, Any], key: str) -> str:
+    """A text of an agent's event; "" where it is something else."""
+    value = event.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def tool_fields(event: Mapping[str, Any]) -> dict[str, Any]:
+    """The input of a tool's events, from an event in the words of Claude Code's, as most use."""
+    given = event.get("tool_input")
+    fields: dict[str, Any] = {
+        "tool_name": text_of(event, "tool_name"),
+        "tool_input": given if isinstance(given, dict) else {},
+        "tool_use_id": text_of(event, "tool_use_id"),
+    }
+    return fields
+
+
+def _denied(reason: str) -> Aggregated:
+    return Aggregated(success=False, decision=Decision.DENY, reason=reason)
