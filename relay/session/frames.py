@@ -17,6 +17,7 @@ Pump to session:
               session gets later than they were written, because it starts or starts again
     WRITTEN   uint32 id: a WRITE has reached the terminal whole
     REFUSED   uint32 id: not a byte of the WRITE was written, the person typed meanwhile
+    GOING     nothing: the person's terminal has gone; the agent's follows (see FAREWELL)
     EXIT      JSON: status (int or null), signal (int or null), unread (bytes of input that the
               agent had not read, or null); the socket's end follows
 
@@ -26,6 +27,8 @@ Session to pump:
     ACK       uint64 offset, bytes: all output before ``offset`` is dealt with; the bytes, if any,
               are the checkpoint from which a next session can go on at this offset
     SIGNAL    one byte: send this signal to the agent's foreground process group
+    FAREWELL  uint16: when the person's terminal goes, the agent's stays for so many seconds; 0:
+              it need not, or need not any longer
     NOTICE    UTF-8: a line for the person, shown on stderr once the agent has exited
 """
 
@@ -44,12 +47,14 @@ JOB = ord("J")
 REST = ord("T")
 WRITTEN = ord("D")
 REFUSED = ord("N")
+GOING = ord("G")
 EXIT = ord("X")
 
 WRITE = ord("W")
 ACK = ord("A")
 SIGNAL = ord("K")
 NOTICE = ord("E")
+FAREWELL = ord("F")
 
 # The payload byte of ACTIVITY.
 TYPED = b"t"  # something that may stand in the input line now

@@ -14,6 +14,7 @@ import time
 from relay.session import frames
 from relay.terminal import monitor, signals, tty
 from relay.terminal.console import PENDING_MAX, Console
+from relay.terminal.farewell import Farewell
 from relay.terminal.input import Input
 from relay.terminal.jobs import Jobs
 from relay.terminal.lane import QUIET, Lane
@@ -63,6 +64,7 @@ class Pump:
         self._unread: int | None = None  # what the agent left of its input when it ended
         self._status: int | None = None  # the agent's wait status
         self._hangup_at: float | None = None
+        self._farewell = Farewell()
         self._tail_until = 0.0
         self._poll = select.poll()
         self._polled: dict[int, int] = {}
@@ -177,6 +179,7 @@ class Pump:
             return QUIET
         now = time.monotonic()
         times = [self.link.deadline(), self.input.deadline(now), self._hangup_at]
+        times.append(self._farewell.deadline())
         if self.console is not None and self.console.background:
             times.append(now + _BACKGROUND_LOOK)
         if self._status is not None:
@@ -185,6 +188,8 @@ class Pump:
         return None if deadline is None else max(0, deadline - now) * 1000 + 1
 
     def _timers(self, now: float) -> None:
+        if self._farewell.over(now) and self._status is None:
+            self._pass_hangup_on()
         if self.console is not None and self.console.gone:
             self._hang_up(now)
         self.link.tick(now)
@@ -248,6 +253,8 @@ class Pump:
             self.input.obey(payload)
         elif kind == frames.SIGNAL and len(payload) == 1:
             self.agent.signal_foreground(payload[0])
+        elif kind == frames.FAREWELL and len(payload) == 2:
+            self._farewell.grant(int.from_bytes(payload, "big"))
         elif kind == frames.NOTICE:
             if len(self.notices) < _NOTICES_MAX:
                 text = payload[: 4 * _NOTICE_LENGTH].decode("utf-8", "replace")
@@ -271,9 +278,9 @@ class Pump:
             elif self._status is not None:
                 self._tail_until = now  # who wants us to end does not wait for what is unread
             elif number == signal.SIGHUP:
-                self.agent.signal_foreground(number)
-                self.agent.signal(number)
-                self.agent.signal_foreground(signal.SIGCONT)
+                # A terminal that goes is often told twice: by its end, and by this.
+                if not self._take_leave(now) and not self._farewell.holds(now):
+                    self._pass_hangup_on()
             elif number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):
                 self._key_signal(number)
             else:
@@ -331,9 +338,23 @@ class Pump:
     def _hang_up(self, now: float) -> None:
         """The outer terminal has gone: so has the agent's, in a moment."""
         if self._hangup_at is None:
+            if self._take_leave(now) or self._farewell.holds(now):
+                return
             self._hangup_at = now + _HANGUP_GRACE
             for number in (signal.SIGHUP, signal.SIGCONT):
                 self.agent.signal_foreground(number)
+
+    def _take_leave(self, now: float) -> bool:
+        """Whether the agent may go on for a while, because its session wants it to."""
+        if self.link.fd < 0 or self._status is not None or not self._farewell.begin(now):
+            return False
+        self.link.event(frames.GOING, b"")
+        return True
+
+    def _pass_hangup_on(self) -> None:
+        self.agent.signal_foreground(signal.SIGHUP)
+        self.agent.signal(signal.SIGHUP)
+        self.agent.signal_foreground(signal.SIGCONT)
 
     def _close_master(self) -> None:
         if self.master >= 0:
