@@ -1,0 +1,61 @@
+"""When an agent has done what it was told at its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from relay.model import AgentState, State
+from relay.session import goodbye
+from relay.session.goodbye import Goodbye
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(goodbye, "QUIET", 0.02)
+    monkeypatch.setattr(goodbye, "QUIET_UNKNOWN", 0.04)
+
+
+def play(scenario: Callable[[Goodbye], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(20):
+            await scenario(Goodbye(asyncio.get_running_loop().time))
+
+    asyncio.run(limited())
+
+
+def test_it_is_done_when_it_has_seen_all_and_rests_again() -> None:
+    async def scenario(goodbye: Goodbye) -> None:
+        goodbye.state(AgentState.IDLE, tells=True)
+        goodbye.delivery("A", State.SEEN)
+        waiting = asyncio.ensure_future(goodbye.finished({"A", "B"}, 10))
+        goodbye.delivery("B", State.DELIVERING)
+        done, _ = await asyncio.wait({waiting}, timeout=0.1)
+        assert not done  # B is not seen
+        goodbye.state(AgentState.BUSY, tells=True)
+        goodbye.delivery("B", State.SEEN)
+        done, _ = await asyncio.wait({waiting}, timeout=0.1)
+        assert not done  # it is at work on it
+        goodbye.state(AgentState.IDLE, tells=True)
+        assert await waiting
+
+    play(scenario)
+
+
+def test_one_that_tells_nothing_is_done_when_it_is_silent() -> None:
+    async def scenario(goodbye: Goodbye) -> None:
+        goodbye.delivery("A", State.FAILED)
+        assert await goodbye.finished({"A"}, 10)
+
+    play(scenario)
+
+
+def test_nobody_waits_longer_than_the_given_time() -> None:
+    async def scenario(goodbye: Goodbye) -> None:
+        goodbye.state(AgentState.BUSY, tells=True)
+        assert not await goodbye.finished(set(), 0.05)
+        assert not await goodbye.finished({"never"}, 0.05)
+
+    play(scenario)
