@@ -19,7 +19,6 @@ class Goodbye:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._settled: set[str] = set()
-        self._waiting: set[str] | None = None
         self._state = AgentState.IDLE
         self._tells = False
         self._last = clock()
