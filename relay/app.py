@@ -16,6 +16,7 @@ from relay.settings import IDLE_SECONDS, Settings, with_setting
 
 if TYPE_CHECKING:
     from relay.broker.client import Client
+    from relay.vocabulary import Known
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
 
@@ -203,6 +204,13 @@ class Relay:
             return {}
         return {"auth": {"run": run, "token": token}}
 
+    def _known(self) -> Known:
+        from relay.vocabulary import Known, examples
+
+        patterns = [f"{h.namespace}:{h.target}" for h in self.registry.patterns()]
+        hooks = [event.value for event in HookEventName if self.registry.hooks(event)]
+        return Known(examples(patterns), tuple(hooks))
+
     def loaded(self) -> LoadedConfig:
         """These handlers and settings, as a session takes them."""
         return LoadedConfig(None, self.registry, self.settings, None)
@@ -219,7 +227,6 @@ class Relay:
                 hint='put it under: if __name__ == "__main__":',
             )
         from relay.cli import wrap
-        from relay.vocabulary import examples
 
         argv = shlex.split(command) if isinstance(command, str) else list(command)
         if not argv:
@@ -231,7 +238,7 @@ class Relay:
             name=self.name,
             task=self.settings.task if task is None else task,
             session_factory=self.loaded,
-            namespaces=examples([f"{h.namespace}:{h.target}" for h in self.registry.patterns()]),
+            known=self._known(),
         )
         return wrap.exit_status(status)
 

@@ -1,7 +1,8 @@
-"""What lines an agent can write here beside relay's own: asked before the agent starts.
+"""What an agent can write here beside relay's own lines, and which hooks wait for what it does.
 
-A configuration's patterns are read from its source, which takes longer than a start may, so what
-was found is kept beside the state, under the hash of the file. This module imports only ``os``.
+It is asked before the agent starts, and before the configuration runs. Reading it from the source
+takes longer than a start may, so what was found is kept beside the state, under the hash of the
+file. This module imports only ``os``.
 """
 
 from __future__ import annotations
@@ -20,28 +21,41 @@ PATTERNS_MAX = 100
 RELAY = "relay"
 
 
-def vocabulary(home: Home, cwd: str, explicit: str | None = None) -> tuple[str, ...]:
-    """``relay`` and an example for each further namespace: ``deploy:staging``, or only ``who``.
+class Known:
+    """What is known of a configuration before it runs.
 
-    Those of a configuration that is not trusted are left out, as are those that it computes.
-    Never raises.
+    ``namespaces``: ``relay`` and an example for each further one: ``deploy:staging``, or only
+    ``who``. ``hooks``: the events (values of HookEventName) that it may register hooks for.
+    """
+
+    __slots__ = ("namespaces", "hooks")
+
+    def __init__(self, namespaces: tuple[str, ...] = (RELAY,), hooks: tuple[str, ...] = ()) -> None:
+        self.namespaces = namespaces
+        self.hooks = hooks
+
+
+def vocabulary(home: Home, cwd: str, explicit: str | None = None) -> Known:
+    """What is known of the configuration that applies in ``cwd``.
+
+    Of one that is not trusted nothing is, and patterns that it computes are left out. Never raises.
     """
     from relay.errors import RelayError
 
     try:
         path = find_config(cwd, explicit)
         if path is None:
-            return (RELAY,)
+            return Known()
         file = read_config(path)
         if not is_trusted(home, path, file.sha256):
-            return (RELAY,)
-        patterns = _kept(home, file)
-        if patterns is None:
-            patterns = _found(file)
-            _keep(home, file, patterns)
+            return Known()
+        found = _kept(home, file)
+        if found is None:
+            found = _found(file)
+            _keep(home, file, found)
     except (RelayError, OSError):
-        return (RELAY,)
-    return examples(patterns)
+        return Known()
+    return Known(examples(found["patterns"]), tuple(found["hooks"]))
 
 
 def examples(patterns: list[str]) -> tuple[str, ...]:
@@ -58,37 +72,50 @@ def examples(patterns: list[str]) -> tuple[str, ...]:
     return tuple(chosen.values())
 
 
-def _found(file: ConfigFile) -> list[str]:
+def _found(file: ConfigFile) -> dict[str, list[str]]:
+    from relay.foresight import foreseen
     from relay.outline import COMPUTED, outline
 
-    return [name for name in outline(file).patterns if name != COMPUTED][:PATTERNS_MAX]
+    patterns = [name for name in outline(file).patterns if name != COMPUTED]
+    hooks = [event.value for event in foreseen(file)]
+    return {"patterns": patterns[:PATTERNS_MAX], "hooks": hooks}
 
 
-def _kept(home: Home, file: ConfigFile) -> list[str] | None:
+def _kept(home: Home, file: ConfigFile) -> dict[str, list[str]] | None:
     import json
 
     try:
         with open(_path(home, file), encoding="utf-8") as kept:
-            patterns = json.load(kept)
+            found = json.load(kept)
     except (OSError, ValueError):
         return None
-    return patterns if isinstance(patterns, list) and all(map(_is_text, patterns)) else None
+    wanted = {"patterns", "hooks"}
+    return found if isinstance(found, dict) and _texts_in(found) == wanted else None
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+def _texts_in(table: dict[str, object]) -> set[str]:
+    """The keys of ``table`` under which there is a list of texts."""
+    return {
+        key
+        for key, value in table.items()
+        if isinstance(value, list) and all(isinstance(item, str) for item in value)
+    }
 
 
-def _keep(home: Home, file: ConfigFile, patterns: list[str]) -> None:
+def _keep(home: Home, file: ConfigFile, found: dict[str, list[str]]) -> None:
     import json
 
     path = _path(home, file)
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     temporary = f"{path}.{os.getpid()}"
     with open(temporary, "w", encoding="utf-8") as kept:
-        json.dump(patterns, kept)
+        json.dump(found, kept)
     os.replace(temporary, path)
 
 
 def _path(home: Home, file: ConfigFile) -> str:
-    return os.path.join(home.root, "cache", f"patterns-{file.sha256[:32]}.json")
+    from relay import __version__
+
+    # What another version of relay found there may not be all that this one would find.
+    name = f"outline-{__version__}-{file.sha256[:32]}.json"
+    return os.path.join(home.root, "cache", name)

@@ -101,13 +101,14 @@ def test_wrap_runs_the_command_with_these_handlers(
 ) -> None:
     seen: list[tuple[Any, ...]] = []
 
-    def run(argv: list[str], *, name: Any, task: Any, session_factory: Any, namespaces: Any) -> int:
-        assert namespaces == ("relay",)
+    def run(argv: list[str], *, name: Any, task: Any, session_factory: Any, known: Any) -> int:
+        assert (known.namespaces, known.hooks) == (("relay",), ("BeforeTool",))
         seen.append((argv, name, task, session_factory().registry))
         return 7
 
     monkeypatch.setattr(relay.cli.wrap, "run", run, raising=False)
     mine = Relay(name="Alice", task="the task")
+    mine.on("before_tool", print)
     assert mine.wrap(command) == 7
     assert mine.wrap(command, task="another") == 7
     assert seen == [

@@ -17,7 +17,7 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "session",
         "broker",
         "ledger",
-        "config settings outline trust vocabulary",
+        "config settings outline foresight trust vocabulary",
         "hooks",
         "text",
         "names paths ids jsontext suggest model errors",

@@ -25,6 +25,10 @@ def everybody(message): ...
 """
 
 
+def told(home: Home, cwd: str, explicit: str | None = None) -> tuple[str, ...]:
+    return vocabulary(home, cwd, explicit).namespaces
+
+
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "relay.config.py"
@@ -37,37 +41,38 @@ def test_a_trusted_configuration_is_told_of(
 ) -> None:
     home = Home(str(isolated_home))
     cwd = str(config.parent)
-    assert vocabulary(home, cwd) == ("relay",)
+    assert told(home, cwd) == ("relay",)
     trust(home, str(config))
     expected = ("relay", "deploy:staging", "who")
-    assert vocabulary(home, cwd) == expected
+    assert told(home, cwd) == expected
 
     def never(*_: object) -> None:
         raise AssertionError("what was found is kept")
 
     monkeypatch.setattr(outline, "outline", never)
-    assert vocabulary(home, cwd) == expected
+    assert told(home, cwd) == expected
     config.write_text(CONFIG + "\n")
-    assert vocabulary(home, cwd) == ("relay",)
+    assert told(home, cwd) == ("relay",)
 
 
 def test_what_cannot_be_read_is_left_out(isolated_home: Path, config: Path) -> None:
     home = Home(str(isolated_home))
     config.write_text("def broken(:")
     trust(home, str(config))
-    assert vocabulary(home, str(config.parent)) == ("relay",)
-    assert vocabulary(home, str(config.parent), "missing.py") == ("relay",)
+    assert told(home, str(config.parent)) == ("relay",)
+    assert told(home, str(config.parent), "missing.py") == ("relay",)
 
 
 def test_a_damaged_memory_of_it_is_made_anew(isolated_home: Path, config: Path) -> None:
     home = Home(str(isolated_home))
     trust(home, str(config))
-    first = vocabulary(home, str(config.parent))
-    [kept] = (isolated_home / "cache").glob("patterns-*.json")
+    first = told(home, str(config.parent))
+    [kept] = (isolated_home / "cache").glob("outline-*.json")
     kept.write_text("{")
-    assert vocabulary(home, str(config.parent)) == first
-    kept.write_text('["x", 1]')
-    assert vocabulary(home, str(config.parent)) == first
+    assert told(home, str(config.parent)) == first
+    for damaged in ('["x", 1]', '{"patterns": [], "hooks": [1]}', '{"patterns": []}'):
+        kept.write_text(damaged)
+        assert told(home, str(config.parent)) == first
 
 
 def test_each_namespace_has_one_example() -> None:
@@ -77,3 +82,15 @@ def test_each_namespace_has_one_example() -> None:
 def test_what_no_command_line_can_hold_is_left_out() -> None:
     patterns = ["de\0ploy:x", "\ud800:x", "build:a\nb", "who:me"]
     assert examples(patterns) == ("relay", "who:me")
+
+
+def test_the_hooks_of_a_trusted_configuration_are_known(isolated_home: Path, config: Path) -> None:
+    home, cwd = Home(str(isolated_home)), str(config.parent)
+    assert vocabulary(home, cwd).hooks == ()
+    trust(home, str(config))
+    assert vocabulary(home, cwd).hooks == ()
+    config.write_text(CONFIG + "@relay.on('before_tool')\ndef gate(): ...\n")
+    assert vocabulary(home, cwd).hooks == ()
+    trust(home, str(config))
+    assert vocabulary(home, cwd).hooks == ("BeforeTool",)
+    assert vocabulary(home, cwd).hooks == ("BeforeTool",)  # as it was kept

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from relay.terminal.listen import Listeners
     from relay.terminal.spawn import SessionCommand
     from relay.terminal.tap import Recording
+    from relay.vocabulary import Known
 
 HELP = """\
 Run a program so that other agents can talk to it, and it to them.
@@ -208,14 +209,14 @@ def run(
     record_input: bool = False,
     overwrite: bool = False,
     session_factory: Callable[[], LoadedConfig] | None = None,
-    namespaces: tuple[str, ...] | None = None,
+    known: Known | None = None,
     exclusive: bool = False,
 ) -> int:
     """Claim a name, plan the launch, and run ``command`` here; returns its exit status.
 
     Death by signal n is -n, as subprocess has it.
-    With ``session_factory`` the session is a copy of this process with that configuration, whose
-    ``namespaces`` the agent is told of.
+    With ``session_factory`` the session is a copy of this process with that configuration, of
+    which ``known`` tells.
     ``exclusive``: this process exits afterwards. Raises RelayError before anything starts.
     """
     from relay import names
@@ -241,6 +242,7 @@ def run(
         _say_untrusted(home, config)
     try:
         listeners = Listeners(home.session_socket(run_id), launch.wants_tcp(command))
+        known = _known(home, config, known, command)
         about = launch.Run(
             name=claim.name,
             run_id=run_id,
@@ -249,7 +251,8 @@ def run(
             socket=listeners.path,
             folder=home.run_folder(run_id),
             primer=primer,
-            namespaces=_namespaces(home, config, namespaces, command),
+            namespaces=known.namespaces,
+            hooks=known.hooks,
         )
         plan = launch.plan(command, dict(os.environ), about)
         env = _environment(home.root, about, plan.env)
@@ -275,19 +278,14 @@ def run(
     return status
 
 
-def _namespaces(
-    home: Home, config: str | None, given: tuple[str, ...] | None, command: list[str]
-) -> tuple[str, ...]:
-    """What an agent that can be told so is told it may write to."""
+def _known(home: Home, config: str | None, given: Known | None, command: list[str]) -> Known:
+    """What an agent with interfaces of its own can be told, and asked, for this configuration."""
     from relay.agents import launch
+    from relay.vocabulary import Known, vocabulary
 
     if given is not None:
         return given
-    if not launch.is_native(command):
-        return ("relay",)
-    from relay.vocabulary import vocabulary
-
-    return vocabulary(home, _cwd(), config)
+    return vocabulary(home, _cwd(), config) if launch.is_native(command) else Known()
 
 
 def _recording(
