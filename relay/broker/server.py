@@ -14,6 +14,7 @@ from relay.broker.committer import Batch, Committer, Handler
 from relay.broker.connection import Connection
 from relay.broker.directory import Directory, owner_login, person_name
 from relay.broker.guard import LoopGuard
+from relay.broker.invoking import Invoking
 from relay.broker.parking import Parking
 from relay.broker.protocol import PROTOCOL, Json
 from relay.broker.pushing import Pushing
@@ -99,6 +100,7 @@ class Broker:
             self._sending.authenticated,
             guard or LoopGuard(),
         )
+        self._invoking = Invoking(ledger, self._sending.authenticated)
         self._sending.admit = self._parking.admit
         self._reporting.on_progress = self._parking.reached
         self._handlers = self._all_handlers()
@@ -120,6 +122,8 @@ class Broker:
             "history": self._with_sends(self._reading.history),
             "wait": self._with_sends(self._reporting.wait),
             "person": self._parking.person,
+            "hooks_ran": self._invoking.hooks_ran,
+            "hook_log": self._with_sends(self._invoking.hook_log),
             "held": self._with_sends(self._parking.held),
             "decide": self._with_sends(self._parking.decide),
             "status": self._with_sends(self._status),

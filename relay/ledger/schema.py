@@ -23,6 +23,7 @@ _MAGIC = b"SQLite format 3\x00"
 #: for one sender skip the others' blocks, for a row a block instead of an index entry a message.
 #: ``hops`` counts the messages between agents that led to this one, itself included; one that is
 #: ``parked`` is offered to nobody before the person lets it go on (see relay.broker.guard).
+#: ``hook_invocations`` holds each run of a hook (see relay.hooks.records); ``duration`` in seconds.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE events (
@@ -78,6 +79,26 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         "ALTER TABLE deliveries ADD COLUMN hops INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE deliveries ADD COLUMN parked INTEGER NOT NULL DEFAULT 0",
+    ),
+    (
+        """CREATE TABLE hook_invocations (
+            seq INTEGER PRIMARY KEY,
+            created_ms INTEGER NOT NULL,
+            run TEXT NOT NULL,
+            agent TEXT NOT NULL COLLATE NOCASE,
+            event TEXT NOT NULL,
+            hook TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            source TEXT NOT NULL,
+            correlation_id TEXT NOT NULL,
+            success INTEGER NOT NULL,
+            decision TEXT NOT NULL,
+            duration REAL NOT NULL,
+            exit_status INTEGER,
+            stdout TEXT NOT NULL,
+            stderr TEXT NOT NULL,
+            error TEXT NOT NULL
+        )""",
     ),
 )
 VERSION = len(MIGRATIONS)

@@ -1,0 +1,96 @@
+"""The ops ``hooks_ran`` and ``hook_log``: what sessions tell of their hooks, and what is asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from relay.broker.committer import Batch
+from relay.broker.directory import Member
+from relay.broker.protocol import Json
+from relay.broker.reading import fitting
+from relay.errors import RelayError, UsageError
+from relay.ledger import invocations
+from relay.ledger.invocations import COLUMNS, Wanted
+from relay.ledger.store import Ledger
+
+if TYPE_CHECKING:
+    from relay.broker.connection import Connection
+
+#: Records in one request, and characters of one text in them.
+RECORDS_MAX = 200
+TEXT_MAX = 8000
+ROWS_MAX = 1000
+_TEXTS = ("event", "hook", "kind", "source", "correlation_id", "decision")
+_LONG_TEXTS = ("stdout", "stderr", "error")
+
+
+class Invoking:
+    """Stores and finds the runs of hooks. ``authenticated`` tells which agent a request is from."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        authenticated: Callable[[Connection | None, Json], Member | None],
+    ) -> None:
+        self._ledger = ledger
+        self._authenticated = authenticated
+
+    def hooks_ran(self, connection: Connection | None, request: Json, batch: Batch) -> Json:
+        """A session tells of hooks that it has run: ``records`` of relay.hooks.records."""
+        member = self._authenticated(connection, request)
+        if member is None:
+            raise RelayError("only an agent's session tells of its hooks", code="forbidden")
+        records = request.get("records")
+        if not isinstance(records, list) or len(records) > RECORDS_MAX:
+            raise UsageError(f"records is a list of at most {RECORDS_MAX}")
+        run = member.record.run or ""
+        rows = [_row(record, run, member.name, batch.now_ms) for record in records]
+        if rows:
+            self._ledger.begin()
+            invocations.add(self._ledger, rows)
+        return {"stored": len(rows)}
+
+    def hook_log(self, connection: Connection | None, request: Json, batch: Batch) -> Json:
+        """The newest runs of hooks that match, newest first."""
+        limit = request.get("limit", 50)
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= ROWS_MAX:
+            raise UsageError(f"the limit must be 1 to {ROWS_MAX}, not {limit!r}")
+        before = request.get("before")
+        wanted = Wanted(
+            agent=_optional(request, "agent"),
+            event=_optional(request, "event"),
+            hook=_optional(request, "hook"),
+            failed=bool(request.get("failed")),
+            before=before if isinstance(before, int) else None,
+        )
+        found = invocations.select(self._ledger, wanted, limit + 1)
+        rows, cut = fitting(found[:limit])
+        return {"rows": rows, "more": cut or len(found) > limit}
+
+
+def _row(record: object, run: str, agent: str, now_ms: int) -> tuple[Any, ...]:
+    if not isinstance(record, dict):
+        raise UsageError("a record is an object")
+    duration = record.get("duration")
+    seconds = float(duration) if isinstance(duration, int | float) else 0.0
+    status = record.get("exit_status")
+    values: dict[str, Any] = {
+        "created_ms": now_ms,
+        "run": run,
+        "agent": agent,
+        "success": int(bool(record.get("success"))),
+        "duration": seconds if math.isfinite(seconds) else 0.0,
+        "exit_status": status if isinstance(status, int) else None,
+    }
+    for name in _TEXTS:
+        values[name] = str(record.get(name) or "")[:500]
+    for name in _LONG_TEXTS:
+        values[name] = str(record.get(name) or "")[:TEXT_MAX]
+    return tuple(values[name] for name in COLUMNS[1:])
+
+
+def _optional(request: Json, name: str) -> str | None:
+    value = request.get(name)
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,80 @@
+"""What sessions tell of their hooks, over real sockets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from relay.broker.client import connect
+from relay.broker.invoking import RECORDS_MAX, TEXT_MAX
+from relay.errors import RelayError, UsageError
+from relay.paths import Home
+from tests.broker.support import Json, register, stop_broker
+
+
+def record(hook: str = "guard", **more: Any) -> Json:
+    return {
+        "event": "BeforeTool",
+        "hook": hook,
+        "kind": "function",
+        "source": "relay.config.py",
+        "duration": 0.25,
+        "success": True,
+        "exit_status": None,
+        "stdout": "",
+        "stderr": "",
+        "error": "",
+        "correlation_id": "c1",
+        "decision": "",
+        **more,
+    }
+
+
+def test_what_ran_is_found_newest_first_also_after_a_restart(home: Home) -> None:
+    failed = record("lint", success=False, error="it crashed", exit_status=3, event="AfterTool")
+    with register(home, "Ann", run="r1") as ann, register(home, "Bob", run="r2") as bob:
+        assert ann.request("hooks_ran", records=[record(), failed])["stored"] == 2
+        assert bob.request("hooks_ran", records=[record(decision="deny")])["stored"] == 1
+    stop_broker(home)
+    with connect(home) as client:
+        rows = client.request("hook_log")["rows"]
+        assert [(row["agent"], row["hook"]) for row in rows] == [
+            ("Bob", "guard"),
+            ("Ann", "lint"),
+            ("Ann", "guard"),
+        ]
+        assert rows[0]["decision"] == "deny" and rows[0]["run"] == "r2"
+        assert rows[1]["exit_status"] == 3 and rows[1]["success"] is False
+        assert rows[2]["duration"] == 0.25 and rows[2]["correlation_id"] == "c1"
+
+
+def test_a_question_narrows_it_down(home: Home) -> None:
+    with register(home, "Ann", run="r1") as ann, connect(home) as client:
+        ann.request("hooks_ran", records=[record(f"h{n}", success=n != 3) for n in range(6)])
+
+        def hooks(**fields: Any) -> list[str]:
+            return [row["hook"] for row in client.request("hook_log", **fields)["rows"]]
+
+        assert hooks(failed=True) == ["h3"]
+        assert hooks(hook="H4") == ["h4"]
+        assert hooks(event="AfterTool") == [] and hooks(agent="ann", limit=1) == ["h5"]
+        answer = client.request("hook_log", limit=2)
+        assert answer["more"]
+        assert hooks(limit=2, before=answer["rows"][-1]["seq"]) == ["h3", "h2"]
+        for limit in (0, 1001, "1", True):
+            with pytest.raises(UsageError, match="limit"):
+                hooks(limit=limit)
+
+
+def test_only_a_session_tells_and_nonsense_is_refused_or_cut(home: Home) -> None:
+    with register(home, "Ann", run="r1") as ann, connect(home) as client:
+        with pytest.raises(RelayError, match="only an agent's session"):
+            client.request("hooks_ran", records=[record()])
+        for records in (None, "x", [1], [record()] * (RECORDS_MAX + 1)):
+            with pytest.raises(UsageError):
+                ann.request("hooks_ran", records=records)
+        ann.request("hooks_ran", records=[record(stdout="x" * 10_000, duration="soon", hook=None)])
+        [row] = client.request("hook_log")["rows"]
+        assert len(row["stdout"]) == TEXT_MAX
+        assert (row["duration"], row["hook"]) == (0.0, "")
