@@ -1,0 +1,181 @@
+"""What is written down of hooks that ran, as plain dicts for logs, the ledger and other processes.
+
+No I/O: whoever holds a ``HookLog`` decides where a record goes. Durations are in seconds.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from relay.hooks.events import HookEventName
+from relay.hooks.model import Aggregated, Failure, HookOutput, HookResult
+
+#: The kinds of record: one of each hook, another of each that failed, one of each event's hooks
+#: together, and one of what went wrong in the engine itself.
+RESULT = "hook:result"
+FAILURE = "hook:failure"
+BATCH_SUMMARY = "hook:batch_summary"
+ENGINE_FAILURE = "hook:engine_failure"
+
+_TEXT_MAX = 4000
+
+Record = dict[str, Any]
+
+
+class HookLog(Protocol):
+    """Takes records of any of the kinds above. It is called in the engine's loop: it must not wait.
+
+    What it raises is dropped.
+    """
+
+    def log(self, kind: str, record: Record) -> None: ...
+
+
+def write(
+    log: HookLog | None,
+    event: HookEventName,
+    results: Sequence[HookResult],
+    correlation_id: str,
+) -> None:
+    """The records of one event's hooks to ``log``, if there is one. Never raises.
+
+    Each hook's own, in the order of ``results``, then the summary.
+    """
+    if log is None:
+        return
+    for result in results:
+        _write(log, RESULT, partial(result_record, result, correlation_id))
+        if not result.success:
+            _write(log, FAILURE, partial(failure_record, result, correlation_id))
+    _write(log, BATCH_SUMMARY, partial(batch_summary, event, results, correlation_id))
+
+
+def write_engine_failure(log: HookLog | None, failure: Failure) -> None:
+    """That the engine failed, to ``log``, if there is one. Never raises."""
+    if log is not None:
+        _write(log, ENGINE_FAILURE, partial(engine_failure_record, failure))
+
+
+def result_record(result: HookResult, correlation_id: str) -> Record:
+    """One hook's run: {event, hook, kind, source, duration, success, exit_status, stdout, stderr,
+    error, correlation_id, decision}; ``decision`` is "" for a hook that made none."""
+    decision = result.output.decision if result.output is not None else None
+    return {
+        "event": result.hook.event.value,
+        "hook": result.hook.name,
+        "kind": result.hook.kind,
+        "source": result.hook.source,
+        "duration": result.duration,
+        "success": result.success,
+        "exit_status": result.exit_status,
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "error": "" if result.success else result.error,
+        "correlation_id": correlation_id,
+        "decision": decision.value if decision is not None else "",
+    }
+
+
+def failure_record(result: HookResult, correlation_id: str) -> Record:
+    """What ``result_record`` says, and {on_failure, trace}: what the failure meant, and where in
+    the user's code it was."""
+    return {
+        **result_record(result, correlation_id),
+        "on_failure": result.hook.on_failure.value,
+        "trace": result.trace,
+    }
+
+
+def batch_summary(
+    event: HookEventName, results: Sequence[HookResult], correlation_id: str
+) -> Record:
+    """{event, total, succeeded, failed, duration, correlation_id}; ``succeeded`` and ``failed``
+    add up to ``total``, ``duration`` is the sum of all."""
+    succeeded = sum(1 for result in results if result.success)
+    return {
+        "event": event.value,
+        "total": len(results),
+        "succeeded": succeeded,
+        "failed": len(results) - succeeded,
+        "duration": sum(result.duration for result in results),
+        "correlation_id": correlation_id,
+    }
+
+
+def engine_failure_record(failure: Failure) -> Record:
+    """{stage, message, details, event, correlation_id}."""
+    return {
+        "stage": failure.stage,
+        "message": failure.message,
+        "details": failure.details,
+        "event": failure.event,
+        "correlation_id": failure.correlation_id,
+    }
+
+
+def aggregated_record(aggregated: Aggregated, correlation_id: str = "") -> Record:
+    """All of ``aggregated`` for another process. What hooks gave (``input``, ``response``,
+    ``request``) is as they gave it."""
+    tools = aggregated.tools
+    return {
+        "success": aggregated.success,
+        "results": [result_record(result, correlation_id) for result in aggregated.results],
+        "outputs": [_output_record(output) for output in aggregated.outputs],
+        "errors": [engine_failure_record(failure) for failure in aggregated.errors],
+        **_said(aggregated),
+        "tools": None
+        if tools is None
+        else {
+            "mode": tools.mode.value,
+            "names": None if tools.names is None else list(tools.names),
+        },
+        "conflicts": list(aggregated.conflicts),
+        "duration": aggregated.duration,
+    }
+
+
+def error_text(error: BaseException) -> str:
+    """One line for people of at most 4000 characters, whatever the error's ``__str__`` does."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        text = ""
+    return text[:_TEXT_MAX] or type(error).__name__
+
+
+def error_details(error: BaseException) -> str:
+    """The kind of the error and where it was raised, in at most 4000 characters."""
+    frames = "".join(traceback.format_list(traceback.extract_tb(error.__traceback__)))
+    return f"{type(error).__name__}\n{frames[-_TEXT_MAX:]}".strip()
+
+
+def _output_record(output: HookOutput) -> Record:
+    return {**_said(output), "last": output.last}
+
+
+def _said(said: Aggregated | HookOutput) -> Record:
+    """What one hook and all of them together have the same fields for."""
+    return {
+        "decision": said.decision.value if said.decision is not None else "",
+        "reason": said.reason,
+        "stop": said.stop,
+        "stop_reason": said.stop_reason,
+        "system_message": said.system_message,
+        "suppress_output": said.suppress_output,
+        "context": said.context,
+        "input": None if said.input is None else dict(said.input),
+        "response": said.response,
+        "request": None if said.request is None else dict(said.request),
+        "inject": list(said.inject),
+    }
+
+
+def _write(log: HookLog, kind: str, record: Callable[[], Record]) -> None:
+    try:
+        log.log(kind, record())
+    except Exception:
+        # A log that cannot be written to is no reason for a tool call to fail.
+        return
