@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.hooks.events import HookEventName
+from relay.hooks.model import Command, OnFailure, Plan, Url
+from relay.hooks.planner import Planner
+from relay.hooks.registry import Registry
+
+BEFORE = HookEventName.BEFORE_TOOL
+PAYLOAD = {"tool_name": "Bash"}
+
+
+def names(plan: Plan) -> list[str]:
+    return [hook.name for hook in plan.hooks]
+
+
+def planned(registry: Registry, payload: dict[str, Any] | None = None) -> Plan:
+    return Planner(registry).plan(BEFORE, PAYLOAD if payload is None else payload)
+
+
+def test_without_a_hook_nothing_is_planned() -> None:
+    registry = Registry()
+    registry.add_hook("after_tool", Command(shell="other event"))
+    assert planned(registry) == Plan(BEFORE, ())
+    registry.add_hook(BEFORE, Command(shell="other tool"), matcher="Edit", sequential=True)
+    assert planned(registry) == Plan(BEFORE, ())
+
+
+def test_the_registrys_order_is_kept() -> None:
+    registry = Registry()
+    for name, priority in (("c", 0), ("a", 5), ("d", 0), ("b", 5), ("e", -1)):
+        registry.add_hook(BEFORE, Command(shell=name), priority=priority)
+    assert names(planned(registry)) == ["a", "b", "c", "d", "e"]
+
+
+def test_the_matcher_decides() -> None:
+    registry = Registry()
+    registry.add_hook(BEFORE, Command(shell="all"))
+    registry.add_hook(BEFORE, Command(shell="edits"), matcher="Edit|Write")
+    registry.add_hook(BEFORE, Command(shell="memory"), matcher="mcp__memory__.*")
+    assert names(planned(registry)) == ["all"]
+    assert names(planned(registry, {"tool_name": "Write"})) == ["all", "edits"]
+    assert names(planned(registry, {"tool_name": "mcp__memory__add"})) == ["all", "memory"]
+    assert names(planned(registry, {})) == ["all"]
+
+
+def test_what_is_registered_later_counts() -> None:
+    registry = Registry()
+    planner = Planner(registry)
+    assert planner.plan(BEFORE, PAYLOAD).hooks == ()
+    late = registry.add_hook(BEFORE, Command(shell="late"))
+    assert planner.plan(BEFORE, PAYLOAD).hooks == (late,)
+
+
+def test_what_is_not_trusted_never_runs_nor_counts() -> None:
+    registry = Registry()
+    registry.add_hook(BEFORE, Command(shell="x"), trusted=False, sequential=True)
+    registry.add_hook(BEFORE, Command(shell="y"), trusted=False, on_failure="block")
+    mine = registry.add_hook(BEFORE, Command(shell="y"), on_failure="allow")
+    plan = planned(registry)
+    assert plan == Plan(BEFORE, (mine,), sequential=False)
+    assert [hook.trusted for hook in registry.all_hooks()] == [False, False, True]
+
+
+def test_the_same_program_runs_once() -> None:
+    registry = Registry()
+    for source in ("the user's", "the project's"):
+        registry.add_hook(BEFORE, Command(shell="lint"), source=source)
+        registry.add_hook(BEFORE, Command(argv=("lint",)), source=source, name="lint (argv)")
+        registry.add_hook(BEFORE, Url("http://127.0.0.1:1/lint"), source=source)
+    registry.add_hook(BEFORE, Command(shell="lint"), matcher="Ba.*")
+    registry.add_hook(BEFORE, Command(shell="lint", cwd="/elsewhere"))
+    plan = planned(registry)
+    assert names(plan) == ["lint", "lint (argv)", "http://127.0.0.1:1/lint", "lint"]
+    assert [hook.source for hook in plan.hooks[:3]] == ["the user's"] * 3
+
+
+def test_the_same_program_under_two_names_runs_twice() -> None:
+    registry = Registry()
+    for name in ("first", "second", "first"):
+        registry.add_hook(BEFORE, Command(shell="lint"), name=name)
+    assert names(planned(registry)) == ["first", "second"]
+
+
+def test_a_name_and_a_command_are_never_mixed_up() -> None:
+    registry = Registry()
+    registry.add_hook(BEFORE, Command(shell="c"), name="a:b")
+    registry.add_hook(BEFORE, Command(shell="b:c"), name="a")
+    assert names(planned(registry)) == ["a:b", "a"]
+
+
+def test_a_function_that_is_registered_twice_runs_twice() -> None:
+    registry = Registry()
+
+    def check(tool: str) -> None: ...
+
+    entries = [registry.add_hook(BEFORE, check, name="check") for _ in range(2)]
+    assert list(planned(registry).hooks) == entries
+
+
+@pytest.mark.parametrize("order", [("allow", "block"), ("block", "allow")])
+def test_of_two_the_same_the_stricter_failure_counts(order: tuple[str, str]) -> None:
+    registry = Registry()
+    for meaning in order:
+        registry.add_hook(BEFORE, Command(shell="guard"), on_failure=meaning)
+    [hook] = planned(registry).hooks
+    assert hook.on_failure is OnFailure.BLOCK
+
+
+def test_one_sequential_hook_makes_all_sequential() -> None:
+    registry = Registry()
+    registry.add_hook(BEFORE, Command(shell="a"))
+    assert not planned(registry).sequential
+    registry.add_hook(BEFORE, Command(shell="b"), sequential=True, matcher="Edit")
+    assert not planned(registry).sequential
+    assert planned(registry, {"tool_name": "Edit"}).sequential
+    registry.add_hook(BEFORE, Command(shell="a"), sequential=True)
+    assert planned(registry).sequential
+
+
+HOOKS = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(["a", "a:b", "b"]),
+        "shell": st.sampled_from(["x", "b:x", "y"]),
+        "priority": st.integers(-1, 1),
+        "matcher": st.sampled_from(["", "Bash", "Edit", "Ba.*"]),
+        "trusted": st.booleans(),
+        "sequential": st.booleans(),
+    }
+)
+
+
+@given(st.lists(HOOKS, max_size=12))
+def test_plans_are_the_same_each_time_and_have_each_program_once(
+    entries: list[dict[str, Any]],
+) -> None:
+    def registry() -> Registry:
+        made = Registry()
+        for entry in entries:
+            options = {key: value for key, value in entry.items() if key != "shell"}
+            made.add_hook(BEFORE, Command(shell=entry["shell"]), on_failure="allow", **options)
+        return made
+
+    one, other = planned(registry()), planned(registry())
+    shape = [(hook.name, hook.action, hook.order) for hook in one.hooks]
+    assert shape == [(hook.name, hook.action, hook.order) for hook in other.hooks]
+    ranks = [(-hook.priority, hook.order) for hook in one.hooks]
+    assert ranks == sorted(ranks)
+    selected = {
+        (entry["name"], entry["shell"])
+        for entry in entries
+        if entry["trusted"] and entry["matcher"] != "Edit"
+    }
+    keys = [(name, action.shell) for name, action, _ in shape if isinstance(action, Command)]
+    assert sorted(keys) == sorted(selected)
