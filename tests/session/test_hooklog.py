@@ -1,0 +1,127 @@
+"""The way of hook records to the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from relay.errors import BrokerUnavailable
+from relay.hooks import records
+from relay.session import hooklog
+from relay.session.hooklog import SessionHookLog
+
+
+def record(hook: str = "h", **more: Any) -> dict[str, Any]:
+    return {
+        "event": "BeforeTool",
+        "hook": hook,
+        "kind": "command",
+        "source": "f",
+        "duration": 0.1,
+        "success": True,
+        "exit_status": 0,
+        "stdout": "",
+        "stderr": "",
+        "error": "",
+        "correlation_id": "c",
+        "decision": "",
+        **more,
+    }
+
+
+class Desk:
+    def __init__(self, **options: Any) -> None:
+        self.stored: list[list[str]] = []
+        self.notes: list[str] = []
+        self.tasks: list[asyncio.Future[None]] = []
+        self.away = False
+        self.log = SessionHookLog(self.request, self.notes.append, self.spawn, **options)
+
+    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
+        assert op == "hooks_ran"
+        if self.away:
+            raise BrokerUnavailable("away", hint="")
+        self.stored.append([one["hook"] for one in fields["records"]])
+        return {}
+
+    def spawn(self, work: Awaitable[None]) -> None:
+        self.tasks.append(asyncio.ensure_future(work))
+
+
+def play(scenario: Callable[[Desk], Awaitable[None]], **options: Any) -> Desk:
+    async def whole() -> Desk:
+        desk = Desk(**options)
+        async with asyncio.timeout(20):
+            await scenario(desk)
+            await asyncio.gather(*desk.tasks, return_exceptions=True)
+        return desk
+
+    return asyncio.run(whole())
+
+
+def test_what_comes_together_goes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooklog, "TOGETHER", 0.01)
+
+    async def scenario(desk: Desk) -> None:
+        for name in "abc":
+            desk.log.log(records.RESULT, record(name))
+        desk.log.log(records.BATCH_SUMMARY, {"event": "BeforeTool", "total": 3})
+
+    assert play(scenario).stored == [["a", "b", "c"]]
+
+
+def test_what_is_fired_all_the_time_is_kept_only_where_it_says_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hooklog, "TOGETHER", 0.01)
+
+    async def scenario(desk: Desk) -> None:
+        desk.log.log(records.RESULT, record("dull", event="Output"))
+        desk.log.log(records.RESULT, record("failed", event="Output", success=False))
+        desk.log.log(records.RESULT, record("said", event="Idle", stdout="x"))
+
+    assert play(scenario).stored == [["failed", "said"]]
+
+
+def test_more_than_may_wait_leaves_the_oldest_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooklog, "TOGETHER", 0.01)
+    monkeypatch.setattr(hooklog, "WAITING_MAX", 2)
+
+    async def scenario(desk: Desk) -> None:
+        for name in "abcd":
+            desk.log.log(records.RESULT, record(name))
+
+    desk = play(scenario)
+    assert desk.stored == [["c", "d"]]
+    assert desk.notes == ["2 runs of hooks are in no ledger: they came too fast"]
+
+
+def test_at_the_end_what_waits_is_stored_or_said_to_be_lost() -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.log.log(records.RESULT, record("a"))
+        await desk.log.settle(5)
+        desk.away = True
+        desk.log.log(records.RESULT, record("b"))
+        await desk.log.settle(5)
+        for task in desk.tasks:
+            task.cancel()
+
+    desk = play(scenario)
+    assert desk.stored == [["a"]]
+    assert desk.notes == ["1 runs of hooks are in no ledger: the broker is away"]
+
+
+def test_failures_are_in_the_log_and_all_of_it_where_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.log.log(records.FAILURE, record("bad", success=False, error="\udcff"))
+        desk.log.log(records.BATCH_SUMMARY, {"total": 1})
+
+    play(scenario)
+    assert capsys.readouterr().err.splitlines()[0].startswith("hook:failure ")
+    play(scenario, verbose=True)
+    assert "hook:batch_summary" in capsys.readouterr().err
