@@ -89,6 +89,8 @@ PLANNERS = {
 }
 
 
+#: Seconds that an agent waits for the answer of a gate, as long as those with hooks wait by default.
+GATE_TIMEOUT = 600
 #: Those whose hooks report to the loopback port.
 HOOKED = frozenset({"claude", "codex"})
 #: Those that are Python modules too: ``python -m gemini`` is another program than ``gemini``.

@@ -16,10 +16,9 @@ from typing import Any, Protocol
 from relay.hooks.events import HookEventName
 from relay.hooks.model import Aggregated, Decision
 
-#: Seconds that an agent waits for the answer of a gate: what those that have hooks wait by default.
-NATIVE_TIMEOUT = 600
-#: Seconds after which a gate has answered, whatever its hooks do.
-DEADLINE = NATIVE_TIMEOUT - 10.0
+#: Seconds after which a gate has answered, whatever its hooks do. The agent waits a little longer
+#: (relay.agents.launch.GATE_TIMEOUT).
+DEADLINE = 590.0
 #: Gates that may be open at a time; the next ones are answered as if their hooks had failed.
 OPEN_MAX = 256
 
@@ -59,10 +58,14 @@ class Translator(Protocol):
 
 
 class Engine(Protocol):
-    """The part of the hook engine that is used here. None of it raises."""
+    """The part of relay.hooks.handler that is used here. None of it raises."""
 
     def has(self, event: HookEventName) -> bool:
         """Whether there is any hook for ``event``."""
+        ...
+
+    def guarded(self, event: HookEventName, fields: Mapping[str, Any]) -> bool:
+        """Whether a hook that matches such an event says that its failure blocks it."""
         ...
 
     async def fire(self, event: HookEventName, fields: Mapping[str, Any]) -> Aggregated:
@@ -73,7 +76,6 @@ class Engine(Protocol):
 class Gate:
     """Answers the hook requests of one agent.
 
-    ``guarded(event, fields)`` tells whether a hook that would match says that its failure blocks;
     ``inject`` gives the agent a text as a message; ``note`` is for the person.
     """
 
@@ -82,7 +84,6 @@ class Gate:
         translator: Translator,
         engine: Engine,
         *,
-        guarded: Callable[[HookEventName, Mapping[str, Any]], bool],
         inject: Callable[[str], object],
         note: Callable[[str], None],
         spawn: Callable[[Awaitable[None]], None],
@@ -90,7 +91,6 @@ class Gate:
     ) -> None:
         self._translator = translator
         self._engine = engine
-        self._guarded = guarded
         self._inject = inject
         self._note = note
         self._spawn = spawn
@@ -162,7 +162,7 @@ class Gate:
         """Nothing is known of what the hooks would have said."""
         name = call.fields.get("tool_name") or "this"
         self._note(f"{call.event.registration} for {name}: {why}")
-        if not self._guarded(call.event, call.fields):
+        if not self._engine.guarded(call.event, call.fields):
             return Aggregated(success=False)
         return _denied(f"relay cannot tell whether {name} may run: {why}")
 

@@ -4,7 +4,9 @@ One request: ``POST`` with a JSON object as its body and the run's token in ``Au
 Bearer …``; the answer is what the handler returns, as JSON. Headers ``X-Relay-…`` reach the handler
 under ``event["relay"]`` (``X-Relay-Door: /a/b`` as ``{"door": "/a/b"}``).
 
-Bounded everywhere: connections, the size of a body, the time that a request may take.
+Bounded everywhere: connections, the size of a body, the time that a request may take. A handler may
+take long, where the client waits for a gate: such connections are counted apart, so that they keep
+nobody's report out, and a client that goes away ends what was asked for it.
 """
 
 from __future__ import annotations
@@ -23,10 +25,15 @@ Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 #: Bytes of one body; a longer one is refused with 413.
 BODY_MAX = 8 * 1024 * 1024
-#: Connections at a time; the next one is turned away with 503.
+#: Connections at a time; the next one is turned away with 503. One that has waited for its handler
+#: for ``WAITING_AFTER`` seconds is counted among those that wait.
 CONNECTIONS_MAX = 64
-#: Seconds for one request, from its first byte to the last of the answer.
+WAITING_MAX = 256
+WAITING_AFTER = 0.1
+#: Seconds for one request, from its first byte to its last, and for the answer to be taken.
 REQUEST_DEADLINE = 10.0
+#: Seconds that the handler may take.
+HANDLER_DEADLINE = 600.0
 #: Seconds that a kept connection may stay silent.
 IDLE_DEADLINE = 120.0
 _READ = 65536
@@ -57,6 +64,8 @@ class HookServer:
         body_max: int = BODY_MAX,
         connections_max: int = CONNECTIONS_MAX,
         request_deadline: float = REQUEST_DEADLINE,
+        handler_deadline: float = HANDLER_DEADLINE,
+        waiting_max: int = WAITING_MAX,
         idle_deadline: float = IDLE_DEADLINE,
     ) -> None:
         """``on_error`` is told what the handler raises; the client only gets a 500."""
@@ -66,6 +75,9 @@ class HookServer:
         self._body_max = body_max
         self._connections_max = connections_max
         self._request_deadline = request_deadline
+        self._handler_deadline = handler_deadline
+        self._waiting_max = waiting_max
+        self.waiting = 0  # clients that wait for their handler now
         self._idle_deadline = idle_deadline
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -103,33 +115,31 @@ class HookServer:
                 await asyncio.wait_for(writer.wait_closed(), 1.0)
 
     async def _serve_connection(self, connection: _Connection) -> None:
-        crowded = len(self._tasks) > self._connections_max
-        while True:
-            if not await connection.wait_for_data(self._idle_deadline):
-                return
-            async with asyncio.timeout(self._request_deadline):
-                again = await self._serve_request(connection, crowded)
-            if not again:
+        crowded = len(self._tasks) - self.waiting > self._connections_max
+        while await connection.wait_for_data(self._idle_deadline):
+            if not await self._serve_request(connection, crowded):
                 return
 
     async def _serve_request(self, connection: _Connection, crowded: bool) -> bool:
         """Answer one request; whether the connection can take another."""
         try:
-            if crowded:
-                raise _Refused(503, "too many connections")
-            request = await connection.request()
-            if request is None:
-                return False
-            event = self._parse(request, await connection.body(self._body_max))
-            status, answer = await self._handle(event)
+            async with asyncio.timeout(self._request_deadline):
+                if crowded:
+                    raise _Refused(503, "too many connections")
+                request = await connection.request()
+                if request is None:
+                    return False
+                event = self._parse(request, await connection.body(self._body_max))
+            status, answer = await self._handle(event, connection)
         except _Refused as refused:
             status, answer = refused.status, {"error": refused.reason}
         except h11.RemoteProtocolError as error:
             status, answer = error.error_status_hint, {"error": "not an HTTP request"}
-        await connection.answer(status, json.dumps(answer).encode())
-        if connection.next_request():
-            return True
-        await connection.swallow()
+        async with asyncio.timeout(self._request_deadline):
+            await connection.answer(status, json.dumps(answer).encode())
+            if connection.next_request():
+                return True
+            await connection.swallow()
         return False
 
     def _parse(self, request: h11.Request, body: bytes) -> dict[str, Any]:
@@ -152,13 +162,47 @@ class HookServer:
         }
         return event
 
-    async def _handle(self, event: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    async def _handle(
+        self, event: dict[str, Any], connection: _Connection
+    ) -> tuple[int, dict[str, Any]]:
+        work = asyncio.ensure_future(self._handler(event))
         try:
-            return 200, await self._handler(event)
+            done, _ = await asyncio.wait({work}, timeout=WAITING_AFTER)
+            if not done:
+                await self._wait(work, connection)
+            if not work.done():
+                raise _Refused(503, "it took too long")
+            return 200, work.result()
+        except _Refused:
+            raise
         except Exception as error:
             if self._on_error is not None:
                 self._on_error(error)
             return 500, {"error": "the handler failed"}
+        finally:
+            await _cancelled(work)
+
+    async def _wait(self, work: asyncio.Future[dict[str, Any]], connection: _Connection) -> None:
+        """Until ``work`` is done, the time is up, or the client is gone."""
+        if self.waiting >= self._waiting_max:
+            raise _Refused(503, "too many wait")
+        gone = asyncio.ensure_future(connection.gone())
+        either: set[asyncio.Future[Any]] = {work, gone}
+        self.waiting += 1
+        try:
+            await asyncio.wait(
+                either, timeout=self._handler_deadline, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            self.waiting -= 1
+            await _cancelled(gone)
+
+
+async def _cancelled(work: asyncio.Future[Any]) -> None:
+    """End ``work`` if it has not ended."""
+    if not work.done():
+        work.cancel()
+        await asyncio.wait({work})
 
 
 class _Connection:
@@ -172,7 +216,7 @@ class _Connection:
 
     async def wait_for_data(self, seconds: float) -> bool:
         """Until the client says something; False when it has gone or stays silent."""
-        if self._http.trailing_data[0]:
+        if self._http.trailing_data[0] or self._waiting:
             return True
         try:
             async with asyncio.timeout(seconds):
@@ -200,6 +244,18 @@ class _Connection:
                 return bytes(parts)
             else:
                 raise _Refused(400, "the request ended early")
+
+    async def gone(self) -> None:
+        """Until the client hangs up; what it says meanwhile is the next request's beginning."""
+        while len(self._waiting or b"") < _READ:
+            try:
+                data = await self._reader.read(_READ)
+            except OSError:
+                return
+            if not data:
+                return
+            self._waiting = (self._waiting or b"") + data
+        await asyncio.get_running_loop().create_future()
 
     async def answer(self, status: int, body: bytes) -> None:
         if self._http.our_state not in (h11.SEND_RESPONSE, h11.IDLE):

@@ -242,6 +242,111 @@ def test_connections_are_bounded() -> None:
     run(test, connections_max=2)
 
 
+class Slow:
+    """A server whose handler waits for those events that say so, until it is told to go on."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.go_on = asyncio.Event()
+        self.ended: list[str] = []
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.server = HookServer(self.handler, TOKEN, **limits)
+        self.bench = Bench(self.server, self.listener)
+
+    async def handler(self, event: dict[str, Any]) -> dict[str, Any]:
+        if event.get("wait"):
+            try:
+                await self.go_on.wait()
+            except asyncio.CancelledError:
+                self.ended.append("cancelled")
+                raise
+        self.ended.append("answered")
+        return {"waited": bool(event.get("wait"))}
+
+    async def waiting(self, number: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """So many clients that wait, and are counted as such."""
+        held = []
+        for counted in range(number):
+            held.append(await self.bench.connect())
+            held[-1][1].write(post(b'{"wait": true}'))
+            async with asyncio.timeout(10):
+                while self.server.waiting <= counted:
+                    await asyncio.sleep(0.01)
+        return held
+
+
+def run_slow(test: Callable[[Slow], Awaitable[None]], **limits: Any) -> None:
+    async def main() -> None:
+        slow = Slow(**limits)
+        await slow.server.serve(slow.listener)
+        try:
+            await test(slow)
+        finally:
+            await slow.server.close()
+
+    asyncio.run(main())
+
+
+def test_those_that_wait_keep_no_report_out() -> None:
+    async def test(slow: Slow) -> None:
+        held = await slow.waiting(4)
+        assert await slow.bench.exchange(post(b"{}")) == (200, {"waited": False})
+        slow.go_on.set()
+        for reader, writer in held:
+            async with asyncio.timeout(10):
+                assert await read_answer(reader) == (200, {"waited": True})
+            writer.close()
+
+    run_slow(test, connections_max=2, request_deadline=0.2)
+
+
+def test_a_client_that_hangs_up_ends_what_was_asked_for_it() -> None:
+    async def test(slow: Slow) -> None:
+        [(_, writer)] = await slow.waiting(1)
+        writer.close()
+        async with asyncio.timeout(10):
+            while slow.ended != ["cancelled"]:
+                await asyncio.sleep(0.01)
+        assert slow.server.waiting == 0
+
+    run_slow(test)
+
+
+def test_what_comes_while_one_waits_is_the_next_request() -> None:
+    async def test(slow: Slow) -> None:
+        [(reader, writer)] = await slow.waiting(1)
+        writer.write(post(b"{}"))
+        await writer.drain()
+        slow.go_on.set()
+        async with asyncio.timeout(10):
+            assert await read_answer(reader) == (200, {"waited": True})
+            assert await read_answer(reader) == (200, {"waited": False})
+        writer.close()
+
+    run_slow(test)
+
+
+def test_a_handler_has_its_time() -> None:
+    async def test(slow: Slow) -> None:
+        status, _ = await slow.bench.exchange(post(b'{"wait": true}'))
+        assert (status, slow.ended) == (503, ["cancelled"])
+
+    run_slow(test, handler_deadline=0.05)
+
+
+def test_those_that_wait_are_bounded() -> None:
+    async def test(slow: Slow) -> None:
+        held = await slow.waiting(2)
+        assert (await slow.bench.exchange(post(b'{"wait": true}')))[0] == 503
+        assert slow.ended == ["cancelled"]
+        slow.go_on.set()
+        for reader, writer in held:
+            async with asyncio.timeout(10):
+                assert (await read_answer(reader))[0] == 200
+            writer.close()
+
+    run_slow(test, waiting_max=2)
+
+
 def test_serves_a_unix_socket_and_leaves_its_file(tmp_path: Path) -> None:
     listener = socket.socket(socket.AF_UNIX)
     path = tmp_path / "s"
