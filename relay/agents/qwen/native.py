@@ -124,6 +124,8 @@ class Qwen:
     async def _look(self, ears: Ears, changed: Callable[[], None]) -> None:
         """Ask the screen what the event file does not tell."""
         while True:
+            if self.source.in_doubt and await self.read(ears):  # what is written decides first
+                changed()
             events = self.source.glance(ears.visible(), self._clock())
             if events:
                 ears.reported(events)

@@ -294,7 +294,10 @@ class QwenSource:
         writing = self._block.writing
         if now - self._rest_since < (LACKING if writing else REST):
             return []
-        return self._dead() if writing else [*self._complete(), *self._over()]
+        if self._block.closed:
+            self._doubt = now  # how it ended has yet to be told: a busy machine is late with it
+            return []
+        return self._dead() if writing else self._over()
 
     def _over(self) -> list[SourceEvent]:
         self._turn = False

@@ -8,9 +8,10 @@ import pytest
 
 from relay.agents.qwen.block import Block
 from relay.agents.qwen.doubted import DOUBTED_MAX, Doubted
-from relay.agents.qwen.source import VERDICT, QwenSource
-from relay.session.ports import End, Line
-from tests.agents.qwen.heard import WORKS, Heard, lines, states
+from relay.agents.qwen.source import REST, VERDICT, QwenSource
+from relay.model import AgentState
+from relay.session.ports import End, Line, StateChange
+from tests.agents.qwen.heard import IDLE, STOPPED, WORKS, Heard, lines, states
 
 
 def block(name: str) -> Block:
@@ -109,3 +110,26 @@ def test_a_stopped_message_is_not_taken_as_whole_at_the_end(it: Heard) -> None:
     it.said(0)
     it.stop()
     assert it.source.finish(it.now)[0] == End("u3", aborted=True)
+
+
+def test_what_is_stopped_on_the_screen_is_not_whole_because_the_rest_comes_late(it: Heard) -> None:
+    it.chat("api_response", response_text="of another turn")
+    it.open()
+    it.text("@relay:Bob part")
+    it.close()
+    it.see(STOPPED)
+    assert it.see(STOPPED, REST + 0.1) == []
+    assert it.see(STOPPED, 0.1) == [End("u3", aborted=True), StateChange(AgentState.IDLE)]
+    it.said(0)
+    it.stop()
+    assert lines(it.events) == []
+
+
+def test_a_closed_message_of_which_nothing_more_is_told_is_whole_in_the_end(it: Heard) -> None:
+    it.open()
+    it.text("@relay:Bob whole")
+    it.close()
+    it.see(IDLE)
+    assert it.see(IDLE, REST + 0.1) == []
+    assert lines(it.see(IDLE, VERDICT + 0.1)) == ["@relay:Bob whole"]
+    assert it.source.agent_state is AgentState.IDLE
