@@ -167,3 +167,8 @@ class Speechless(Exception):
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
+
+
+def vanished() -> str:
+    """For something of the configuration that is no longer there."""
+    raise FileNotFoundError("the folder has gone")
