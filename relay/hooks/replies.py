@@ -63,7 +63,8 @@ def reply_from_hook(hook: Mapping[str, Any], base: Mapping[str, Any]) -> dict[st
     if "candidates" in base or "content" not in base:
         found = sequence(base.get("candidates"), _NAME)
         new = {**base, "candidates": [_into_candidate(*pair) for pair in _pairs(found, wanted)]}
-        return {**new, "text": wanted[0] or ""} if "text" in base and wanted else new
+        first = wanted[0] if wanted else ""
+        return new if first is None or "text" not in base else {**new, "text": first}
     changed = wanted[0] if wanted else ""
     return (
         dict(base) if changed is None else {**base, "content": body_with(base["content"], changed)}
