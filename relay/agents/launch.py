@@ -89,12 +89,27 @@ PLANNERS = {
 }
 
 
-#: Seconds that an agent waits for the answer of a gate, as long as those with hooks wait by default.
+#: Seconds that an agent waits for the answer of a gate: what those with hooks do by themselves.
 GATE_TIMEOUT = 600
 #: Those whose hooks report to the loopback port.
 HOOKED = frozenset({"claude", "codex"})
 #: Those that are Python modules too: ``python -m gemini`` is another program than ``gemini``.
 MODULES = frozenset({"aider"})
+
+
+#: Events about an agent's tool calls (values of HookEventName).
+TOOL_EVENTS = ("BeforeTool", "AfterTool")
+
+
+def gated(run: Run, reason: str = "") -> dict[str, object]:
+    """What a plan says of tool calls: which of their events were put in, or ``reason`` why none.
+
+    Only what the configuration may register counts; {} where that is nothing.
+    """
+    wanted = [event for event in TOOL_EVENTS if event in run.hooks]
+    if not wanted:
+        return {}
+    return {"ungated": reason} if reason else {"gates": wanted}
 
 
 def is_native(argv: list[str]) -> bool:

@@ -1,9 +1,9 @@
-"""The command that an agent's hooks run to tell relay's session what happened.
+"""The commands that an agent's hooks run to tell relay's session what happened, and to ask it.
 
-It costs no Python start-up: bash speaks HTTP to the loopback port whose listening socket the pump
-owns, so that a report is kept by the kernel while the session restarts. It needs bash, and where
-that is missing the report is left out. The token comes from the environment, because everybody on
-the machine can read a command line.
+They cost no Python start-up: bash speaks HTTP to the loopback port whose listening socket the pump
+owns, so that a request is kept by the kernel while the session restarts. The token comes from the
+environment, because everybody on the machine can read a command line. Where bash is missing, what
+would be reported is left out, and what would be asked is refused.
 """
 
 from __future__ import annotations
@@ -12,15 +12,46 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_HEAD = r"""command -v bash >/dev/null 2>&1 || exit 0
+#: Seconds within which an answer that has begun must be there.
+ANSWER_TIMEOUT = 5
+
+_REQUEST = r"""printf "POST /hook HTTP/1.1\r\nHost: 127.0.0.1\r\n" >&3
+printf "Authorization: Bearer %s\r\n" "$RELAY_TOKEN" >&3
+"""
+_BODY = r"""printf "Content-Type: application/json\r\nConnection: close\r\n" >&3
+printf "Content-Length: %d\r\n\r\n%s" "${#event}" "$event" >&3
+"""
+_REPORT = (
+    r"""command -v bash >/dev/null 2>&1 || exit 0
 exec bash -c 'LC_ALL=C
 event=$(cat)
 exec 3<>"/dev/tcp/127.0.0.1/$RELAY_PORT" || exit 0
-printf "POST /hook HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n" "$RELAY_TOKEN" >&3
-"""
-_TAIL = r"""printf "Content-Type: application/json\r\nConnection: close\r\n" >&3
-printf "Content-Length: %d\r\n\r\n%s" "${#event}" "$event" >&3
-exit 0' 2>/dev/null"""
+""",
+    """exit 0' 2>/dev/null""",
+)
+# $1: seconds to wait, $2: the status without an answer, $3: what to say then. An answer that is cut
+# off would be none to the agent, and it would go on: so its length counts.
+_ASK = (
+    r"""exec bash -c 'LC_ALL=C
+none() { [ -z "$3" ] || echo "$3: $4" >&2; exit "$2"; }
+event=$(cat)
+trap "" PIPE
+{ exec 3<>"/dev/tcp/127.0.0.1/$RELAY_PORT"; } 2>/dev/null || none "$@" "it cannot be reached"
+{
+""",
+    r"""} 2>/dev/null
+printf -v cr "\r"
+read -r -t "$1" _ status _ <&3 || none "$@" "it did not answer"
+[ "$status" = 200 ] || none "$@" "it answered with the status $status"
+length=0
+while read -r -t SOON name value <&3 && [ "${name%"$cr"}" ]; do
+  case $name in [Cc]ontent-[Ll]ength:) length=${value%"$cr"} ;; esac
+done
+read -r -t SOON -N "$length" answer <&3
+[ "${#answer}" = "$length" ] && [ "$length" -gt 1 ] || none "$@" "its answer was cut off"
+[ "$answer" = "{}" ] || printf %s "$answer"
+exit 0' """.replace("SOON", str(ANSWER_TIMEOUT)),
+)
 
 
 def reporter(headers: Mapping[str, str] | None = None) -> str:
@@ -31,4 +62,21 @@ def reporter(headers: Mapping[str, str] | None = None) -> str:
     more = "".join(
         f'printf "{name}: %s\\r\\n" "{value}" >&3\n' for name, value in (headers or {}).items()
     )
-    return _HEAD + more + _TAIL
+    head, tail = _REPORT
+    return head + _REQUEST + more + _BODY + tail
+
+
+def asker(timeout: int, why: str = "") -> str:
+    """A command line for ``sh`` that posts its standard input and prints the session's answer.
+
+    ``{}`` is printed as nothing. The answer is waited for ``timeout`` seconds. Where there is none,
+    it ends with status 2, which refuses what is asked about, and says ``why`` and what was wrong on
+    its standard error; without ``why`` it ends with status 0. ``why`` has no quotes in it.
+    """
+    status = 2 if why else 0
+    missing = f"""echo "{why}: bash is missing" >&2; exit 2""" if why else "exit 0"
+    head, tail = _ASK
+    return (
+        f"command -v bash >/dev/null 2>&1 || exec sh -c '{missing}'\n"
+        f'{head}{_REQUEST}{_BODY}{tail}relay {timeout} {status} "{why}"'
+    )

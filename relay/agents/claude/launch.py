@@ -3,7 +3,8 @@
 Nothing is written to the user's files. Of several ``--settings`` Claude Code reads only the last
 one, so the user's own is merged into ours. Which kind of hook is used for what, and why, stands in
 docs/agents/claude.md; in short: nothing here can make Claude Code wait or show an error when
-relay's session is slow, stopped or dead.
+relay's session is slow, stopped or dead, unless the configuration has hooks for tool calls: those
+it waits for, and what may be forbidden does not run without them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import os
 
 from relay.agents.installed import npm_version, parse_version, which
-from relay.agents.launch import Launch, Run
+from relay.agents.launch import GATE_TIMEOUT, Launch, Run, gated
 from relay.agents.primer import primer
 from relay.agents.reporter import reporter
 
@@ -90,6 +91,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     if reason is None:
         try:
             arguments, theirs = _take_settings(argv[1:], os.getcwd())
+            data.update(gated(run, _why_no_gates(theirs, env, run)))
             settings = json.dumps(_merged(theirs, hooks(run)), separators=(",", ":"))
             if len(settings) > ARGUMENT_MAX:
                 raise ValueError("they are too long for a command line")
@@ -98,30 +100,43 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         else:
             data["hooks"] = True
             return Launch([argv[0], "--settings", settings, *arguments], {}, "claude", data)
-    data["hooks"] = False
+    data = {"hooks": False, **gated(run, reason)}
     data["degraded"] = f"{reason}; what Claude says is read from its transcript"
     return Launch(list(argv), {}, "claude", data)
 
 
 def hooks(run: Run) -> dict[str, list[dict[str, Any]]]:
     """Our hooks, in the form of Claude Code's settings."""
-    listen = {
+    report = {"type": "command", "command": _REPORT, "async": True, "timeout": REPORT_TIMEOUT}
+    chosen: dict[str, list[dict[str, Any]]] = {}
+    chosen["MessageDisplay"] = [{"hooks": [_ask(run, DISPLAY_TIMEOUT)]}]
+    more = ("PreCompact",) if "PreCompress" in run.hooks else ()
+    for event in (*REPORTED, *more):
+        chosen[event] = [{"hooks": [dict(report)]}]
+    if run.primer:
+        chosen["SessionStart"][0]["hooks"].append(_tell(primer(run.name, run.namespaces)))
+    if "BeforeTool" in run.hooks:
+        # Without a session to ask, what may be forbidden does not run.
+        shut = {**_ask(run, GATE_TIMEOUT), "onFailure": "block"}
+        chosen["PreToolUse"] = [{"matcher": "", "hooks": [shut]}]
+    if "AfterTool" in run.hooks:
+        for event in ("PostToolUse", "PostToolUseFailure"):
+            chosen[event] = [{"matcher": "", "hooks": [_ask(run, GATE_TIMEOUT)]}]
+    return chosen
+
+
+def _ask(run: Run, timeout: float) -> dict[str, Any]:
+    """A hook that Claude Code waits for, ``timeout`` seconds at most."""
+    return {
         "type": "http",
         "url": f"http://127.0.0.1:{run.port}/hook",
-        "timeout": DISPLAY_TIMEOUT,
+        "timeout": timeout,
         "headers": {
             "Authorization": "Bearer $RELAY_TOKEN",
             "X-Relay-Door": "$CLAUDE_CODE_MESSAGING_SOCKET",
         },
         "allowedEnvVars": ["RELAY_TOKEN", "CLAUDE_CODE_MESSAGING_SOCKET"],
     }
-    report = {"type": "command", "command": _REPORT, "async": True, "timeout": REPORT_TIMEOUT}
-    chosen: dict[str, list[dict[str, Any]]] = {"MessageDisplay": [{"hooks": [listen]}]}
-    for event in REPORTED:
-        chosen[event] = [{"hooks": [dict(report)]}]
-    if run.primer:
-        chosen["SessionStart"][0]["hooks"].append(_tell(primer(run.name, run.namespaces)))
-    return chosen
 
 
 def _tell(text: str) -> dict[str, Any]:
@@ -145,6 +160,15 @@ def _why_no_hooks(argv: list[str], env: dict[str, str], run: Run) -> str | None:
         wanted = ".".join(map(str, OLDEST))
         return f"Claude Code before {wanted} may not know the hooks that relay uses"
     return None
+
+
+def _why_no_gates(theirs: dict[str, Any], env: dict[str, str], run: Run) -> str:
+    if not run.hooks:
+        return ""
+    from relay.agents.claude.settings import hooks_off
+
+    off = hooks_off(theirs, env, os.getcwd())
+    return f"{off} turns off all hooks (disableAllHooks)" if off else ""
 
 
 def version_of(program: str, env: dict[str, str]) -> tuple[int, ...] | None:

@@ -1,0 +1,195 @@
+"""The commands of hooks, run as agents run them, against the session's own server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.agents.reporter import asker, reporter
+from relay.session.httpd import HookServer
+
+TOKEN = "the-token"
+WHY = "relay was not asked"
+EVENT = {"hook_event_name": "PreToolUse", "tool_input": {"command": "echo 'é' \"$x\" `y` \\n"}}
+
+
+class Ended:
+    """How a command ended."""
+
+    def __init__(self, status: int, out: bytes, err: bytes) -> None:
+        self.status, self.out, self.err = status, out, err.decode()
+
+
+async def sh(command: str, port: int, *, token: str = TOKEN, path: str = "", event: str) -> Ended:
+    env = {"PATH": path or os.environ["PATH"], "RELAY_PORT": str(port), "RELAY_TOKEN": token}
+    pipe = asyncio.subprocess.PIPE
+    shell = shutil.which("sh")
+    assert shell is not None
+    process = await asyncio.create_subprocess_exec(
+        shell, "-c", command, stdin=pipe, stdout=pipe, stderr=pipe, env=env
+    )
+    async with asyncio.timeout(30):
+        out, err = await process.communicate(event.encode())
+    assert process.returncode is not None
+    return Ended(process.returncode, out, err)
+
+
+def run(
+    command: str,
+    answer: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]],
+    *,
+    token: str = TOKEN,
+    path: str = "",
+    event: dict[str, Any] = EVENT,
+) -> Ended:
+    """The command against a server that answers so."""
+
+    async def main() -> Ended:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=8)
+        server = HookServer(answer, TOKEN, on_error=lambda error: None)
+        await server.serve(listener)
+        try:
+            port = listener.getsockname()[1]
+            return await sh(command, port, token=token, path=path, event=json.dumps(event))
+        finally:
+            await server.close()
+
+    return asyncio.run(main())
+
+
+def raw(command: str, answer: bytes, *, hold: bool = False) -> Ended:
+    """The command against something that sends these bytes and hangs up, or does not."""
+
+    async def main() -> Ended:
+        over = asyncio.Event()
+
+        async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            if hold:
+                await over.wait()
+            writer.close()
+
+        server = await asyncio.start_server(client, "127.0.0.1", 0)
+        async with server:
+            ended = await sh(command, server.sockets[0].getsockname()[1], event="{}")
+            over.set()
+        return ended
+
+    return asyncio.run(main())
+
+
+async def silent(event: dict[str, Any]) -> dict[str, Any]:
+    return {}
+
+
+@pytest.mark.parametrize("length", [1, 100_000])
+def test_what_is_answered_is_printed(length: int) -> None:
+    asked: list[dict[str, Any]] = []
+    answer = {"reason": "nö " * length}
+
+    async def answering(event: dict[str, Any]) -> dict[str, Any]:
+        asked.append(event)
+        return answer
+
+    big = {**EVENT, "more": "x" * length}
+    ended = run(asker(20, WHY), answering, event=big)
+    assert (ended.status, json.loads(ended.out), ended.err) == (0, answer, "")
+    assert asked == [{**big, "relay": {}}]
+
+
+def test_nothing_to_say_is_said_with_nothing() -> None:
+    ended = run(asker(20, WHY), silent)
+    assert (ended.status, ended.out, ended.err) == (0, b"", "")
+
+
+async def raising(event: dict[str, Any]) -> dict[str, Any]:
+    raise ValueError
+
+
+def test_no_answer_is_a_refusal_with_words() -> None:
+    ended = run(asker(20, WHY), raising)
+    assert (ended.status, ended.out) == (2, b"")
+    assert ended.err == f"{WHY}: it answered with the status 500\n"
+    ended = run(asker(20, WHY), silent, token="wrong")
+    assert (ended.status, "403" in ended.err) == (2, True)
+
+
+def test_nobody_there_is_a_refusal_with_words() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    ended = asyncio.run(sh(asker(20, WHY), port, event="{}"))
+    assert (ended.status, ended.err) == (2, f"{WHY}: it cannot be reached\n")
+    ended = asyncio.run(sh(asker(20), port, event="{}"))
+    assert (ended.status, ended.out, ended.err) == (0, b"", "")
+    ended = asyncio.run(sh(reporter(), port, event="{}"))
+    assert (ended.status, ended.out, ended.err) == (0, b"", "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"", "it did not answer"),
+        (b"HTTP/1.1 200 OK\r\n", "its answer was cut off"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{", "its answer was cut off"),
+        (b"HTTP/1.1 200 OK\r\n\r\n", "its answer was cut off"),
+        (b"HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\n{}", "it answered with the status 503"),
+        (b"nonsense\r\n\r\n", "it answered with the status "),
+    ],
+)
+def test_half_an_answer_is_none(answer: bytes, why: str) -> None:
+    ended = raw(asker(20, WHY), answer)
+    assert (ended.status, ended.out) == (2, b"")
+    assert ended.err.startswith(f"{WHY}: {why}")
+
+
+def test_an_answer_is_not_waited_for_without_end() -> None:
+    ended = raw(asker(1, WHY), b"", hold=True)
+    assert (ended.status, ended.err) == (2, f"{WHY}: it did not answer\n")
+
+
+def test_headers_are_read_in_any_spelling() -> None:
+    ended = raw(asker(20, WHY), b'HTTP/1.1 200 OK\r\ncontent-length: 8\r\nx: y\r\n\r\n{"a": 1}')
+    assert (ended.status, ended.out, ended.err) == (0, b'{"a": 1}', "")
+
+
+def test_without_bash_what_is_asked_is_refused(tmp_path: Path) -> None:
+    for name in ("cat", "sh"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    ended = run(asker(20, WHY), silent, path=str(tmp_path))
+    assert (ended.status, ended.out, ended.err) == (2, b"", f"{WHY}: bash is missing\n")
+    for command in (asker(20), reporter()):
+        ended = run(command, silent, path=str(tmp_path))
+        assert (ended.status, ended.out, ended.err) == (0, b"", "")
+
+
+def test_a_report_arrives_with_its_headers() -> None:
+    told: list[dict[str, Any]] = []
+
+    async def listening(event: dict[str, Any]) -> dict[str, Any]:
+        told.append(event)
+        return {"unheard": True}
+
+    async def main() -> Ended:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=8)
+        server = HookServer(listening, TOKEN)
+        await server.serve(listener)
+        port = listener.getsockname()[1]
+        ended = await sh(reporter({"X-Relay-Door": "$RELAY_TOKEN"}), port, event=json.dumps(EVENT))
+        async with asyncio.timeout(10):
+            while not told:
+                await asyncio.sleep(0.01)
+        await server.close()
+        return ended
+
+    ended = asyncio.run(main())
+    assert (ended.status, ended.out, ended.err) == (0, b"", "")
+    assert told == [{**EVENT, "relay": {"door": TOKEN}}]
