@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 
-from relay.agents.launch import Run
+from relay.agents.launch import GATE_TIMEOUT, Run
 from relay.agents.primer import primer
-from relay.agents.reporter import reporter
+from relay.agents.reporter import ANSWER_TIMEOUT, asker, reporter
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 TIMEOUT = 3
 #: Reported in the background: nothing waits for them.
 REPORTED = ("SessionStart", "UserPromptSubmit", "PermissionRequest", "Stop", "Interrupt")
+#: Seconds that an answer is waited for: Codex would let the tool run when it loses patience itself.
+PATIENCE = GATE_TIMEOUT - ANSWER_TIMEOUT - 2
+#: What the model is told of a tool that could not be asked about.
+UNASKED = "relay has hooks for tool calls and could not ask them, so this was not run"
 #: How Codex names the layer of its configuration that ``-c`` makes.
 _LAYER = "/<session-flags>/config.toml"
 
@@ -57,7 +61,12 @@ def ours(run: Run) -> dict[str, list[dict[str, Any]]]:
     chosen: dict[str, list[dict[str, Any]]] = {}
     if run.port is not None:
         report = {"type": "command", "command": reporter(), "timeout": TIMEOUT, "async": True}
-        chosen = {event: [{"hooks": [dict(report)]}] for event in REPORTED}
+        more = ("PreCompact",) if "PreCompress" in run.hooks else ()
+        chosen = {event: [{"hooks": [dict(report)]}] for event in (*REPORTED, *more)}
+        if "BeforeTool" in run.hooks:
+            chosen["PreToolUse"] = [{"hooks": [_ask(UNASKED)]}]
+        if "AfterTool" in run.hooks:
+            chosen["PostToolUse"] = [{"hooks": [_ask()]}]
     if run.primer:
         chosen.setdefault("SessionStart", []).append({"hooks": [_tell(run)]})
     return chosen
@@ -69,6 +78,11 @@ def trusted_hash(event: str, hook: dict[str, Any]) -> str:
     identity = {"event_name": _snake(event), "hooks": [normal]}
     whole = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return "sha256:" + hashlib.sha256(whole.encode()).hexdigest()
+
+
+def _ask(why: str = "") -> dict[str, Any]:
+    """A hook that Codex waits for; with ``why`` it refuses where there is no answer."""
+    return {"type": "command", "command": asker(PATIENCE, why), "timeout": GATE_TIMEOUT}
 
 
 def _tell(run: Run) -> dict[str, Any]:

@@ -10,7 +10,7 @@ one process, by which relay knows whose session file it reads.
 from __future__ import annotations
 
 from relay.agents.installed import npm_version, parse_version, which
-from relay.agents.launch import Launch, Run
+from relay.agents.launch import Launch, Run, gated
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     reason = _why_unheard(argv, env)
     if reason is not None:
         data: dict[str, Any] = {"heard": False, "hooks": False, "degraded": reason}
+        data |= gated(run, reason)
         return Launch(list(argv), {}, "codex", data)
     from relay.agents.codex.hooks import flags
 
@@ -109,6 +110,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         added, kept = flags(run, argv[1:])
     except ValueError as error:
         data["hooks"] = False
+        data |= gated(run, f"the hooks on the command line cannot be extended ({error})")
         data["degraded"] = (
             f"no hooks were put in, because those on the command line cannot be extended ({error});"
             " a permission dialog is noticed on the screen only, and the model was not told how to"
@@ -117,6 +119,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         return Launch([argv[0], *chosen, *argv[1:]], {}, "codex", data)
     if run.port is None:
         data["degraded"] = "no loopback port could be bound for hooks; the session file is read"
+    data |= gated(run, "no loopback port could be bound for hooks" if run.port is None else "")
     return Launch([argv[0], *chosen, *added, *kept], {}, "codex", data)
 
 
