@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from relay.hooks.bus import MessageBus
 from relay.hooks.events import HookEventName
+from relay.hooks.handler import HookEventHandler
 from relay.hooks.model import (
     Aggregated,
     Command,
@@ -172,3 +174,42 @@ class Speechless(Exception):
 def vanished() -> str:
     """For something of the configuration that is no longer there."""
     raise FileNotFoundError("the folder has gone")
+
+
+class Engine:
+    """A handler and the parts that it was given."""
+
+    def __init__(
+        self,
+        *hooks: HookDefinition,
+        log: FakeLog | None = None,
+        bus: MessageBus | None = None,
+    ) -> None:
+        self.config = FakeConfig()
+        self.registry = FakeRegistry(*hooks)
+        self.planner = FakePlanner(self.registry)
+        self.runner = FakeRunner()
+        self.aggregate = FakeAggregate()
+        self.handler = HookEventHandler(
+            self.config,
+            self.registry,
+            self.planner,
+            self.runner,
+            self.aggregate,
+            bus=bus,
+            log=log,
+            now=lambda: NOW,
+        )
+
+    def before_tool(self, **options: Any) -> Aggregated:
+        return asyncio.run(self.handler.fire_before_tool("Bash", {"command": "ls"}, **options))
+
+
+BASE = {
+    "session_id": "RUN1",
+    "cwd": "/project",
+    "timestamp": "2026-11-22T09:30:00.250Z",
+    "transcript_path": "/transcript.jsonl",
+    "correlation_id": "C1",
+    "agent_name": "Alice",
+}

@@ -12,8 +12,7 @@ from relay.hooks.bus import MessageBus
 from relay.hooks.events import HookEventName
 from relay.hooks.mediator import REQUESTS, RESPONSES
 from relay.hooks.model import Aggregated, Failure, OnFailure
-from tests.hooks.engine_fakes import BEFORE_TOOL, definition, vanished
-from tests.hooks.test_handler import BASE, Engine
+from tests.hooks.engine_fakes import BASE, BEFORE_TOOL, Engine, definition, vanished
 
 INPUT = {"tool_name": "Bash", "tool_input": {"command": "ls"}}
 GOOD = {"correlation_id": "C1", "event_name": "BeforeTool", "input": INPUT}
