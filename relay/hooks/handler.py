@@ -169,12 +169,14 @@ class HookEventHandler:
 
     async def execute_hooks_core(self, event: HookEventName, payload: Payload) -> Aggregated:
         """Plan, run and aggregate for a whole input. Never raises, except to be cancelled."""
-        stage, plan, correlation_id = "planning", None, str(uuid.uuid4())
+        stage, plan, correlation_id = "input", None, str(uuid.uuid4())
         results: list[HookResult] = []
         try:
             payload = {"correlation_id": correlation_id, **payload}
             correlation_id = str(payload["correlation_id"])
+            stage = "disposed"
             self._check_disposed()
+            stage = "planning"
             plan = self._planner.plan(event, payload)
             if not plan.hooks:
                 return empty_success()

@@ -205,7 +205,7 @@ def test_an_error_without_a_text_is_an_envelope_too() -> None:
 def test_nonsense_for_a_payload_is_an_envelope() -> None:
     nonsense: Any = None
     envelope = asyncio.run(Engine(definition()).handler.execute_hooks_core(BEFORE_TOOL, nonsense))
-    assert [failure.stage for failure in envelope.errors] == ["planning"]
+    assert [failure.stage for failure in envelope.errors] == ["input"]
 
 
 @pytest.mark.parametrize("stage", ["input", "planning", "execution", "aggregation"])
@@ -325,6 +325,7 @@ def test_after_its_end_every_method_refuses_and_the_core_returns_an_envelope() -
         ):
             assert not envelope.success
             assert envelope.blocked
+            assert envelope.errors[0].stage == "disposed"
             assert "has been disposed" in envelope.errors[0].message
         assert engine.runner.ran == []
         assert await engine.handler.close()
