@@ -118,9 +118,9 @@ def _answer(definition: HookDefinition, event: HookEventName, said: str) -> Hook
         return None if output == HookOutput() else output
     if isinstance(value, list) and any(isinstance(item, dict) for item in value):
         raise no_result(value, _IT, _OUTPUT_ALLOWED)
-    if value is None:
-        return None
     text = value if isinstance(value, str) else said
+    if value is None or not text:
+        return None
     _refuse_hidden_decision(text)
     if definition.dialect is Dialect.CLAUDE and event in _PRINTED_CONTEXT:
         return HookOutput(context=clipped(text, CONTEXT_MAX))
