@@ -45,12 +45,13 @@ class Ended:
 
     ``status`` is its exit status, the negative number of the signal that ended it, or None when it
     never ran. ``error`` says in one line why there is no proper end, "" when there is one;
-    ``timed_out`` is one of these reasons. ``cut``: more was printed than is kept.
+    ``timed_out`` is one of these reasons. ``cut``: ``stdout`` is
+    not all that it printed there.
     """
 
     status: int | None
-    stdout: str = ""
-    stderr: str = ""
+    stdout: bytes = b""
+    stderr: bytes = b""
     timed_out: bool = False
     error: str = ""
     cut: bool = False
@@ -185,11 +186,11 @@ class _Process:
         self._reap()
         return Ended(
             self._status,
-            self._out.text(),
-            self._err.text(),
+            self._out.data(),
+            self._err.data(),
             timed_out,
             self._trouble(timed_out, timeout),
-            self._out.cut or self._err.cut,
+            self._out.cut,
         )
 
     async def _end(self, grace: float) -> None:

@@ -72,9 +72,9 @@ class Capture:
             if self.at_end or self._pipe.closed or not self._read():
                 return
 
-    def text(self) -> str:
-        """What is kept, as UTF-8; what is none is replaced."""
-        return self._kept.decode("utf-8", "replace")
+    def data(self) -> bytes:
+        """What is kept."""
+        return bytes(self._kept)
 
     def close(self) -> None:
         if not self._pipe.closed:
