@@ -7,10 +7,12 @@ describes. The session imports only the one that it needs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
+
+from relay.hooks.events import TOOL_CALL, HookEventName
 
 if TYPE_CHECKING:
     from relay.session.ears import Ears, Structured
@@ -27,10 +29,13 @@ MAKERS = {
     "opencode": "relay.agents.opencode.native",
 }
 #: Between an agent's hooks and the engine: a module with ``read`` and ``answer``, by the kind (see
-#: relay.session.gate.Translator). Who is not here has no tool calls that could be asked about.
+#: relay.session.gate.Translator); one that remembers something has ``translator``, which makes it. Who is not here has no tool calls that could be asked about.
 TRANSLATORS = {
     "claude": "relay.agents.claude.gate",
     "codex": "relay.agents.codex.gate",
+    "qwen": "relay.agents.qwen.gate",
+    "gemini": "relay.agents.gemini.gate",
+    "opencode": "relay.agents.opencode.gate",
 }
 
 
@@ -146,5 +151,28 @@ def make_native(kind: str, start: NativeStart) -> Native | None:
 def translator(kind: str) -> Translator | None:
     """What reads and answers this kind of agent's hooks; None where it has none for tools."""
     module = TRANSLATORS.get(kind)
-    found: Translator | None = None if module is None else import_module(module)
-    return found
+    if module is None:
+        return None
+    found: Any = import_module(module)
+    made: Translator = found.translator() if hasattr(found, "translator") else found
+    return made
+
+
+def ungated(
+    kind: str, launch: Mapping[str, Any], has: Callable[[HookEventName], bool]
+) -> list[str]:
+    """What there is to say of hooks for tool calls that this agent's do not reach.
+
+    ``launch`` is the plan's ``data``: ``gates`` are the events that were put in, ``ungated`` says
+    why they were not. ``has`` tells whether there is any hook for an event.
+    """
+    missed = [event for event in TOOL_CALL if has(event) and event not in launch.get("gates", ())]
+    if not missed:
+        return []
+    names = " and ".join(event.registration for event in missed)
+    why = launch.get("ungated")
+    if why is None and kind in TRANSLATORS and "gates" in launch:
+        why = "that they are registered could not be told before the agent started"
+    elif why is None:
+        why = f"{kind} has no hooks of its own for them"
+    return [f"tool calls are not seen by {names}, and nothing is blocked: {why}"]

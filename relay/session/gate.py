@@ -138,10 +138,7 @@ class Gate:
             return self._failed(call, f"its hooks did not end within {self._deadline:g} s")
         finally:
             self._open -= 1
-        for text in result.inject:
-            self._inject(text)
-        for conflict in result.conflicts:
-            self._note(conflict)
+        self._tell(result, list(result.inject))
         broken = [error for error in result.errors if error.stage != "hook"]
         if broken and not result.blocked:
             return self._failed(call, f"{broken[0].stage}: {broken[0].message}")
@@ -149,14 +146,21 @@ class Gate:
 
     async def _observe(self, call: NativeCall) -> None:
         result = await self._engine.fire(call.event, call.fields)
-        for text in result.inject:
-            self._inject(text)
-        if (result.blocked or result.stop or result.context) and call.event not in self._unheeded:
+        self._tell(result, [*result.inject, *([result.context] if result.context else [])])
+        if (result.blocked or result.stop) and call.event not in self._unheeded:
             self._unheeded.add(call.event)
             self._note(
-                f"{call.event.registration}: this agent does not wait for these hooks, so what"
-                " they decide or add has no effect (inject has)"
+                f"{call.event.registration}: this agent does not wait for these hooks, so it"
+                " cannot be kept from going on"
             )
+
+    def _tell(self, result: Aggregated, texts: list[str]) -> None:
+        for text in texts:
+            self._inject(text)
+        for failure in result.errors:
+            self._note(failure.message)
+        for conflict in result.conflicts:
+            self._note(conflict)
 
     def _failed(self, call: NativeCall, why: str) -> Aggregated:
         """Nothing is known of what the hooks would have said."""

@@ -73,10 +73,17 @@ def _afterwards(call: NativeCall, result: Aggregated) -> dict[str, Any]:
         own["additionalContext"] = result.context
     name = text_of(call.native, "hook_event_name") or "PostToolUse"
     if result.response is not None and name == "PostToolUse":
-        own["updatedToolOutput"] = result.response
+        own["updatedToolOutput"] = _in_place_of(call.native.get("tool_response"), result.response)
     if own:
         said["hookSpecificOutput"] = {"hookEventName": name, **own}
     return said
+
+
+def _in_place_of(before: object, given: object) -> object:
+    """What is given, in the form of the output that it replaces: another form is not taken."""
+    if isinstance(given, str) and isinstance(before, dict) and "stdout" in before:
+        return {**before, "stdout": given, "stderr": ""}
+    return given
 
 
 def _after(event: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,167 @@
+"""A real agent whose tool calls pass the hooks of a trusted relay.config.py.
+
+    with gated("claude", binary, tmp_path, model) as ann:
+        ann.call("observe")          # the model calls the shell with ann.command("observe")
+        ann.log("before")            # what the hooks were given
+
+What the hooks say depends on the words of the command: each of ``CASES`` stands for one answer.
+The person's own hook of the agent's runs beside them, where the agent can have one (``OWN``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from relay.agents.codex.hooks import trusted_hash
+from relay.paths import Home
+from relay.trust import trust
+from tests.real_agents.model import Say, ScriptedModel, Shell
+from tests.real_agents.people import wait_state
+from tests.real_agents.recipe import Options, Recipe
+from tests.real_agents.recipes import AGENTS
+from tests.real_agents.wrapped import Wrapped
+from tests.support import wait_until
+
+REASON = "MARK-REASON the rules of this house forbid it"
+CONTEXT = "MARK-CONTEXT mind the cat while you work"
+AFTERWARDS = "MARK-AFTERWARDS the cat was minded"
+REPLACED = "MARK-REPLACED nothing to be seen here"
+
+CONFIG = f"""
+import json
+from relay import Relay
+
+relay = Relay()
+
+
+def shell(input):
+    return next((key, input[key]) for key in ("command", "cmd") if key in input)
+
+
+def note(event):
+    with open(event["cwd"] + "/hooks.jsonl", "a") as log:
+        log.write(json.dumps(event) + "\\n")
+
+
+@relay.on("before_tool")
+def before(input, event):
+    note(event)
+    key, command = shell(input)
+    if "case-block" in command:
+        return {{"block": True, "reason": {REASON!r}}}
+    if "case-ask" in command:
+        return {{"ask": True, "reason": {REASON!r}}}
+    if "case-rewrite" in command:
+        return {{"input": {{key: command.replace("case-rewrite", "case-rewritten")}}}}
+    if "case-context" in command:
+        return {{"context": {CONTEXT!r}}}
+    if "case-fail" in command:
+        raise ValueError("the hook is broken")
+
+
+@relay.on("after_tool")
+def after(input, event):
+    note(event)
+    key, command = shell(input)
+    if "case-context" in command:
+        return {{"context": {AFTERWARDS!r}}}
+    if "case-replace" in command:
+        return {{"response": {REPLACED!r}}}
+"""
+
+
+class GatedAgent:
+    """One agent, its hooks' log and the files that its commands make."""
+
+    def __init__(self, wrapped: Wrapped, model: ScriptedModel) -> None:
+        self.wrapped = wrapped
+        self.recipe = wrapped.recipe
+        self.model = model
+
+    def command(self, case: str) -> str:
+        """A command that leaves a file ``case-CASE``, and says so."""
+        return f"echo ran-case-{case} | tee case-{case}"
+
+    def ran(self, case: str) -> bool:
+        """Whether the command of this case has run."""
+        return (self.recipe.cwd / f"case-{case}").exists()
+
+    def ask(self, case: str) -> None:
+        """Have the model call the shell once, with the command of this case."""
+        self.model.when(f"please {case}$", Shell(self.command(case)), times=1)
+        self.wrapped.ask(f"please {case}")
+
+    def call(self, case: str) -> str:
+        """The same, to the end of the turn; what the model was told after the tool."""
+        before = len(self.model.requests)
+        self.ask(case)
+        wait_until(lambda: len(self.model.requests) >= before + 2, 90, "the tool's result")
+        self.rest()
+        return json.dumps(self.model.requests[-1].newest, ensure_ascii=False)
+
+    def rest(self) -> None:
+        """Until the turn is over."""
+        wait_until(lambda: self.model.resting, 60)
+        self.wrapped.ready()
+        wait_state(self.wrapped.name, "idle")
+
+    def log(self, case: str) -> list[dict[str, Any]]:
+        """What the hooks were given for this case, in order."""
+        path = self.recipe.cwd / "hooks.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [event for line in lines if f"case-{case}" in str(event := json.loads(line))]
+
+    def own(self) -> int:
+        """How often the person's own hook has run."""
+        path = self.recipe.cwd / "own"
+        return len(path.read_text().split()) if path.exists() else 0
+
+
+OwnHook = Callable[[Recipe, str], None]
+
+
+def _claude_own(recipe: Recipe, command: str) -> None:
+    settings = json.loads(recipe.settings_file.read_text())
+    hook = {"type": "command", "command": command}
+    settings["hooks"] = {"PreToolUse": [{"matcher": "*", "hooks": [hook]}]}
+    recipe.settings_file.write_text(json.dumps(settings))
+
+
+def _codex_own(recipe: Recipe, command: str) -> None:
+    hook = {"type": "command", "command": command, "timeout": 5}
+    file = recipe.settings_file
+    table = "\n".join(f"{key} = {json.dumps(value)}" for key, value in hook.items())
+    with file.open("a") as settings:
+        settings.write(
+            f"[[hooks.PreToolUse]]\n[[hooks.PreToolUse.hooks]]\n{table}\n"
+            f'[hooks.state."{file}:pre_tool_use:0:0"]\n'
+            f'trusted_hash = "{trusted_hash("PreToolUse", hook)}"\n'
+        )
+
+
+#: How the person has a hook of their own that runs a command before each tool.
+OWN: dict[str, OwnHook] = {"claude": _claude_own, "codex": _codex_own}
+
+
+@contextmanager
+def gated(
+    agent: str, binary: Path, base: Path, model: ScriptedModel, options: Options | None = None
+) -> Iterator[GatedAgent]:
+    """``agent`` under ``relay wrap`` with the hooks of CONFIG, at its prompt."""
+    made = options or Options(asks=False)
+    recipe = AGENTS[agent].recipe(binary, base / "Ann", model.url_for("Ann"), made)
+    config = recipe.cwd / "relay.config.py"
+    config.write_text(CONFIG)
+    trust(Home(os.environ["RELAY_HOME"]), str(config))
+    if agent in OWN:
+        OWN[agent](recipe, f"echo own >>'{recipe.cwd}/own'")
+    model.when_tool(Say("Done."))
+    wrapped = Wrapped(recipe, "Ann", cols=100, rows=30)
+    with wrapped:
+        wrapped.ready()
+        yield GatedAgent(wrapped, model)

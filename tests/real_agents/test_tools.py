@@ -1,0 +1,92 @@
+"""The same tool call of every agent that can be gated: observed, blocked, rewritten, commented.
+
+One start of each agent goes through all of it, with the person's own hook beside relay's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.wrapped import relay
+from tests.real_agents.conftest import Binary
+from tests.real_agents.gated import (
+    AFTERWARDS,
+    CONTEXT,
+    OWN,
+    REASON,
+    REPLACED,
+    GatedAgent,
+    gated,
+)
+from tests.real_agents.model import ScriptedModel
+
+#: Those whose tool calls can be gated, and what they call their shell.
+SHELLS = {"claude": "Bash", "codex": "Bash"}
+#: Those that show what a hook puts in the place of a tool's output.
+REPLACES = {"claude", "codex"}
+
+
+@pytest.fixture(autouse=True)
+def stop_broker(isolated_home: Path) -> Iterator[None]:
+    yield
+    relay("broker", "stop", status=None)
+
+
+@pytest.mark.parametrize("agent", SHELLS)
+def test_a_tool_call_is_seen_and_decided_on(
+    agent: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
+) -> None:
+    with gated(agent, binary_of(agent), tmp_path, model) as ann:
+        observed(ann, SHELLS[agent])
+        blocked(ann)
+        rewritten(ann)
+        commented(ann)
+        if agent in REPLACES:
+            assert REPLACED in ann.call("replace")
+            assert ann.ran("replace")
+        failing(ann)
+        if agent in OWN:
+            # It ran for every call, also for those that were blocked.
+            assert ann.own() == len(ann.model.requests) // 2
+        ann.wrapped.quit()
+
+
+def observed(ann: GatedAgent, shell: str) -> None:
+    told = ann.call("observe")
+    assert "ran-case-observe" in told and ann.ran("observe")
+    before, after = ann.log("observe")
+    assert (before["hook_event_name"], after["hook_event_name"]) == ("BeforeTool", "AfterTool")
+    for event in (before, after):
+        assert event["tool_name"] == shell
+        assert ann.command("observe") in event["tool_input"].values()
+        assert event["agent_name"] == "Ann" and event["cwd"] == str(ann.recipe.cwd)
+    assert before["tool_use_id"] == after["tool_use_id"]
+    assert "ran-case-observe" in str(after["tool_response"])
+
+
+def blocked(ann: GatedAgent) -> None:
+    told = ann.call("block")
+    assert REASON in told
+    assert not ann.ran("block")
+    assert [event["hook_event_name"] for event in ann.log("block")] == ["BeforeTool"]
+
+
+def rewritten(ann: GatedAgent) -> None:
+    told = ann.call("rewrite")
+    assert "ran-case-rewritten" in told
+    assert ann.ran("rewritten") and not ann.ran("rewrite")
+
+
+def commented(ann: GatedAgent) -> None:
+    told = ann.call("context")
+    assert "ran-case-context" in told and CONTEXT in told and AFTERWARDS in told
+
+
+def failing(ann: GatedAgent) -> None:
+    """A hook that fails keeps the gate shut, and the model is told which and how."""
+    told = ann.call("fail")
+    assert "the hook is broken" in told
+    assert not ann.ran("fail")
