@@ -147,13 +147,15 @@ def gemini(binary: Path, base: Path, model_url: str, options: Options) -> Recipe
         "GEMINI_CLI_NO_RELAUNCH": "true",
     }
     argv = [str(binary), "--approval-mode", "default" if options.asks else "yolo"]
-    taken = r"Type your message|esc to cancel|Allow execution of"
+    # Until its settings are read it shows an input line, and takes it away again: for a moment, or
+    # until a conversation is loaded, whose prompts it shows then. What is typed meanwhile is lost.
+    resumes = "--resume" in options.arguments
     marks = Marks(
         r"Type your message",
-        r"esc to cancel",
+        r"esc to cancel|Resuming session",
         r"Allow execution of",
-        taken=taken,
-        booted=r"Authenticated with",
+        taken=r"Type your message|esc to cancel|Allow execution of",
+        booted=r"^ > \S" if resumes else r"Authenticated with",
     )
     return _recipe("gemini", argv, env, where, file, marks, options)
 

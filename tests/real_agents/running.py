@@ -12,8 +12,10 @@ from tests.support import wait_until
 BOOT_DEADLINE = 120.0  # seconds
 ANSWER_DEADLINE = 120.0  # for the first answer: opencode makes its home ready meanwhile
 QUIT_DEADLINE = 30.0
-ENTERS = 3  # Gemini CLI drops one now and then, most of all just after its start
+TRIES = 3  # Gemini CLI drops keys now and then, most of all just after its start
+SHOWN_DEADLINE = 8.0
 ENTER_DEADLINE = 4.0
+CLEAR_LINE = "\x15"  # Ctrl-U
 
 
 class Running:
@@ -50,21 +52,32 @@ class Running:
 
     def ask(self, text: str) -> None:
         """Type a prompt of one line, and submit it once it stands there."""
-        self.terminal.type(text)
-        self.terminal.wait_that(lambda: squeezed(text) in squeezed(self.terminal.text()))
+        self.write(text)
         self.submit()
+
+    def write(self, text: str) -> None:
+        """Type into the empty input line, until all of it stands there: again when it does not."""
+        for _ in range(TRIES):
+            self.terminal.type(text)
+            if self._soon(lambda: self._shows(text), SHOWN_DEADLINE):
+                return
+            self.terminal.type(CLEAR_LINE)
+        raise AssertionError(f"{text!r} does not stand there:\n{self.terminal.text()}")
+
+    def _shows(self, text: str) -> bool:
+        return squeezed(text) in squeezed(self.terminal.text())
 
     def submit(self) -> None:
         """Press Enter, and once more where it is plain that it was not heard."""
-        for _ in range(ENTERS):
+        for _ in range(TRIES):
             self.terminal.type("\r")
-            if self._soon(lambda: self.terminal.shows(self.recipe.marks.taken)):
+            if self._soon(lambda: self.terminal.shows(self.recipe.marks.taken), ENTER_DEADLINE):
                 return
         raise AssertionError(f"Enter was not heard:\n{self.terminal.text()}")
 
-    def _soon(self, check: Callable[[], bool]) -> bool:
+    def _soon(self, check: Callable[[], bool], deadline: float) -> bool:
         try:
-            wait_until(check, ENTER_DEADLINE)
+            wait_until(check, deadline)
         except AssertionError:
             return False
         return True

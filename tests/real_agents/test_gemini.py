@@ -91,6 +91,7 @@ def test_two_in_one_project_are_not_mixed_up(
     model.when("MARK-ONE", Say("@relay:Bob from the one"))
     model.when("MARK-OTHER", Say("@relay:Bob from the other"))
     model.when("MARK-CLEARED", Say("@relay:Bob from a cleared one"))
+    model.when("MARK-ANEW", Say("@relay:Bob from a new one"))
     model.when("MARK-RESUMED", Say("@relay:Bob from a resumed one"))
     made = AGENTS["gemini"].recipe(gemini, tmp_path, model.url, Options())
     with Wrapped(made, "One") as one, Wrapped(made, "Other") as other:
@@ -98,26 +99,36 @@ def test_two_in_one_project_are_not_mixed_up(
             agent.ready()
             agent.ask(mark)
             answered(agent, model, mark)
-        other.ask("/clear")
-        other.terminal.wait_that(lambda: "MARK-OTHER" not in other.terminal.text())
-        other.ask("MARK-CLEARED")
-        answered(other, model, "MARK-CLEARED")
+        for agent, mark in ((other, "MARK-CLEARED"), (one, "MARK-ANEW")):
+            agent.ask("/clear")
+            wait_cleared(agent)
+            agent.ask(mark)
+            answered(agent, model, mark)
         relay("send", "Other", "MARK-TYPED words", "--wait=60")
         one.quit()
+        # Each is resumed once, the latest first. Resumed in the minute of its start a conversation
+        # becomes the latest; in another minute the next Gemini CLI deletes it.
         session = session_with(made.home, "MARK-ONE")
-        for number, resumed in enumerate((session, "latest")):
+        both = (("latest", "MARK-ANEW"), (session, "MARK-ONE"))
+        for number, (resumed, prompt) in enumerate(both):
             before = list(made.argv)
             made.argv += ["--resume", resumed]
             with Wrapped(made, f"Again{number}", rows=50) as again:
-                again.terminal.wait_for("> MARK-ONE")
+                again.terminal.wait_for(f"> {prompt}")
                 relay("send", f"Again{number}", f"MARK-FIRST {number} words", "--wait=60")
                 again.ready()
                 again.ask(f"MARK-RESUMED {resumed}")
                 answered(again, model, f"MARK-RESUMED {resumed}")
                 wait_sent(f"Again{number}", ["from a resumed one"])
             made.argv[:] = before
-        assert sent_by("One") == ["from the one"]
+        assert sent_by("One") == ["from the one", "from a new one"]
         assert sent_by("Other") == ["from the other", "from a cleared one"]
+
+
+def wait_cleared(agent: Wrapped) -> None:
+    """Until nothing of the conversation is shown any more, and it takes a prompt."""
+    agent.terminal.wait_that(lambda: not agent.terminal.shows("MARK-"), what="an empty screen")
+    agent.ready()
 
 
 def session_with(home: Path, prompt: str) -> str:

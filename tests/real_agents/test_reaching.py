@@ -127,8 +127,7 @@ def test_a_draft_stays_as_it_is(
     model.when("MARK-", Say("I have read it."))
     with room(tmp_path, model) as people:
         ann = people.start("Ann", name, binary_of(name), Options(asks=False))
-        ann.terminal.type("half a dra")
-        ann.terminal.wait_for("half a dra")
+        ann.write("half a dra")
         sent = send("Ann", "MARK-DRAFT beside a draft.")
         wait_until(lambda: delivery(sent)[0] == "seen" or "draft" in delivery(sent)[1], PATIENCE)
         if delivery(sent)[0] == "held":
@@ -136,7 +135,8 @@ def test_a_draft_stays_as_it_is(
         ann.terminal.type("ft of mine")
         ann.terminal.wait_for("half a draft of mine")
         ann.submit()
-        wait_until(lambda: model.seen("half a draft of mine"), PATIENCE)
+        mine = "half a draft of mine"
+        ann.terminal.wait_that(lambda: bool(model.seen(mine)), PATIENCE, "the draft to be sent")
         arrived_once(model, sent, "MARK-DRAFT beside a draft.")
 
 
