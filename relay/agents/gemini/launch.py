@@ -3,16 +3,17 @@
 Gemini CLI writes each conversation into a file that is named after the conversation's id. relay
 chooses that id (``--session-id``), so the file of another Gemini CLI in the same project is never
 mistaken for this one's. What the model is told stands in a context file in a folder of the run's
-own (``--include-directories``). docs/agents/gemini.md says why no hooks are put in.
+own (``--include-directories``). docs/agents/gemini.md says where hooks can be put in.
 """
 
 from __future__ import annotations
 
 import os
 
-from relay.agents.gemini import trust
+from relay.agents import commented
+from relay.agents.gemini import hooks, trust
 from relay.agents.installed import npm_version, which
-from relay.agents.launch import Launch, Run
+from relay.agents.launch import Launch, Run, gated
 from relay.agents.primer import primer
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
@@ -104,7 +105,9 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
                 *([untold] if untold else []),
             ]
         )
+        data |= gated(run, "the hooks of this Gemini CLI are not known to relay")
         return Launch([argv[0], *more, *argv[1:]], {}, "gemini", data)
+    added = _gate(options, env, run, data)
     given = options.get("--session-id")
     resumed = options.get("--resume", options.get("-r"))
     if given is not None:
@@ -114,7 +117,24 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     elif "--session-file" not in options:
         data["session"] = new_session_id()
         more += ["--session-id", data["session"]]
-    return Launch([argv[0], *more, *argv[1:]], {}, "gemini", data)
+    return Launch([argv[0], *more, *argv[1:]], added, "gemini", data)
+
+
+def _gate(
+    options: dict[str, str], env: dict[str, str], run: Run, data: dict[str, Any]
+) -> dict[str, str]:
+    """What brings our hooks in, as environment; ``data`` says of what, or why not."""
+    wanted: Any = gated(run).get("gates")
+    if not wanted:
+        return {}
+    reason, added = hooks.why_not(options, env, run), {}
+    if not reason:
+        try:
+            added = hooks.put_in(env, run, wanted)
+        except (OSError, ValueError, TypeError) as error:
+            reason = f"no hooks could be put in: {error}"
+    data |= gated(run, reason or hooks.untrusting(options, env))
+    return added
 
 
 def _teaching(options: dict[str, str], env: dict[str, str], run: Run) -> tuple[list[str], str]:
@@ -123,8 +143,7 @@ def _teaching(options: dict[str, str], env: dict[str, str], run: Run) -> tuple[l
     Gemini CLI reads the context files of all folders that it works in. In a sandbox ours would
     not be there. A flag with a comma would be two folders.
     """
-    boxed = env.get("GEMINI_SANDBOX", "").lower() not in ("", "0", "false")
-    if not run.primer or not run.folder or boxed or {"--sandbox", "-s"} & options.keys():
+    if not run.primer or not run.folder or hooks.boxed(options, env):
         return [], ""
     folder = os.path.join(run.folder, "relay")
     if "," in folder:
@@ -157,7 +176,7 @@ def _context_files(env: dict[str, str]) -> list[str]:
     home = env.get("GEMINI_CLI_HOME") or env.get("HOME") or os.path.expanduser("~")
     names = ["GEMINI.md"]
     for folder in (home, "."):
-        text = trust.read(os.path.join(folder, ".gemini", "settings.json"))
+        text = commented.read(os.path.join(folder, ".gemini", "settings.json"))
         if '"fileName"' not in text:
             continue
         import re

@@ -9,34 +9,40 @@ from __future__ import annotations
 import os
 import sys
 
+from relay.agents.commented import parsed, read
+
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
+    from collections.abc import Container
     from typing import Any
-
-#: Bytes of a settings file that are looked at.
-FILE_MAX = 1024 * 1024
-_COMMENT = r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/'
 
 
 def asks(folder: str, env: dict[str, str]) -> bool:
     """Whether it may ask; where that cannot be told, it may."""
-    home = os.path.join(env.get("GEMINI_CLI_HOME") or env.get("HOME") or "~", ".gemini")
-    own = read(os.path.join(os.path.expanduser(home), "settings.json"))
-    if _off(own) and not any("folderTrust" in read(path) for path in _others(env)):
+    home = _home(env)
+    if _off(read(own_settings(env))) and not any(
+        "folderTrust" in read(path) for path in _others(env)
+    ):
         return False
     rules = env.get("GEMINI_CLI_TRUSTED_FOLDERS_PATH") or os.path.join(home, "trustedFolders.json")
-    return not _named(folder, _object(read(os.path.expanduser(rules))))
+    return not _named(folder, parsed(read(os.path.expanduser(rules))) or {})
 
 
-def read(path: str) -> str:
-    """The text of a settings file; nothing where there is no such file, or it is none."""
-    try:
-        if not os.path.isfile(path):
-            return ""  # a pipe has only one reader
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(FILE_MAX)
-    except OSError:
-        return ""
+def trusts(folder: str, options: Container[str], env: dict[str, str]) -> bool:
+    """Whether it trusts the folder that it works in; where that cannot be told, it does not."""
+    said = env.get("GEMINI_CLI_TRUST_WORKSPACE")
+    if env.get("GEMINI_RESTRICTED_MODE") == "true" or said == "false":
+        return False
+    return said == "true" or "--skip-trust" in options or not asks(folder, env)
+
+
+def own_settings(env: dict[str, str]) -> str:
+    """The person's own settings file."""
+    return os.path.join(os.path.expanduser(_home(env)), "settings.json")
+
+
+def _home(env: dict[str, str]) -> str:
+    return os.path.join(env.get("GEMINI_CLI_HOME") or env.get("HOME") or "~", ".gemini")
 
 
 def _others(env: dict[str, str]) -> list[str]:
@@ -51,23 +57,10 @@ def _others(env: dict[str, str]) -> list[str]:
 
 
 def _off(text: str) -> bool:
-    found: object = _object(text)
+    found: object = parsed(text)
     for name in ("security", "folderTrust", "enabled"):
         found = found.get(name) if isinstance(found, dict) else None
     return found is False
-
-
-def _object(text: str) -> dict[str, Any]:
-    """What the file says, which may hold comments; nothing where it is damaged."""
-    import json
-    import re
-
-    bare = re.sub(_COMMENT, lambda found: found[1] or " ", text, flags=re.DOTALL)
-    try:
-        found = json.loads(bare)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _named(folder: str, rules: dict[str, Any]) -> bool:

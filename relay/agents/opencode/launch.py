@@ -11,7 +11,7 @@ import json
 import os
 
 from relay.agents.installed import npm_version, parse_version, which
-from relay.agents.launch import Launch, Run
+from relay.agents.launch import Launch, Run, gated
 from relay.agents.primer import primer
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
@@ -74,6 +74,8 @@ FIRST_PORT, PORTS = 20000, 12000
 #: A file of this kind has the mark of the Go tool chain near its beginning: the program that had
 #: the name opencode before, which does not know the option.
 _GO_MARK, _GO_WITHIN = b"\x00Go\x00\x00", 8192
+#: What stands for itself in the path of a file's address.
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/")
 
 
 def converses(argv: list[str]) -> bool:
@@ -104,8 +106,9 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     data["continues"] = "--continue" in words["options"] or "-c" in words["options"]
     if "--fork" in words["options"]:
         data["session"], data["continues"] = "", False  # it is told when it is made
-    if run.primer:
-        _teach(env, run, added, data)
+    ungated = _why_no_gate(words, argv[0], env, run)
+    data |= gated(run, ungated)
+    _configure(env, run, added, data)
     return Launch(started, added, "opencode", data)
 
 
@@ -193,21 +196,63 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _teach(env: dict[str, str], run: Run, added: dict[str, str], data: dict[str, Any]) -> None:
-    """Name a file with the primer as one more of opencode's instructions, for this run."""
+def _why_no_gate(words: dict[str, Any], program: str, env: dict[str, str], run: Run) -> str:
+    """Why no plugin can ask about tool calls; "" where one can."""
+    if run.port is None:
+        return "no loopback port could be bound for opencode's plugin"
+    if words["first"] == "attach":
+        return "the plugins are those of the server that opencode is attached to"
+    if "--mini" in words["options"]:
+        return "opencode --mini has not been seen to load plugins"
+    if "--pure" in words["options"] or env.get("OPENCODE_PURE", "").lower() in ("1", "true"):
+        return "opencode loads no plugins with --pure or OPENCODE_PURE"
+    version = version_of(program, env)
+    if (version is not None and version < OLDEST) or _is_another(which(program, env)):
+        return "the plugins of this opencode are not known to relay"
+    return ""
+
+
+def _configure(env: dict[str, str], run: Run, added: dict[str, str], data: dict[str, Any]) -> None:
+    """Name our plugin and a file with the primer in opencode's configuration of this run."""
+    gates: list[str] = data.get("gates", [])
+    if not run.primer and not gates:
+        return
     given = env.get("OPENCODE_CONFIG_CONTENT", "")
     try:
-        theirs = json.loads(given) if given.strip() else {}
-        mine = theirs.get("instructions") or []
-        file = os.path.join(run.folder, "relay.md")
-        os.makedirs(run.folder, 0o700, exist_ok=True)
-        with open(file, "w", encoding="utf-8") as out:
-            out.write(primer(run.name, run.namespaces))
-        merged = {**theirs, "instructions": [*mine, file]}
+        config = json.loads(given) if given.strip() else {}
+        if run.primer:
+            config = {**config, "instructions": [*(config.get("instructions") or []), _told(run)]}
+        if gates:
+            config = {**config, "plugin": [*(config.get("plugin") or []), _plugin()]}
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        data["untaught"] = f"opencode could not be told how to talk: {error}"
+        if run.primer:
+            data["untaught"] = f"opencode could not be told how to talk: {error}"
+        if data.pop("gates", None):
+            data |= gated(run, f"opencode's configuration could not be extended: {error}")
         return
-    added["OPENCODE_CONFIG_CONTENT"] = json.dumps(merged)
+    if gates:
+        added["RELAY_GATES"] = ",".join(gates)
+    added["OPENCODE_CONFIG_CONTENT"] = json.dumps(config)
+
+
+def _told(run: Run) -> str:
+    """A file with the primer."""
+    file = os.path.join(run.folder, "relay.md")
+    os.makedirs(run.folder, 0o700, exist_ok=True)
+    with open(file, "w", encoding="utf-8") as out:
+        out.write(primer(run.name, run.namespaces))
+    return file
+
+
+def _plugin() -> str:
+    """The address of our plugin, which comes with relay."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gate.js")
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path} is missing")
+    return "file://" + "".join(
+        character if character in _PLAIN else "".join(f"%{byte:02X}" for byte in character.encode())
+        for character in path
+    )
 
 
 def _read(argv: list[str]) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 
 from relay.agents.installed import Version, npm_version, which
-from relay.agents.launch import Launch, Run
+from relay.agents.launch import Launch, Run, gated
 from relay.agents.primer import primer
+from relay.agents.qwen import hooks
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     reason = _why_not(argv, env, run)
     if reason is not None:
         data["degraded"] = f"{reason}; Qwen Code is heard by its screen, and messages are typed"
+        data |= gated(run, f"no hooks are put in: {reason}")
         return Launch(list(argv), {}, "qwen", data)
     options, _ = _read(argv)
     theirs = _theirs(env)
@@ -133,7 +135,22 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     if missing:
         data["degraded"] = "; ".join(missing)
     told = _told(argv[1:], primer(run.name, run.namespaces)) if run.primer else argv[1:]
-    return Launch([argv[0], *ours, *told], {}, "qwen", data)
+    return Launch([argv[0], *ours, *told], _gate(options, env, run, data), "qwen", data)
+
+
+def _gate(options: set[str], env: dict[str, str], run: Run, data: dict[str, Any]) -> dict[str, str]:
+    """What brings our hooks in, as environment; ``data`` says of what, or why not."""
+    wanted: Any = gated(run).get("gates")
+    if not wanted:
+        return {}
+    reason, added = hooks.why_not(options, env, run), {}
+    if not reason:
+        try:
+            added = hooks.put_in(env, run, wanted)
+        except (OSError, ValueError, TypeError) as error:
+            reason = f"no hooks could be put in: {error}"
+    data |= gated(run, reason)
+    return added
 
 
 def version_of(program: str, env: dict[str, str]) -> Version | None:

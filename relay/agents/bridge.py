@@ -1,0 +1,59 @@
+"""A script by which the hooks of an agent ask relay's session, where settings cannot hold it.
+
+Some agents put their environment's values into what their settings say, which would change the
+script, and take variables that look like secrets out of a hook's environment. So it stands in the
+run's own folder, which nobody else can read, with the port and the token in it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from relay.agents.installed import which
+from relay.agents.launch import GATE_TIMEOUT
+from relay.agents.reporter import asker
+
+TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
+if TYPE_CHECKING:
+    from relay.agents.launch import Run
+
+FILE = "ask.sh"
+#: Seconds that an answer may take: less than the agent waits for the script.
+PATIENCE = GATE_TIMEOUT - 5
+
+
+def why_not(run: Run, env: dict[str, str]) -> str:
+    """Why no script could ask; "" where one can."""
+    if run.port is None:
+        return "no loopback port could be bound for hooks"
+    if which("bash", env) is None:
+        return "its hooks need bash, which is missing"
+    return ""
+
+
+def write(run: Run) -> str:
+    """Write the script and return its path. Raises OSError."""
+    os.makedirs(run.folder, mode=0o700, exist_ok=True)
+    path = os.path.join(run.folder, FILE)
+    where = (
+        f"RELAY_PORT={run.port} RELAY_TOKEN={quoted(run.token)}\nexport RELAY_PORT RELAY_TOKEN\n"
+    )
+    ask = asker(PATIENCE, "relay could not be asked")
+    with open(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
+        file.write(where + ask + "\n")
+    return path
+
+
+def command(path: str, refusal: str = "") -> str:
+    """The command line for a hook that runs the script.
+
+    ``refusal`` is for a gate: what it prints when there is no answer, whatever the reason, in the
+    agent's own words. It holds no ``$``.
+    """
+    otherwise = f"printf '%s' {quoted(refusal)}" if refusal else ":"
+    return f"sh {quoted(path)} 2>/dev/null || {otherwise}"
+
+
+def quoted(text: str) -> str:
+    """``text`` as one word of a shell's."""
+    return "'" + text.replace("'", "'\\''") + "'"

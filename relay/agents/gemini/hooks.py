@@ -1,0 +1,165 @@
+"""Our hooks for one run of Gemini CLI, where its rules for settings of one run let them in.
+
+Gemini CLI reads system defaults from where ``GEMINI_CLI_SYSTEM_DEFAULTS_PATH`` says, but only from
+a file that belongs to root, as all folders above it do, and that nobody else may write. So a run of
+root's has them without more. For anybody else there is no file of one run: who wants hooks there
+has named them in their own settings once (docs/agents/gemini.md), and they run what ``RELAY_ASK``
+names.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+from relay.agents import bridge
+from relay.agents.commented import read, read_object
+from relay.agents.gemini import trust
+from relay.agents.launch import GATE_TIMEOUT
+
+TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from typing import Any
+
+    from relay.agents.launch import Run
+
+FILE = "settings.json"
+PATH, SYSTEM_PATH = "GEMINI_CLI_SYSTEM_DEFAULTS_PATH", "GEMINI_CLI_SYSTEM_SETTINGS_PATH"
+#: What the person's own hook runs: a script of ours.
+ASK = "RELAY_ASK"
+#: The name of our hooks, by which the person can turn them off.
+NAME = "relay"
+REFUSAL = '{"decision": "deny", "reason": "relay cannot be asked whether this may run"}'
+
+
+def why_not(options: Container[str], env: dict[str, str], run: Run) -> str:
+    """Why there would be no hooks; "" where there are."""
+    for path in _layers(env):
+        config = (read_object(path) or {}).get("hooksConfig")
+        if isinstance(config, dict) and config.get("enabled") is False:
+            return f"hooks are turned off (hooksConfig.enabled in {path})"
+        if isinstance(config, dict) and NAME in (config.get("disabled") or []):
+            return f"hooks named {NAME} are turned off (hooksConfig.disabled in {path})"
+    if boxed(options, env):
+        return "relay's files are not there in Gemini CLI's sandbox"
+    missing = bridge.why_not(run, env)
+    if missing:
+        return missing
+    if person_asks(env):
+        return ""
+    insecure = _insecure(run.folder)
+    if insecure:
+        return (
+            "Gemini CLI takes hooks for one run only from root's files"
+            f" ({insecure} is not); docs/agents/gemini.md says what to put into your own settings"
+        )
+    if read_object(_defaults(env)) is None:
+        return f"the settings in {_defaults(env)} cannot be read"
+    return ""
+
+
+def put_in(env: dict[str, str], run: Run, gates: list[str]) -> dict[str, str]:
+    """Write the files; returns what names them in the environment. Raises OSError, ValueError."""
+    path = bridge.write(run)
+    if person_asks(env):
+        return {ASK: path}
+    theirs = _defaults(env)
+    # What Gemini CLI would pass over does not get in by us.
+    settings: dict[str, Any] = {} if _insecure(theirs) else read_object(theirs) or {}
+    before = settings.get("hooks") or {}
+    if not isinstance(before, dict):
+        raise ValueError("its hooks are no table")
+    merged = dict(before)
+    for event, groups in hooks(path, gates).items():
+        merged[event] = [*(before.get(event) or []), *groups]
+    file = os.path.join(run.folder, FILE)
+    with open(os.open(file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as out:
+        _write({**settings, "hooks": merged}, out)
+    return {PATH: file}
+
+
+def hooks(script: str, gates: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """Our hooks, in the form of Gemini CLI's settings.
+
+    What was added before a tool is told with its result, so there is always one after it.
+    """
+    chosen = {"AfterTool": bridge.command(script)}
+    if "BeforeTool" in gates:
+        chosen["BeforeTool"] = bridge.command(script, REFUSAL)
+    return {
+        event: [{"matcher": "*", "hooks": [_hook(command)]}] for event, command in chosen.items()
+    }
+
+
+def untrusting(options: Container[str], env: dict[str, str]) -> str:
+    """Why hooks that are put in do not run, as long as the person does not change it."""
+    if trust.trusts(os.getcwd(), options, env):
+        return ""
+    return "Gemini CLI runs hooks only in a folder that it trusts"
+
+
+def boxed(options: Container[str], env: dict[str, str]) -> bool:
+    """Whether it runs in a sandbox."""
+    chosen = env.get("GEMINI_SANDBOX", "").lower() not in ("", "0", "false")
+    return chosen or "--sandbox" in options or "-s" in options
+
+
+def person_asks(env: dict[str, str]) -> bool:
+    """Whether the person's own settings have hooks that ask relay."""
+    return f"${ASK}" in read(trust.own_settings(env))
+
+
+def _hook(command: str) -> dict[str, Any]:
+    return {"type": "command", "name": NAME, "command": command, "timeout": GATE_TIMEOUT * 1000}
+
+
+def _write(settings: dict[str, Any], out: Any) -> None:
+    import json
+
+    json.dump(settings, out)
+
+
+def _insecure(path: str) -> str:
+    """The first of ``path`` and the folders above it that Gemini CLI would refuse, "" if none.
+
+    What is not there yet is made by us: it is as good as the folder that it is made in.
+    """
+    uid = os.getuid()
+    if uid != 0 and not os.path.exists(path):
+        return path
+    for place in dict.fromkeys((os.path.abspath(path), os.path.realpath(path))):
+        while True:
+            try:
+                found, link = os.stat(place), os.lstat(place)
+            except FileNotFoundError:
+                pass
+            except OSError:
+                return place
+            else:
+                writable = stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
+                if found.st_uid != 0 or link.st_uid != 0 or writable:
+                    return place
+            above = os.path.dirname(place)
+            if above == place:
+                break
+            place = above
+    return ""
+
+
+def _layers(env: dict[str, str]) -> list[str]:
+    project = os.path.join(".gemini", "settings.json")
+    return [_defaults(env), trust.own_settings(env), project, _system(env)]
+
+
+def _system(env: dict[str, str]) -> str:
+    usual = "/etc/gemini-cli/settings.json"
+    if sys.platform == "darwin":
+        usual = "/Library/Application Support/GeminiCli/settings.json"
+    return env.get(SYSTEM_PATH) or usual
+
+
+def _defaults(env: dict[str, str]) -> str:
+    beside = os.path.join(os.path.dirname(_system(env)), "system-defaults.json")
+    return env.get(PATH) or beside

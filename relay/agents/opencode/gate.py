@@ -1,0 +1,61 @@
+"""What relay's plugin in opencode (gate.js) tells and is told, in the engine's words. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from relay.hooks.events import HookEventName
+from relay.hooks.model import Aggregated, Decision
+from relay.session.gate import NativeCall, text_of, tool_fields
+
+_NO_DIALOG = "(a hook wants the person to be asked, which no plugin of opencode can do)"
+
+
+def read(event: dict[str, Any]) -> NativeCall | None:
+    """See relay.session.gate.Translator."""
+    name = text_of(event, "hook_event_name")
+    if name == "tool.execute.before":
+        return NativeCall(HookEventName.BEFORE_TOOL, tool_fields(event), True, event)
+    if name == "tool.execute.after":
+        took = event.get("duration")
+        fields = {
+            **tool_fields(event),
+            "tool_response": event.get("tool_response"),
+            "duration": float(took) if isinstance(took, int | float) else None,
+        }
+        return NativeCall(HookEventName.AFTER_TOOL, fields, True, event)
+    return None
+
+
+def answer(call: NativeCall, result: Aggregated) -> dict[str, Any]:
+    """See relay.session.gate.Translator; what the plugin does with each key stands in gate.js."""
+    before = call.event is HookEventName.BEFORE_TOOL
+    said = _before(result) if before else _afterwards(result)
+    if result.stop:
+        said["stop"] = True
+    return said
+
+
+def _before(result: Aggregated) -> dict[str, Any]:
+    if result.blocked or result.stop:
+        return {"deny": result.reason if result.blocked else result.stop_reason}
+    if result.decision is Decision.ASK:
+        return {"deny": f"{result.reason} {_NO_DIALOG}".strip()}
+    said: dict[str, Any] = {}
+    if result.input:
+        said["input"] = result.input
+    if result.context:
+        said["context"] = result.context
+    return said
+
+
+def _afterwards(result: Aggregated) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    if result.response is not None:
+        shown = result.response
+        said["output"] = shown if isinstance(shown, str) else json.dumps(shown)
+    context = "\n".join(filter(None, (result.reason if result.blocked else "", result.context)))
+    if context:
+        said["context"] = context
+    return said

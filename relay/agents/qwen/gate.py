@@ -1,0 +1,127 @@
+"""Qwen Code's hooks in the engine's words, and the engine's answer in Qwen Code's.
+
+Qwen Code takes no other input for a tool from a hook: a call whose input is to be changed is
+refused, and the model is told with which input to call again. What is added before a tool runs
+reaches the model with its result. docs/agents/qwen.md has the whole of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from typing import Any
+
+from relay.agents.held import Held
+from relay.hooks.events import HookEventName
+from relay.hooks.model import Aggregated, Decision
+from relay.session.gate import NativeCall, rewritten, text_of, tool_fields
+
+#: Inputs that the model was told to use; the oldest are forgotten first.
+OFFERED_MAX = 256
+
+
+def translator() -> QwenGate:
+    """See relay.agents.native."""
+    return QwenGate()
+
+
+class QwenGate:
+    """See relay.session.gate.Translator."""
+
+    def __init__(self) -> None:
+        self._held = Held()
+        self._offered: OrderedDict[str, None] = OrderedDict()
+
+    def read(self, event: dict[str, Any]) -> NativeCall | None:
+        """See Translator."""
+        name = event.get("hook_event_name")
+        if name == "PreToolUse":
+            return NativeCall(HookEventName.BEFORE_TOOL, _fields(event), True, event)
+        if name in ("PostToolUse", "PostToolUseFailure"):
+            return NativeCall(HookEventName.AFTER_TOOL, _after(event), True, event)
+        return None
+
+    def answer(self, call: NativeCall, result: Aggregated) -> dict[str, Any]:
+        """See Translator."""
+        before = call.event is HookEventName.BEFORE_TOOL
+        said = self._before(call, result) if before else self._afterwards(call, result)
+        if result.system_message:
+            said["systemMessage"] = result.system_message
+        if result.suppress_output:
+            said["suppressOutput"] = True
+        return said
+
+    def _before(self, call: NativeCall, result: Aggregated) -> dict[str, Any]:
+        # "allow" is never said: it would skip the person's own permission rules.
+        if result.blocked or result.stop:
+            return refusal(result.reason if result.blocked else result.stop_reason)
+        if result.decision is Decision.ASK:
+            return _decided("ask", result.reason)
+        changed = rewritten(call, result)
+        if changed is not None and changed != call.fields.get("tool_input"):
+            told = self._instead(call, changed, result.context)
+            if told:
+                return refusal(told)
+        self._held.keep(call, result.context)
+        return {}
+
+    def _instead(self, call: NativeCall, changed: dict[str, Any], context: str) -> str:
+        """What the model is told to do; "" where it does what it was told."""
+        tool = call.fields.get("tool_name")
+        if _key(tool, call.fields.get("tool_input")) in self._offered:
+            return ""
+        self._offered[_key(tool, changed)] = None
+        while len(self._offered) > OFFERED_MAX:
+            self._offered.popitem(last=False)
+        words = (
+            f"This call was not run: a hook changes its input. Call {tool} again with exactly this"
+            f" input: {json.dumps(changed, ensure_ascii=False)}"
+        )
+        return f"{words}\n{context}" if context else words
+
+    def _afterwards(self, call: NativeCall, result: Aggregated) -> dict[str, Any]:
+        said: dict[str, Any] = {}
+        if result.stop:
+            said = {"continue": False, "stopReason": result.stop_reason}
+        elif result.response is not None:
+            # The only way to keep a result from the model: an error in its place.
+            shown = result.response
+            text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+            said = {"continue": False, "stopReason": text}
+        reason = result.reason if result.blocked else ""
+        context = "\n".join(filter(None, (self._held.take(call), reason, result.context)))
+        if context:
+            name = text_of(call.native, "hook_event_name") or "PostToolUse"
+            said["hookSpecificOutput"] = {"hookEventName": name, "additionalContext": context}
+        return said
+
+
+def refusal(reason: str) -> dict[str, Any]:
+    """The tool does not run, whatever other hooks say: of ``permissionDecision`` the last one
+    counts in Qwen Code, but nothing outweighs a stop."""
+    said = _decided("deny", reason)
+    return {"decision": "block", "reason": reason, "continue": False, "stopReason": reason, **said}
+
+
+def _decided(decision: str, reason: str) -> dict[str, Any]:
+    own = {"permissionDecision": decision, "permissionDecisionReason": reason}
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **own}}
+
+
+def _fields(event: dict[str, Any]) -> dict[str, Any]:
+    """Those of a tool's events, with the id that the model's own call has."""
+    given = text_of(event, "tool_call_id") or text_of(event, "tool_use_id")
+    return {**tool_fields(event), "tool_use_id": given}
+
+
+def _after(event: dict[str, Any]) -> dict[str, Any]:
+    response = event.get("tool_response")
+    if response is None and "error" in event:
+        response = {"error": event["error"]}
+    took = event.get("duration_ms")
+    seconds = took / 1000 if isinstance(took, int | float) else None
+    return {**_fields(event), "tool_response": response, "duration": seconds}
+
+
+def _key(tool: object, given: object) -> str:
+    return json.dumps([tool, given], sort_keys=True)
