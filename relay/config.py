@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import os
 import sys
 import threading
 import traceback
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from relay.errors import ConfigError, RelayError
@@ -40,7 +41,8 @@ class LoadedConfig:
     """What applies to one session. ``path`` and ``sha256`` are None where no file was run.
 
     ``untrusted`` is the path of a file that applies but may not run. ``warnings`` are lines for
-    people about what is allowed but looks like a mistake.
+    people about what is allowed but looks like a mistake, ``hook_problems`` about hook files whose
+    hooks do not all run.
     """
 
     path: str | None
@@ -49,6 +51,7 @@ class LoadedConfig:
     sha256: str | None
     untrusted: str | None = None
     warnings: tuple[str, ...] = field(default=())
+    hook_problems: tuple[str, ...] = ()
 
 
 def load_for_session(
@@ -64,14 +67,17 @@ def load_for_session(
     file = read_config(path)
     if not is_trusted(home, path, file.sha256):
         return LoadedConfig(None, Registry(), Settings(), None, untrusted=path)
-    return load(file)
+    return load(file, home=home)
 
 
-def load(file: ConfigFile, timeout: float = LOAD_TIMEOUT) -> LoadedConfig:
+def load(
+    file: ConfigFile, timeout: float = LOAD_TIMEOUT, *, home: Home | None = None
+) -> LoadedConfig:
     """Run ``file`` and check what it defines. The caller has checked that it is trusted.
 
-    It runs in a daemon thread and gets ``timeout`` seconds; what it prints goes to stderr.
-    Raises ConfigError with the file, the line and what to do.
+    It runs in a daemon thread and gets ``timeout`` seconds; what it prints goes to stderr. The
+    hook files that it names are read, too; ``home`` knows which of them are trusted (without it
+    none is). Raises ConfigError with the file, the line and what to do.
     """
     code = compile_config(file)
     module = types.ModuleType(MODULE_NAME)
@@ -80,7 +86,31 @@ def load(file: ConfigFile, timeout: float = LOAD_TIMEOUT) -> LoadedConfig:
     text = file.data.decode("utf-8", "replace")
     linecache.cache[file.path] = (len(text), None, text.splitlines(True), file.path)
     _run(file, code, module, timeout)
-    return _collect(file, module)
+    return with_hook_files(_collect(file, module), os.path.dirname(file.path), home)
+
+
+def with_hook_files(loaded: LoadedConfig, folder: str, home: Home | None) -> LoadedConfig:
+    """``loaded`` with the hooks of ``settings.hook_files``, whose paths are relative to ``folder``.
+
+    Each of these files is trusted by itself, by its own hash in ``home``; none ever is because
+    something names it. A file that cannot be used costs its own hooks only. Never raises.
+    """
+    if not loaded.settings.hook_files:
+        return loaded
+    # Imported on use: a session without hook files must not pay for it.
+    from relay.hooks.files import register_hook_files
+
+    names = [os.path.expanduser(name) for name in loaded.settings.hook_files]
+    problems = register_hook_files(
+        loaded.registry,
+        [os.path.normpath(os.path.join(folder, name)) for name in names],
+        lambda path: read_config(path).data,
+        lambda path, data: (
+            home is not None and is_trusted(home, path, ConfigFile(path, data).sha256)
+        ),
+        env=os.environ,
+    )
+    return replace(loaded, hook_problems=tuple(problems))
 
 
 def compile_config(file: ConfigFile) -> types.CodeType:
@@ -162,7 +192,8 @@ def _collect(file: ConfigFile, module: types.ModuleType) -> LoadedConfig:
         settings = apply_dictionaries(names, registry, settings, source=file.path)
     except ConfigError as error:
         raise ConfigError(f"{file.path}: {error.message}", hint=error.hint) from None
-    warnings = () if registry.all_hooks() or registry.patterns() else _empty(names)
+    something = registry.all_hooks() or registry.patterns() or settings.hook_files
+    warnings = () if something else _empty(names)
     return LoadedConfig(file.path, registry, settings, file.sha256, warnings=warnings)
 
 

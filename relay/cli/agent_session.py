@@ -33,6 +33,8 @@ from relay.settings import Settings
 HELLO_DEADLINE = 30.0
 #: A pump that hangs up is about to end; how long that may take. Seconds.
 PARENT_PATIENCE = 0.5
+#: What is wrong with hook files is noted in so many lines; ``relay config check`` says all.
+HOOK_PROBLEMS_MAX = 5
 
 
 @dataclass(slots=True)
@@ -122,6 +124,7 @@ async def serve(start: Start) -> None:
     parts = Parts(start, hello, checkpoint, config, link, home)
     if problem:
         parts.facts.notes.append(problem)
+    parts.facts.notes.extend(config.hook_problems[:HOOK_PROBLEMS_MAX])
     session = await parts.build()
     over = True
     try:

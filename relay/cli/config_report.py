@@ -11,6 +11,8 @@ from typing import Any
 
 from relay.config import LoadedConfig, load
 from relay.errors import ConfigError, NotFound
+from relay.hooks.files import is_hook_file, read_hook_file
+from relay.hooks.model import Url
 from relay.outline import COMPUTED, Outline, outline
 from relay.paths import Home
 from relay.settings import Settings
@@ -33,7 +35,8 @@ def run_trust(args: argparse.Namespace) -> int:
     if args.revoke:
         return _revoke(home, args)
     file = _file(args.path)
-    found = outline(file)
+    hook_file = is_hook_file(file.path, file.data)
+    runs, found = _hook_file(file) if hook_file else ([], outline(file))
     # The hash that is shown is pinned: a change in between is not trusted unseen.
     if not args.show:
         trust(home, file.path, file.sha256)
@@ -45,13 +48,18 @@ def run_trust(args: argparse.Namespace) -> int:
         "hooks": found.hooks,
         "problems": found.problems,
     }
+    if hook_file:
+        record["runs"] = runs
     if args.json:
         _print_json(record)
         return 0
     print(f"file          {clean(file.path)}")
     print(f"sha256        {file.sha256}")
-    print(f"patterns      {_names(found.patterns)}")
+    if not hook_file:
+        print(f"patterns      {_names(found.patterns)}")
     print(f"hooks         {_names(found.hooks)}")
+    for line in runs:
+        print(f"runs          {line}")
     print(f"trusted       {_trust_word(home, file)}")
     _say_problems(found)
     if args.show and not record["trusted"]:
@@ -69,10 +77,10 @@ def run_show(args: argparse.Namespace) -> int:
         file = read_config(path)
         word = _trust_word(home, file)
         if word == "yes":
-            loaded = load(file)
-            record = _record(
-                file, word, loaded.settings, _patterns(loaded), _hooks(loaded), loaded.warnings
-            )
+            loaded = load(file, home=home)
+            warnings = [*loaded.warnings, *loaded.hook_problems]
+            patterns, hooks = _patterns(loaded), _hooks(loaded)
+            record = _record(file, word, loaded.settings, patterns, hooks, warnings)
         else:
             found = outline(file)
             record = _record(file, word, Settings(), found.patterns, found.hooks, found.problems)
@@ -90,9 +98,9 @@ def run_check(args: argparse.Namespace) -> int:
     executed = is_trusted(home, file.path, file.sha256)
     warnings: list[str] = []
     if executed:
-        loaded = load(file)
+        loaded = load(file, home=home)
         patterns, hooks = _patterns(loaded), _hooks(loaded)
-        warnings += loaded.warnings
+        warnings += [*loaded.warnings, *loaded.hook_problems]
     else:
         found = outline(file)
         if found.problems:
@@ -146,6 +154,25 @@ def _file(path: str | None) -> ConfigFile:
     return read_config(found)
 
 
+def _hook_file(file: ConfigFile) -> tuple[list[str], Outline]:
+    """What a hook file would run, a line each, and its outline. Raises ConfigError if nothing."""
+    specs, problems = read_hook_file(file.data, file.path)
+    if not specs:
+        raise ConfigError(
+            f"{file.path} has no hook that relay could run" + "".join(f"; {p}" for p in problems),
+            hint="name a settings.json of Claude Code or Gemini CLI with hooks, or a Python file",
+        )
+    runs = []
+    for spec in specs:
+        action = spec.action
+        what = action.url if isinstance(action, Url) else action.shell or shlex.join(action.argv)
+        matcher = f" ({spec.matcher})" if spec.matcher else ""
+        # On one line each: a command with line ends must not look like several.
+        runs.append(clean(f"{spec.event.registration}{matcher}: {what}").replace("\n", " ⏎ "))
+    hooks = list(dict.fromkeys(spec.event.registration for spec in specs))
+    return runs, Outline(hooks=hooks, problems=problems)
+
+
 def _trust_word(home: Home, file: ConfigFile) -> str:
     if is_trusted(home, file.path, file.sha256):
         return "yes"
@@ -162,7 +189,10 @@ def _patterns(loaded: LoadedConfig) -> list[str]:
 
 
 def _hooks(loaded: LoadedConfig) -> list[str]:
-    return [hook.event.registration for hook in loaded.registry.all_hooks()]
+    return [
+        hook.event.registration + ("" if hook.trusted else " (not trusted)")
+        for hook in loaded.registry.all_hooks()
+    ]
 
 
 def _record(

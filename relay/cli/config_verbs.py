@@ -67,8 +67,8 @@ def add(subparsers: Any) -> None:
 
     verb = subparsers.add_parser(
         "trust",
-        help="let a configuration file run, as it is now",
-        description="Let a configuration file run, as it is now. A changed file asks again.",
+        help="let a configuration or hook file run, as it is now",
+        description="Let a configuration or hook file run, as it is now. A changed one asks again.",
     )
     verb.add_argument("path", nargs="?", metavar="PATH", help="default: the one that applies here")
     choice = verb.add_mutually_exclusive_group()
