@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relay.cli.session_parts import Parts
-from relay.config import LoadedConfig, load_for_session
+from relay.config import LoadedConfig, load_for_session, with_hook_files
 from relay.errors import RelayError
 from relay.hooks.registry import Registry
 from relay.paths import Home
@@ -181,6 +181,8 @@ async def _configuration(start: Start, home: Home) -> tuple[LoadedConfig, str]:
         except RelayError as error:
             problem = f"{error.message} ({error.hint})"
             config = LoadedConfig(None, Registry(), Settings(), None)
+    else:
+        config = await asyncio.to_thread(with_hook_files, config, start.args["cwd"], home)
     if config.untrusted:
         problem = f"{config.untrusted} is not trusted and was not run (relay trust)"
     register(config.registry)

@@ -116,6 +116,18 @@ def test_an_untrusted_configuration_does_not_run_and_says_so_once(tmp_path: Path
     assert not (folder / "ran").exists()
 
 
+def test_an_untrusted_hook_file_does_not_run_and_says_so(tmp_path: Path) -> None:
+    folder = project(tmp_path, "config = {'hook_files': 'hooks.json'}\n")
+    (folder / "hooks.json").write_text(
+        '{"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "touch ran"}]}]}}'
+    )
+    with wrapped(["sh", "-c", "echo started; read x"], name="A", cwd=folder) as program:
+        program.wait_for("started")
+        wait_registered("A")
+        wait_until(lambda: f"relay trust {folder / 'hooks.json'}" in relay("status"), 20)
+    assert not (folder / "ran").exists()
+
+
 def test_a_change_asks_for_trust_again(tmp_path: Path) -> None:
     folder = project(tmp_path)
     (folder / "relay.config.py").write_text(CONFIG + "\n# changed\n")
