@@ -12,7 +12,7 @@ from relay.errors import NotDelivered, Timeout, UsageError
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import TIMEOUT_DEFAULT, Registry, split_pattern
 from relay.paths import Home
-from relay.settings import IDLE_SECONDS, Settings, with_setting
+from relay.settings import END_SECONDS, IDLE_SECONDS, Settings, with_setting
 
 if TYPE_CHECKING:
     from relay.broker.client import Client
@@ -38,6 +38,7 @@ class Relay:
         idle_seconds: float = IDLE_SECONDS,
         timeout: float = TIMEOUT_DEFAULT,
         hook_files: Sequence[str] = (),
+        end_seconds: float = END_SECONDS,
     ) -> None:
         self.name = name
         self.registry = Registry()
@@ -48,6 +49,7 @@ class Relay:
             ("timeout", timeout, TIMEOUT_DEFAULT),
             ("task", task, None),
             ("hook_files", hook_files, ()),
+            ("end_seconds", end_seconds, END_SECONDS),
         ):
             if value != default:
                 settings = with_setting(settings, key, value)
@@ -208,7 +210,9 @@ class Relay:
         from relay.vocabulary import Known, examples
 
         patterns = [f"{h.namespace}:{h.target}" for h in self.registry.patterns()]
-        hooks = [event.value for event in HookEventName if self.registry.hooks(event)]
+        # What is in its hook files is read once the agent has started.
+        maybe = bool(self.settings.hook_files)
+        hooks = [event.value for event in HookEventName if maybe or self.registry.hooks(event)]
         return Known(examples(patterns), tuple(hooks))
 
     def loaded(self) -> LoadedConfig:

@@ -21,6 +21,8 @@ from relay.suggest import did_you_mean
 
 IDLE_SECONDS = 30.0
 _IDLE_MAX = 86400.0
+END_SECONDS = 10.0
+_END_MAX = 60.0
 
 #: The keys of ``config = {…}`` and what each holds, for the documentation and its tests.
 KEYS = {
@@ -28,6 +30,7 @@ KEYS = {
     "hooks": "handlers of events, by the event's name",
     "idle_seconds": "seconds without output after which on_idle runs",
     "timeout": "seconds that a handler may take",
+    "end_seconds": "seconds that an agent has, after its terminal was closed, for its last hooks",
     "hook_files": "hook files of Claude Code or Gemini CLI that apply too",
     "task": "what the agent is to do, as ctx.task; relay wrap --task wins",
 }
@@ -46,6 +49,7 @@ class Settings:
 
     idle_seconds: float = IDLE_SECONDS
     handler_timeout: float = TIMEOUT_DEFAULT
+    end_seconds: float = END_SECONDS
     task: str | None = None
     hook_files: tuple[str, ...] = ()
     given: frozenset[str] = field(default=frozenset())
@@ -58,6 +62,8 @@ def with_setting(settings: Settings, key: str, value: object) -> Settings:
         return replace(settings, idle_seconds=_seconds(key, value, _IDLE_MAX), given=given)
     if key == "timeout":
         return replace(settings, handler_timeout=_seconds(key, value, TIMEOUT_MAX), given=given)
+    if key == "end_seconds":
+        return replace(settings, end_seconds=_seconds(key, value, _END_MAX), given=given)
     if key == "hook_files":
         files = [value] if isinstance(value, str) else value
         if not isinstance(files, list | tuple) or not all(isinstance(one, str) for one in files):

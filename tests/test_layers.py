@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent / "relay"
 FLOORS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
-        "__main__ app cli demo bootstrap",
+        "__main__ app cli demo bootstrap integrations",
         "terminal",
         "agents",
         "session",

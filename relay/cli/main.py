@@ -26,6 +26,7 @@ MODULES = (
     "relay.cli.agents",
     "relay.cli.broker_verbs",
     "relay.cli.config_verbs",
+    "relay.cli.hooks_verbs",
     "relay.cli.replay",
     "relay.cli.doctor",
     "relay.cli.demo",

@@ -23,6 +23,7 @@ class Goodbye:
         self._tells = False
         self._last = clock()
         self._changed = asyncio.Event()
+        self._gone = False
 
     def delivery(self, identifier: str, state: State) -> None:
         """A message got so far."""
@@ -39,6 +40,11 @@ class Goodbye:
         """The agent wrote something."""
         self._last = now
 
+    def gone(self) -> None:
+        """The agent has ended: nothing more will come of it."""
+        self._gone = True
+        self._changed.set()
+
     async def finished(self, identifiers: Collection[str], seconds: float) -> bool:
         """Wait until the agent has seen these messages and is at rest again; at most ``seconds``.
 
@@ -46,6 +52,8 @@ class Goodbye:
         """
         end = self._clock() + seconds
         while True:
+            if self._gone:
+                return False
             now = self._clock()
             rest = self._rests_at() if self._settled.issuperset(identifiers) else None
             if rest is not None and now >= rest:

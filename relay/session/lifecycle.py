@@ -1,15 +1,13 @@
-"""The lifecycle hooks of one wrapped agent: when each fires, and with what."""
+"""The lifecycle hooks of one wrapped agent: when each fires, and what becomes of what it says."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
-from relay.hooks.context import Context
 from relay.hooks.events import HookEventName
-from relay.hooks.functions import FunctionRunner, Outcome
-from relay.hooks.registry import Registry
-from relay.hooks.results import Result
+from relay.hooks.model import Aggregated
 
 #: Output that waits for a slow ``on_output``; beyond it the oldest is left out, and that is noted.
 OUTPUT_WAITING_MAX = 64 * 1024
@@ -17,23 +15,29 @@ OUTPUT_WAITING_MAX = 64 * 1024
 OUTPUT_TOGETHER = 0.05
 
 
+class Engine(Protocol):
+    """The part of the hook engine that is used here (relay.hooks.handler)."""
+
+    def has(self, event: HookEventName) -> bool: ...
+    async def fire(self, event: HookEventName, fields: dict[str, Any]) -> Aggregated: ...
+
+
 class Lifecycle:
-    """Fires hooks; what they return is injected, what they do wrong is noted, nothing raises."""
+    """Fires hooks; what they return is injected, what they do wrong is noted, nothing raises.
+
+    ``inject(text)`` gives a text to the agent and returns the message's id.
+    """
 
     def __init__(
         self,
-        registry: Registry,
-        runner: FunctionRunner,
-        context: Context,
+        engine: Engine,
         *,
-        inject: Callable[[str], object],
+        inject: Callable[[str], str],
         note: Callable[[str], None],
         spawn: Callable[[Awaitable[None]], None],
         idle_seconds: float,
     ) -> None:
-        self._registry = registry
-        self._runner = runner
-        self._context = context
+        self._engine = engine
         self._inject = inject
         self._note = note
         self._spawn = spawn
@@ -44,17 +48,45 @@ class Lifecycle:
         self._last_output: float | None = None
         self._idle_fired = False
 
-    async def fire(self, event: HookEventName, *arguments: object) -> None:
-        """Run the handlers of ``event``."""
-        if not self._registry.hooks(event):
+    def has(self, event: HookEventName) -> bool:
+        """Whether anybody listens to ``event``."""
+        return self._engine.has(event)
+
+    async def fire(
+        self, event: HookEventName, *, deliver: bool = True, **fields: object
+    ) -> list[str]:
+        """Run the hooks of ``event``; the ids of what the agent is told because of it.
+
+        Without ``deliver`` there is nobody any more who could be told.
+        """
+        if not self._engine.has(event):
+            return []
+        return self.conclude(await self._engine.fire(event, fields), deliver=deliver)
+
+    def conclude(self, result: Aggregated, *, deliver: bool = True) -> list[str]:
+        """Note what went wrong, and inject what was said for the agent."""
+        for failure in result.errors:
+            self._note(failure.message)
+        for conflict in result.conflicts:
+            self._note(conflict)
+        if result.system_message and not result.suppress_output:
+            self._note(result.system_message)
+        texts = [*result.inject, *([result.context] if result.context else [])]
+        return [self._inject(text) for text in texts] if deliver else []
+
+    def later(self, event: HookEventName, **fields: object) -> None:
+        """Fire ``event``, and wait for nothing."""
+        if not self._engine.has(event):
             return
-        outcomes = await self._runner.run_hook(event, *arguments, self._context)
-        for outcome in outcomes:
-            self._conclude(outcome)
+
+        async def fire() -> None:
+            self.conclude(await self._engine.fire(event, fields))
+
+        self._spawn(fire())
 
     def output(self, texts: list[str]) -> None:
         """The agent said these lines."""
-        if not texts or not self._registry.hooks(HookEventName.OUTPUT):
+        if not texts or not self._engine.has(HookEventName.OUTPUT):
             return
         self._waiting += texts
         self._size += sum(map(len, texts)) + len(texts)
@@ -76,7 +108,7 @@ class Lifecycle:
 
     def idle_deadline(self) -> float | None:
         """When ``on_idle`` is due; None when it has fired or nobody listens."""
-        if self._idle_fired or not self._registry.hooks(HookEventName.IDLE):
+        if self._idle_fired or not self._engine.has(HookEventName.IDLE):
             return None
         return None if self._last_output is None else self._last_output + self._idle_seconds
 
@@ -85,7 +117,7 @@ class Lifecycle:
         deadline = self.idle_deadline()
         if deadline is not None and now >= deadline:
             self._idle_fired = True
-            self._spawn(self.fire(HookEventName.IDLE))
+            self.later(HookEventName.IDLE, idle_seconds=self._idle_seconds)
 
     async def _flush(self) -> None:
         try:
@@ -94,13 +126,6 @@ class Lifecycle:
                 text = "\n".join(self._waiting)
                 self._waiting.clear()
                 self._size = 0
-                await self.fire(HookEventName.OUTPUT, text)
+                await self.fire(HookEventName.OUTPUT, output=text)
         finally:
             self._flushing = False
-
-    def _conclude(self, outcome: Outcome[Result]) -> None:
-        if outcome.result is not None:
-            for text in outcome.result.inject:
-                self._inject(text)
-        elif not outcome.ok:
-            self._note(f"{outcome.handler}: {outcome.error}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 from collections.abc import Callable
 from itertools import groupby
@@ -95,6 +96,10 @@ class PumpLink(asyncio.Protocol):
     def notice(self, text: str) -> None:
         """A line for the person, shown once the agent has exited."""
         self._send(frames.NOTICE, text.encode("utf-8", "replace"))
+
+    def farewell(self, seconds: float) -> None:
+        """When the person's terminal goes, the agent's is to stay for so long; 0: it need not."""
+        self._send(frames.FAREWELL, min(0xFFFF, math.ceil(seconds)).to_bytes(2, "big"))
 
     def pause_reading(self) -> None:
         """Read no more for the moment: the pump keeps what the agent says."""

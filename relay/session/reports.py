@@ -40,6 +40,7 @@ class Reports:
         self._run_id = run_id
         self._started_ms = started_ms
         self._restarts = restarts
+        self.on_delivery: Callable[[str, State], None] = lambda identifier, state: None
         self._told: View | None = None
         # Something has reached the agent since the person spoke to it; an earlier session of the
         # run may have brought it.
@@ -58,6 +59,7 @@ class Reports:
     async def delivery(self, message: Message, state: State, reason: str, proof: str) -> None:
         """How far a delivery got."""
         fields: dict[str, Any] = {"id": message.id, "state": state.value}
+        self.on_delivery(message.id, state)
         self._reached |= state in (State.SUBMITTED, State.SEEN)
         if reason:
             fields["reason"] = reason

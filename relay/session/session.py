@@ -12,10 +12,8 @@ import contextlib
 import json
 import struct
 import sys
-import traceback
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from relay.errors import RelayError
 from relay.hooks.context import (
@@ -27,6 +25,7 @@ from relay.hooks.context import (
 )
 from relay.hooks.events import HookEventName
 from relay.hooks.functions import FunctionRunner
+from relay.hooks.handler import HookEventHandler
 from relay.hooks.registry import Registry
 from relay.model import AgentState, Message, State
 from relay.session import frames
@@ -36,13 +35,18 @@ from relay.session.builtin import await_seconds
 from relay.session.courier import Courier
 from relay.session.dispatch import Dispatcher
 from relay.session.ears import Ears
+from relay.session.engine import SessionConfig, make_engine
+from relay.session.facts import Broker, Facts
+from relay.session.goodbye import Goodbye
 from relay.session.guards import Guards
 from relay.session.hearing import Heard
+from relay.session.hooklog import SessionHookLog
 from relay.session.lifecycle import Lifecycle
 from relay.session.ports import Proof, StateChange
 from relay.session.progress import Link, Progress
 from relay.session.reports import Reports
 from relay.session.sender import Sender
+from relay.session.tasks import Tasks
 from relay.text.grammar import Match
 
 #: How long an ended agent's last words, hooks and messages may take.
@@ -51,30 +55,6 @@ CLOSING_DEADLINE = 20.0
 SENDING_DEADLINE = 600.0
 
 _SIZE = struct.Struct(">4H")
-
-
-class Broker(Protocol):
-    """The part of the broker's client that a session needs."""
-
-    async def request(self, op: str, **fields: Any) -> dict[str, Any]: ...
-
-
-@dataclass
-class Facts:
-    """Who this session is for. Times in milliseconds since the epoch."""
-
-    run_id: str
-    name: str
-    person: str
-    started_ms: int
-    cwd: str
-    env: dict[str, str]
-    task: str | None = None
-    idle_seconds: float = 30.0
-    handler_timeout: float = 30.0
-    offset: int = 0
-    restarts: int = 0  # sessions of this run before this one
-    notes: list[str] = field(default_factory=list)
 
 
 class Session:
@@ -97,7 +77,7 @@ class Session:
         self._link = link
         self._clock = clock
         self._now_ms = now_ms
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(self.note)
         self._timer: asyncio.TimerHandle | None = None
         self.more_state: Callable[[], dict[str, Any]] = dict
         self._state = StateChange(AgentState.STARTING)
@@ -146,15 +126,27 @@ class Session:
             note=self.note,
             spawn=self.spawn,
         )
-        self.lifecycle = Lifecycle(
+        self.transcript_path: Callable[[], str] = str
+        self.hook_log = SessionHookLog(
+            broker.request, self.note, self.spawn, verbose=bool(facts.env.get("RELAY_DEBUG"))
+        )
+        self.engine: HookEventHandler = make_engine(
+            SessionConfig(self._identity, self.context, lambda: self.transcript_path()),
             registry,
             runner,
-            self.context,
+            env=facts.env,
+            log=self.hook_log,
+        )
+        self.lifecycle = Lifecycle(
+            self.engine,
             inject=self.context.inject,
             note=self.note,
             spawn=self.spawn,
             idle_seconds=facts.idle_seconds,
         )
+        self.goodbye = Goodbye(clock)
+        self.reports.on_delivery = self.goodbye.delivery
+        self._leaving: asyncio.Event | None = None  # set when the agent's farewell is over
         self.ears: Ears
         self.courier: Courier
 
@@ -184,14 +176,16 @@ class Session:
             self.guards.changed(self._state, self._clock())
         self.spawn(self.courier.run())
         self.lifecycle.active(self._clock())
-        if self._registry.hooks(HookEventName.SESSION_START):
+        if self.lifecycle.has(HookEventName.SESSION_START):
             self.spawn(self._start_hooks())
+        if self.lifecycle.has(HookEventName.SESSION_END):
+            self._link.farewell(self.facts.end_seconds)
         self._report_state()
         self._rearm()
 
     async def _start_hooks(self) -> None:
         if await self.reports.claim_start():
-            await self.lifecycle.fire(HookEventName.SESSION_START)
+            await self.lifecycle.fire(HookEventName.SESSION_START, source="startup")
 
     async def end(self) -> None:
         """The agent is gone: settle what it said, run the last hooks, say what came of it."""
@@ -200,42 +194,46 @@ class Session:
             async with asyncio.timeout(CLOSING_DEADLINE):
                 # Before what may take long: it decides whether the next run gets them again.
                 await self.courier.close(self.exit_unread)
-                await self.lifecycle.fire(HookEventName.SESSION_END)
+                if self._leaving is None:
+                    await self.lifecycle.fire(
+                        HookEventName.SESSION_END, deliver=False, reason="exit"
+                    )
+                else:
+                    self.goodbye.gone()
+                    await self._leaving.wait()
                 await self.dispatcher.settle(CLOSING_DEADLINE)
         if not await self.sender.settle(SENDING_DEADLINE):
             left = len(self.sender.state())
             print(f"given up: {left} messages that the broker did not take", file=sys.stderr)
         self.progress.acknowledge()
+        await self.hook_log.settle(CLOSING_DEADLINE)
+        await self.engine.close()
         await self._runner.close()
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSING_DEADLINE / 2)
+        await self._tasks.end(CLOSING_DEADLINE / 2)
         self.progress.stop()
         if self._timer is not None:
             self._timer.cancel()
 
+    async def _say_goodbye(self) -> None:
+        """The person's terminal has gone: the agent may still do what the last hooks tell it."""
+        if self._leaving is not None:
+            return
+        self._leaving = asyncio.Event()
+        end = self._clock() + self.facts.end_seconds
+        try:
+            async with asyncio.timeout(self.facts.end_seconds):
+                told = await self.lifecycle.fire(HookEventName.SESSION_END, reason="hangup")
+            if told and not await self.goodbye.finished(told, end - self._clock()):
+                self.note("the agent was not done with what its last hooks told it")
+        except TimeoutError:
+            self.note("the session-end hooks took too long: the agent was told nothing")
+        finally:
+            self._link.farewell(0)
+            self._leaving.set()
+
     def spawn(self, work: Awaitable[None]) -> None:
         """Run ``work`` in this session; a failure is noted, never raised."""
-
-        async def guarded() -> None:
-            try:
-                await work
-            except RelayError as error:
-                self.note(error.message)
-            except Exception as error:
-                traceback.print_exc()  # into the log of this run
-                self.note(f"something in relay failed: {type(error).__name__}: {error}")
-
-        task = asyncio.get_running_loop().create_task(guarded())
-
-        def over(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
-            if isinstance(work, Coroutine):
-                work.close()  # it may have been cancelled before it began
-
-        self._tasks.add(task)
-        task.add_done_callback(over)
+        self._tasks.spawn(work)
 
     # -- from the pump --------------------------------------------------------------------------
 
@@ -244,6 +242,7 @@ class Session:
         now = self._clock()
         if kind == frames.OUTPUT:
             self.guards.output(now)
+            self.goodbye.output(now)
             self.lifecycle.active(now)
             self.ears.output(payload, now)
             self.progress.heard(len(payload))
@@ -270,6 +269,8 @@ class Session:
         elif kind == frames.JOB:
             self.guards.job(payload == frames.STOPPED)
             self.courier.look_again()
+        elif kind == frames.GOING:
+            self.spawn(self._say_goodbye())
         elif kind == frames.EXIT:
             self.exit_unread = json.loads(payload).get("unread")
             self.orderly = True
@@ -298,8 +299,8 @@ class Session:
         if self.courier.offer(message) and message.sender_kind != "relay":
             self.awaiting.heard_from(message.sender)
             self._messages.append(message)
-            self.spawn(
-                self.lifecycle.fire(HookEventName.MESSAGE_RECEIVED, message.sender, message.body)
+            self.lifecycle.later(
+                HookEventName.MESSAGE_RECEIVED, sender=message.sender, body=message.body
             )
 
     def receipt(self, fields: dict[str, Any]) -> None:
@@ -343,6 +344,7 @@ class Session:
         """The agent is idle, busy or blocked now."""
         self._state = change
         self.guards.changed(change, self._clock())
+        self.goodbye.state(change.state, tells=self.ears.source != "screen")
         self.courier.look_again()
         self._report_state()
 

@@ -51,6 +51,8 @@ PINS = {
         Pin("aider", "aider-chat", "0.86.2"),
     )
 }
+#: Programs beside the agents that relay works with.
+TOOLS = {"trail": Pin("trail", "agent-trajectories", "0.6.1")}
 
 
 class CannotInstall(Exception):
@@ -59,7 +61,7 @@ class CannotInstall(Exception):
 
 def binary(program: str) -> Path:
     """The pinned program, installed first when it is missing. Raises CannotInstall."""
-    pin = PINS[program]
+    pin = (PINS | TOOLS)[program]
     folder = _root() / f"{program}-{pin.version}"
     folder.mkdir(parents=True, exist_ok=True)
     # Parallel test runs share the folder: one installs, the others wait for it.

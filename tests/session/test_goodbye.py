@@ -59,3 +59,13 @@ def test_nobody_waits_longer_than_the_given_time() -> None:
         assert not await goodbye.finished({"never"}, 0.05)
 
     play(scenario)
+
+
+def test_the_agents_end_ends_the_wait() -> None:
+    async def scenario(goodbye: Goodbye) -> None:
+        waiting = asyncio.ensure_future(goodbye.finished({"never"}, 10))
+        await asyncio.sleep(0)
+        goodbye.gone()
+        assert not await waiting
+
+    play(scenario)

@@ -1,90 +1,118 @@
-"""When hooks fire."""
+"""When hooks fire, and what becomes of what they say."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from relay.hooks.events import HookEventName
-from relay.hooks.functions import FunctionRunner
-from relay.hooks.registry import Registry
+from relay.hooks.model import Aggregated, Failure, empty_success
 from relay.session import lifecycle
 from relay.session.lifecycle import Lifecycle
 
 
+class FakeEngine:
+    """Answers each event with what is set for it, and remembers what was fired."""
+
+    def __init__(self, **answers: Aggregated) -> None:
+        self.answers = {HookEventName[name]: answer for name, answer in answers.items()}
+        self.fired: list[tuple[HookEventName, dict[str, Any]]] = []
+
+    def has(self, event: HookEventName) -> bool:
+        return event in self.answers
+
+    async def fire(self, event: HookEventName, fields: dict[str, Any]) -> Aggregated:
+        self.fired.append((event, fields))
+        return self.answers[event]
+
+
 class Desk:
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, engine: FakeEngine) -> None:
         self.injected: list[str] = []
         self.noted: list[str] = []
         self.tasks: list[asyncio.Future[None]] = []
-        self.runner = FunctionRunner(registry)
+        self.engine = engine
         self.lifecycle = Lifecycle(
-            registry,
-            self.runner,
-            None,  # type: ignore[arg-type]
-            inject=self.injected.append,
+            engine,
+            inject=self.inject,
             note=self.noted.append,
             spawn=lambda work: self.tasks.append(asyncio.ensure_future(work)),
             idle_seconds=30.0,
         )
 
+    def inject(self, text: str) -> str:
+        self.injected.append(text)
+        return f"id of {text}"
 
-def play(registry: Registry, scenario: Callable[[Desk], Awaitable[None]]) -> Desk:
+
+def play(engine: FakeEngine, scenario: Callable[[Desk], Awaitable[None]]) -> Desk:
     async def limited() -> Desk:
-        desk = Desk(registry)
+        desk = Desk(engine)
         async with asyncio.timeout(20):
             await scenario(desk)
             await asyncio.gather(*desk.tasks)
-            await desk.runner.close()
         return desk
 
     return asyncio.run(limited())
 
 
-def test_what_hooks_return_is_injected_and_what_they_do_wrong_is_noted() -> None:
-    registry = Registry()
-    registry.add_hook("session_start", lambda: {"inject": ["one", "two"]})
-    registry.add_hook("session_start", lambda: 1 / 0)
+def test_what_hooks_say_is_injected_and_what_they_do_wrong_is_noted() -> None:
+    said = Aggregated(
+        inject=["one", "two"],
+        context="three",
+        errors=[Failure("hook", "guard: it crashed")],
+        conflicts=["two hooks disagree"],
+        system_message="for the person",
+    )
 
     async def scenario(desk: Desk) -> None:
-        await desk.lifecycle.fire(HookEventName.SESSION_START)
+        told = await desk.lifecycle.fire(HookEventName.SESSION_START, source="startup")
+        assert told == ["id of one", "id of two", "id of three"]
 
-    desk = play(registry, scenario)
-    assert desk.injected == ["one", "two"]
-    assert len(desk.noted) == 1 and "ZeroDivisionError" in desk.noted[0]
+    desk = play(FakeEngine(SESSION_START=said), scenario)
+    assert desk.injected == ["one", "two", "three"]
+    assert desk.noted == ["guard: it crashed", "two hooks disagree", "for the person"]
+    assert desk.engine.fired == [(HookEventName.SESSION_START, {"source": "startup"})]
+
+
+def test_nobody_is_told_anything_after_the_end_and_nothing_fires_that_nobody_hears() -> None:
+    async def scenario(desk: Desk) -> None:
+        assert not await desk.lifecycle.fire(HookEventName.SESSION_END, deliver=False)
+        assert not await desk.lifecycle.fire(HookEventName.NOTIFICATION)
+        desk.lifecycle.later(HookEventName.NOTIFICATION)
+        desk.lifecycle.later(HookEventName.MESSAGE_RECEIVED, sender="Bob", body="hi")
+
+    said = Aggregated(inject=["too late"], system_message="quiet", suppress_output=True)
+    desk = play(FakeEngine(SESSION_END=said, MESSAGE_RECEIVED=empty_success()), scenario)
+    assert desk.injected == [] and desk.noted == []
+    assert desk.engine.fired == [
+        (HookEventName.SESSION_END, {}),
+        (HookEventName.MESSAGE_RECEIVED, {"sender": "Bob", "body": "hi"}),
+    ]
 
 
 def test_lines_go_to_on_output_together_and_none_is_lost() -> None:
-    heard: list[str] = []
-    registry = Registry()
-    registry.add_hook("output", heard.append)
-
     async def scenario(desk: Desk) -> None:
         for number in range(50):
             desk.lifecycle.output([f"line {number}"])
 
-    play(registry, scenario)
+    desk = play(FakeEngine(OUTPUT=empty_success()), scenario)
+    heard = [fields["output"] for _, fields in desk.engine.fired]
     assert "\n".join(heard).splitlines() == [f"line {number}" for number in range(50)]
     assert len(heard) < 50
 
 
 def test_a_slow_on_output_loses_the_oldest_and_says_so() -> None:
-    registry = Registry()
-    registry.add_hook("output", lambda output: None)
-
     async def scenario(desk: Desk) -> None:
         for _ in range(100):
             desk.lifecycle.output(["x" * 1000])
 
-    assert "too slow" in play(registry, scenario).noted[0]
+    assert "too slow" in play(FakeEngine(OUTPUT=empty_success()), scenario).noted[0]
     assert lifecycle.OUTPUT_WAITING_MAX < 100 * 1000
 
 
 def test_idle_fires_once_for_each_idle_period() -> None:
-    fired: list[int] = []
-    registry = Registry()
-    registry.add_hook("idle", lambda: fired.append(1))
-
     async def scenario(desk: Desk) -> None:
         watch = desk.lifecycle
         assert watch.idle_deadline() is None
@@ -97,8 +125,8 @@ def test_idle_fires_once_for_each_idle_period() -> None:
         watch.active(201.0)
         watch.tick(231.0)
 
-    play(registry, scenario)
-    assert len(fired) == 2
+    desk = play(FakeEngine(IDLE=empty_success()), scenario)
+    assert desk.engine.fired == [(HookEventName.IDLE, {"idle_seconds": 30.0})] * 2
 
 
 def test_without_hooks_nothing_is_collected_or_waited_for() -> None:
@@ -107,4 +135,4 @@ def test_without_hooks_nothing_is_collected_or_waited_for() -> None:
         desk.lifecycle.active(1.0)
         assert desk.tasks == [] and desk.lifecycle.idle_deadline() is None
 
-    play(Registry(), scenario)
+    play(FakeEngine(), scenario)

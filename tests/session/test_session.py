@@ -16,10 +16,11 @@ from relay.model import AgentState, Message, State
 from relay.session import frames, retrying
 from relay.session.courier import Courier
 from relay.session.ears import Ears, Structured
+from relay.session.facts import Facts
 from relay.session.guards import Guards
 from relay.session.hearing import Heard, Hearing
 from relay.session.ports import StateChange
-from relay.session.session import Facts, Session
+from relay.session.session import Session
 from relay.terminal.lines import LineSource
 from relay.text.grammar import Match
 from tests.session.test_courier import FakeDoor
@@ -53,6 +54,7 @@ class FakeLink:
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
     def notice(self, text: str) -> None: ...
+    def farewell(self, seconds: float) -> None: ...
 
 
 class Desk:

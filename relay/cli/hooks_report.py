@@ -1,0 +1,215 @@
+"""What ``relay hooks list|test|log`` do. Imported when one of them runs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import time
+from concurrent.futures import Future
+from typing import Any
+
+from relay.broker.client import connect
+from relay.cli import output
+from relay.config import LoadedConfig, load_for_session
+from relay.errors import EXIT_FAILED, UsageError
+from relay.hooks.context import Context, Identity
+from relay.hooks.events import HookEventName, RegistrationError, event_name
+from relay.hooks.functions import FunctionRunner
+from relay.hooks.model import HookDefinition
+from relay.hooks.records import aggregated_record
+from relay.ids import new_ulid
+from relay.model import Mode
+from relay.paths import Home
+from relay.session.engine import SessionConfig, make_engine
+
+_HEAD = ("EVENT", "HOOK", "KIND", "MATCHER", "PRIORITY", "ON FAILURE", "TRUSTED")
+_LOG_HEAD = ("TIME", "AGENT", "EVENT", "HOOK", "RESULT", "SECONDS", "ERROR")
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """Every hook of the configuration that applies here, in the order in which they would run."""
+    loaded = _load(options)
+    order = {event: number for number, event in enumerate(HookEventName)}
+    hooks = sorted(
+        loaded.registry.all_hooks(), key=lambda one: (order[one.event], -one.priority, one.order)
+    )
+    if options.json:
+        output.as_json([_shown(hook) for hook in hooks])
+        return 0
+    if not hooks:
+        output.note("no hook is registered: see docs/hooks.md, or relay init")
+        return 0
+    output.table(_HEAD, [_cells(hook) for hook in hooks], width=output.columns())
+    return 0
+
+
+def run_test(options: argparse.Namespace) -> int:
+    """Run the hooks for an event that did not happen; nothing is sent or injected."""
+    try:
+        event = event_name(options.event)
+    except RegistrationError as error:
+        raise UsageError(error.message, hint=error.hint) from None
+    try:
+        fields = json.loads(options.input)
+    except ValueError as error:
+        raise UsageError(f"--input is no JSON: {error}", hint="give an object: {}") from None
+    if not isinstance(fields, dict):
+        raise UsageError("--input is no JSON object", hint='for example {"tool_name": "Bash"}')
+    loaded = _load(options)
+    record = asyncio.run(_fire(loaded, event, fields))
+    if options.json:
+        output.as_json(record)
+    else:
+        _print_test(record)
+    return 0 if record["success"] else EXIT_FAILED
+
+
+def run_log(options: argparse.Namespace) -> int:
+    """How hooks ran, as the broker's ledger has it."""
+    fields: dict[str, Any] = {"limit": options.limit, "failed": options.failed}
+    if options.event:
+        fields["event"] = event_name(options.event).value
+    for name in ("agent", "hook"):
+        if getattr(options, name):
+            fields[name] = getattr(options, name)
+    with connect(Home.from_env()) as client:
+        answer = client.request("hook_log", **fields)
+    rows = list(reversed(answer["rows"]))
+    if options.json:
+        output.as_json([_log_row(row) for row in rows])
+    elif not rows:
+        output.note("no hook has run")
+    else:
+        now_ms = time.time_ns() // 1_000_000
+        output.table(_LOG_HEAD, [_log_cells(row, now_ms) for row in rows], width=output.columns())
+    if answer["more"]:
+        output.note("older ones are left out: --limit N shows more")
+    return 0
+
+
+def _load(options: argparse.Namespace) -> LoadedConfig:
+    loaded = load_for_session(Home.from_env(), os.getcwd(), options.config)
+    if loaded.untrusted:
+        raise UsageError(
+            f"{loaded.untrusted} is not trusted, so its hooks do not run",
+            hint=f"look at it, then: relay trust {loaded.untrusted}",
+        )
+    for warning in loaded.warnings:
+        output.note(warning)
+    return loaded
+
+
+class _DryActions:
+    """Does nothing of what handlers ask for, and remembers it."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def inject(self, text: str) -> tuple[str, Future[Any]]:
+        return self._note(inject=text)
+
+    def send(
+        self, to: str, text: str, *, mode: Mode | None, thread: str | None
+    ) -> tuple[str, Future[Any]]:
+        return self._note(send=text, to=to)
+
+    def notify(self, topic: str, text: str) -> tuple[str, Future[Any]]:
+        return self._note(notify=text, topic=topic)
+
+    def agents(self) -> Future[list[dict[str, Any]]]:
+        future: Future[list[dict[str, Any]]] = Future()
+        future.set_result([])
+        return future
+
+    def _note(self, **what: str) -> tuple[str, Future[Any]]:
+        self.asked.append(what)
+        future: Future[Any] = Future()
+        future.set_result({})
+        return new_ulid(time.time_ns() // 1_000_000), future
+
+
+async def _fire(
+    loaded: LoadedConfig, event: HookEventName, fields: dict[str, Any]
+) -> dict[str, Any]:
+    actions = _DryActions()
+    task = loaded.settings.task
+    identity = Identity("test", "test", "dry-run", os.getcwd(), dict(os.environ), task)
+    context = Context(identity, actions)
+    functions = FunctionRunner(loaded.registry, timeout=loaded.settings.handler_timeout)
+    engine = make_engine(
+        SessionConfig(identity, context, str), loaded.registry, functions, env=dict(os.environ)
+    )
+    try:
+        result = await engine.fire(event, fields)
+    finally:
+        await engine.close()
+        await functions.close()
+    return {"event": event.value, **aggregated_record(result), "asked": actions.asked}
+
+
+def _print_test(record: dict[str, Any]) -> None:
+    if not record["results"] and not record["errors"]:
+        output.note(f"no hook matches this {record['event']}")
+    for one in record["results"]:
+        word = "ok" if one["success"] else "failed"
+        decision = f", {one['decision']}" if one["decision"] else ""
+        output.data(f"{output.visible(one['hook'])}: {word}{decision} ({one['duration']:.3f} s)")
+        for name in ("error", "stdout", "stderr"):
+            if one[name]:
+                output.data(f"  {name}: {output.visible(one[name].strip())[:500]}")
+    for failure in record["errors"]:
+        if failure["stage"] != "hook":
+            output.data(f"{failure['stage']}: {output.visible(failure['message'])}")
+    said = {
+        name: record[name]
+        for name in ("decision", "reason", "stop_reason", "system_message", "context", "input")
+        if record[name]
+    }
+    said |= {name: record[name] for name in ("response", "request", "tools") if record[name]}
+    for name, value in said.items():
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        output.data(f"{name.replace('_', ' ')}: {output.visible(text)}")
+    for text in record["inject"]:
+        output.data(f"inject: {output.visible(text)}")
+    for asked in record["asked"]:
+        output.data(f"asked: {output.visible(json.dumps(asked, ensure_ascii=False))}")
+    for conflict in record["conflicts"]:
+        output.data(f"conflict: {output.visible(conflict)}")
+
+
+def _shown(hook: HookDefinition) -> dict[str, Any]:
+    return {
+        "event": hook.event.value,
+        "name": hook.name,
+        "kind": hook.kind,
+        "matcher": hook.matcher,
+        "priority": hook.priority,
+        "on_failure": hook.on_failure.value,
+        "sequential": hook.sequential,
+        "timeout": hook.timeout,
+        "source": hook.source,
+        "trusted": hook.trusted,
+        "dialect": hook.dialect.value,
+    }
+
+
+def _cells(hook: HookDefinition) -> tuple[object, ...]:
+    name, matcher = output.visible(hook.name), output.visible(hook.matcher) or "*"
+    trusted = "yes" if hook.trusted else "no: relay trust"
+    where = (hook.event.value, name, hook.kind, matcher)
+    return *where, hook.priority, hook.on_failure.value, trusted
+
+
+def _log_row(row: dict[str, Any]) -> dict[str, Any]:
+    shown = {key: value for key, value in row.items() if key != "created_ms"}
+    return {"created_at": output.iso(row["created_ms"]), **shown}
+
+
+def _log_cells(row: dict[str, Any], now_ms: int) -> tuple[object, ...]:
+    result = row["decision"] or ("ok" if row["success"] else "failed")
+    when = output.clock(row["created_ms"], now_ms)
+    error = output.visible(" ".join(row["error"].split()))
+    hook = output.visible(row["hook"])
+    return when, row["agent"], row["event"], hook, result, f"{row['duration']:.3f}", error

@@ -1,0 +1,31 @@
+"""Who a session is for, and whom it asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+class Broker(Protocol):
+    """The part of the broker's client that a session needs."""
+
+    async def request(self, op: str, **fields: Any) -> dict[str, Any]: ...
+
+
+@dataclass
+class Facts:
+    """Who this session is for. Times in milliseconds since the epoch."""
+
+    run_id: str
+    name: str
+    person: str
+    started_ms: int
+    cwd: str
+    env: dict[str, str]
+    task: str | None = None
+    idle_seconds: float = 30.0
+    handler_timeout: float = 30.0
+    end_seconds: float = 10.0  # for what the session-end hooks tell the agent
+    offset: int = 0
+    restarts: int = 0  # sessions of this run before this one
+    notes: list[str] = field(default_factory=list)
