@@ -117,6 +117,18 @@ def test_wrap_runs_the_command_with_these_handlers(
     ]
 
 
+def test_with_hook_files_an_agent_is_asked_for_every_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, ...]] = []
+
+    def run(_argv: list[str], *, known: Any, **_options: Any) -> int:
+        seen.append(known.hooks)
+        return 0
+
+    monkeypatch.setattr(relay.cli.wrap, "run", run, raising=False)
+    Relay(hook_files=["hooks.json"]).wrap("prog")
+    assert seen == [tuple(HookEventName)]
+
+
 @pytest.mark.parametrize("command", ["", "  ", []])
 def test_wrap_needs_a_command(command: str | list[str]) -> None:
     with pytest.raises(UsageError, match="no command"):
