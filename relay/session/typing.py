@@ -292,6 +292,8 @@ class TerminalDoor:
                 return None
             self._outstanding.append((message, 1))
             await asyncio.sleep(ENTER_REST)
+            while self._in_the_dark(wrapped):
+                await asyncio.sleep(ENTER_REST)
             if not self._stands_in_composer(wrapped):
                 return None
         return None
@@ -304,6 +306,11 @@ class TerminalDoor:
                 return True
             await asyncio.sleep(PASTE_REST)
         return False
+
+    def _in_the_dark(self, wrapped: Envelope) -> bool:
+        """Whether the input line is away, Enter may be lost, and only its return will tell."""
+        unproven = self._manners.shows_paste and self._seen(wrapped.marker) is False
+        return unproven and self._dialog()
 
     async def _until_written(self, data: bytes, step: int, *, patient: bool) -> bool:
         """Type ``data``. When ``patient``, a person who types is waited for instead of yielded to:

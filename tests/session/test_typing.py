@@ -216,6 +216,53 @@ def test_no_enter_follows_a_paste_that_the_input_line_does_not_show() -> None:
     assert b"hello" in paste and enter == b"\r"
 
 
+def test_enter_is_pressed_again_when_the_input_line_was_away_meanwhile() -> None:
+    shown = {"state": "empty", "seen": False}
+    desk = Desk(
+        cooked=False,
+        paste=True,
+        composer=lambda rows: shown["state"],
+        manners=Manners(shows_paste=True),
+        seen=lambda marker: shown["seen"],
+    )
+
+    def draw(data: bytes) -> None:
+        enters = desk.link.written.count(b"\r")
+        shown["state"] = ("draft", "dialog", "empty")[enters]
+        shown["seen"] = enters == 2
+
+    desk.link.after = draw
+
+    async def scenario() -> int:
+        task = asyncio.ensure_future(desk.door.submit([message("hello")]))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not task.done() and desk.link.written.count(b"\r") == 1
+        shown["state"] = "draft"  # the conversation is loaded, and the text stands there still
+        return (await task).count
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 10)) == 1
+    assert desk.link.written.count(b"\r") == 2
+
+
+def test_a_dialog_that_a_message_has_led_to_is_not_waited_for() -> None:
+    shown = {"state": "empty"}
+    desk = Desk(
+        cooked=False,
+        paste=True,
+        composer=lambda rows: shown["state"],
+        manners=Manners(shows_paste=True),
+        seen=lambda marker: True,
+    )
+
+    def draw(data: bytes) -> None:
+        shown["state"] = "dialog" if data == b"\r" else "draft"
+
+    desk.link.after = draw
+    submitted = asyncio.run(asyncio.wait_for(desk.door.submit([message("hello")]), 10))
+    assert submitted.count == 1 and desk.link.written.count(b"\r") == 1
+
+
 def test_a_key_between_paste_and_enter_leaves_the_enter_to_the_person() -> None:
     desk = Desk(cooked=False, paste=True)
     desk.link.refuse = lambda count: count == 1
