@@ -29,7 +29,8 @@ MAKERS = {
     "opencode": "relay.agents.opencode.native",
 }
 #: Between an agent's hooks and the engine: a module with ``read`` and ``answer``, by the kind (see
-#: relay.session.gate.Translator); one that remembers something has ``translator``, which makes it. Who is not here has no tool calls that could be asked about.
+#: relay.session.gate.Translator), or with ``translator``, which makes what has them and remembers.
+#: Who is not here has no tool calls that could be asked about.
 TRANSLATORS = {
     "claude": "relay.agents.claude.gate",
     "codex": "relay.agents.codex.gate",
@@ -146,6 +147,14 @@ def make_native(kind: str, start: NativeStart) -> Native | None:
         return None
     native: Native = import_module(module).make(start)
     return native
+
+
+def transcript_of(native: Native) -> str:
+    """The agent's own transcript, as far as it is known now; "" where there is none."""
+    for name in ("transcript_path", "path"):
+        if path := getattr(native.source, name, None):
+            return str(path)
+    return ""
 
 
 def translator(kind: str) -> Translator | None:

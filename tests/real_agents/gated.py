@@ -34,6 +34,8 @@ REPLACED = "MARK-REPLACED nothing to be seen here"
 
 CONFIG = f"""
 import json
+import os
+import time
 from relay import Relay
 
 relay = Relay()
@@ -60,6 +62,9 @@ def before(input, event):
         return {{"input": {{key: command.replace("case-rewrite", "case-rewritten")}}}}
     if "case-context" in command:
         return {{"context": {CONTEXT!r}}}
+    if "case-held" in command:
+        while not os.path.exists(event["cwd"] + "/let-go"):
+            time.sleep(0.05)
     if "case-fail" in command:
         raise ValueError("the hook is broken")
 
@@ -102,7 +107,8 @@ class GatedAgent:
         self.ask(case)
         wait_until(lambda: len(self.model.requests) >= before + 2, 90, "the tool's result")
         self.rest()
-        return json.dumps(self.model.requests[-1].newest, ensure_ascii=False)
+        told = json.dumps(self.model.requests[-1].body, ensure_ascii=False)
+        return told.rpartition(f"please {case}")[2]
 
     def rest(self) -> None:
         """Until the turn is over."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.wrapped import relay
+from tests.e2e.wrapped import kill_session, relay
 from tests.real_agents.conftest import Binary
 from tests.real_agents.gated import (
     AFTERWARDS,
@@ -22,9 +22,12 @@ from tests.real_agents.gated import (
     gated,
 )
 from tests.real_agents.model import ScriptedModel
+from tests.support import wait_until
 
 #: Those whose tool calls can be gated, and what they call their shell.
 SHELLS = {"claude": "Bash", "codex": "Bash"}
+#: Those whose hooks can make them ask the person; with the others it is a refusal.
+ASKS = {"claude"}
 #: Those that show what a hook puts in the place of a tool's output.
 REPLACES = {"claude", "codex"}
 
@@ -48,9 +51,15 @@ def test_a_tool_call_is_seen_and_decided_on(
             assert REPLACED in ann.call("replace")
             assert ann.ran("replace")
         failing(ann)
+        if agent not in ASKS:
+            told = ann.call("ask")
+            assert REASON in told and not ann.ran("ask")
         if agent in OWN:
             # It ran for every call, also for those that were blocked.
             assert ann.own() == len(ann.model.requests) // 2
+        if agent in ASKS:
+            asking(ann)
+        without_a_session(ann)
         ann.wrapped.quit()
 
 
@@ -90,3 +99,26 @@ def failing(ann: GatedAgent) -> None:
     told = ann.call("fail")
     assert "the hook is broken" in told
     assert not ann.ran("fail")
+
+
+def asking(ann: GatedAgent) -> None:
+    """The person is asked, though they allow this tool otherwise, and may refuse."""
+    ann.ask("ask")
+    ann.wrapped.dialog()
+    assert "MARK-REASON" in ann.wrapped.terminal.text()
+    ann.wrapped.refuse()
+    ann.rest()
+    assert not ann.ran("ask")
+
+
+def without_a_session(ann: GatedAgent) -> None:
+    """A session that is killed while its hooks think lets nothing through; the next one works."""
+    before = len(ann.model.requests)
+    ann.ask("held")
+    wait_until(lambda: ann.log("held"))
+    kill_session(ann.wrapped.terminal)
+    wait_until(lambda: len(ann.model.requests) >= before + 2, 90, "the tool's result")
+    ann.rest()
+    assert not ann.ran("held")
+    assert "ran-case-again" in ann.call("again") and ann.ran("again")
+    assert len(ann.log("again")) == 2
