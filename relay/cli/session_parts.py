@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from relay.agents.foreground import shell_in_front
 from relay.agents.interpreters import at_prompt
-from relay.agents.native import NativeStart, make_native
+from relay.agents.native import NativeStart, make_native, transcript_of, translator, ungated
 from relay.agents.registry import profile_named
 from relay.broker.directory import owner_login, person_name
 from relay.broker.protocol import message_from
@@ -25,12 +25,14 @@ from relay.session.courier import Courier
 from relay.session.door import Door
 from relay.session.ears import Ears
 from relay.session.either import EitherDoor
+from relay.session.facts import Facts
+from relay.session.gate import Gate
 from relay.session.guards import Guards
 from relay.session.hearing import Hearing
 from relay.session.httpd import HookServer
 from relay.session.link import PumpLink
 from relay.session.manners import UNKNOWN, Manners
-from relay.session.session import Facts, Session
+from relay.session.session import Session
 from relay.session.typing import TerminalDoor
 from relay.terminal.environment import original
 from relay.terminal.inner import InnerTerminal, NoTerminal
@@ -90,6 +92,7 @@ class Parts:
             task=args.get("task") or config.settings.task,
             idle_seconds=config.settings.idle_seconds,
             handler_timeout=config.settings.handler_timeout,
+            end_seconds=config.settings.end_seconds,
             offset=hello["offset"],
             restarts=hello["restarts"],
             notes=[str(note) for note in checkpoint.get("notes", [])],
@@ -260,11 +263,12 @@ class Parts:
     async def _listen(self, session: Session, ears: Ears) -> None:
         """Answer the agent's hooks, and follow its transcript where it has one."""
         wake = asyncio.Event()
+        gate = self._gate(session, ears)
 
         async def hook(event: dict[str, Any]) -> dict[str, Any]:
             session.hook(event)
             wake.set()
-            return {}
+            return await gate.answer(event) if gate is not None else {}
 
         server = HookServer(hook, self._start.args["token"], on_error=self._hook_failed)
         self._server = server
@@ -274,8 +278,25 @@ class Parts:
         native = self._native
         if native is not None:
             session.more_state = lambda: {"native": native.state()}
+            session.transcript_path = lambda: transcript_of(native)
             session.on_enter = native.entered
             session.spawn(native.watch(ears, wake, session.heard_elsewhere))
+
+    def _gate(self, session: Session, ears: Ears) -> Gate | None:
+        """What answers the agent's own hooks, where it has any; says which tools it cannot see."""
+        launch = self._start.args.get("launch") or {}
+        for note in ungated(self._profile.kind, launch, session.engine.has):
+            ears.note(note)
+        words = translator(self._profile.kind)
+        if words is None:
+            return None
+        return Gate(
+            words,
+            session.engine,
+            inject=session.context.inject,
+            note=session.note,
+            spawn=session.spawn,
+        )
 
     def _hook_failed(self, error: BaseException) -> None:
         self._note(f"a hook's report could not be used: {type(error).__name__}: {error}")
