@@ -384,7 +384,10 @@ def _blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.M | re.S)
 
 
-@pytest.mark.parametrize("block", [*_blocks("config.md"), *_blocks("hooks.md")])
+@pytest.mark.parametrize(
+    "block",
+    [block for page in ("config", "hooks", "tools", "trail") for block in _blocks(f"{page}.md")],
+)
 def test_every_example_of_the_documentation_loads(loads: Load, block: str) -> None:
     loaded = loads(block)
     assert loaded.warnings == ()
