@@ -68,7 +68,12 @@ class Running:
         return squeezed(text) in squeezed(self.terminal.text())
 
     def submit(self) -> None:
-        """Press Enter, and once more where it is plain that it was not heard."""
+        """Press Enter, and once more where it is plain that it was not heard.
+
+        Not in the moment in which the text is drawn: a program may show more than it would submit
+        then (Gemini CLI does), and no person is that quick.
+        """
+        self.terminal.wait_quiet()
         for _ in range(TRIES):
             self.terminal.type("\r")
             if self._soon(lambda: self.terminal.shows(self.recipe.marks.taken), ENTER_DEADLINE):

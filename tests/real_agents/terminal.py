@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import select
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ import pyghostty
 from tests.support import wait_until
 
 STOP_DEADLINE = 10.0
+QUIET = 0.3  # seconds
+ALWAYS_DRAWS = 2.0
 TITLE = re.compile(rb"\x1b\][02];([^\x07\x1b]*)(?:\x07|\x1b\\)")
 
 
@@ -83,6 +87,18 @@ class Terminal:
             wait_until(lambda: check() or self._gone(what), timeout, what)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.text()}") from None
+
+    def wait_quiet(self) -> None:
+        """Until the program draws nothing more, or it has become clear that it always does."""
+        drawn = [len(self.raw), time.monotonic()]
+
+        def quiet() -> bool:
+            if drawn[0] != len(self.raw):
+                drawn[:] = [len(self.raw), time.monotonic()]
+            return time.monotonic() - drawn[1] > QUIET
+
+        with contextlib.suppress(AssertionError):
+            wait_until(quiet, ALWAYS_DRAWS)
 
     def resize(self, cols: int, rows: int) -> None:
         """Another size, as when the person drags the window's corner."""

@@ -99,11 +99,11 @@ def test_two_in_one_project_are_not_mixed_up(
             agent.ready()
             agent.ask(mark)
             answered(agent, model, mark)
-        for agent, mark in ((other, "MARK-CLEARED"), (one, "MARK-ANEW")):
-            agent.ask("/clear")
-            wait_cleared(agent)
-            agent.ask(mark)
-            answered(agent, model, mark)
+        for cleared, mark in ((other, "MARK-CLEARED"), (one, "MARK-ANEW")):
+            cleared.ask("/clear")
+            wait_cleared(cleared)
+            cleared.ask(mark)
+            answered(cleared, model, mark)
         relay("send", "Other", "MARK-TYPED words", "--wait=60")
         one.quit()
         # Each is resumed once, the latest first. Resumed in the minute of its start a conversation
@@ -125,7 +125,7 @@ def test_two_in_one_project_are_not_mixed_up(
         assert sent_by("Other") == ["from the other", "from a cleared one"]
 
 
-def wait_cleared(agent: Wrapped) -> None:
+def wait_cleared(agent: Running) -> None:
     """Until nothing of the conversation is shown any more, and it takes a prompt."""
     agent.terminal.wait_that(lambda: not agent.terminal.shows("MARK-"), what="an empty screen")
     agent.ready()
