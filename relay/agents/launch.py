@@ -149,6 +149,7 @@ def _as_it_is(argv: list[str], error: Exception) -> Launch:
     kind = argv[start - 1] if start else program(argv)
     words = f"how to start it could not be told ({type(error).__name__}: {error})"
     data: dict[str, object] = {"heard": False, "degraded": f"{words}: it is heard by its screen"}
+    data["ungated"] = words
     return Launch(list(argv), {}, kind, data)
 
 

@@ -176,12 +176,15 @@ def ungated(
     why they were not. ``has`` tells whether there is any hook for an event.
     """
     missed = [event for event in TOOL_CALL if has(event) and event not in launch.get("gates", ())]
-    if not missed:
+    if not missed or kind == "command":  # no conversation: ``claude mcp`` calls no tools
         return []
     names = " and ".join(event.registration for event in missed)
-    why = launch.get("ungated")
-    if why is None and kind in TRANSLATORS and "gates" in launch:
-        why = "that they are registered could not be told before the agent started"
-    elif why is None:
-        why = f"{kind} has no hooks of its own for them"
-    return [f"tool calls are not seen by {names}, and nothing is blocked: {why}"]
+    return [f"tool calls do not reach {names}, and nothing is blocked: {_why(kind, launch)}"]
+
+
+def _why(kind: str, launch: Mapping[str, Any]) -> str:
+    if launch.get("ungated"):
+        return str(launch["ungated"])
+    if kind not in TRANSLATORS:
+        return f"{kind or 'this program'} has no hooks of its own for them"
+    return "that there are such hooks could not be told before the agent started"

@@ -1,0 +1,73 @@
+"""What doctor says of tool calls that reach the hooks, and of those that do not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from relay.cli import checks
+from relay.cli.gate_checks import tool_hooks
+from relay.paths import Home
+from relay.trust import trust
+from tests.cli.verbs import program
+
+CONFIG = "from relay import Relay\nrelay = Relay()\nrelay.on('before_tool', print)\n"
+
+
+@pytest.fixture
+def project(isolated_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a trusted configuration, a Claude Code that is known, and an aider."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "relay.config.py").write_text(CONFIG)
+    trust(Home(str(isolated_home)), str(folder / "relay.config.py"))
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "claude").symlink_to(program(tmp_path / "claude" / "versions", "2.1.330"))
+    program(programs, "aider")
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_who_can_be_gated_is_told_from_who_cannot(isolated_home: Path, project: Path) -> None:
+    first, *more = tool_hooks(Home(str(isolated_home)), str(project))
+    assert first == ("ok", "on_before_tool: reached by the tool calls of claude")
+    [(level, text)] = more
+    assert level == "warn" and text.startswith("aider: tool calls do not reach on_before_tool")
+    found = [c for c in checks.examine(Home(str(isolated_home)), str(project)) if c.name == "tools"]
+    assert [check.level for check in found] == ["ok", "warn"]
+
+
+@pytest.mark.parametrize("where", ["home", "project"])
+def test_settings_that_turn_hooks_off_are_named(
+    where: str, isolated_home: Path, project: Path, tmp_path: Path
+) -> None:
+    folder = (project if where == "project" else isolated_home.parent) / ".claude"
+    folder.mkdir()
+    (folder / "settings.json").write_text(json.dumps({"disableAllHooks": True}))
+    texts = [text for _, text in tool_hooks(Home(str(isolated_home)), str(project))]
+    assert texts[0] == "on_before_tool: reached by no tool calls"
+    [claude] = [text for text in texts if text.startswith("claude: ")]
+    assert "disableAllHooks" in claude and "settings.json" in claude
+
+
+def test_without_hooks_for_tools_nothing_is_said(isolated_home: Path, project: Path) -> None:
+    home = Home(str(isolated_home))
+    (project / "relay.config.py").write_text(CONFIG.replace("before_tool", "idle"))
+    assert tool_hooks(home, str(project)) == []  # not trusted
+    trust(home, str(project / "relay.config.py"))
+    assert tool_hooks(home, str(project)) == []
+    (project / "relay.config.py").unlink()
+    assert tool_hooks(home, str(project)) == []
+
+
+def test_a_configuration_that_cannot_be_read_is_said_once(
+    isolated_home: Path, project: Path
+) -> None:
+    (project / "relay.config.py").write_text("def broken(:")
+    home = Home(str(isolated_home))
+    trust(home, str(project / "relay.config.py"))
+    assert [c for c in checks.examine(home, str(project)) if c.name == "tools"] == []
