@@ -75,7 +75,7 @@ async def run_command(
     Whatever is wrong with it is in the result; only CancelledError is raised, and then the program
     has been killed.
     """
-    where = os.path.join(cwd, command.cwd) if command.cwd else cwd
+    where = working_directory(command, cwd)
     try:
         started = _start(command, where, env)
     except (OSError, ValueError) as error:
@@ -91,6 +91,11 @@ async def run_command(
         raise
     finally:
         process.close()
+
+
+def working_directory(command: Command, cwd: str) -> str:
+    """Where ``command`` starts, when the agent works in ``cwd``."""
+    return os.path.join(cwd, command.cwd) if command.cwd else cwd
 
 
 def _start(command: Command, cwd: str, env: Mapping[str, str]) -> subprocess.Popen[bytes]:

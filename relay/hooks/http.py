@@ -1,21 +1,19 @@
 """Asks one HTTP endpoint, as a hook: a POST with the input, and the answer's body.
 
 HTTP/1.1, one connection a request; ``https`` checks the certificate like a browser does. Neither
-redirects nor proxies nor compression: what a hook's address says is what is asked. ``h11`` and
-``ssl`` are imported when they are used.
+redirects nor proxies nor compression: what a hook's address says is what is asked. ``h11`` is
+imported when it is used.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import SplitResult, quote, urlsplit
-
-if TYPE_CHECKING:
-    import ssl
 
 #: Bytes of an answer's body; a longer one is an error.
 BODY_MAX = 1024 * 1024
@@ -148,6 +146,4 @@ async def _answer(http: Any, reader: asyncio.StreamReader, body_max: int) -> Ans
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    import ssl
-
     return ssl.create_default_context()

@@ -44,6 +44,11 @@ def alive(pid: int) -> bool:
     return any(int(found) == pid for found, _group in _running())
 
 
+def all_gone(processes: list[subprocess.Popen[bytes]]) -> bool:
+    """Whether nobody is left of the groups that these led."""
+    return all(group_is_gone(process.pid) for process in processes)
+
+
 def group_is_gone(group: int) -> bool:
     """Whether nobody is left of a process group, but for zombies that others have to reap."""
     return not any(int(found) == group for _pid, found in _running())
@@ -81,7 +86,8 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[b
     class Spy(subprocess.Popen[bytes]):
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
-            started.append(self)
+            if options.get("start_new_session"):  # not those that a test runs
+                started.append(self)
 
     monkeypatch.setattr(subprocess, "Popen", Spy)
     before = set(os.listdir("/dev/fd"))

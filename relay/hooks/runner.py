@@ -1,0 +1,277 @@
+"""Runs the hooks of a plan: functions, programs and HTTP endpoints. Whatever they do is a result.
+
+Side by side, or one after the other where each sees what those before it have rewritten. Programs
+and requests together have a bounded number of places; functions have those of their FunctionRunner.
+A hook that waits for a place does not lose time of its own by that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from relay.hooks import commands, http, outputs
+from relay.hooks.environment import hook_environment
+from relay.hooks.events import HookEventName, arguments
+from relay.hooks.functions import FunctionRunner
+from relay.hooks.model import (
+    Callee,
+    Command,
+    Decision,
+    Dialect,
+    HookDefinition,
+    HookOutput,
+    HookResult,
+    Plan,
+    Url,
+)
+from relay.hooks.registry import TIMEOUT_DEFAULT
+from relay.hooks.spelling import spelled_input
+
+#: Seconds that a program has when nothing else is configured.
+COMMAND_TIMEOUT = 60.0
+#: Programs and requests at once.
+POOL = 8
+#: Programs and requests that may wait for a place; further ones fail at once.
+WAITING_MAX = 1000
+#: Bytes of an output that a result shows.
+SHOWN_MAX = 16 * 1024
+_LINE_MAX = 200
+
+
+class HookRunner:
+    """The hooks of one session. Belongs to the loop that awaits it.
+
+    ``cwd`` is the agent's working directory and ``env`` its environment; programs start there and
+    get what hook_environment() leaves of it. ``timeout`` in seconds is for hooks that have none of
+    their own, ``command_timeout`` for those that are programs. ``grace``: see run_command().
+    """
+
+    def __init__(
+        self,
+        functions: FunctionRunner,
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        timeout: float = TIMEOUT_DEFAULT,
+        command_timeout: float = COMMAND_TIMEOUT,
+        pool: int = POOL,
+        grace: float = commands.GRACE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._functions = functions
+        self._cwd = cwd
+        self._env = dict(env)
+        self._timeout = timeout
+        self._command_timeout = command_timeout
+        self._places = asyncio.Semaphore(pool)
+        self._waiting = 0
+        self._grace = grace
+        self._clock = clock
+
+    async def run(self, plan: Plan, payload: Mapping[str, Any], ctx: object) -> list[HookResult]:
+        """Run the hooks of ``plan`` and return their results in its order.
+
+        ``payload`` is the event's input; no hook can change it, not even for another one. In a
+        sequence a denial and ``last`` keep later hooks from running, and those have no result; a
+        failure does not. Only CancelledError is raised, and then all that ran has been killed.
+        """
+        if plan.sequential:
+            return await self._in_turn(plan, payload, ctx)
+        given = _Input(plan.event, payload)
+        if len(plan.hooks) == 1:
+            return [await self._one(plan.hooks[0], given, ctx)]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._one(hook, given, ctx)) for hook in plan.hooks]
+        return [task.result() for task in tasks]
+
+    async def _in_turn(
+        self, plan: Plan, payload: Mapping[str, Any], ctx: object
+    ) -> list[HookResult]:
+        results = []
+        given = _Input(plan.event, payload)
+        for hook in plan.hooks:
+            result = await self._one(hook, given, ctx)
+            results.append(result)
+            if not result.success or result.output is None:
+                continue
+            if result.output.last or result.output.decision is Decision.DENY:
+                break
+            given = _Input(plan.event, rewritten(plan.event, given.payload, result.output))
+        return results
+
+    async def _one(self, hook: HookDefinition, given: _Input, ctx: object) -> HookResult:
+        began = self._clock()
+        try:
+            if isinstance(hook.action, Callee):
+                return await self._call(hook, hook.action, given, ctx)
+            if self._waiting >= WAITING_MAX:
+                return self._failed(hook, given.event, "too many hooks are waiting", began)
+            self._waiting += 1
+            try:
+                await self._places.acquire()
+            finally:
+                self._waiting -= 1
+            began = self._clock()
+            try:
+                if isinstance(hook.action, Command):
+                    return await self._start(hook, hook.action, given, began)
+                return await self._ask(hook, hook.action, given, began)
+            finally:
+                self._places.release()
+        except Exception as error:  # of the engine's own, or an input that has no JSON form
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            return self._failed(hook, given.event, text[: outputs.ERROR_MAX], began)
+
+    async def _call(
+        self, hook: HookDefinition, callee: Callee, given: _Input, ctx: object
+    ) -> HookResult:
+        event = given.event
+
+        def read(value: object, name: str) -> HookOutput:
+            return outputs.read_value(value, name, event)
+
+        limit = self._limit(hook, callee.timeout or self._timeout)
+        offered = arguments(event, _copied(given.payload), ctx)
+        outcome = await self._functions.call(callee, offered, read, limit)
+        output = outcome.result if outcome.ok else outputs.on_failure(hook, event, outcome.error)
+        return HookResult(
+            hook,
+            outcome.ok,
+            output,
+            error=outcome.error,
+            duration=outcome.duration,
+            trace=outcome.trace,
+        )
+
+    async def _start(
+        self, hook: HookDefinition, command: Command, given: _Input, began: float
+    ) -> HookResult:
+        where = commands.working_directory(command, self._cwd)
+        env = hook_environment(
+            self._env,
+            command,
+            event=given.event,
+            dialect=hook.dialect,
+            project=self._cwd,
+            cwd=where,
+        )
+        ended = await commands.run_command(
+            command,
+            given.encoded(hook.dialect),
+            cwd=self._cwd,
+            env=env,
+            timeout=self._limit(hook, self._command_timeout),
+            grace=self._grace,
+        )
+        error = ended.error
+        if not error and ended.cut and ended.status == 0:
+            # A decision might stand in what was thrown away.
+            error = f"it printed more than {commands.KEPT_MAX} bytes"
+        reading = (
+            _failure(hook, given.event, error)
+            if error
+            else outputs.read_process(hook, given.event, ended.status, ended.stdout, ended.stderr)
+        )
+        return HookResult(
+            hook,
+            not reading.error,
+            reading.output,
+            error=reading.error,
+            duration=self._clock() - began,
+            exit_status=ended.status,
+            stdout=_shown(ended.stdout),
+            stderr=_shown(ended.stderr),
+        )
+
+    async def _ask(self, hook: HookDefinition, url: Url, given: _Input, began: float) -> HookResult:
+        answer = await http.post(
+            url.url,
+            url.headers,
+            given.encoded(hook.dialect),
+            timeout=self._limit(hook, self._timeout),
+        )
+        body = _shown(answer.body)
+        error = answer.error
+        if answer.status is not None and not 200 <= answer.status < 300:
+            error = " ".join(f"HTTP status {answer.status}: {body[:_LINE_MAX]}".split()).rstrip(":")
+        reading = (
+            _failure(hook, given.event, error)
+            if error
+            else outputs.read_process(hook, given.event, 0, answer.body, b"")
+        )
+        return HookResult(
+            hook,
+            not reading.error,
+            reading.output,
+            error=reading.error,
+            duration=self._clock() - began,
+            stdout=body,
+        )
+
+    def _failed(
+        self, hook: HookDefinition, event: HookEventName, error: str, began: float
+    ) -> HookResult:
+        output = outputs.on_failure(hook, event, error)
+        return HookResult(hook, False, output, error=error, duration=self._clock() - began)
+
+    def _limit(self, hook: HookDefinition, otherwise: float) -> float:
+        return otherwise if hook.timeout is None else hook.timeout
+
+
+class _Input:
+    """What hooks are given: the event's input, encoded at most once for each dialect."""
+
+    def __init__(self, event: HookEventName, payload: Mapping[str, Any]) -> None:
+        self.event = event
+        self.payload = payload
+        self._encoded: dict[Dialect, bytes] = {}
+
+    def encoded(self, dialect: Dialect) -> bytes:
+        """The JSON for a hook of ``dialect``. Raises TypeError or ValueError when there is none."""
+        if dialect not in self._encoded:
+            spoken = spelled_input(self.event, self.payload, dialect)
+            self._encoded[dialect] = json.dumps(spoken, allow_nan=False).encode()
+        return self._encoded[dialect]
+
+
+def rewritten(
+    event: HookEventName, payload: Mapping[str, Any], output: HookOutput
+) -> dict[str, Any]:
+    """The input of the next hook in a sequence, after one that said ``output``; a new dict."""
+    after = dict(payload)
+    if event is HookEventName.BEFORE_TOOL and output.input:
+        after["tool_input"] = _merged(payload.get("tool_input"), output.input)
+    elif event is HookEventName.AFTER_TOOL and output.response is not None:
+        after["tool_response"] = output.response
+    elif event is HookEventName.BEFORE_AGENT and output.context:
+        after["prompt"] = f"{payload.get('prompt') or ''}\n\n{output.context}"
+    elif event is HookEventName.AFTER_MODEL and output.request:
+        after["llm_response"] = _merged(payload.get("llm_response"), output.request)
+    elif event is HookEventName.BEFORE_MODEL and output.request:
+        after["llm_request"] = _merged(payload.get("llm_request"), output.request)
+    return after
+
+
+def _merged(old: object, new: Mapping[str, Any]) -> dict[str, Any]:
+    return {**(old if isinstance(old, Mapping) else {}), **new}
+
+
+def _failure(hook: HookDefinition, event: HookEventName, error: str) -> outputs.Reading:
+    return outputs.Reading(outputs.on_failure(hook, event, error), error)
+
+
+def _copied(value: Any) -> Any:
+    """A copy of a JSON value, so that no hook sees what another one does with its own."""
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    return value
+
+
+def _shown(data: bytes) -> str:
+    return data[:SHOWN_MAX].decode("utf-8", "replace")
