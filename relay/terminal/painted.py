@@ -14,13 +14,12 @@ from relay.terminal.dialects import UNKNOWN, Dialect
 from relay.terminal.emulator import Emulator, Mark
 from relay.terminal.encoded import size_of
 from relay.terminal.hearing import LEAVING_COSTS, Outlet
+from relay.terminal.inputbox import CURSOR_SHOWN, InputBox
 from relay.terminal.painter import Painter
+from relay.terminal.slices import slice_rows
 from relay.terminal.styles import told_apart
 from relay.terminal.view import Snapshot, begins_part
 
-#: At most this many rows are written between two looks, so that none leaves the scrollback unread.
-SLICE_ROWS = 600
-SLICE_BYTES = 64 * 1024
 #: Frames are looked at no oftener than this, after this much quiet, and at least this often.
 FRAME_GAP = 0.030
 QUIET = 0.030
@@ -49,25 +48,6 @@ _SYNC_END = b"\x1b[?2026l"
 _SYNC_ENDS = re.compile(rb"\x1b\[\?(?:[0-9;]*;)?2026(?:;[0-9;]*)?l")
 _ONLY_MODES = re.compile(rb"(?:\x1b\[\?[0-9;]*+[hl])*+")
 _WIPES = b"\x1b[3J"  # the scrollback too: all that was said is printed again
-_ROWS_BY_ESCAPE = (b"\x1bD", b"\x1bE")
-_NO_ROWS = bytes(set(range(256)) - set(b"\n\x0b\x0c\x1bDE"))
-
-
-def slice_rows(data: bytes, at: int, cols: int) -> bytes:
-    """What comes next of ``data``, few enough rows that none leaves the scrollback unread."""
-    # Half of them for the newlines.
-    piece = data[at : at + min(SLICE_BYTES, SLICE_ROWS * cols // 2)]
-    while len(piece) > 256 and _rows_in(piece, cols) > SLICE_ROWS:
-        piece = piece[: len(piece) // 2]
-    return piece
-
-
-def _rows_in(piece: bytes, cols: int) -> int:
-    few = piece.translate(None, _NO_ROWS)  # one pass instead of five
-    rows = sum(few.count(end) for end in (b"\n", b"\x0b", b"\x0c")) + len(piece) // cols
-    if any(sequence in few for sequence in _ROWS_BY_ESCAPE):
-        rows += sum(piece.count(sequence) for sequence in _ROWS_BY_ESCAPE)
-    return rows
 
 
 class Painted:
@@ -92,6 +72,7 @@ class Painted:
         self._picture_at = now
         self._sync_seen = False  # the update was too long to wait for its end
         self._pace = flood.Pace()
+        self._input = InputBox()
 
     # -- bytes ---------------------------------------------------------------------------------
 
@@ -329,6 +310,11 @@ class Painted:
         else:
             rows = emulator.text((0, first), end).split("\n")
             above = self._lines_between(first, emulator.line_start(cursor_row, first))
+        if emulator.mode(CURSOR_SHOWN):
+            self._input.forget()
+        else:
+            row = emulator.cursor[1]
+            above = self._input.line(rows, above, row, emulator.cols, emulator.rows)
         rows = told_apart(emulator, rows, first, self._dialect)
         return Snapshot(rows, above, emulator.cols), first
 
@@ -385,6 +371,7 @@ class Painted:
             "picture": picture,
             "picture_in": self._picture_at - now,
             "sync_seen": self._sync_seen,
+            "input": self._input.state(),
             "top": self._emulator.from_bottom(self._top),
             "known": self._known,
             "moved_in": self._moved_at - now,
@@ -400,6 +387,7 @@ class Painted:
         self._picture = Snapshot(*state["picture"]) if state["picture"] else None
         self._picture_at = now + state["picture_in"]
         self._sync_seen = state["sync_seen"]
+        self._input.load(state["input"])
         self._moved_at = now + state["moved_in"]
         self._dirty_since = None if state["dirty_in"] is None else now + state["dirty_in"]
         self._changed_at = now + state["changed_in"]

@@ -22,8 +22,9 @@ from relay.terminal.dialects import UNKNOWN, Dialect
 from relay.terminal.emulator import Emulator, EmulatorError
 from relay.terminal.hearing import NAMESPACES, Outlet
 from relay.terminal.modes import BRACKETED_PASTE
-from relay.terminal.painted import KEPT_ROWS, SLICE_ROWS, Painted, slice_rows
+from relay.terminal.painted import KEPT_ROWS, Painted
 from relay.terminal.reprinted import Reprinted
+from relay.terminal.slices import SLICE_ROWS, slice_rows
 
 CHECKPOINT_MAX = 256 * 1024
 _PICTURED = CHECKPOINT_MAX - 64  # with the names around the picture
