@@ -112,7 +112,8 @@ class HookServer:
             self._tasks.discard(task)
             writer.close()
             with contextlib.suppress(OSError, TimeoutError, asyncio.CancelledError):
-                await asyncio.wait_for(writer.wait_closed(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await writer.wait_closed()
 
     async def _serve_connection(self, connection: _Connection) -> None:
         crowded = len(self._tasks) - self.waiting > self._connections_max
@@ -165,37 +166,76 @@ class HookServer:
     async def _handle(
         self, event: dict[str, Any], connection: _Connection
     ) -> tuple[int, dict[str, Any]]:
-        work = asyncio.ensure_future(self._handler(event))
+        # In this very task: most handlers end at once, and then nothing else has run in between.
+        waiting = _Waiting(self, connection)
         try:
-            done, _ = await asyncio.wait({work}, timeout=WAITING_AFTER)
-            if not done:
-                await self._wait(work, connection)
-            if not work.done():
-                raise _Refused(503, "it took too long")
-            return 200, work.result()
-        except _Refused:
-            raise
+            async with waiting.limit:
+                try:
+                    waiting.begin()
+                    return 200, await self._handler(event)
+                finally:
+                    await waiting.end()
         except Exception as error:
+            if waiting.refused is not None:
+                raise waiting.refused from None
             if self._on_error is not None:
                 self._on_error(error)
             return 500, {"error": "the handler failed"}
-        finally:
-            await _cancelled(work)
 
-    async def _wait(self, work: asyncio.Future[dict[str, Any]], connection: _Connection) -> None:
-        """Until ``work`` is done, the time is up, or the client is gone."""
-        if self.waiting >= self._waiting_max:
-            raise _Refused(503, "too many wait")
-        gone = asyncio.ensure_future(connection.gone())
-        either: set[asyncio.Future[Any]] = {work, gone}
-        self.waiting += 1
-        try:
-            await asyncio.wait(
-                either, timeout=self._handler_deadline, return_when=asyncio.FIRST_COMPLETED
-            )
-        finally:
-            self.waiting -= 1
-            await _cancelled(gone)
+    def crowded_out(self) -> bool:
+        """Whether no more clients may wait for their handler."""
+        return self.waiting >= self._waiting_max
+
+    def patience(self) -> float:
+        """Seconds that a client may wait for its handler."""
+        return self._handler_deadline
+
+
+class _Waiting:
+    """A client whose handler runs. After a moment it is counted, and it is noticed if it leaves.
+
+    ``limit`` is what ends the handler; ``refused`` says why it did.
+    """
+
+    def __init__(self, server: HookServer, connection: _Connection) -> None:
+        self._server = server
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._gone: asyncio.Task[None] | None = None
+        self.limit = asyncio.timeout(None)
+        self.refused: _Refused | None = None
+
+    def begin(self) -> None:
+        self._timer = self._loop.call_later(WAITING_AFTER, self._watch)
+
+    async def end(self) -> None:
+        """The handler has ended, however it did."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._gone is not None:
+            self._server.waiting -= 1
+            self._gone.remove_done_callback(self._left)
+            await _cancelled(self._gone)
+
+    def _watch(self) -> None:
+        if self._server.crowded_out():
+            self._give_up("too many wait")
+            return
+        self._server.waiting += 1
+        self._gone = self._loop.create_task(self._connection.gone())
+        self._gone.add_done_callback(self._left)
+        self._timer = self._loop.call_later(
+            self._server.patience(), self._give_up, "it took too long"
+        )
+
+    def _left(self, _task: asyncio.Task[None]) -> None:
+        self._give_up("it took too long")
+
+    def _give_up(self, why: str) -> None:
+        if self.refused is None:
+            self.refused = _Refused(503, why)
+            self.limit.reschedule(self._loop.time())
 
 
 async def _cancelled(work: asyncio.Future[Any]) -> None:
@@ -233,7 +273,8 @@ class _Connection:
         """The whole body. Raises _Refused when it is longer than ``limit``."""
         parts = bytearray()
         if self._http.they_are_waiting_for_100_continue:
-            self._send(h11.InformationalResponse(status_code=100, headers=[]))
+            go_on = h11.InformationalResponse(status_code=100, headers=[])
+            self._writer.write(self._http.send(go_on) or b"")
         while True:
             event = await self._next_event()
             if isinstance(event, h11.Data):
@@ -264,9 +305,9 @@ class _Connection:
         if self._http.their_state is not h11.DONE:
             headers.append(("Connection", "close"))
         response = h11.Response(status_code=status, headers=headers)
-        self._send(response)
-        self._send(h11.Data(data=body))
-        self._send(h11.EndOfMessage())
+        # In one piece: each would be a system call, and wake the client.
+        parts = map(self._http.send, (response, h11.Data(data=body), h11.EndOfMessage()))
+        self._writer.write(b"".join(part for part in parts if part))
         await self._writer.drain()
 
     async def swallow(self) -> None:
@@ -286,11 +327,6 @@ class _Connection:
             self._http.start_next_cycle()
             return True
         return False
-
-    def _send(self, event: h11.Event) -> None:
-        data = self._http.send(event)
-        if data:
-            self._writer.write(data)
 
     async def _next_event(self) -> Any:
         while True:
