@@ -41,7 +41,11 @@ class Claude:
         self._config = env.get("CLAUDE_CONFIG_DIR") or os.path.join(
             env.get("HOME") or os.path.expanduser("~"), ".claude"
         )
-        self.source = ClaudeSource(start.started_ms / 1000, hooks=bool(start.launch.get("hooks")))
+        self.source = ClaudeSource(
+            start.started_ms / 1000,
+            hooks=bool(start.launch.get("hooks")),
+            gated=bool(start.launch.get("gates")),
+        )
         source = self.source
         self._follower = Follower(
             lambda: source.transcript_path, source.poll_interval, start.clock, self._search

@@ -49,10 +49,12 @@ class ClaudeSource:
     """One Claude Code process, as it is heard.
 
     ``started`` is when it was started, in seconds since the epoch: older records of a resumed
-    conversation are history. ``hooks`` says whether the launch plan could put hooks in.
+    conversation are history. ``hooks`` says whether the launch plan could put hooks in, ``gated``
+    whether some of them are for tool calls.
     """
 
-    def __init__(self, started: float, *, hooks: bool = True) -> None:
+    def __init__(self, started: float, *, hooks: bool = True, gated: bool = False) -> None:
+        self._gated = gated
         self._started = int(started * 1000) / 1000  # the transcript counts in milliseconds
         self._hooks_planned = hooks
         self._hooks_heard = False
@@ -285,12 +287,9 @@ class ClaudeSource:
         since = self._silent_since
         if since is not None and now - since >= HOOKS_DEADLINE and self._messages.displays:
             self._messages.displays = False
-            events.append(
-                Degraded(
-                    "Claude Code's hooks do not reach relay (disableAllHooks, or a policy):"
-                    " what it says is read from its transcript"
-                )
-            )
+            more = ", and its tool calls do not reach relay's hooks" if self._gated else ""
+            dead = "Claude Code's hooks do not reach relay (disableAllHooks, or a policy)"
+            events.append(Degraded(f"{dead}: what it says is read from its transcript{more}"))
         return events + self._messages.settle(now)
 
     def next_deadline(self) -> float | None:

@@ -9,6 +9,8 @@ one process, by which relay knows whose session file it reads.
 
 from __future__ import annotations
 
+import os
+
 from relay.agents.installed import npm_version, parse_version, which
 from relay.agents.launch import Launch, Run, gated
 
@@ -119,7 +121,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         return Launch([argv[0], *chosen, *argv[1:]], {}, "codex", data)
     if run.port is None:
         data["degraded"] = "no loopback port could be bound for hooks; the session file is read"
-    data |= gated(run, "no loopback port could be bound for hooks" if run.port is None else "")
+    data |= gated(run, _why_no_gates(options, env, run))
     return Launch([argv[0], *chosen, *added, *kept], {}, "codex", data)
 
 
@@ -138,6 +140,17 @@ def version_of(program: str, env: dict[str, str]) -> tuple[int, ...] | None:
         if part[:1].isdigit() and (found := parse_version(part)):
             break
     return found
+
+
+def _why_no_gates(options: list[tuple[str, str]], env: dict[str, str], run: Run) -> str:
+    if run.port is None:
+        return "no loopback port could be bound for hooks"
+    if not run.hooks:
+        return ""
+    from relay.agents.codex.settings import hooks_off
+
+    off = hooks_off(options, env, os.getcwd())
+    return f"{off} turns off all hooks (features.hooks)" if off else ""
 
 
 def _why_unheard(argv: list[str], env: dict[str, str]) -> str | None:

@@ -44,7 +44,11 @@ class Codex:
     def __init__(self, start: NativeStart) -> None:
         self._pid = start.pid
         self._clock = start.clock
-        self.source = CodexSource(start.started_ms / 1000)
+        self.source = CodexSource(
+            start.started_ms / 1000,
+            hooks=bool(start.launch.get("hooks")),
+            gated=bool(start.launch.get("gates")),
+        )
         self._followers: dict[str, Follower] = {}
         self._where = Whereabouts()
         self._searched: float | None = None

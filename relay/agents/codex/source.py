@@ -25,6 +25,8 @@ ENDED_MAX = 64
 DRAWN = 2.0
 #: A turn is over when the screen shows none, and has not changed for so many seconds.
 STALE = 10.0
+#: Seconds without any hook, once a turn has begun, after which hooks are taken as dead.
+HOOKS_DEADLINE = 10.0
 #: What looks as if it were still loading so long after it was drawn first does not.
 LOADED = 8.0
 #: How often the session file is worth a look, in seconds: while a turn runs, and otherwise.
@@ -48,10 +50,14 @@ class CodexSource:
     """One Codex process, as it is heard.
 
     ``started`` is when it was started, in seconds since the epoch: older records of a resumed
-    conversation are history.
+    conversation are history. ``hooks`` says whether the launch plan could put hooks in, ``gated``
+    whether some of them are for tool calls.
     """
 
-    def __init__(self, started: float) -> None:
+    def __init__(self, started: float, *, hooks: bool = False, gated: bool = False) -> None:
+        self._awaits_hooks = hooks
+        self._gated = gated
+        self._silent_since: float | None = None  # a turn has begun, and no hook ever came
         self._started = int(started * 1000) / 1000  # the session file counts in milliseconds
         self._failed = False
         self._state = AgentState.STARTING
@@ -116,6 +122,7 @@ class CodexSource:
 
     def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
         """One hook event, as Codex sends it. Reports overtake each other: they only add."""
+        self._awaits_hooks, self._silent_since = False, None
         name, path = event.get("hook_event_name"), event.get("transcript_path")
         if event.get("agent_id"):
             return []  # a subagent's
@@ -141,6 +148,8 @@ class CodexSource:
         for record in parse(line):
             if record.time >= self._started:
                 events += self._record(record)
+                if record.kind == "begun" and self._awaits_hooks and self._silent_since is None:
+                    self._silent_since = now
         if self._state is AgentState.BUSY is not before and self._rests is not None:
             self._rests = now  # the screen may not have been looked at since
         return events
@@ -231,15 +240,29 @@ class CodexSource:
     # -- time ---------------------------------------------------------------------------------
 
     def tick(self, now: float) -> list[SourceEvent]:
-        """What is due by ``now``: a turn whose end was not told, and of which nothing is seen."""
-        due = self.next_deadline()
-        if due is None or now < due:
-            return []
-        self._open.clear()
-        return self._change(AgentState.IDLE)
+        """What is due by ``now``: a turn whose end was not told, and of which nothing is seen;
+        hooks that do not come."""
+        events: list[SourceEvent] = []
+        if self._silent_since is not None and now >= self._silent_since + HOOKS_DEADLINE:
+            self._awaits_hooks, self._silent_since = False, None
+            more = ", and tool calls do not reach relay's hooks" if self._gated else ""
+            dead = "Codex's hooks do not reach relay (features.hooks, or a policy)"
+            events.append(
+                Degraded(f"{dead}: a permission dialog is noticed on the screen only{more}")
+            )
+        stale = self._stale()
+        if stale is not None and now >= stale:
+            self._open.clear()
+            events += self._change(AgentState.IDLE)
+        return events
 
     def next_deadline(self) -> float | None:
         """When ``tick`` has something to do."""
+        silent = None if self._silent_since is None else self._silent_since + HOOKS_DEADLINE
+        return min((due for due in (silent, self._stale()) if due is not None), default=None)
+
+    def _stale(self) -> float | None:
+        """When a turn is taken as over."""
         if self._state is not AgentState.BUSY or self._rests is None:
             return None
         return self._rests + STALE
@@ -261,6 +284,7 @@ class CodexSource:
             "resets": self._resets,
             "interrupted": self.interrupted,
             "path": self.path,
+            "awaits_hooks": self._awaits_hooks,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -272,6 +296,7 @@ class CodexSource:
         self._accepted.extend(state["accepted"])
         self._resets = state["resets"]
         self.interrupted, self.path = state["interrupted"], state["path"]
+        self._awaits_hooks = state["awaits_hooks"]
 
     # -- helpers ------------------------------------------------------------------------------
 

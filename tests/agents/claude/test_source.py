@@ -24,8 +24,8 @@ STARTED = 1_800_000_000.0
 class Script:
     """Feeds a source and collects what comes out; ``now`` moves only when told."""
 
-    def __init__(self, *, hooks: bool = True) -> None:
-        self.source = ClaudeSource(STARTED, hooks=hooks)
+    def __init__(self, *, hooks: bool = True, gated: bool = False) -> None:
+        self.source = ClaudeSource(STARTED, hooks=hooks, gated=gated)
         self.events: list[SourceEvent] = []
         self.now = 100.0
         self._uuids = itertools.count()
@@ -185,10 +185,12 @@ def test_a_whole_conversation_without_hooks() -> None:
     assert [end.stream for end in script.ends] == ["p1/0", "p1/1"]
 
 
-def test_hooks_that_never_come_are_noticed() -> None:
-    script = Script().user("go").wrote("a1", "one").wait(HOOKS_DEADLINE)
+@pytest.mark.parametrize("gated", [False, True])
+def test_hooks_that_never_come_are_noticed(gated: bool) -> None:
+    script = Script(gated=gated).user("go").wrote("a1", "one").wait(HOOKS_DEADLINE)
     assert script.lines == ["one"]
-    assert [e for e in script.events if isinstance(e, Degraded)]
+    [dead] = [e for e in script.events if isinstance(e, Degraded)]
+    assert ("tool calls do not reach" in dead.reason) is gated
     assert script.source.trusted
     assert script.wrote("a2", "two").lines == ["one", "two"]
 

@@ -10,6 +10,7 @@ import pytest
 
 from relay.agents.codex import gate
 from relay.agents.codex.hooks import PATIENCE, UNASKED, ours, trusted_hash
+from relay.agents.codex.settings import hooks_off
 from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
 from relay.agents.native import ungated
 from relay.agents.reporter import ANSWER_TIMEOUT
@@ -191,3 +192,38 @@ def test_who_cannot_be_gated_is_said(codex: str) -> None:
         assert why in note and "nothing is blocked" in note
     assert notes(plan([codex, "exec", "x"], {}, run(*events))) == []
     assert "ungated" not in plan([codex, "--remote", "host"], {}, run()).data
+
+
+def test_which_settings_turn_hooks_off(tmp_path: Path, codex: str) -> None:
+    home, project = tmp_path / "home", tmp_path / "project"
+    env = {"CODEX_HOME": str(home)}
+
+    def off(*options: tuple[str, str]) -> str:
+        return hooks_off(options, env, str(project))
+
+    def write(folder: Path, text: str) -> str:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "config.toml"
+        path.write_text(text)
+        return str(path)
+
+    assert off() == ""
+    assert off(("--disable", "hooks")) == "--disable"
+    assert off(("--disable", "other"), ("-c", "features.other=false")) == ""
+    assert off(("-c", "features.hooks = false")) == "-c features.hooks = false"
+    assert off(("--disable", "hooks"), ("-c", "features.hooks=true")) == ""
+    user = write(home, "[features]\nhooks = false\n")
+    assert off() == user
+    assert off(("--enable", "hooks")) == ""
+    write(home, "[features]\nhooks = true\n[profiles.work.features]\nhooks = false\n")
+    assert off() == user
+    write(home, "features = 1\nprofiles = 2\n")
+    assert off() == ""
+    write(home, "[damaged")
+    assert off() == ""
+    own = write(project / ".codex", "features.hooks = false")
+    assert off() == own
+    assert hooks_off([], {"HOME": str(project)}, str(tmp_path)) == own
+    launch = plan([codex, "--disable", "hooks"], env, run("BeforeTool"))
+    [note] = notes(launch)
+    assert "--disable turns off all hooks" in note

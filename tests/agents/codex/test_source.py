@@ -7,7 +7,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from relay.agents.codex.source import DRAWN, ERROR_RETRY, LIMIT_RETRY, LOADED, STALE, CodexSource
+import pytest
+
+from relay.agents.codex.source import (
+    DRAWN,
+    ERROR_RETRY,
+    HOOKS_DEADLINE,
+    LIMIT_RETRY,
+    LOADED,
+    STALE,
+    CodexSource,
+)
 from relay.model import AgentState
 from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
 
@@ -21,8 +31,8 @@ DIALOG = ["› 1. Yes, proceed (y)", "  2. No (esc)", "", "  Press enter to conf
 class Script:
     """Feeds a source and collects what comes out; ``now`` moves only when told."""
 
-    def __init__(self) -> None:
-        self.source = CodexSource(BEGUN)
+    def __init__(self, **planned: bool) -> None:
+        self.source = CodexSource(BEGUN, **planned)
         self.events: list[SourceEvent] = []
         self.now = 100.0
 
@@ -244,3 +254,26 @@ def test_the_end() -> None:
     script.events += script.source.finish(script.now)
     assert script.states == [AgentState.IDLE, AgentState.GONE]
     assert script.look(INPUT_LINE).states == [AgentState.IDLE, AgentState.GONE]
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_hooks_that_never_come_are_noticed(gated: bool) -> None:
+    script = Script(hooks=True, gated=gated).event("task_started", turn_id="t1")
+    assert script.source.tick(script.now) == []
+    assert script.source.next_deadline() == script.now + HOOKS_DEADLINE
+    [dead] = script.source.tick(script.now + HOOKS_DEADLINE)
+    assert isinstance(dead, Degraded)
+    assert ("tool calls do not reach" in dead.reason) is gated
+    script.event("task_complete", turn_id="t1").event("task_started", turn_id="t2")
+    assert script.source.next_deadline() is None  # said once
+
+
+def test_one_hook_is_enough_to_know_that_they_come() -> None:
+    script = Script(hooks=True).hook("SessionStart").event("task_started", turn_id="t1")
+    assert script.source.next_deadline() is None
+    late = Script(hooks=True).event("task_started", turn_id="t1").hook("UserPromptSubmit")
+    assert late.source.next_deadline() is None
+    again = Script(hooks=True)
+    again.source.restore(late.source.state())
+    assert again.event("task_started", turn_id="t2").source.next_deadline() is None
+    assert Script().event("task_started", turn_id="t1").source.next_deadline() is None
