@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.wrapped import ECHO, python, relay, wrapped
 from tests.real_agents import install
 from tests.real_agents.model import ScriptedModel
 
@@ -64,3 +65,17 @@ def model() -> Iterator[ScriptedModel]:
     with ScriptedModel() as scripted:
         yield scripted
     assert scripted.errors == []
+
+
+@pytest.fixture
+def stop_broker(isolated_home: Path) -> Iterator[None]:
+    """What a module whose tests use a broker says it uses: it ends with the test."""
+    yield
+    relay("broker", "stop", status=None)
+
+
+@pytest.fixture
+def bob(stop_broker: None) -> Iterator[None]:
+    """Somebody who is written to."""
+    with wrapped(python(ECHO), name="Bob"):
+        yield

@@ -1,4 +1,7 @@
-"""What a test asks relay about its agents and their messages."""
+"""What a test asks relay about its agents and their messages.
+
+A message is known by its id, or by a marker: words that stand in its body alone.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 from tests.e2e.wrapped import relay, relay_json
 from tests.real_agents.model import ScriptedModel
 from tests.real_agents.request import plain
+from tests.real_agents.wrapped import Wrapped
 from tests.support import wait_until
 
 #: Under load a turn of a real program may take long.
@@ -37,6 +41,20 @@ def wait_state(name: str, state: str) -> None:
     wait_until(lambda: state_of(name) == state, PATIENCE, f"{name} to be {state}")
 
 
+def about(name: str) -> tuple[str, str]:
+    """The state of an agent, and why."""
+    [row] = [row for row in relay_json("status")["agents"] if row["name"] == name]
+    return row["state"], row["reason"] or ""
+
+
+def wait_about(name: str, state: str, reason: str = "") -> None:
+    """Until the agent is in this state, and for just this reason."""
+    try:
+        wait_until(lambda: about(name) == (state, reason), PATIENCE)
+    except AssertionError:
+        raise AssertionError(f"{about(name)} is not {state} {reason}\n{relay('status')}") from None
+
+
 def source_of(name: str) -> str:
     """Which source is believed: structured or screen."""
     agents = relay_json("status")["agents"]
@@ -58,6 +76,39 @@ def wait_delivery(id_: str, state: str) -> None:
         wait_until(lambda: delivery(id_)[0] == state, PATIENCE)
     except AssertionError:
         raise AssertionError(f"{delivery(id_)} is not {state}\n{relay('status')}") from None
+
+
+def outcome(marker: str) -> tuple[str, str]:
+    """The state of the message with this marker, and why."""
+    [row] = [row for row in relay_json("history") if marker in row["body"]]
+    return row["state"], row["reason"] or ""
+
+
+def wait_held(marker: str, reason: str) -> None:
+    wait_until(lambda: outcome(marker) == ("held", reason), PATIENCE, f"{marker} to be held")
+
+
+def wait_seen(model: ScriptedModel, marker: str) -> None:
+    """Until a message arrived: exactly one request brought it as its newest part."""
+    try:
+        wait_until(lambda: outcome(marker)[0] == "seen", PATIENCE)
+    except AssertionError:
+        raise AssertionError(f"{marker}: {outcome(marker)}\n{relay('status')}") from None
+    wait_until(lambda: model.seen(marker))
+    assert len(model.seen(marker)) == 1
+
+
+def answered(agent: Wrapped, model: ScriptedModel, words: str) -> None:
+    """Until the turn that ``words`` began is over."""
+    wait_until(lambda: model.seen(words), PATIENCE, f"{words!r} to reach the model")
+    rest(agent, model)
+
+
+def rest(agent: Wrapped, model: ScriptedModel) -> None:
+    """Until the turn is over."""
+    wait_until(lambda: model.resting, PATIENCE)
+    agent.ready()
+    wait_state(agent.name, "idle")
 
 
 def arrived_once(model: ScriptedModel, id_: str, body: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 from tests.real_agents.recipe import Recipe
 from tests.real_agents.terminal import Terminal
@@ -108,7 +109,7 @@ class Running:
     def close(self) -> None:
         self.terminal.close()
 
-    def __enter__(self) -> Running:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -3,141 +3,39 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.wrapped import ECHO, process_below, python, relay, relay_json, wrapped
+from tests.e2e.wrapped import kill_session, relay, relay_json
 from tests.real_agents import recipes
+from tests.real_agents.conversation import MANY, MANY_HEARD, TOLD_BOB, told_bob
 from tests.real_agents.model import Fail, Gate, Say, ScriptedModel, Think
-from tests.real_agents.recipes import Options
-from tests.real_agents.running import Running
-from tests.real_agents.wrapped import Wrapped, room
-from tests.support import found, wait_until
-
-LONG = "please check the tests in the source folder and report back, " * 5 + "for sure"
-BLOCK = "first **paragraph**\n\n    indented `code`\n\n```\nfenced\n```\n\nlast \\@ one"
-ALL = f"""\
-I tell Bob now.
-
-@relay:Bob {LONG}
-
-@relay:Bob the first of two
-@relay:Bob the second of two
-
-- @relay:Bob from a list
-
-@relay:Bob **bold** and `code` stay
-
-@relay:Bob <<<
-{BLOCK}
->>>
-
-> @relay:Bob not from a quote
-
-    @relay:Bob not from indented code
-
-\\@relay:Bob not what is escaped
-
-Not in a `@relay:Bob sentence`.
-
-```
-@relay:Bob not from a fence
-```
-
-@relay:Bob at the very end"""
-HEARD = [
-    LONG,
-    "the first of two",
-    "the second of two",
-    "from a list",
-    "**bold** and `code` stay",
-    BLOCK,
-    "at the very end",
-]
-MANY = "\n".join(
-    [*(f"Line {n} of many." for n in range(100)), "", "@relay:Bob in the middle", ""]
-    + [*(f"Line {n} of more." for n in range(100)), "", "@relay:Bob after many lines"]
+from tests.real_agents.people import (
+    about,
+    answered,
+    bodies_from,
+    outcome,
+    wait_bodies,
+    wait_held,
+    wait_seen,
+    wait_state,
 )
+from tests.real_agents.recipes import Options
+from tests.real_agents.wrapped import Wrapped, room
+from tests.support import wait_until
 
-
-@pytest.fixture(autouse=True)
-def stop_broker(isolated_home: Path) -> Iterator[None]:
-    yield
-    relay("broker", "stop", status=None)
-
-
-@pytest.fixture
-def bob() -> Iterator[None]:
-    """Somebody who is written to."""
-    with wrapped(python(ECHO), name="Bob"):
-        yield
-
-
-def sent_by(name: str) -> list[str]:
-    """The bodies of what this agent sent, in order."""
-    return [row["body"] for row in relay_json("history") if row["from"] == name]
-
-
-def wait_sent(name: str, bodies: list[str]) -> None:
-    try:
-        wait_until(lambda: sent_by(name) == bodies, 30)
-    except AssertionError:
-        raise AssertionError(f"{sent_by(name)}\n{relay('status')}") from None
-
-
-def about(name: str) -> tuple[str, str]:
-    """The state of an agent, and why."""
-    [row] = [row for row in relay_json("status")["agents"] if row["name"] == name]
-    return row["state"], row["reason"] or ""
-
-
-def wait_state(name: str, state: str) -> None:
-    wait_until(lambda: about(name)[0] == state, 40, f"{name} to be {state}")
-
-
-def about_all(state: str) -> bool:
-    """Whether each aider is in this state."""
-    own = [row for row in relay_json("agents") if row["kind"] == "aider"]
-    return {row["state"] for row in own if row["state"] != "gone"} == {state}
-
-
-def delivery(marker: str) -> tuple[str, str]:
-    [row] = [row for row in relay_json("history") if marker in row["body"]]
-    return row["state"], row["reason"] or ""
-
-
-def wait_seen(model: ScriptedModel, marker: str) -> None:
-    """Until a message arrived: exactly one request brought it as its newest part."""
-    wait_until(lambda: delivery(marker)[0] == "seen", 60, f"{marker} to be seen")
-    wait_until(lambda: model.seen(marker))
-    assert len(model.seen(marker)) == 1
-
-
-def kill_session_of(agent: Wrapped) -> None:
-    """SIGKILL to the session, and wait for the next one."""
-    pump = agent.terminal.pid
-    before = found(lambda: process_below(pump, "agent_session"))
-    os.kill(before, signal.SIGKILL)
-    wait_until(lambda: process_below(pump, "agent_session") not in (None, before))
-
-
-def answered(ada: Running, model: ScriptedModel, marker: str) -> None:
-    """Until the turn that ``marker`` began is over."""
-    wait_until(lambda: model.seen(marker), 30)
-    wait_until(lambda: model.resting, 30)
-    ada.ready()
-    wait_until(lambda: about_all("idle"), 40, "aider to be idle")
+pytestmark = pytest.mark.usefixtures("stop_broker")
 
 
 @pytest.mark.parametrize(("cols", "rows"), [(80, 24), (120, 40)])
 def test_what_it_says_is_heard_once_and_whole(
     aider: Path, tmp_path: Path, model: ScriptedModel, bob: None, cols: int, rows: int
 ) -> None:
-    model.when("MARK-ALL", Think("Hm.\n\n@relay:Bob only thought\n\nSo."), Say(ALL))
+    model.when(
+        "MARK-ALL", Think("Hm.\n\n@relay:Bob only thought\n\nSo."), Say(told_bob("at the very end"))
+    )
     model.when("MARK-MANY", Say(MANY, chunk=200))
     model.when("MARK-AGAIN", Say("@relay:Bob the same words"))
     model.when("MARK-SIZE", Say("@relay:Bob begun in one size,\n"), Gate("size"), Say("ended so"))
@@ -147,22 +45,22 @@ def test_what_it_says_is_heard_once_and_whole(
         ada = agents.start("Ada", "aider", aider, cols=cols, rows=rows)
         ada.ask("MARK-ALL @relay:Bob typed by the person")
         answered(ada, model, "MARK-ALL")
-        wait_sent("Ada", expected := list(HEARD))
+        wait_bodies("Ada", expected := [*TOLD_BOB, "at the very end"])
         ada.ask("MARK-MANY")
         answered(ada, model, "MARK-MANY")
-        wait_sent("Ada", expected := [*expected, "in the middle", "after many lines"])
+        wait_bodies("Ada", expected := [*expected, *MANY_HEARD])
         relay("send", "Ada", "MARK-QUOTE:\n@relay:Bob only quoted", "--wait=60")
         answered(ada, model, "MARK-QUOTE")
         for word in ("once", "twice"):
             ada.ask(f"MARK-AGAIN {word}")
             answered(ada, model, f"MARK-AGAIN {word}")
-        wait_sent("Ada", expected := [*expected, "the same words", "the same words"])
+        wait_bodies("Ada", expected := [*expected, "the same words", "the same words"])
         ada.ask("MARK-SIZE")
         ada.terminal.wait_for("@relay:Bob begun")
         ada.terminal.resize(cols + 20, rows + 6)
         model.open("size")
         answered(ada, model, "MARK-SIZE")
-        wait_sent("Ada", expected := [*expected, "begun in one size,\nended so"])
+        wait_bodies("Ada", expected := [*expected, "begun in one size,\nended so"])
         ada.ask("MARK-STOP")
         ada.terminal.wait_for("@relay:Bob who")
         wait_state("Ada", "busy")
@@ -172,7 +70,7 @@ def test_what_it_says_is_heard_once_and_whole(
         ada.ask("MARK-ERROR")
         ada.terminal.wait_for("litellm.BadRequestError")
         wait_state("Ada", "idle")
-        wait_sent("Ada", [*expected, "whole"])
+        wait_bodies("Ada", [*expected, "whole"])
         assert "source structured" in relay("status")
 
 
@@ -191,7 +89,7 @@ def test_what_it_is_sent_arrives_once(aider: Path, tmp_path: Path, model: Script
         ada.ask("MARK-BUSY")
         ada.terminal.wait_for("One li")
         relay("send", "Ada", "MARK-STREAM words")
-        wait_until(lambda: delivery("MARK-STREAM") == ("held", "the agent is busy"), 30)
+        wait_held("MARK-STREAM", "the agent is busy")
         model.open("busy")
         wait_seen(model, "MARK-STREAM")
 
@@ -199,8 +97,7 @@ def test_what_it_is_sent_arrives_once(aider: Path, tmp_path: Path, model: Script
         ada.terminal.type("half a draft")
         ada.terminal.wait_for("> half a draft")
         relay("send", "Ada", "MARK-DRAFT words")
-        held = ("held", "a draft stands in the input line")
-        wait_until(lambda: delivery("MARK-DRAFT") == held, 30)
+        wait_held("MARK-DRAFT", "a draft stands in the input line")
         ada.terminal.type("\r")
         wait_seen(model, "MARK-DRAFT")
         assert len(model.seen("half a draft")) == 1
@@ -224,8 +121,8 @@ def test_no_question_is_answered(aider: Path, tmp_path: Path, model: ScriptedMod
         wait_state("Ada", "blocked")
         assert about("Ada")[1] == "aider asks: Create new file?"
         relay("send", "Ada", "MARK-ASKED words")
-        held = ("held", "a dialog waits for the person")
-        wait_until(lambda: delivery("MARK-ASKED") == held, 30)
+        dialog = "a dialog waits for the person"
+        wait_held("MARK-ASKED", dialog)
         ada.terminal.type("n\r")
         wait_seen(model, "MARK-ASKED")
         answered(ada, model, "MARK-ASKED")
@@ -234,7 +131,7 @@ def test_no_question_is_answered(aider: Path, tmp_path: Path, model: ScriptedMod
         relay("send", "Ada", "MARK-FILE in README.md")
         ada.terminal.wait_for("Add file to the chat?")
         wait_state("Ada", "blocked")
-        wait_until(lambda: delivery("MARK-FILE")[0] == "submitted", 30)
+        wait_until(lambda: outcome("MARK-FILE")[0] == "submitted", 30)
         ada.terminal.type("n\r")
         wait_seen(model, "MARK-FILE")
         answered(ada, model, "MARK-FILE")
@@ -244,10 +141,10 @@ def test_no_question_is_answered(aider: Path, tmp_path: Path, model: ScriptedMod
         ada.ask("/run cat fifo")
         with open(ada.recipe.cwd / "fifo", "w") as writer:  # opens once the command reads it
             relay("send", "Ada", "MARK-TOOL words")
-            wait_until(lambda: delivery("MARK-TOOL") == ("held", "the agent is busy"), 30)
+            wait_held("MARK-TOOL", "the agent is busy")
             writer.write("output\n")
         ada.terminal.wait_for("command output to the chat?")
-        wait_until(lambda: delivery("MARK-TOOL") == held, 30)
+        wait_held("MARK-TOOL", dialog)
         ada.terminal.type("n\r")
         wait_seen(model, "MARK-TOOL")
 
@@ -261,14 +158,14 @@ def test_a_killed_session_loses_and_doubles_nothing(
         ada.ask("MARK-KILL")
         ada.terminal.wait_for("one")
         relay("send", "Ada", "MARK-AFTER words")
-        kill_session_of(ada)
+        kill_session(ada.terminal)
         model.open("kill")
         wait_seen(model, "MARK-AFTER")
-        wait_sent("Ada", ["one", "two"])
-        kill_session_of(ada)
+        wait_bodies("Ada", ["one", "two"])
+        kill_session(ada.terminal)
         ada.ask("MARK-LAST")
         answered(ada, model, "MARK-LAST")
-        assert sent_by("Ada") == ["one", "two"]
+        assert bodies_from("Ada") == ["one", "two"]
 
 
 def test_a_model_that_does_not_answer_is_waited_for(
@@ -282,7 +179,7 @@ def test_a_model_that_does_not_answer_is_waited_for(
         ada.terminal.type("\x03")
         ada.terminal.wait_for("^C again to exit")
         relay("send", "Ada", "MARK-HELD words")
-        wait_until(lambda: delivery("MARK-HELD") == ("held", "a usage limit is reached"), 30)
+        wait_held("MARK-HELD", "a usage limit is reached")
         assert about("Ada") == ("limited", "a usage limit is reached")
         ada.terminal.wait_match(r"^>\s*\Z")
         ada.ask("/clear")  # else the next request holds this one
@@ -305,7 +202,10 @@ def test_the_persons_own_files_stay_as_they_are(
             agent.ask(marker)
             answered(agent, model, marker)
             agent.quit()
-    assert (sent_by("Ada"), sent_by("Eve")) == (["from the first run"], ["from the second run"])
+    assert (bodies_from("Ada"), bodies_from("Eve")) == (
+        ["from the first run"],
+        ["from the second run"],
+    )
     for told in ("# A project", "This terminal runs under relay"):
         assert all(told in str(request.body) for request in model.requests)
     assert made.settings_file.read_bytes() == before
@@ -328,6 +228,6 @@ def test_the_screen_stands_in_where_no_history_is_written(
         wait_until(lambda: "does not write the LLM history" in relay("status"), 30)
         ada.ask("MARK-TWO")
         answered(ada, model, "MARK-TWO")
-        wait_sent("Ada", ["seen on the screen"])
+        wait_bodies("Ada", ["seen on the screen"])
         relay("send", "Ada", "MARK-TYPED words", "--wait=60")
         wait_seen(model, "MARK-TYPED")

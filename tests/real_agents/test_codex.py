@@ -6,17 +6,14 @@ That it is heard exactly and reached once stands in test_hearing.py and test_rea
 from __future__ import annotations
 
 import json
-import os
-import signal
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from relay.agents.codex.hooks import trusted_hash
-from tests.e2e.wrapped import process_below, relay, relay_json
+from tests.e2e.wrapped import kill_session, relay, relay_json
 from tests.real_agents import recipes
 from tests.real_agents.conversation import AT
 from tests.real_agents.model import Fail, Gate, Say, ScriptedModel, Shell
@@ -24,6 +21,7 @@ from tests.real_agents.people import (
     arrived_once,
     bodies_from,
     delivery,
+    rest,
     send,
     source_of,
     state_of,
@@ -33,34 +31,15 @@ from tests.real_agents.people import (
 from tests.real_agents.recipes import Options
 from tests.real_agents.running import wait_nothing_left
 from tests.real_agents.wrapped import Wrapped, room
-from tests.support import found, wait_until
+from tests.support import wait_until
+
+pytestmark = pytest.mark.usefixtures("stop_broker")
 
 
-@pytest.fixture(autouse=True)
-def stop_broker(isolated_home: Path) -> Iterator[None]:
-    yield
-    relay("broker", "stop", status=None)
-
-
-def about(name: str) -> tuple[str, list[str]]:
+def noted(name: str) -> tuple[str, list[str]]:
     """Why an agent is in its state, and what is noted of it."""
     [row] = [row for row in relay_json("status")["agents"] if row["name"] == name]
     return row["reason"] or "", row["notes"]
-
-
-def kill_session_of(agent: Wrapped) -> None:
-    """SIGKILL to the session, and wait for the next one."""
-    pump = agent.terminal.pid
-    before = found(lambda: process_below(pump, "agent_session"))
-    os.kill(before, signal.SIGKILL)
-    wait_until(lambda: process_below(pump, "agent_session") not in (None, before))
-
-
-def rest(agent: Wrapped, model: ScriptedModel) -> None:
-    """Until the turn is over."""
-    wait_until(lambda: model.resting, 60)
-    agent.ready()
-    wait_state(agent.name, "idle")
 
 
 def test_what_is_the_user_s_own_stays_and_no_daemon_is_left(
@@ -91,7 +70,7 @@ def test_what_is_the_user_s_own_stays_and_no_daemon_is_left(
         ann.ask("hello there")
         rest(ann, model)
         wait_until(lambda: set(marks.read_text().split()) == {"file", "hook", "notify"})
-        assert source_of("Ann") == "structured" and about("Ann") == ("", [])
+        assert source_of("Ann") == "structured" and noted("Ann") == ("", [])
         # A trust that was not enough would have asked before everything else.
         assert "Hooks need review" not in ann.terminal.text()
         asked = json.dumps(model.requests[0].body)
@@ -130,7 +109,7 @@ def test_a_draft_stays_while_the_queue_brings_a_message(
         # A session that is killed while it waits there does not send it again.
         held = send("Ann", "MARK-AGAIN beside it.")
         wait_until(lambda: delivery(held)[0] == "submitted", 30)
-        kill_session_of(ann)
+        kill_session(ann.terminal)
         arrived_once(model, held, "MARK-AGAIN beside it.")
         assert "half a draft" in ann.terminal.text()
 
@@ -178,7 +157,7 @@ def test_two_in_one_project_are_heard_apart_and_a_killed_session_hears_on(
         rest(ann, model)
         ann.ask("Ann goes on")
         wait_bodies("Ann", ["from Ann", "whole from Ann"])
-        kill_session_of(ann)
+        kill_session(ann.terminal)
         model.open("middle")
         wait_bodies("Ann", ["from Ann", "whole from Ann", "after the tool"])
         rest(ann, model)
@@ -234,7 +213,7 @@ def test_messages_wait_while_the_api_refuses(
         ann = people.start("Ann", "codex", codex, Options(asks=False))
         ann.ask("too much")
         wait_state("Ann", "limited")
-        assert "rate limit" in about("Ann")[0]
+        assert "rate limit" in noted("Ann")[0]
         sent = send("Ann", "MARK-LATER when it answers again.")
         wait_until(lambda: delivery(sent)[0] == "held", 30)
         assert "rate limit" in delivery(sent)[1]
@@ -256,7 +235,7 @@ def test_a_version_that_is_not_known_is_heard_by_its_screen(
     with room(tmp_path, model) as people:
         ann = people.start("Ann", "codex", script, Options(asks=False))
         assert source_of("Ann") == "screen"
-        assert "0.169.0" in " ".join(about("Ann")[1])
+        assert "0.169.0" in " ".join(noted("Ann")[1])
         ann.ask("say it")
         wait_bodies("Ann", ["by the screen"])
         ann.ready()

@@ -3,86 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from relay.agents.primer import primer
-from tests.e2e.wrapped import ECHO, process_below, python, relay, relay_json, wrapped
+from tests.e2e.wrapped import kill_session, relay
 from tests.real_agents.model import Fail, Gate, Say, ScriptedModel
+from tests.real_agents.people import (
+    about,
+    answered,
+    bodies_from,
+    wait_bodies,
+    wait_held,
+    wait_seen,
+    wait_state,
+)
 from tests.real_agents.recipes import AGENTS, Options
 from tests.real_agents.running import Running
 from tests.real_agents.wrapped import Wrapped, room
-from tests.support import found, wait_until
 
-
-@pytest.fixture(autouse=True)
-def stop_broker(isolated_home: Path) -> Iterator[None]:
-    yield
-    relay("broker", "stop", status=None)
-
-
-@pytest.fixture
-def bob() -> Iterator[None]:
-    """Somebody who is written to."""
-    with wrapped(python(ECHO), name="Bob"):
-        yield
-
-
-def sent_by(name: str) -> list[str]:
-    """The bodies of what this agent sent, in order."""
-    return [row["body"] for row in relay_json("history") if row["from"] == name]
-
-
-def wait_sent(name: str, bodies: list[str]) -> None:
-    try:
-        wait_until(lambda: sent_by(name) == bodies, 30)
-    except AssertionError:
-        raise AssertionError(f"{sent_by(name)}\n{relay('status')}") from None
-
-
-def about(name: str) -> tuple[str, str]:
-    """The state of an agent, and why."""
-    [row] = [row for row in relay_json("status")["agents"] if row["name"] == name]
-    return row["state"], row["reason"] or ""
-
-
-def wait_state(name: str, state: str) -> None:
-    wait_until(lambda: about(name)[0] == state, 40, f"{name} to be {state}")
-
-
-def delivery(marker: str) -> tuple[str, str]:
-    [row] = [row for row in relay_json("history") if marker in row["body"]]
-    return row["state"], row["reason"] or ""
-
-
-def wait_held(marker: str, reason: str) -> None:
-    wait_until(lambda: delivery(marker) == ("held", reason), 30, f"{marker} to be held")
-
-
-def wait_seen(model: ScriptedModel, marker: str) -> None:
-    """Until a message arrived: exactly one request brought it as its newest part."""
-    wait_until(lambda: delivery(marker)[0] == "seen", 60, f"{marker} to be seen")
-    wait_until(lambda: model.seen(marker))
-    assert len(model.seen(marker)) == 1
-
-
-def answered(gem: Running, model: ScriptedModel, marker: str) -> None:
-    """Until the turn that ``marker`` began is over."""
-    wait_until(lambda: model.seen(marker), 30, f"{marker} to reach the model")
-    wait_until(lambda: model.resting, 30)
-    gem.ready()
-
-
-def kill_session_of(agent: Wrapped) -> None:
-    """SIGKILL to the session, and wait for the next one."""
-    pump = agent.terminal.pid
-    before = found(lambda: process_below(pump, "agent_session"))
-    os.kill(before, signal.SIGKILL)
-    wait_until(lambda: process_below(pump, "agent_session") not in (None, before))
+pytestmark = pytest.mark.usefixtures("stop_broker")
 
 
 def test_two_in_one_project_are_not_mixed_up(
@@ -119,10 +60,10 @@ def test_two_in_one_project_are_not_mixed_up(
                 again.ready()
                 again.ask(f"MARK-RESUMED {resumed}")
                 answered(again, model, f"MARK-RESUMED {resumed}")
-                wait_sent(f"Again{number}", ["from a resumed one"])
+                wait_bodies(f"Again{number}", ["from a resumed one"])
             made.argv[:] = before
-        assert sent_by("One") == ["from the one", "from a new one"]
-        assert sent_by("Other") == ["from the other", "from a cleared one"]
+        assert bodies_from("One") == ["from the one", "from a new one"]
+        assert bodies_from("Other") == ["from the other", "from a cleared one"]
 
 
 def wait_cleared(agent: Running) -> None:
@@ -146,14 +87,14 @@ def test_a_killed_session_loses_and_doubles_nothing(
         gem.ask("MARK-KILL")
         gem.terminal.wait_for("one")
         relay("send", "Gem", "MARK-AFTER words")
-        kill_session_of(gem)
+        kill_session(gem.terminal)
         model.open("kill")
         wait_seen(model, "MARK-AFTER")
-        wait_sent("Gem", ["one", "two"])
-        kill_session_of(gem)
+        wait_bodies("Gem", ["one", "two"])
+        kill_session(gem.terminal)
         gem.ask("MARK-LAST")
         answered(gem, model, "MARK-LAST")
-        assert sent_by("Gem") == ["one", "two"]
+        assert bodies_from("Gem") == ["one", "two"]
 
 
 def test_what_is_the_persons_stays_and_the_model_is_told(
@@ -193,7 +134,7 @@ def test_one_of_an_unknown_version_is_heard_by_its_screen(
         gem = agents.start("Gem", "gemini", tmp_path / "gemini", options=["--no-primer"])
         gem.ask("MARK-SCREEN")
         answered(gem, model, "MARK-SCREEN")
-        wait_sent("Gem", ["read from the screen"])
+        wait_bodies("Gem", ["read from the screen"])
         relay("send", "Gem", "MARK-TYPED words", "--wait=60")
         wait_seen(model, "MARK-TYPED")
         assert "source screen" in (shown := relay("status"))

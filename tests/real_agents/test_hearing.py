@@ -5,12 +5,10 @@ One start of the program for all of it, because a start costs most.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.wrapped import relay
 from tests.real_agents.conftest import Binary
 from tests.real_agents.conversation import (
     AT,
@@ -30,6 +28,8 @@ from tests.real_agents.recipes import AGENTS, Options
 from tests.real_agents.wrapped import Wrapped, room
 from tests.support import wait_until
 
+pytestmark = pytest.mark.usefixtures("stop_broker")
+
 SIZES = ((80, 24), (100, 30), (120, 40))
 EACH = [
     pytest.param(
@@ -43,12 +43,6 @@ EACH = [
 INTERRUPT = {"aider": ("\x03",), "opencode": ("\x1b", "\x1b")}
 #: Those that put a stopped turn's question back into the input line, and what takes it out again.
 PUTS_BACK = {"qwen": "\x15"}
-
-
-@pytest.fixture(autouse=True)
-def stop_broker(isolated_home: Path) -> Iterator[None]:
-    yield
-    relay("broker", "stop", status=None)
 
 
 def script(model: ScriptedModel, has_tools: bool) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.wrapped import relay
 from tests.real_agents.conftest import Binary
 from tests.real_agents.conversation import AT
 from tests.real_agents.model import Say, ScriptedModel
@@ -15,6 +13,8 @@ from tests.real_agents.people import bodies_from, wait_bodies, wait_state
 from tests.real_agents.recipes import AGENTS, Options
 from tests.real_agents.wrapped import room
 from tests.support import wait_until
+
+pytestmark = pytest.mark.usefixtures("stop_broker")
 
 #: How each goes on with its last conversation, and how it is told to make it shorter.
 RESUME = {
@@ -32,12 +32,6 @@ COMPACT = {
     "qwen": "/compress",
     "opencode": "/compact",
 }
-
-
-@pytest.fixture(autouse=True)
-def stop_broker(isolated_home: Path) -> Iterator[None]:
-    yield
-    relay("broker", "stop", status=None)
 
 
 @pytest.mark.parametrize("name", list(AGENTS))

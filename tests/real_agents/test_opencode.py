@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.wrapped import process_below, relay, relay_json
+from tests.e2e.wrapped import kill_session, relay, relay_json
 from tests.real_agents import recipes
 from tests.real_agents.conversation import AT
 from tests.real_agents.model import Gate, Say, ScriptedModel, Shell, Tool
 from tests.real_agents.people import (
     PATIENCE,
+    answered,
     arrived_once,
     bodies_from,
     delivery,
@@ -27,13 +25,9 @@ from tests.real_agents.people import (
 )
 from tests.real_agents.recipes import Options
 from tests.real_agents.wrapped import Wrapped, room
-from tests.support import found, wait_until
+from tests.support import wait_until
 
-
-@pytest.fixture(autouse=True)
-def stop_broker(isolated_home: Path) -> Iterator[None]:
-    yield
-    relay("broker", "stop", status=None)
+pytestmark = pytest.mark.usefixtures("stop_broker")
 
 
 def status_of(url: str) -> int:
@@ -42,14 +36,6 @@ def status_of(url: str) -> int:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
-
-
-def wait_answered(agent: Wrapped, model: ScriptedModel, words: str) -> None:
-    """Until the turn that began with ``words`` is over."""
-    wait_until(lambda: model.seen(words), PATIENCE, f"{words!r} to reach the model")
-    wait_until(lambda: model.resting, PATIENCE)
-    wait_state(agent.name, "idle")
-    agent.ready()
 
 
 def test_what_only_opencode_has(opencode: Path, tmp_path: Path, model: ScriptedModel) -> None:
@@ -73,12 +59,10 @@ def test_what_only_opencode_has(opencode: Path, tmp_path: Path, model: ScriptedM
         # A session that is killed in the middle of a stream.
         ann.ask("speak in two parts")
         wait_bodies("Ann", ["one"])
-        session = found(lambda: process_below(ann.terminal.pid, "agent_session"))
-        os.kill(session, signal.SIGKILL)
-        wait_until(lambda: process_below(ann.terminal.pid, "agent_session") not in (None, session))
+        kill_session(ann.terminal)
         model.open("kill")
         wait_bodies("Ann", ["one", "two"])
-        wait_answered(ann, model, "speak in two parts")
+        answered(ann, model, "speak in two parts")
         assert "Your name here is Ann" in model.requests[0].system
 
         # What a subagent says is not the agent's own.
@@ -99,7 +83,7 @@ def test_what_only_opencode_has(opencode: Path, tmp_path: Path, model: ScriptedM
         ann.terminal.type("\x1b")
         arrived_once(model, left, "MARK-LEFT while you speak.")
         model.open("never")
-        wait_answered(ann, model, "MARK-LEFT")
+        answered(ann, model, "MARK-LEFT")
         ann.terminal.wait_for("half a draft")
         ann.terminal.type("\x03")
         wait_until(lambda: "half a draft" not in ann.terminal.text(), PATIENCE)
@@ -109,7 +93,7 @@ def test_what_only_opencode_has(opencode: Path, tmp_path: Path, model: ScriptedM
         ann.terminal.wait_match(r"┃\s+Plan ·")
         planned = send("Ann", "MARK-PLAN for the one who plans.")
         arrived_once(model, planned, "MARK-PLAN for the one who plans.")
-        wait_answered(ann, model, "MARK-PLAN")
+        answered(ann, model, "MARK-PLAN")
         ann.terminal.wait_match(r"▣\s+Plan ·")
         assert "Plan" in model.seen("MARK-PLAN")[0].last_text  # opencode reminds it of its rights
         assert ann.recipe.settings_file.read_bytes() == before
@@ -128,7 +112,7 @@ def test_a_conversation_that_is_gone_on_with(
     with ann:
         ann.ready()
         ann.ask("say it")
-        wait_answered(ann, model, "say it")
+        answered(ann, model, "say it")
         ann.quit()
     made.argv.append("--continue")
     bob = Wrapped(made, "Bob")
@@ -139,7 +123,7 @@ def test_a_conversation_that_is_gone_on_with(
         sent = send("Bob", "MARK-AGAIN in the same conversation.")
         arrived_once(model, sent, "MARK-AGAIN in the same conversation.")
         assert "say it" in str(model.seen("MARK-AGAIN")[0].body)
-        wait_answered(bob, model, "MARK-AGAIN")
+        answered(bob, model, "MARK-AGAIN")
         bob.ask("/compact")
         wait_until(lambda: any("<conversation>" in r.said for r in model.all_requests), PATIENCE)
         wait_state("Bob", "idle")

@@ -17,10 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.wrapped import ECHO, python, relay, relay_json, wait_registered, wrapped
+from tests.e2e.wrapped import relay, wait_registered
+from tests.real_agents.people import bodies_from, outcome, wait_held
 from tests.real_agents.running import squeezed
 from tests.real_agents.terminal import Terminal
 from tests.support import wait_until
+
+pytestmark = pytest.mark.usefixtures("stop_broker")
 
 CHAT = Path(__file__).with_name("programs") / "chat.py"
 SCROLL_BAR = " ▁▂▃▄▅▆▇█"
@@ -107,19 +110,6 @@ KINDS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def stop_broker(isolated_home: Path) -> Iterator[None]:
-    yield
-    relay("broker", "stop", status=None)
-
-
-@pytest.fixture
-def bob() -> Iterator[None]:
-    """Somebody who is written to."""
-    with wrapped(python(ECHO), name="Bob"):
-        yield
-
-
 class Other:
     """One of these programs under ``relay wrap``, named Ada, in a folder of its own."""
 
@@ -178,10 +168,6 @@ def other(which: str, folder: Path, cols: int = 80, rows: int = 24) -> Iterator[
         yield program
 
 
-def sent() -> list[str]:
-    return [row["body"] for row in relay_json("history") if row["from"] == "Ada"]
-
-
 def solid(bodies: list[str]) -> list[str]:
     """The bodies with all white space alike: where a program wraps its own text is no more than
     guessed from what it draws, and a busy machine shows it in other pieces (docs/screen.md)."""
@@ -190,14 +176,9 @@ def solid(bodies: list[str]) -> list[str]:
 
 def wait_sent(bodies: list[str]) -> None:
     try:
-        wait_until(lambda: solid(sent()) == solid(bodies), 30)
+        wait_until(lambda: solid(bodies_from("Ada")) == solid(bodies), 30)
     except AssertionError:
-        raise AssertionError(f"{sent()}\nis not\n{bodies}\n{relay('status')}") from None
-
-
-def outcome(marker: str) -> tuple[str, str]:
-    [row] = [row for row in relay_json("history") if marker in row["body"]]
-    return row["state"], row["reason"] or ""
+        raise AssertionError(f"{bodies_from('Ada')}\nis not\n{bodies}\n{relay('status')}") from None
 
 
 def wait_seen(program: Other, marker: str) -> None:
@@ -225,7 +206,7 @@ def test_what_it_says_is_heard_once_and_whole(
         ada.say("size")
         wait_sent(expected := [*expected, SIZED])
         relay("send", "Ada", "the last", "--wait=60")
-        assert solid(sent()) == solid(expected)
+        assert solid(bodies_from("Ada")) == solid(expected)
 
 
 @pytest.mark.parametrize("which", KINDS)
@@ -261,8 +242,7 @@ def test_a_dialog_is_not_answered(tmp_path: Path) -> None:
         ada.enter("ask")
         ada.terminal.wait_for("Do you want to proceed?")
         relay("send", "Ada", "MARK-ASKED words")
-        held = ("held", "a dialog waits for the person")
-        wait_until(lambda: outcome("MARK-ASKED") == held, 30)
+        wait_held("MARK-ASKED", "a dialog waits for the person")
         ada.terminal.wait_for("Do you want to proceed?")
         ada.terminal.type("\x1b")
         wait_seen(ada, "MARK-ASKED")

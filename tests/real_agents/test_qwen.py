@@ -5,141 +5,41 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.wrapped import (
-    ECHO,
     kill_session,
-    python,
     relay,
-    relay_json,
     session_pid,
-    wrapped,
 )
+from tests.real_agents.conversation import MANY, MANY_HEARD, TOLD_BOB, told_bob
 from tests.real_agents.model import Fail, Gate, Say, ScriptedModel, Shell, Think
+from tests.real_agents.people import (
+    answered,
+    bodies_from,
+    wait_about,
+    wait_bodies,
+    wait_held,
+    wait_seen,
+)
 from tests.real_agents.recipes import Options
-from tests.real_agents.running import Running
 from tests.real_agents.wrapped import Wrapped, room
 from tests.support import found, wait_until
 
-LONG = "please check the tests in the source folder and report back, " * 5 + "for sure"
-BLOCK = "first **paragraph**\n\n    indented `code`\n\n```\nfenced\n```\n\nlast \\@ one"
-ALL = f"""\
-I tell Bob now.
+pytestmark = pytest.mark.usefixtures("stop_broker")
 
-@relay:Bob {LONG}
-
-@relay:Bob the first of two
-@relay:Bob the second of two
-
-- @relay:Bob from a list
-
-@relay:Bob **bold** and `code` stay
-
-@relay:Bob <<<
-{BLOCK}
->>>
-
-> @relay:Bob not from a quote
-
-    @relay:Bob not from indented code
-
-\\@relay:Bob not what is escaped
-
-Not in a `@relay:Bob sentence`.
-
-```
-@relay:Bob not from a fence
-```
-
-@relay:Bob before the tool"""
-HEARD = [
-    LONG,
-    "the first of two",
-    "the second of two",
-    "from a list",
-    "**bold** and `code` stay",
-    BLOCK,
-    "before the tool",
-    "at the very end",
-]
-MANY = "\n".join(
-    [*(f"Line {n} of many." for n in range(100)), "", "@relay:Bob in the middle", ""]
-    + [*(f"Line {n} of more." for n in range(100)), "", "@relay:Bob after many lines"]
-)
 COMMAND = "printf '@relay:Bob from a tool\\n\\n'"
 
 
-@pytest.fixture(autouse=True)
-def stop_broker(isolated_home: Path) -> Iterator[None]:
-    yield
-    relay("broker", "stop", status=None)
-
-
-@pytest.fixture
-def bob() -> Iterator[None]:
-    """Somebody who is written to."""
-    with wrapped(python(ECHO), name="Bob"):
-        yield
-
-
-def sent() -> list[str]:
-    """The bodies of what Qwen Code sent, in order."""
-    return [row["body"] for row in relay_json("history") if row["from"] == "Qwen"]
-
-
-def wait_sent(bodies: list[str]) -> None:
-    try:
-        wait_until(lambda: sent() == bodies, 30)
-    except AssertionError:
-        raise AssertionError(f"{sent()}\n{relay('status')}") from None
-
-
-def about() -> tuple[str, str]:
-    """The state of Qwen Code, and why."""
-    [row] = [row for row in relay_json("status")["agents"] if row["name"] == "Qwen"]
-    return row["state"], row["reason"] or ""
-
-
-def wait_state(state: str, reason: str = "") -> None:
-    try:
-        wait_until(lambda: about() == (state, reason), 40)
-    except AssertionError:
-        raise AssertionError(f"not {state} {reason} but {about()}\n{relay('status')}") from None
-
-
-def delivery(marker: str) -> tuple[str, str]:
-    [row] = [row for row in relay_json("history") if marker in row["body"]]
-    return row["state"], row["reason"] or ""
-
-
-def wait_held(marker: str, reason: str) -> None:
-    wait_until(lambda: delivery(marker) == ("held", reason), 30, f"{marker} to be held")
-
-
-def wait_seen(model: ScriptedModel, marker: str) -> None:
-    """Until a message arrived: exactly one request brought it as its newest part."""
-    try:
-        wait_until(lambda: delivery(marker)[0] == "seen", 60)
-    except AssertionError:
-        raise AssertionError(f"{marker}: {delivery(marker)}\n{relay('status')}") from None
-    wait_until(lambda: model.seen(marker))
-    assert len(model.seen(marker)) == 1
-
-
-def answered(qwen: Running, model: ScriptedModel, marker: str) -> None:
-    """Until the turn that ``marker`` began is over."""
-    wait_until(lambda: model.seen(marker), 30, f"{marker} to reach the model")
-    wait_until(lambda: model.resting, 30)
-    qwen.ready()
-    wait_state("idle")
-
-
 def scripted(model: ScriptedModel) -> None:
-    model.when("MARK-ALL", Think("Hm.\n\n@relay:Bob only thought\n\nSo."), Say(ALL), Shell(COMMAND))
+    model.when(
+        "MARK-ALL",
+        Think("Hm.\n\n@relay:Bob only thought\n\nSo."),
+        Say(told_bob("before the tool")),
+        Shell(COMMAND),
+    )
     model.when_tool(Say("Done.\n\n@relay:Bob at the very end"))
     model.when("MARK-MANY", Say(MANY, chunk=200))
     model.when("MARK-AGAIN", Say("@relay:Bob the same words"))
@@ -158,33 +58,33 @@ def test_what_it_says_is_heard_once_and_whole(
         one = agents.start("Qwen", "qwen", qwen, Options(asks=False), cols=cols, rows=rows)
         one.ask("MARK-ALL @relay:Bob typed by the person")
         answered(one, model, "MARK-ALL")
-        wait_sent(expected := list(HEARD))
+        wait_bodies("Qwen", expected := [*TOLD_BOB, "before the tool", "at the very end"])
         one.ask("MARK-MANY")
         answered(one, model, "MARK-MANY")
-        wait_sent(expected := [*expected, "in the middle", "after many lines"])
+        wait_bodies("Qwen", expected := [*expected, *MANY_HEARD])
         relay("send", "Qwen", "MARK-QUOTE:\n@relay:Bob only quoted", "--wait=60")
         answered(one, model, "MARK-QUOTE")
         for word in ("once", "twice"):
             one.ask(f"MARK-AGAIN {word}")
             answered(one, model, f"MARK-AGAIN {word}")
-        wait_sent(expected := [*expected, "the same words", "the same words"])
+        wait_bodies("Qwen", expected := [*expected, "the same words", "the same words"])
         one.ask("MARK-SIZE")
         one.terminal.wait_for("begun in")
         one.terminal.resize(cols + 20, rows + 6)
         model.open("size")
         answered(one, model, "MARK-SIZE")
-        wait_sent(expected := [*expected, "begun in one size,\nended so"])
+        wait_bodies("Qwen", expected := [*expected, "begun in one size,\nended so"])
         one.ask("MARK-STOP")
         one.terminal.wait_for("never")
-        wait_state("busy")
+        wait_about("Qwen", "busy")
         one.terminal.type("\x1b")
         one.terminal.wait_for("Request cancelled")
-        wait_state("idle")
+        wait_about("Qwen", "idle")
         one.terminal.type("\x15")  # it puts the question back into the input line
         one.ready()
         one.ask("MARK-ERROR")
         one.terminal.wait_for("API Error")
-        wait_state("idle")
+        wait_about("Qwen", "idle")
         one.ready()
         one.ask("/compress")
         one.terminal.wait_match(r"(?i)compress(?:ed|ion)")
@@ -194,7 +94,7 @@ def test_what_it_says_is_heard_once_and_whole(
         one.ready()
         one.ask("MARK-CLEAR")
         answered(one, model, "MARK-CLEAR")
-        wait_sent([*expected, "whole", "in a new conversation"])
+        wait_bodies("Qwen", [*expected, "whole", "in a new conversation"])
         assert "source structured" in relay("status")
 
 
@@ -229,14 +129,14 @@ def test_what_it_is_sent_arrives_once(qwen: Path, tmp_path: Path, model: Scripte
         text = model.seen("MARK-DRAFT")[0].last_text
         assert "see \\@README.md, \\@nothing and me@example.org" in text
         assert "# A project" not in text
-        wait_state("idle")
+        wait_about("Qwen", "idle")
         assert one.terminal.shows(r"^> half a draft\s*$")
         one.terminal.type("\x15")
         one.ready()
 
         one.ask("MARK-DIALOG")
         one.dialog()
-        wait_state("blocked", "asks to use run_shell_command")
+        wait_about("Qwen", "blocked", "asks to use run_shell_command")
         relay("send", "Qwen", "MARK-ASKED words")
         wait_held("MARK-ASKED", "a dialog waits for the person")
         assert not (one.recipe.cwd / "made").exists()
@@ -256,7 +156,7 @@ def test_what_it_is_sent_arrives_once(qwen: Path, tmp_path: Path, model: Scripte
         wait_seen(model, "MARK-BESIDE")
         answered(one, model, "MARK-BESIDE")
         one.quit()
-        wait_state("gone")
+        wait_about("Qwen", "gone")
 
 
 def test_a_session_that_is_stopped_or_killed_costs_the_agent_and_the_messages_nothing(
@@ -273,15 +173,15 @@ def test_a_session_that_is_stopped_or_killed_costs_the_agent_and_the_messages_no
         kill_session(one.terminal)
         model.open("kill")
         wait_seen(model, "MARK-AFTER")
-        wait_sent(["one", "two"])
+        wait_bodies("Qwen", ["one", "two"])
         answered(one, model, "MARK-AFTER")
         stopped = found(lambda: session_pid(one.terminal))
         os.kill(stopped, signal.SIGSTOP)
         one.ask("MARK-MANY")
         wait_until(lambda: (one.recipe.cwd / "made").exists(), 30, "the tool after 200 lines")
-        assert sent() == ["one", "two"]
+        assert bodies_from("Qwen") == ["one", "two"]
         os.kill(stopped, signal.SIGCONT)
-        wait_sent(["one", "two", "in the middle", "after many lines"])
+        wait_bodies("Qwen", ["one", "two", "in the middle", "after many lines"])
         answered(one, model, "MARK-MANY")
         one.quit()
         one.recipe.argv.append("--continue")
@@ -290,7 +190,9 @@ def test_a_session_that_is_stopped_or_killed_costs_the_agent_and_the_messages_no
             again.terminal.wait_for("after many lines")
             again.ask("MARK-RESUMED")
             answered(again, model, "MARK-RESUMED")
-            wait_sent(["one", "two", "in the middle", "after many lines", "when it was resumed"])
+            wait_bodies(
+                "Qwen", ["one", "two", "in the middle", "after many lines", "when it was resumed"]
+            )
 
 
 def test_what_is_the_persons_stays_and_the_model_is_told(
@@ -303,7 +205,7 @@ def test_what_is_the_persons_stays_and_the_model_is_told(
         one = agents.start("Qwen", "qwen", qwen)
         before = one.recipe.settings_file.read_bytes()
         one.ask("MARK-REFUSED")
-        wait_state("limited", "the API refuses the account")
+        wait_about("Qwen", "limited", "the API refuses the account")
         relay("send", "Qwen", "MARK-LATER words")
         wait_held("MARK-LATER", "the API refuses the account")
         one.ready()
@@ -319,7 +221,7 @@ def test_what_is_the_persons_stays_and_the_model_is_told(
             again.ready()
             again.ask("MARK-SCREEN")
             wait_until(lambda: model.seen("MARK-SCREEN"))
-            wait_sent(["read from the screen"])
+            wait_bodies("Qwen", ["read from the screen"])
             relay("send", "Qwen", "MARK-TYPED words", "--wait=60")
             wait_seen(model, "MARK-TYPED")
             assert "source screen" in (shown := relay("status"))

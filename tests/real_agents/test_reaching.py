@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.wrapped import relay, wait_registered
+from tests.e2e.wrapped import wait_registered
 from tests.real_agents.conftest import Binary
 from tests.real_agents.model import Gate, Say, ScriptedModel, Shell
 from tests.real_agents.people import (
@@ -26,6 +25,8 @@ from tests.real_agents.recipes import AGENTS, Options
 from tests.real_agents.wrapped import room
 from tests.support import wait_until
 
+pytestmark = pytest.mark.usefixtures("stop_broker")
+
 EACH = [pytest.param(agent.name, id=agent.name) for agent in AGENTS.values()]
 WITH_TOOLS = [param for param, agent in zip(EACH, AGENTS.values(), strict=True) if agent.has_tools]
 #: 10 kB in many lines, with what a terminal or a command line could take amiss.
@@ -34,12 +35,6 @@ BIG = "\n".join(
     for n in range(110)
 )
 BIG_LINE = "042 /line !of @many,"
-
-
-@pytest.fixture(autouse=True)
-def stop_broker(isolated_home: Path) -> Iterator[None]:
-    yield
-    relay("broker", "stop", status=None)
 
 
 @pytest.mark.parametrize("name", EACH)

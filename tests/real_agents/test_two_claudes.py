@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,19 +15,21 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.wrapped import relay, relay_json, wait_registered
+from tests.e2e.wrapped import kill_session, relay, relay_json, wait_registered
 from tests.real_agents import recipes
+from tests.real_agents.conversation import WIDE
 from tests.real_agents.model import Fail, Gate, Say, ScriptedModel, Tool
 from tests.real_agents.recipes import RENDERERS, ClaudeOptions, Recipe
 from tests.real_agents.terminal import Terminal
 from tests.support import wait_until
 
-LONG = "please check the tests in the source folder and report back, " * 5 + "for sure"
+pytestmark = pytest.mark.usefixtures("stop_broker")
+
 TASK = "\n".join(
     [
         "I tell Bob now.",
         "",
-        f"@relay:Bob {LONG}",
+        f"@relay:Bob {WIDE}",
         "",
         "How such a line looks:",
         "",
@@ -44,12 +45,6 @@ TASK = "\n".join(
         "That is all.",
     ]
 )
-
-
-@pytest.fixture(autouse=True)
-def stop_broker(isolated_home: Path) -> Iterator[None]:
-    yield
-    relay("broker", "stop", status=None)
 
 
 class Agents:
@@ -127,12 +122,12 @@ def test_two_claudes_talk(
         all_seen(4)
         bodies = [(row["from"], row["to"], row["body"]) for row in messages()]
         assert bodies == [
-            ("Alice", "Bob", LONG),
+            ("Alice", "Bob", WIDE),
             ("Alice", "Bob", "the first of two"),
             ("Alice", "Bob", "the second of two"),
             ("Bob", "Alice", "all tests pass"),
         ]
-        texts = (LONG, "the first of two", "the second of two", "all tests pass")
+        texts = (WIDE, "the first of two", "the second of two", "all tests pass")
         wait_until(lambda: all(model.seen(text) for text in texts))
         heard = "\n".join(request.last_text for request in model.requests)
         received = re.findall(r"Relay message \[\w+\] from agent (\w+)", heard)
@@ -200,20 +195,9 @@ def test_a_session_killed_in_the_middle_loses_and_doubles_nothing(
         ask(alice, "tell Bob")
         wait_until(lambda: [row["body"] for row in messages()] == ["one"], 30)
         for terminal in both.terminals.values():
-            kill_session_of(terminal.pid)
+            kill_session(terminal)
         model.open("middle")
         all_seen(2)
         assert [row["body"] for row in messages()] == ["one", "two"]
         asked = [request for request in model.requests if "from agent Alice" in request.last_text]
         assert sum("one" in request.last_text for request in asked) >= 1
-
-
-def kill_session_of(pump: int) -> None:
-    """SIGKILL to the session of the pump with this process id."""
-    listing = subprocess.run(["ps", "-axo", "pid=,ppid=,command="], capture_output=True, text=True)
-    for line in listing.stdout.splitlines():
-        pid, parent, command = line.split(None, 2)
-        if int(parent) == pump and "agent_session" in command:
-            os.kill(int(pid), 9)
-            return
-    raise AssertionError("no session to kill")
