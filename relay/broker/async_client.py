@@ -1,8 +1,8 @@
 """Talking to the broker from an event loop, for as long as it takes: what a session uses.
 
 The connection comes back by itself. Requests that had no answer are repeated in order, after the
-agent is registered again; all of them may be repeated, because messages and events keep their id
-and the other ops come to the same end.
+agent is registered again: messages and events keep their id, and the other ops come to the same
+end, except those in ``ONCE``, which are told that the broker went away.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from relay.broker.protocol import LINE_MAX, PROTOCOL, Json, decode, encode, error_from
+from relay.broker.protocol import LINE_MAX, ONCE, PROTOCOL, Json, decode, encode, error_from
 from relay.broker.start import DEADLINE, Starter, open_socket
 from relay.errors import BrokerUnavailable, RelayError, Timeout
 from relay.ids import new_ulid
@@ -29,10 +29,12 @@ Push = Callable[[Json], None]
 
 
 class _Request:
-    __slots__ = ("n", "line", "future")
+    __slots__ = ("n", "line", "future", "once", "sent")
 
-    def __init__(self, n: int, line: bytes, future: asyncio.Future[Json]) -> None:
+    def __init__(self, n: int, line: bytes, future: asyncio.Future[Json], once: bool) -> None:
         self.n = n
+        self.once = once
+        self.sent = False
         self.line = line
         self.future = future
 
@@ -184,9 +186,10 @@ class AsyncClient:
             if len(line) > LINE_MAX:
                 raise RelayError("the request is too large", code="too_large", hint="send less")
             future: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
-            request = _Request(self._n, line, future)
+            request = _Request(self._n, line, future, op in ONCE)
             self._requests[request.n] = request
         if self.connected and self._link is not None:
+            request.sent = True
             self._link.write(line)
         return request
 
@@ -269,7 +272,12 @@ class AsyncClient:
         if self._registration is not None:
             await link.ask("register", self._registration, DEADLINE)
         for request in list(self._requests.values()):
-            if not request.future.done():
+            if request.future.done():
+                continue
+            if request.once and request.sent:
+                request.future.set_exception(BrokerUnavailable("the broker went away"))
+            else:
+                request.sent = True
                 link.write(request.line)
         self._state(True)
 

@@ -58,5 +58,16 @@ def too_large(size: int) -> UsageError:
     )
 
 
+def too_deep(value: Any, most: int) -> bool:
+    """Whether lists and objects in ``value`` are nested more than ``most`` deep."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(most):
+        if not level:
+            return False
+        below = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [part for parts in below for part in parts if isinstance(part, dict | list)]
+    return bool(level)
+
+
 def _not_unicode() -> UsageError:
     return UsageError("the text holds half of a surrogate pair", hint="send valid Unicode")

@@ -9,7 +9,7 @@ from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from relay.broker.protocol import LINE_MAX, PROTOCOL, Json, decode, encode, error_from
+from relay.broker.protocol import LINE_MAX, ONCE, PROTOCOL, Json, decode, encode, error_from
 from relay.broker.start import DEADLINE, Starter, open_socket
 from relay.errors import BrokerUnavailable, RelayError, Timeout
 from relay.ids import new_ulid
@@ -32,7 +32,7 @@ class Client:
     """One connection. Raises relay.errors; ``BrokerUnavailable`` when the connection breaks.
 
     ``request`` repeats a request once over a new connection when the broker went away before it
-    answered; a message keeps its id, so it cannot be stored twice.
+    answered (a message keeps its id, so it cannot be stored twice), except what is in ``ONCE``.
     """
 
     def __init__(self, home: Home, *, start: bool = True, deadline: float = DEADLINE) -> None:
@@ -54,7 +54,7 @@ class Client:
         try:
             return self._ask(op, fields, end)
         except _Broken:
-            if op == "stop" or time.monotonic() >= end:
+            if op in ONCE or time.monotonic() >= end:
                 raise
         self._open()
         return self._ask(op, fields, end)

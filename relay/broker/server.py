@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from relay import __version__
+from relay.broker.asking import Asking
 from relay.broker.committer import Batch, Committer, Handler
 from relay.broker.connection import Connection
 from relay.broker.directory import Directory, owner_login, person_name
@@ -101,6 +102,7 @@ class Broker:
             guard or LoopGuard(),
         )
         self._invoking = Invoking(ledger, self._sending.authenticated)
+        self._asking = Asking(self._directory, self._sending.authenticated, self.flush_soon)
         self._sending.admit = self._parking.admit
         self._reporting.on_progress = self._parking.reached
         self._handlers = self._all_handlers()
@@ -124,6 +126,8 @@ class Broker:
             "person": self._parking.person,
             "hooks_ran": self._invoking.hooks_ran,
             "hook_log": self._with_sends(self._invoking.hook_log),
+            "hook": self._asking.hook,
+            "hook_answer": self._asking.hook_answer,
             "held": self._with_sends(self._parking.held),
             "decide": self._with_sends(self._parking.decide),
             "status": self._with_sends(self._status),
@@ -174,6 +178,7 @@ class Broker:
                 timer.cancel()
             self._registering.forget_graces()
             self._reporting.forget_waits()
+            self._asking.forget_all()
             await server.wait_closed()
 
     async def _close_connections(self) -> None:
@@ -231,6 +236,7 @@ class Broker:
         self._needed = time.monotonic()
         self._pushing.unfollow(connection)
         self._reporting.gone(connection)
+        self._asking.gone(connection)
         member, connection.member = connection.member, None
         if member is not None and member.connection is connection and not self.stopped.is_set():
             self._registering.lost(member)

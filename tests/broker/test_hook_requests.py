@@ -1,0 +1,372 @@
+"""Other processes ask the hooks of a session: over real sockets, with scripts for sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+
+from relay.broker import asking
+from relay.broker.client import connect
+from relay.broker.protocol import LINE_MAX, encode
+from relay.broker.start import open_socket
+from relay.errors import BrokerUnavailable, NotFound, RelayError, Timeout, UsageError
+from relay.hooks.mediator import Code
+from relay.paths import Home
+from tests.broker.support import Json, Session, register, registration, stop_broker
+
+REQUEST = {"correlation_id": "C1", "event_name": "before_tool", "input": {"tool_name": "Bash"}}
+
+
+def response(correlation_id: str = "C1", **output: Any) -> Json:
+    return {"correlation_id": correlation_id, "success": True, "output": {"reason": "", **output}}
+
+
+class Bench:
+    """Ann's session, and somebody at a shell who asks it."""
+
+    def __init__(self, home: Home, ann: Session, person: Session) -> None:
+        self.home = home
+        self.ann = ann
+        self.person = person
+        self.asked: list[asyncio.Future[Json]] = []
+
+    def ask(
+        self, request: object = REQUEST, agent: object = "Ann", **more: Any
+    ) -> asyncio.Future[Json]:
+        asked = self.person.client.request("hook", agent=agent, request=request, **more)
+        self.asked.append(asyncio.ensure_future(asked))
+        return self.asked[-1]
+
+    async def pushed(self, count: int = 1) -> list[Json]:
+        """What Ann's session was asked so far, once it is ``count``."""
+
+        def hooks() -> list[Json]:
+            return [push for push in self.ann.pushes if push["push"] == "hook"]
+
+        await self.ann.until(lambda: len(hooks()) >= count)
+        return hooks()
+
+    async def answer(self, push: Json, response: object) -> bool:
+        answer = await self.ann.client.request("hook_answer", id=push["id"], response=response)
+        return bool(answer["taken"])
+
+
+class Person(Session):
+    """A connection that is registered as nobody."""
+
+    async def __aenter__(self) -> Session:
+        await self.client.open()
+        return self
+
+
+def play(home: Home, scenario: Callable[[Bench], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        async with asyncio.timeout(60), Session(home, "Ann") as ann, Person(home, "") as person:
+            bench = Bench(home, ann, person)
+            try:
+                await scenario(bench)
+            finally:
+                for asked in bench.asked:
+                    asked.cancel()
+                await asyncio.gather(*bench.asked, return_exceptions=True)
+
+    asyncio.run(whole())
+
+
+async def error_of(asked: Awaitable[Any]) -> RelayError:
+    with pytest.raises(RelayError) as caught:
+        await asked
+    return caught.value
+
+
+def test_a_request_gets_the_response_of_the_session_and_nothing_is_stored(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        asked = bench.ask(timeout=20)
+        [push] = await bench.pushed()
+        assert push == {"push": "hook", "id": push["id"], "request": REQUEST, "timeout": 20.0}
+        assert await bench.answer(push, response(reason="no"))
+        assert (await asked)["response"] == response(reason="no")
+        # A late second answer is nobody's.
+        assert not await bench.answer(push, response(reason="another"))
+        bench.ask()
+        assert (await bench.pushed(2))[1]["timeout"] == asking.TIMEOUT
+
+    play(home, scenario)
+    stop_broker(home)
+    with closing(sqlite3.connect(home.ledger)) as ledger:
+        for table in ("events", "hook_invocations"):
+            assert ledger.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+
+
+def test_who_is_not_there_cannot_be_asked(home: Home) -> None:
+    with register(home, "Bob", run="r2") as bob:
+        bob.request("agent_state", state="gone")
+
+    async def scenario(bench: Bench) -> None:
+        unknown = await error_of(bench.ask(agent="An"))
+        assert isinstance(unknown, NotFound)
+        assert "no agent is called An" in unknown.message and "Ann" in unknown.hint
+        gone = await error_of(bench.ask(agent="Bob"))
+        assert gone.code == "no_session" and "Bob does not run" in gone.message
+        await bench.person.client.request("send", to="Ann", body="x", **{"from": "Eve"})
+        assert "Eve is a person" in (await error_of(bench.ask(agent="eve"))).message
+        for name in (None, "", 7, "relay", "a b"):
+            assert isinstance(await error_of(bench.ask(agent=name)), UsageError)
+
+    play(home, scenario)
+
+
+def test_a_liar_is_refused_and_an_agent_may_ask(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        lie = await error_of(bench.ask(auth={"run": "run-1", "token": "wrong"}))
+        assert lie.code == "forbidden"
+        asked = bench.ask(auth={"run": "run-1", "token": "secret"})
+        [push] = await bench.pushed()
+        assert await bench.answer(push, response())
+        assert (await asked)["response"]["success"] is True
+
+    play(home, scenario)
+
+
+def test_after_its_time_the_asker_is_told_and_a_late_answer_is_dropped(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        late = await error_of(bench.ask(timeout=0.05))
+        assert isinstance(late, Timeout) and "Ann did not answer within 0.05 s" in late.message
+        assert late.details == {"correlation_id": "C1"}
+        [push] = await bench.pushed()
+        assert not await bench.answer(push, response())
+        # The connection is as good as before.
+        asked = bench.ask()
+        assert await bench.answer((await bench.pushed(2))[1], response(reason="second"))
+        assert (await asked)["response"]["output"]["reason"] == "second"
+        for seconds in (0, -1, 120.5, float("nan"), True, "1"):
+            error = await error_of(bench.ask(timeout=seconds))
+            assert "up to 120" in error.message
+
+    play(home, scenario)
+
+
+def test_two_with_the_same_correlation_id_are_two(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        first, second = bench.ask(), bench.ask()
+        one, two = await bench.pushed(2)
+        assert await bench.answer(two, response(reason="two"))
+        assert (await second)["response"]["output"]["reason"] == "two"
+        assert not first.done()
+        assert await bench.answer(one, response(reason="one"))
+        assert (await first)["response"]["output"]["reason"] == "one"
+
+    play(home, scenario)
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        None,
+        "yes",
+        [],
+        {},
+        {"correlation_id": "C1", "success": True},
+        {"correlation_id": "C1", "success": "true", "output": {}},
+        {"correlation_id": 1, "success": True, "output": {}},
+        {"correlation_id": "C1", "success": False, "error": "bad"},
+        {"correlation_id": "C1", "success": False, "error": {"code": 1, "message": "m"}},
+        {"correlation_id": "C1", "success": True, "output": {"deep": nested(200)}},
+    ],
+)
+def test_garbage_from_the_session_is_an_internal_error(home: Home, garbage: object) -> None:
+    async def scenario(bench: Bench) -> None:
+        asked = bench.ask()
+        [push] = await bench.pushed()
+        assert await bench.answer(push, garbage)
+        answer = (await asked)["response"]
+        assert (answer["correlation_id"], answer["success"]) == ("C1", False)
+        assert answer["error"]["code"] == Code.INTERNAL_ERROR
+
+    play(home, scenario)
+
+
+def test_a_response_that_fits_into_no_line_is_an_internal_error(home: Home) -> None:
+    # Shorter when it comes than when it would go: 1e15 is written out as 1000000000000000.0.
+    count = LINE_MAX // 6
+    answer = b'{"n":5,"op":"hook_answer","id":"%s","response":{"correlation_id":"","success":true,'
+    floats = b'"output":{"x":[' + b",".join([b"1e15"] * count) + b"]}}}\n"
+    assert len(answer) + len(floats) < LINE_MAX < 17 * count
+    with register(home, "Ann") as ann, closing(open_socket(home)) as asker:
+        request = {"event_name": "idle", "input": {}}
+        asker.sendall(encode({"n": 1, "op": "hook", "agent": "Ann", "request": request}))
+        push = ann.next_push(20)
+        assert push is not None
+        raw = ann._socket
+        assert raw is not None
+        raw.settimeout(20)
+        raw.sendall(answer % push["id"].encode() + floats)
+        asker.settimeout(20)
+        with asker.makefile("rb") as lines:
+            line = lines.readline()
+    assert b'"code":"internal_error"' in line and b"bytes" in line
+    # The asker gave no id: it is answered with one that was made.
+    assert f'"correlation_id":"{push["id"]}"'.encode() in line
+
+
+def test_half_a_character_is_refused_on_both_ways(home: Home) -> None:
+    with register(home, "Ann") as ann, closing(open_socket(home)) as asker:
+        asker.settimeout(20)
+        with asker.makefile("rb") as lines:
+            asker.sendall(b'{"n":1,"op":"hook","agent":"Ann","request":{"input":"\\ud800"}}\n')
+            assert b'"code":"usage"' in lines.readline()
+            asker.sendall(b'{"n":2,"op":"hook","agent":"Ann","request":{}}\n')
+            push = ann.next_push(20)
+            assert push is not None
+            raw = ann._socket
+            assert raw is not None
+            said = b'{"correlation_id":"","success":true,"output":{"x":"\\ud800"}}'
+            asked = b'{"n":9,"op":"hook_answer","id":"%s","response":%s}\n'
+            raw.sendall(asked % (push["id"].encode(), said))
+            assert b"not valid Unicode" in lines.readline()
+
+
+def test_only_the_session_that_was_asked_answers(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        asked = bench.ask()
+        [push] = await bench.pushed()
+        forged = {"id": push["id"], "response": response()}
+        error = await error_of(bench.person.client.request("hook_answer", **forged))
+        assert error.code == "forbidden"
+        async with Session(home, "Bob", run="r2") as bob:
+            assert (await error_of(bob.client.request("hook_answer", **forged))).code == "forbidden"
+        unknown = await bench.person.client.request("hook_answer", id=["x"], response=1)
+        assert unknown["taken"] is False
+        assert not asked.done()
+        assert await bench.answer(push, response(reason="mine"))
+        assert (await asked)["response"]["output"]["reason"] == "mine"
+
+    play(home, scenario)
+
+
+def test_a_session_that_goes_away_ends_its_requests_also_when_it_returns(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        async with Session(home, "Bob", run="r2") as bob:
+            asked = bench.ask(agent="Bob")
+            await bob.until(lambda: bob.pushes)
+        gone = await error_of(asked)
+        assert gone.code == "session_gone" and "Bob went away" in gone.message
+        away = await error_of(bench.ask(agent="Bob"))
+        assert away.code == "no_session" and "away at the moment" in away.message
+        async with Session(home, "Bob", run="r2") as again:
+            answer = await again.client.request(
+                "hook_answer", id=bob.pushes[0]["id"], response=response()
+            )
+            assert answer["taken"] is False
+            # One that takes over the agent's connection ends what the other was asked.
+            asked = bench.ask(agent="Bob")
+            await again.until(lambda: again.pushes)
+            with closing(open_socket(home)) as other:
+                other.sendall(encode({"n": 1, "op": "register", **registration("Bob", "r2")}))
+                assert (await error_of(asked)).code == "session_gone"
+
+    play(home, scenario)
+
+
+def test_an_asker_that_goes_away_is_forgotten(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        raw = open_socket(home)
+        for n in range(asking.PER_AGENT_MAX):
+            raw.sendall(encode({"n": n, "op": "hook", "agent": "Ann", "request": REQUEST}))
+        pushes = await bench.pushed(asking.PER_AGENT_MAX)
+        assert (await error_of(bench.ask())).code == "busy"
+        raw.close()
+
+        async def room() -> Any:
+            while True:
+                asked = bench.ask()
+                done, _ = await asyncio.wait({asked}, timeout=0.05)
+                if not done:
+                    return asked
+                assert (await error_of(asked)).code == "busy"
+
+        asked = await room()
+        assert not await bench.answer(pushes[0], response())
+        last = (await bench.pushed(asking.PER_AGENT_MAX + 1))[-1]
+        assert await bench.answer(last, response())
+        assert (await asked)["response"] == response()
+
+    play(home, scenario)
+
+
+def test_what_one_agent_and_all_of_them_have_in_hand_is_bounded(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        big = {**REQUEST, "input": {"x": "y" * (asking.REQUEST_MAX - 500)}}
+        most = asking.AGENT_BYTES_MAX // asking.REQUEST_MAX
+        for _ in range(most):
+            bench.ask(big)
+        await bench.pushed(most)
+        assert (await error_of(bench.ask(big))).code == "busy"
+        large = {**REQUEST, "input": {"x": "y" * asking.REQUEST_MAX}}
+        assert (await error_of(bench.ask(large))).code == "too_large"
+        assert "nested" in (await error_of(bench.ask(nested(200)))).message
+        long = {**REQUEST, "correlation_id": "c" * (asking.CORRELATION_MAX + 1)}
+        assert "correlation id" in (await error_of(bench.ask(long))).message
+        # Others are asked all the same.
+        async with Session(home, "Bob", run="r2") as bob:
+            asked = bench.ask(agent="Bob")
+            await bob.until(lambda: bob.pushes)
+            answer = {"id": bob.pushes[0]["id"], "response": response()}
+            assert (await bob.client.request("hook_answer", **answer))["taken"]
+            assert (await asked)["response"] == response()
+
+    play(home, scenario)
+
+
+def test_there_is_an_end_to_what_all_agents_have_in_hand(home: Home) -> None:
+    full, rest = divmod(asking.PENDING_MAX, asking.PER_AGENT_MAX)
+    assert rest == 0
+    with ExitStack() as stack:
+        for n in range(full + 1):
+            stack.enter_context(register(home, f"A{n}", run=f"r{n}"))
+        # Each on a connection of its own: one connection may not wait for that many answers.
+        for n in range(full):
+            raw = stack.enter_context(closing(open_socket(home)))
+            raw.settimeout(20)
+            fields = {"op": "hook", "agent": f"A{n}", "request": REQUEST}
+            raw.sendall(b"".join(encode({"n": m, **fields}) for m in range(asking.PER_AGENT_MAX)))
+            raw.sendall(encode({"n": 99, "op": "hello"}))
+            with raw.makefile("rb") as lines:
+                assert b'"n":99' in lines.readline()
+        with connect(home) as client, pytest.raises(RelayError, match="512 requests") as caught:
+            client.request("hook", agent=f"A{full}", request=REQUEST)
+        assert caught.value.code == "busy"
+
+
+def test_a_broker_that_ends_is_not_asked_again_in_the_asker_s_name(home: Home) -> None:
+    """Hooks do things: a client must not run them twice by itself."""
+
+    async def scenario(bench: Bench) -> None:
+        asked = bench.ask()
+        await bench.pushed()
+
+        def at_a_shell() -> None:
+            with connect(home) as client:
+                client.request("hook", agent="Ann", request=REQUEST)
+
+        shell = asyncio.ensure_future(asyncio.to_thread(at_a_shell))
+        await bench.pushed(2)
+        await bench.person.client.request("status")
+        await asyncio.to_thread(stop_broker, home)
+        assert isinstance(await error_of(shell), BrokerUnavailable)
+        assert isinstance(await error_of(asked), BrokerUnavailable)
+        assert len(await bench.pushed(2)) == 2
+
+    play(home, scenario)
