@@ -69,6 +69,12 @@ def before(input, event):
         raise ValueError("the hook is broken")
 
 
+@relay.on("before_agent")
+@relay.on("after_agent")
+def turn(event):
+    note(event)
+
+
 @relay.on("after_tool")
 def after(input, event):
     note(event)
@@ -121,6 +127,17 @@ class GatedAgent:
         path = self.recipe.cwd / "hooks.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
         return [event for line in lines if f"case-{case}" in str(event := json.loads(line))]
+
+    def turns(self) -> list[tuple[str, str]]:
+        """What the hooks were told of prompts and answers, in order: the event and its text."""
+        words = {"BeforeAgent": "prompt", "AfterAgent": "prompt_response"}
+        path = self.recipe.cwd / "hooks.jsonl"
+        events = [json.loads(line) for line in path.read_text().splitlines()]
+        return [
+            (name, event[words[name]])
+            for event in events
+            if (name := event["hook_event_name"]) in words
+        ]
 
     def own(self) -> int:
         """How often the person's own hook has run."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.e2e.wrapped import kill_session, relay
+from tests.e2e.wrapped import kill_session, relay, relay_json
 from tests.real_agents.conftest import Binary
 from tests.real_agents.gated import (
     AFTERWARDS,
@@ -22,12 +23,20 @@ from tests.real_agents.gated import (
     gated,
 )
 from tests.real_agents.model import ScriptedModel
+from tests.real_agents.recipe import Options
 from tests.support import wait_until
 
 #: Those whose tool calls can be gated, and what they call their shell.
 SHELLS = {"claude": "Bash", "codex": "Bash"}
 #: Those whose hooks can make them ask the person; with the others it is a refusal.
 ASKS = {"claude"}
+#: Those whose hooks tell of prompts and of the ends of turns.
+TELLS_TURNS = {"claude", "codex"}
+#: What turns all hooks off in the person's own settings.
+OFF: dict[str, dict[str, Any]] = {
+    "claude": {"disableAllHooks": True},
+    "codex": {"features": {"hooks": False}},
+}
 #: Those that show what a hook puts in the place of a tool's output.
 REPLACES = {"claude", "codex"}
 
@@ -44,6 +53,9 @@ def test_a_tool_call_is_seen_and_decided_on(
 ) -> None:
     with gated(agent, binary_of(agent), tmp_path, model) as ann:
         observed(ann, SHELLS[agent])
+        if agent in TELLS_TURNS:
+            turn = [("BeforeAgent", "please observe"), ("AfterAgent", "Done.")]
+            wait_until(lambda: ann.turns() == turn, what=f"{turn} in {ann.turns()}")
         blocked(ann)
         rewritten(ann)
         commented(ann)
@@ -61,6 +73,20 @@ def test_a_tool_call_is_seen_and_decided_on(
             asking(ann)
         without_a_session(ann)
         ann.wrapped.quit()
+
+
+@pytest.mark.parametrize("agent", OFF)
+def test_hooks_that_are_turned_off_are_said_to_be(
+    agent: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
+) -> None:
+    options = Options(asks=False, settings=OFF[agent])
+    with gated(agent, binary_of(agent), tmp_path, model, options) as ann:
+        ann.call("block")
+        assert ann.ran("block") and ann.log("block") == []
+        [row] = relay_json("status")["agents"]
+        [note] = row["notes"]
+        assert "tool calls do not reach on_before_tool" in note
+        assert str(ann.recipe.settings_file) in note
 
 
 def observed(ann: GatedAgent, shell: str) -> None:
