@@ -93,6 +93,8 @@ PLANNERS = {
 GATE_TIMEOUT = 600
 #: Those whose hooks report to the loopback port.
 HOOKED = frozenset({"claude", "codex"})
+#: Those whose hooks ask there about tool calls, and about nothing else.
+GATED = frozenset({"qwen", "gemini", "opencode"})
 #: Those that are Python modules too: ``python -m gemini`` is another program than ``gemini``.
 MODULES = frozenset({"aider"})
 
@@ -117,9 +119,13 @@ def is_native(argv: list[str]) -> bool:
     return _planner(argv) is not None
 
 
-def wants_tcp(argv: list[str]) -> bool:
-    """Whether this agent's hooks speak HTTP, so that a loopback port should be bound for them."""
-    if program(argv) not in HOOKED:
+def wants_tcp(argv: list[str], hooks: tuple[str, ...] = ()) -> bool:
+    """Whether this agent's hooks speak HTTP, so that a loopback port should be bound for them.
+
+    ``hooks`` are the events that something may be registered for (see Run).
+    """
+    name = program(argv)
+    if name not in HOOKED and not (name in GATED and any(event in hooks for event in TOOL_EVENTS)):
         return False
     try:
         return bool(_planner(argv).converses(argv))

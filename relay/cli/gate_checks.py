@@ -28,7 +28,7 @@ def tool_hooks(home: Home, cwd: str) -> list[tuple[str, str]]:
     for command in PLANNERS:
         if shutil.which(command) is None:
             continue
-        notes = _notes(command, events)
+        notes = _notes(home, command, events)
         if notes:
             missed += [("warn", f"{command}: {note}") for note in notes]
         else:
@@ -48,8 +48,10 @@ def _events(home: Home, cwd: str) -> list[HookEventName]:
     return [event for event in foreseen(file) if event in TOOL_EVENTS]
 
 
-def _notes(command: str, events: list[HookEventName]) -> list[str]:
-    with tempfile.TemporaryDirectory() as folder:
+def _notes(home: Home, command: str, events: list[HookEventName]) -> list[str]:
+    # Gemini CLI reads hooks from root's folders only: what a run's folder is made in counts.
+    place = home.run if os.path.isdir(home.run) else None
+    with tempfile.TemporaryDirectory(dir=place) as folder:
         run = Run(
             name="doctor",
             run_id="doctor",

@@ -241,8 +241,9 @@ def run(
     if session_factory is None:
         _say_untrusted(home, config)
     try:
-        listeners = Listeners(home.session_socket(run_id), launch.wants_tcp(command))
         known = _known(home, config, known, command)
+        tcp = launch.wants_tcp(command, known.hooks)
+        listeners = Listeners(home.session_socket(run_id), tcp)
         about = launch.Run(
             name=claim.name,
             run_id=run_id,

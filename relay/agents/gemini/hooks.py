@@ -106,6 +106,16 @@ def boxed(options: Container[str], env: dict[str, str]) -> bool:
     return chosen or "--sandbox" in options or "-s" in options
 
 
+def own() -> dict[str, Any]:
+    """What the person puts into their own settings to have the hooks without being root.
+
+    It does nothing outside of relay. Gemini CLI puts the value of RELAY_ASK in at its start.
+    """
+    ask = f'[ -z "${ASK}" ] || sh "${ASK}"'
+    commands = {"BeforeTool": ask, "AfterTool": f"{ask} || :"}
+    return {"hooks": {event: [{"hooks": [_hook(line)]}] for event, line in commands.items()}}
+
+
 def person_asks(env: dict[str, str]) -> bool:
     """Whether the person's own settings have hooks that ask relay."""
     return f"${ASK}" in read(trust.own_settings(env))
