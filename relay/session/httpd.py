@@ -17,9 +17,12 @@ import hmac
 import json
 import socket
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import Any
 
 import h11
+
+from relay.session import plainpost
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -123,6 +126,9 @@ class HookServer:
 
     async def _serve_request(self, connection: _Connection, crowded: bool) -> bool:
         """Answer one request; whether the connection can take another."""
+        plain = None if crowded else connection.plain_request(self._body_max)
+        if plain is not None:
+            return await self._serve_plain(connection, *plain)
         try:
             async with asyncio.timeout(self._request_deadline):
                 if crowded:
@@ -130,7 +136,9 @@ class HookServer:
                 request = await connection.request()
                 if request is None:
                     return False
-                event = self._parse(request, await connection.body(self._body_max))
+                body = await connection.body(self._body_max)
+                headers = {bytes(name): bytes(value) for name, value in request.headers}
+                event = self._parse(request.method, headers, body)
             status, answer = await self._handle(event, connection)
         except _Refused as refused:
             status, answer = refused.status, {"error": refused.reason}
@@ -143,12 +151,23 @@ class HookServer:
             await connection.swallow()
         return False
 
-    def _parse(self, request: h11.Request, body: bytes) -> dict[str, Any]:
-        headers = {bytes(name): bytes(value) for name, value in request.headers}
+    async def _serve_plain(
+        self, connection: _Connection, headers: plainpost.Headers, body: bytes
+    ) -> bool:
+        try:
+            status, answer = await self._handle(self._parse(b"POST", headers, body), connection)
+        except _Refused as refused:
+            status, answer = refused.status, {"error": refused.reason}
+        if not connection.send(plainpost.answer(status, json.dumps(answer).encode())):
+            async with asyncio.timeout(self._request_deadline):
+                await connection.sent()
+        return True
+
+    def _parse(self, method: bytes, headers: plainpost.Headers, body: bytes) -> dict[str, Any]:
         given = headers.get(b"authorization", b"")
         if not hmac.compare_digest(given, b"Bearer " + self._token.encode()):
             raise _Refused(403, "wrong token")
-        if request.method != b"POST":
+        if method != b"POST":
             raise _Refused(405, "only POST is served")
         try:
             event = json.loads(body)
@@ -246,17 +265,21 @@ async def _cancelled(work: asyncio.Future[Any]) -> None:
 
 
 class _Connection:
-    """One client: h11's state machine between two streams."""
+    """One client: h11's state machine between two streams, for all but what is plain."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._http = h11.Connection(h11.SERVER)
         self._waiting: bytes | None = None  # read, but not yet given to h11
+
+    @cached_property
+    def _http(self) -> h11.Connection:
+        """Between two requests it is as if it were new. Many clients never need it."""
+        return h11.Connection(h11.SERVER)
 
     async def wait_for_data(self, seconds: float) -> bool:
         """Until the client says something; False when it has gone or stays silent."""
-        if self._http.trailing_data[0] or self._waiting:
+        if self._waiting or self._left_over():
             return True
         try:
             async with asyncio.timeout(seconds):
@@ -264,6 +287,26 @@ class _Connection:
         except TimeoutError:
             return False
         return bool(self._waiting)
+
+    def _left_over(self) -> bool:
+        return "_http" in self.__dict__ and bool(self._http.trailing_data[0])
+
+    def plain_request(self, body_max: int) -> tuple[plainpost.Headers, bytes] | None:
+        """The request that is there, if all of it is and it is a plain one."""
+        if not self._waiting or self._left_over():
+            return None
+        plain = plainpost.read(self._waiting, body_max)
+        if plain is not None:
+            self._waiting = None
+        return plain
+
+    def send(self, data: bytes) -> bool:
+        """Send ``data``; whether the client has taken it at once, else ``sent`` waits for that."""
+        self._writer.write(data)
+        return not self._writer.transport.get_write_buffer_size()
+
+    async def sent(self) -> None:
+        await self._writer.drain()
 
     async def request(self) -> h11.Request | None:
         event = await self._next_event()
