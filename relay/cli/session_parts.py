@@ -333,6 +333,8 @@ class Parts:
             session.deliver(message)
         elif fields["push"] == "receipt":
             session.receipt(fields)
+        elif fields["push"] == "hook":
+            session.hooks.desk.take(fields)
 
 
 def _terminal(hello: dict[str, Any]) -> InnerTerminal | NoTerminal:

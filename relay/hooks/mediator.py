@@ -3,7 +3,8 @@
 A request is ``{correlation_id | correlationId, event_name | eventName, input}`` on the channel
 ``REQUESTS``. Its response on ``RESPONSES`` is ``{correlation_id, success: True, output}`` with the
 Aggregated, or ``{correlation_id, success: False, error: {code, message, details}}``. ``success``
-says that the hooks were run, not that all of them succeeded: that is in the output.
+says that the hooks were run, not that all of them succeeded: that is in the output. A request
+with ``replies``, a channel, is answered there instead.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Engine(Protocol):
 @dataclass(eq=False, slots=True)
 class _Pending:
     correlation_id: str
+    replies: str
     answered: bool = False
 
 
@@ -98,7 +100,7 @@ class Mediator:
         return not rest
 
     def _receive(self, message: object) -> None:
-        pending = _Pending(correlation_id(message) or str(uuid.uuid4()))
+        pending = _Pending(correlation_id(message) or str(uuid.uuid4()), _replies(message))
         try:
             event, given = _read(message)
             payload = self._engine.payload_for(event, given, pending.correlation_id)
@@ -139,12 +141,19 @@ class Mediator:
     def _answer(self, pending: _Pending, response: Payload) -> None:
         if not pending.answered:
             pending.answered = True
-            self._bus.publish(RESPONSES, {"correlation_id": pending.correlation_id, **response})
+            response = {"correlation_id": pending.correlation_id, **response}
+            self._bus.publish(pending.replies, response)
 
 
 def engine_failure(output: Aggregated) -> Failure | None:
     """What went wrong in the engine itself, and not in one of its hooks."""
     return next((failure for failure in output.errors if failure.stage != "hook"), None)
+
+
+def _replies(message: object) -> str:
+    """The channel on which ``message`` wants its response."""
+    channel = message.get("replies") if isinstance(message, Mapping) else None
+    return channel if isinstance(channel, str) and channel else RESPONSES
 
 
 def _read(message: object) -> tuple[HookEventName, Mapping[str, Any]]:

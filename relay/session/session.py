@@ -25,7 +25,6 @@ from relay.hooks.context import (
 )
 from relay.hooks.events import HookEventName
 from relay.hooks.functions import FunctionRunner
-from relay.hooks.handler import HookEventHandler
 from relay.hooks.registry import Registry
 from relay.model import AgentState, Message, State
 from relay.session import frames
@@ -35,12 +34,11 @@ from relay.session.builtin import await_seconds
 from relay.session.courier import Courier
 from relay.session.dispatch import Dispatcher
 from relay.session.ears import Ears
-from relay.session.engine import SessionConfig, make_engine
+from relay.session.engine import SessionConfig, SessionHooks
 from relay.session.facts import Broker, Facts
 from relay.session.goodbye import Goodbye
 from relay.session.guards import Guards
 from relay.session.hearing import Heard
-from relay.session.hooklog import SessionHookLog
 from relay.session.lifecycle import Lifecycle
 from relay.session.ports import Proof, StateChange
 from relay.session.progress import Link, Progress
@@ -114,7 +112,6 @@ class Session:
             person=facts.person,
         )
         runner = FunctionRunner(registry, timeout=facts.handler_timeout)
-        self._runner = runner
         self.context = Context(self._identity, self.actions, self._output, self._messages)
         self.dispatcher = Dispatcher(
             registry,
@@ -127,16 +124,16 @@ class Session:
             spawn=self.spawn,
         )
         self.transcript_path: Callable[[], str] = str
-        self.hook_log = SessionHookLog(
-            broker.request, self.note, self.spawn, verbose=bool(facts.env.get("RELAY_DEBUG"))
-        )
-        self.engine: HookEventHandler = make_engine(
+        self.hooks = SessionHooks(
             SessionConfig(self._identity, self.context, lambda: self.transcript_path()),
             registry,
             runner,
+            broker.request,
             env=facts.env,
-            log=self.hook_log,
+            note=self.note,
+            spawn=self.spawn,
         )
+        self.engine = self.hooks.engine
         self.lifecycle = Lifecycle(
             self.engine,
             inject=self.context.inject,
@@ -206,9 +203,7 @@ class Session:
             left = len(self.sender.state())
             print(f"given up: {left} messages that the broker did not take", file=sys.stderr)
         self.progress.acknowledge()
-        await self.hook_log.settle(CLOSING_DEADLINE)
-        await self.engine.close()
-        await self._runner.close()
+        await self.hooks.close(CLOSING_DEADLINE)
         await self._tasks.end(CLOSING_DEADLINE / 2)
         self.progress.stop()
         if self._timer is not None:

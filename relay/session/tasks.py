@@ -38,6 +38,14 @@ class Tasks:
         self._tasks.add(task)
         task.add_done_callback(over)
 
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    async def settle(self, seconds: float) -> None:
+        """Wait at most so long until all of it has ended."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+
     async def end(self, seconds: float) -> None:
         """Cancel what still runs, and wait at most so long for its end."""
         for task in list(self._tasks):

@@ -113,7 +113,8 @@ def test_who_is_not_there_cannot_be_asked(home: Home) -> None:
         assert "no agent is called An" in unknown.message and "Ann" in unknown.hint
         gone = await error_of(bench.ask(agent="Bob"))
         assert gone.code == "no_session" and "Bob does not run" in gone.message
-        await bench.person.client.request("send", to="Ann", body="x", **{"from": "Eve"})
+        as_eve: Json = {"from": "Eve"}
+        await bench.person.client.request("send", to="Ann", body="x", **as_eve)
         assert "Eve is a person" in (await error_of(bench.ask(agent="eve"))).message
         for name in (None, "", 7, "relay", "a b"):
             assert isinstance(await error_of(bench.ask(agent=name)), UsageError)

@@ -112,6 +112,25 @@ def test_both_spellings_are_read(key: str, name: str) -> None:
     assert (response["correlation_id"], response["success"]) == ("C2", True)
 
 
+def test_a_response_goes_to_the_channel_that_the_request_names() -> None:
+    async def scenario(bench: Bench) -> None:
+        ran = {
+            "correlation_id": "C1",
+            "event_name": "BeforeTool",
+            "input": INPUT,
+            "replies": "mine",
+        }
+        refused = {"correlation_id": "C2", "replies": "mine"}
+        for message, success in ((ran, True), (refused, False)):
+            response = await bench.bus.request(REQUESTS, message, 10, replies="mine")
+            assert response["success"] is success
+        assert bench.responses == []
+        bench.send({**GOOD, "replies": ["not a channel"]})
+        await bench.answered()
+
+    assert len(_run(scenario).responses) == 1
+
+
 @pytest.mark.parametrize("given", [{}, {"correlation_id": ""}, {"correlationId": 7}])
 def test_a_request_without_an_id_gets_a_uuid(given: dict[str, Any]) -> None:
     message = {"event_name": "BeforeTool", "input": INPUT, **given}
