@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 CURSOR_SHOWN = 25
 
 _LINES = "─━═╌╍┄┅▔▁▀▄╭╮╰╯┌┐└┘╔╗╚╝_-"
+_BEGINS = frozenset(_LINES + " ")
 _RULE = re.compile(rf"( *+)([{_LINES}])[{_LINES}]{{7,}}+ *+")
 
 
@@ -87,11 +88,12 @@ class InputBox:
 
 def _rules(rows: Sequence[str], cols: int) -> list[tuple[int, _Rule]]:
     """The rules among ``rows``, and in which of them each is."""
-    found = ((number, _RULE.fullmatch(text)) for number, text in enumerate(rows))
     return [
         (number, _Rule(len(rule[1]), rule[2], width, cols - width))
-        for number, rule in found
-        if rule and (width := len(rule[0].rstrip()))
+        for number, text in enumerate(rows)
+        if text[:1] in _BEGINS  # most rows do not: this is asked at every look
+        and (rule := _RULE.fullmatch(text))
+        and (width := len(text.rstrip()))
     ]
 
 
