@@ -176,7 +176,7 @@ def ungated(
     why they were not. ``has`` tells whether there is any hook for an event.
     """
     missed = [event for event in TOOL_CALL if has(event) and event not in launch.get("gates", ())]
-    if not missed or kind == "command":  # no conversation: ``claude mcp`` calls no tools
+    if not missed:
         return []
     names = " and ".join(event.registration for event in missed)
     return [f"tool calls do not reach {names}, and nothing is blocked: {_why(kind, launch)}"]
@@ -185,6 +185,8 @@ def ungated(
 def _why(kind: str, launch: Mapping[str, Any]) -> str:
     if launch.get("ungated"):
         return str(launch["ungated"])
+    if kind == "command":  # ``codex exec``, ``claude mcp``
+        return "nothing is put into what is no conversation in this terminal"
     if kind not in TRANSLATORS:
         return f"{kind or 'this program'} has no hooks of its own for them"
     return "that there are such hooks could not be told before the agent started"

@@ -219,7 +219,8 @@ def test_who_cannot_be_gated_is_said(
     assert "gates" not in launch.data
     [note] = notes(launch)
     assert why in note and "nothing is blocked" in note
-    assert notes(planned(claude, tmp_path, "mcp", "list")) == []
+    [note] = notes(planned(claude, tmp_path, "mcp", "list"))
+    assert "no conversation" in note
 
 
 def test_which_settings_turn_hooks_off(tmp_path: Path) -> None:

@@ -190,7 +190,8 @@ def test_who_cannot_be_gated_is_said(codex: str) -> None:
     ):
         [note] = notes(launch)
         assert why in note and "nothing is blocked" in note
-    assert notes(plan([codex, "exec", "x"], {}, run(*events))) == []
+    [note] = notes(plan([codex, "exec", "x"], {}, run(*events)))
+    assert "no conversation" in note
     assert "ungated" not in plan([codex, "--remote", "host"], {}, run()).data
 
 
