@@ -1,7 +1,7 @@
 """A real agent whose tool calls pass the hooks of a trusted relay.config.py.
 
     with gated("claude", binary, tmp_path, model) as ann:
-        ann.call("observe")          # the model calls the shell with ann.command("observe")
+        ann.call("observe")          # the model calls the shell with command("observe")
         ann.log("before")            # what the hooks were given
 
 What the hooks say depends on the words of the command: each of ``CASES`` stands for one answer.
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from relay.agents.codex.hooks import trusted_hash
+from relay.agents.gemini import hooks as gemini_hooks
 from relay.paths import Home
 from relay.trust import trust
 from tests.real_agents.model import Say, ScriptedModel, Shell
@@ -86,6 +87,11 @@ def after(input, event):
 """
 
 
+def command(case: str) -> str:
+    """A command that leaves a file ``case-CASE``, and says so."""
+    return f"echo ran-case-{case} | tee case-{case}"
+
+
 class GatedAgent:
     """One agent, its hooks' log and the files that its commands make."""
 
@@ -94,17 +100,13 @@ class GatedAgent:
         self.recipe = wrapped.recipe
         self.model = model
 
-    def command(self, case: str) -> str:
-        """A command that leaves a file ``case-CASE``, and says so."""
-        return f"echo ran-case-{case} | tee case-{case}"
-
     def ran(self, case: str) -> bool:
         """Whether the command of this case has run."""
         return (self.recipe.cwd / f"case-{case}").exists()
 
     def ask(self, case: str) -> None:
         """Have the model call the shell once, with the command of this case."""
-        self.model.when(f"please {case}$", Shell(self.command(case)), times=1)
+        self.model.when(f"please {case}$", Shell(command(case)), times=1)
         self.wrapped.ask(f"please {case}")
 
     def call(self, case: str) -> str:
@@ -144,6 +146,10 @@ class GatedAgent:
         path = self.recipe.cwd / "own"
         return len(path.read_text().split()) if path.exists() else 0
 
+    def calls(self) -> int:
+        """How many calls of a tool have ended, one way or another."""
+        return sum(request.after_tool for request in self.model.requests)
+
 
 OwnHook = Callable[[Recipe, str], None]
 
@@ -167,8 +173,42 @@ def _codex_own(recipe: Recipe, command: str) -> None:
         )
 
 
+def _qwen_own(recipe: Recipe, command: str) -> None:
+    group = {"matcher": "*", "hooks": [{"type": "command", "command": command}]}
+    _into_settings(recipe, {"hooks": {"PreToolUse": [group]}})
+
+
+def _gemini_own(recipe: Recipe, command: str) -> None:
+    theirs = gemini_hooks.own()  # what docs/agents/gemini.md tells the person to put there
+    group = {"matcher": "*", "hooks": [{"type": "command", "command": command}]}
+    theirs["hooks"]["BeforeTool"].append(group)
+    _into_settings(recipe, theirs)
+
+
+def _opencode_own(recipe: Recipe, command: str) -> None:
+    plugin = recipe.home / "own.js"
+    plugin.write_text(
+        'import { execSync } from "node:child_process"\n'
+        "export const Own = async () => ({\n"
+        f'  "tool.execute.before": async () => {{ execSync({json.dumps(command)}) }},\n'
+        "})\n"
+    )
+    _into_settings(recipe, {"plugin": [f"file://{plugin}"]})
+
+
+def _into_settings(recipe: Recipe, more: dict[str, Any]) -> None:
+    settings = json.loads(recipe.settings_file.read_text())
+    recipe.settings_file.write_text(json.dumps({**settings, **more}))
+
+
 #: How the person has a hook of their own that runs a command before each tool.
-OWN: dict[str, OwnHook] = {"claude": _claude_own, "codex": _codex_own}
+OWN: dict[str, OwnHook] = {
+    "claude": _claude_own,
+    "codex": _codex_own,
+    "qwen": _qwen_own,
+    "gemini": _gemini_own,
+    "opencode": _opencode_own,
+}
 
 
 @contextmanager
@@ -183,6 +223,9 @@ def gated(
     trust(Home(os.environ["RELAY_HOME"]), str(config))
     if agent in OWN:
         OWN[agent](recipe, f"echo own >>'{recipe.cwd}/own'")
+    # Where a hook cannot change a tool's input, the model is told to, and does.
+    again = Shell(command("rewritten"))
+    model.when_tool(again, pattern="again with exactly this input", times=1)
     model.when_tool(Say("Done."))
     wrapped = Wrapped(recipe, "Ann", cols=100, rows=30)
     with wrapped:
