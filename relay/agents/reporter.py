@@ -15,17 +15,23 @@ if TYPE_CHECKING:
 #: Seconds within which an answer that has begun must be there.
 ANSWER_TIMEOUT = 5
 
-_REQUEST = r"""printf "POST /hook HTTP/1.1\r\nHost: 127.0.0.1\r\n" >&3
-printf "Authorization: Bearer %s\r\n" "$RELAY_TOKEN" >&3
+# Without a process of its own, as most events are short; bash alone is slow with a long one.
+_EVENT = """read -r -N 65536 event
+[ "${#event}" -lt 65536 ] || event=$event$(cat)
 """
-_BODY = r"""printf "Content-Type: application/json\r\nConnection: close\r\n" >&3
-printf "Content-Length: %d\r\n\r\n%s" "${#event}" "$event" >&3
-"""
+# In one piece, as far as bash can: each piece would wake the session.
+_REQUEST = (
+    r"""printf "POST /hook HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n""",
+    r"""Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" "$RELAY_TOKEN" """,
+    """"${#event}" "$event" >&3
+""",
+)
 _REPORT = (
     r"""command -v bash >/dev/null 2>&1 || exit 0
 exec bash -c 'LC_ALL=C
-event=$(cat)
-exec 3<>"/dev/tcp/127.0.0.1/$RELAY_PORT" || exit 0
+"""
+    + _EVENT
+    + r"""exec 3<>"/dev/tcp/127.0.0.1/$RELAY_PORT" || exit 0
 """,
     """exit 0' 2>/dev/null""",
 )
@@ -34,8 +40,9 @@ exec 3<>"/dev/tcp/127.0.0.1/$RELAY_PORT" || exit 0
 _ASK = (
     r"""exec bash -c 'LC_ALL=C
 none() { [ -z "$3" ] || echo "$3: $4" >&2; exit "$2"; }
-event=$(cat)
-trap "" PIPE
+"""
+    + _EVENT
+    + r"""trap "" PIPE
 { exec 3<>"/dev/tcp/127.0.0.1/$RELAY_PORT"; } 2>/dev/null || none "$@" "it cannot be reached"
 {
 """,
@@ -59,11 +66,8 @@ def reporter(headers: Mapping[str, str] | None = None) -> str:
 
     ``headers``: more HTTP headers; a value is a variable of the environment, as ``$NAME``.
     """
-    more = "".join(
-        f'printf "{name}: %s\\r\\n" "{value}" >&3\n' for name, value in (headers or {}).items()
-    )
     head, tail = _REPORT
-    return head + _REQUEST + more + _BODY + tail
+    return head + _request(headers or {}) + tail
 
 
 def asker(timeout: int, why: str = "") -> str:
@@ -78,5 +82,13 @@ def asker(timeout: int, why: str = "") -> str:
     head, tail = _ASK
     return (
         f"command -v bash >/dev/null 2>&1 || exec sh -c '{missing}'\n"
-        f'{head}{_REQUEST}{_BODY}{tail}relay {timeout} {status} "{why}"'
+        f'{head}{_request({})}{tail}relay {timeout} {status} "{why}"'
     )
+
+
+def _request(headers: Mapping[str, str]) -> str:
+    begin, middle, end = _REQUEST
+    names = "".join(rf"{name}: %s\r\n" for name in headers)
+    values = "".join(f'"{value}" ' for value in headers.values())
+    # The values follow the token's; the format has them in the same order.
+    return begin + names + middle + values + end

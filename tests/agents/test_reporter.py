@@ -18,7 +18,10 @@ from relay.session.httpd import HookServer
 
 TOKEN = "the-token"
 WHY = "relay was not asked"
-EVENT = {"hook_event_name": "PreToolUse", "tool_input": {"command": "echo 'é' \"$x\" `y` \\n"}}
+EVENT = {
+    "hook_event_name": "PreToolUse",
+    "tool_input": {"command": "echo 'é' \"$x\" `y` \\n %s \x7f"},
+}
 
 
 class Ended:
@@ -104,6 +107,20 @@ def test_what_is_answered_is_printed(length: int) -> None:
     ended = run(asker(20, WHY), answering, event=big)
     assert (ended.status, json.loads(ended.out), ended.err) == (0, answer, "")
     assert asked == [{**big, "relay": {}}]
+
+
+@pytest.mark.parametrize("size", [65535, 65536, 65537])
+def test_an_event_of_any_size_arrives_whole(size: int) -> None:
+    asked: list[dict[str, Any]] = []
+
+    async def answering(event: dict[str, Any]) -> dict[str, Any]:
+        asked.append(event)
+        return {}
+
+    event = {**EVENT, "more": ""}
+    event["more"] = "x" * (size - len(json.dumps(event).encode()))
+    assert run(asker(20, WHY), answering, event=event).status == 0
+    assert asked == [{**event, "relay": {}}]
 
 
 def test_nothing_to_say_is_said_with_nothing() -> None:
