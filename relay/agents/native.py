@@ -38,6 +38,14 @@ TRANSLATORS = {
     "gemini": "relay.agents.gemini.gate",
     "opencode": "relay.agents.opencode.gate",
 }
+#: Events that only the agent itself can tell of, beside its tool calls. A translator's module names
+#: those that it reads in ``TELLS``.
+TURN_EVENTS = (
+    HookEventName.BEFORE_AGENT,
+    HookEventName.AFTER_AGENT,
+    HookEventName.NOTIFICATION,
+    HookEventName.PRE_COMPRESS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +188,18 @@ def ungated(
         return []
     names = " and ".join(event.registration for event in missed)
     return [f"tool calls do not reach {names}, and nothing is blocked: {_why(kind, launch)}"]
+
+
+def untold(kind: str, launch: Mapping[str, Any], has: Callable[[HookEventName], bool]) -> list[str]:
+    """What there is to say of hooks for turns and notices of which this agent tells nothing."""
+    told: frozenset[HookEventName] = frozenset()
+    if kind in TRANSLATORS and launch.get("hooks", True):
+        told = getattr(import_module(TRANSLATORS[kind]), "TELLS", told)
+    missed = [event for event in TURN_EVENTS if has(event) and event not in told]
+    if not missed:
+        return []
+    names = ", ".join(event.registration for event in missed)
+    return [f"these hooks never run here, because {kind or 'this program'} tells nothing: {names}"]
 
 
 def _why(kind: str, launch: Mapping[str, Any]) -> str:

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from relay.agents.foreground import shell_in_front
 from relay.agents.interpreters import at_prompt
-from relay.agents.native import NativeStart, make_native, transcript_of, translator, ungated
+from relay.agents.native import (
+    NativeStart,
+    make_native,
+    transcript_of,
+    translator,
+    ungated,
+    untold,
+)
 from relay.agents.registry import profile_named
 from relay.broker.directory import owner_login, person_name
 from relay.broker.protocol import message_from
@@ -285,8 +292,9 @@ class Parts:
     def _gate(self, session: Session, ears: Ears) -> Gate | None:
         """What answers the agent's own hooks, where it has any; says which tools it cannot see."""
         launch = self._start.args.get("launch") or {}
-        for note in ungated(self._profile.kind, launch, session.engine.has):
-            ears.note(note)
+        for missed in (ungated, untold):
+            for note in missed(self._profile.kind, launch, session.engine.has):
+                ears.note(note)
         words = translator(self._profile.kind)
         if words is None:
             return None

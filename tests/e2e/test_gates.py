@@ -36,3 +36,13 @@ def test_nothing_is_said_where_no_hook_is_for_tools(tmp_path: Path) -> None:
         wait_registered("Bob")
         wait_until(lambda: relay_json("status")["agents"][0]["source"] == "screen")
         assert notes() == []
+
+
+def test_hooks_for_what_a_program_does_not_tell_are_said_never_to_run(tmp_path: Path) -> None:
+    text = CONFIG.replace("before_tool", "before_agent") + 'relay.on("notification", print)\n'
+    with wrapped(python(ECHO), name="Bob", cwd=project(tmp_path, text)):
+        wait_registered("Bob")
+        wait_until(notes)
+        [note] = notes()
+        assert note.startswith("these hooks never run here")
+        assert note.endswith(": on_before_agent, on_notification")

@@ -8,6 +8,16 @@ from relay.hooks.events import HookEventName
 from relay.hooks.model import Aggregated, Decision
 from relay.session.gate import NativeCall, rewritten, text_of, tool_fields
 
+#: What is told beside tool calls, without being waited for.
+TELLS = frozenset(
+    {
+        HookEventName.BEFORE_AGENT,
+        HookEventName.AFTER_AGENT,
+        HookEventName.NOTIFICATION,
+        HookEventName.PRE_COMPRESS,
+    }
+)
+
 
 def read(event: dict[str, Any]) -> NativeCall | None:
     """See relay.session.gate.Translator."""

@@ -16,6 +16,16 @@ from relay.session.gate import NativeCall, rewritten, text_of, tool_fields
 #: What is said to the model before the reason, when a person would have to be asked.
 ASKS = "a person has to agree to this, and Codex cannot be made to ask them here"
 
+#: What is told beside tool calls, without being waited for.
+TELLS = frozenset(
+    {
+        HookEventName.BEFORE_AGENT,
+        HookEventName.AFTER_AGENT,
+        HookEventName.NOTIFICATION,
+        HookEventName.PRE_COMPRESS,
+    }
+)
+
 
 def read(event: dict[str, Any]) -> NativeCall | None:
     """See relay.session.gate.Translator."""

@@ -75,6 +75,7 @@ def test_what_nobody_waits_for_is_read(
     call = gate.read(event)
     assert call is not None
     assert (call.event, call.fields, call.waits) == (name, fields, False)
+    assert name in gate.TELLS
     assert gate.read({**event, "agent_id": "sub"}) is None
 
 
