@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from relay.config import LoadedConfig, executing_config
@@ -193,6 +193,27 @@ class Relay:
         with self._client() as client:
             rows: list[dict[str, Any]] = client.request("inbox", **fields, **self._auth())["rows"]
             return rows
+
+    def fire(
+        self,
+        agent: str,
+        event: str | HookEventName,
+        input: Mapping[str, Any] | None = None,
+        timeout: float = 30.0,
+    ) -> dict[str, Any]:
+        """Run the hooks of ``event`` in the session of a running ``agent``, and say what they said.
+
+        ``input`` is what the event is about: ``{"tool_name": "Bash", "tool_input": {…}}``. Unlike
+        in a dry run, what handlers ask ``ctx`` for is done; what they return is not. Returns what
+        ``relay hooks fire --json`` prints: {event, correlation_id, success, decision, reason,
+        results, …}. Raises UsageError for an event or input that is none, NotFound, Timeout
+        (``timeout`` is at most 120 s), and RelayError when the agent does not run or its session
+        failed.
+        """
+        from relay.broker.hookcall import fire
+
+        with self._client() as client:
+            return fire(client, agent, str(event), input or {}, timeout, **self._auth())
 
     def _client(self) -> Client:
         # Imported on use: a configuration file must not pay for it.

@@ -9,7 +9,7 @@ import relay.broker.client
 import relay.cli.wrap
 from relay import Relay
 from relay.config import LoadedConfig
-from relay.errors import ConfigError, NotDelivered, Timeout, UsageError
+from relay.errors import ConfigError, NotDelivered, RelayError, Timeout, UsageError
 from relay.hooks.events import HookEventName
 from relay.paths import Home
 
@@ -177,6 +177,47 @@ def test_waiting_ends_as_seen_as_failed_or_in_time(broker: FakeClient) -> None:
     with pytest.raises(Timeout) as caught:
         Relay().send("Bob", "hello", wait=5)
     assert "relay show ID" in caught.value.hint
+
+
+def test_hooks_are_fired_in_the_agents_session(
+    broker: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = {"event": "BeforeTool", "correlation_id": "C", "decision": "deny"}
+    broker.answers["hook"] = {
+        "response": {"correlation_id": "C", "success": True, "output": output}
+    }
+    monkeypatch.setenv("RELAY_RUN", "RUN")
+    monkeypatch.setenv("RELAY_TOKEN", "secret")
+    assert Relay().fire("Bob", HookEventName.BEFORE_TOOL, {"tool_name": "Bash"}) == output
+    assert broker.asked == [
+        (
+            "hook",
+            {
+                "agent": "Bob",
+                "request": {"event_name": "BeforeTool", "input": {"tool_name": "Bash"}},
+                "timeout": 30.0,
+                "auth": {"run": "RUN", "token": "secret"},
+            },
+        )
+    ]
+    with pytest.raises(UsageError, match="no JSON form"):
+        Relay().fire("Bob", "idle", {"x": {1, 2}})
+    with pytest.raises(UsageError, match="120"):
+        Relay().fire("Bob", "idle", {"idle_seconds": 1}, timeout=121)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("validation_failure", UsageError), ("internal_error", RelayError)]
+)
+def test_a_request_to_hooks_that_is_refused_is_an_error(
+    broker: FakeClient, code: str, kind: type[RelayError]
+) -> None:
+    error = {"code": code, "message": "why not", "details": {"stage": "s"}}
+    broker.answers["hook"] = {"response": {"correlation_id": "C", "success": False, "error": error}}
+    with pytest.raises(RelayError, match="why not") as caught:
+        Relay().fire("Bob", "idle", {"idle_seconds": 1})
+    assert (type(caught.value), caught.value.code) == (kind, code)
+    assert caught.value.details == {"stage": "s", "correlation_id": "C"}
 
 
 def test_agents_and_inbox(broker: FakeClient) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from relay.broker.checks import too_deep
 from relay.broker.committer import Batch, refusal
 from relay.broker.directory import Directory, Member
-from relay.broker.protocol import LINE_MAX, Json, encode
+from relay.broker.protocol import HOOK_TIMEOUT_MAX, LINE_MAX, Json, encode
 from relay.broker.router import present, suggestions
 from relay.errors import NotFound, RelayError, Timeout, UsageError
 from relay.ids import new_ulid
@@ -24,9 +24,8 @@ from relay.model import valid_name
 if TYPE_CHECKING:
     from relay.broker.connection import Connection
 
-#: How long a session may take, unless the asker says otherwise, and at most. Seconds.
+#: How long a session may take, unless the asker says otherwise. Seconds.
 TIMEOUT = 30.0
-TIMEOUT_MAX = 120.0
 #: Requests without an answer: to one agent, and in all. A further one is refused at once.
 PER_AGENT_MAX = 32
 PENDING_MAX = 512
@@ -205,8 +204,8 @@ def _seconds(given: Any) -> float:
     if given is None:
         return TIMEOUT
     number = isinstance(given, int | float) and not isinstance(given, bool)
-    if not number or not 0 < given <= TIMEOUT_MAX:
-        raise UsageError(f"a timeout is a number of seconds up to {TIMEOUT_MAX:g}")
+    if not number or not 0 < given <= HOOK_TIMEOUT_MAX:
+        raise UsageError(f"a timeout is a number of seconds up to {HOOK_TIMEOUT_MAX:g}")
     return float(given)
 
 

@@ -83,6 +83,8 @@ WINDOW = 256
 #: The most rows that one answer holds.
 ROWS_MAX = 10_000
 
+#: How long a request to hooks may wait for its response. Seconds.
+HOOK_TIMEOUT_MAX = 120.0
 #: What does something beyond the ledger: a client never repeats it by itself.
 ONCE = frozenset({"stop", "hook"})
 

@@ -1,4 +1,4 @@
-"""What ``relay hooks list|test|log`` do. Imported when one of them runs."""
+"""What ``relay hooks list|test|fire|log`` do. Imported when one of them runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from relay.broker.client import connect
+from relay.broker.hookcall import fire
 from relay.cli import output
+from relay.cli.messages import speaker
 from relay.config import LoadedConfig, load_for_session
 from relay.errors import EXIT_FAILED, UsageError
 from relay.hooks.context import Context, Identity
@@ -51,14 +53,30 @@ def run_test(options: argparse.Namespace) -> int:
         event = event_name(options.event)
     except RegistrationError as error:
         raise UsageError(error.message, hint=error.hint) from None
+    fields = _input(options)
+    loaded = _load(options)
+    return _shown_test(asyncio.run(_fire(loaded, event, fields)), options)
+
+
+def run_fire(options: argparse.Namespace) -> int:
+    """Run the hooks of an agent that runs, in its session."""
+    fields = _input(options)
+    with connect(Home.from_env()) as client:
+        record = fire(client, options.agent, options.event, fields, options.timeout, **speaker())
+    return _shown_test(record, options)
+
+
+def _input(options: argparse.Namespace) -> dict[str, Any]:
     try:
         fields = json.loads(options.input)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--input is no JSON: {error}", hint="give an object: {}") from None
     if not isinstance(fields, dict):
         raise UsageError("--input is no JSON object", hint='for example {"tool_name": "Bash"}')
-    loaded = _load(options)
-    record = asyncio.run(_fire(loaded, event, fields))
+    return fields
+
+
+def _shown_test(record: dict[str, Any], options: argparse.Namespace) -> int:
     if options.json:
         output.as_json(record)
     else:
@@ -173,7 +191,7 @@ def _print_test(record: dict[str, Any]) -> None:
         output.data(f"{name.replace('_', ' ')}: {output.visible(text)}")
     for text in record["inject"]:
         output.data(f"inject: {output.visible(text)}")
-    for asked in record["asked"]:
+    for asked in record.get("asked", ()):
         output.data(f"asked: {output.visible(json.dumps(asked, ensure_ascii=False))}")
     for conflict in record["conflicts"]:
         output.data(f"conflict: {output.visible(conflict)}")

@@ -1,9 +1,11 @@
-"""``relay hooks list|test|log``."""
+"""``relay hooks list|test|fire|log``."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 
 from relay.cli import hooks_verbs
 from relay.errors import ConfigError, UsageError
+from relay.hooks.model import Aggregated
+from relay.hooks.records import aggregated_record
 from relay.paths import Home
 from relay.trust import CONFIG_NAME, read_config, trust
 from tests.broker.support import register
@@ -106,6 +110,73 @@ def test_bad_input_is_explained(hooks: Hooks) -> None:
     Path(CONFIG_NAME).write_text(CONFIG + "\n# changed\n")
     with pytest.raises((UsageError, ConfigError), match="not trusted"):
         hooks("hooks", "list")
+
+
+REASON = {"decision": "deny", "reason": "no rm\x1b[31m here"}
+OUTPUT = {
+    **aggregated_record(Aggregated()),
+    **REASON,
+    "event": "BeforeTool",
+    "correlation_id": "C",
+}
+WRONG = {"code": "unsupported_event", "message": "unknown event 'x'", "details": {"hint": "y?"}}
+CRASH = {"code": "internal_error", "message": "it broke", "details": {"stage": "planning"}}
+
+
+@contextmanager
+def answering(home: Home, *responses: dict[str, Any]) -> Iterator[list[Any]]:
+    """A session of Ann's that gives these responses; what it is asked."""
+    asked: list[Any] = []
+    with register(home, "Ann") as ann, ThreadPoolExecutor(1) as pool:
+
+        def answer() -> None:
+            for one in responses:
+                push = ann.next_push(30)
+                assert push is not None
+                asked.append((push["request"], push["timeout"]))
+                response = {"correlation_id": "C", **one}
+                ann.request("hook_answer", id=push["id"], response=response)
+
+        answered = pool.submit(answer)
+        yield asked
+        answered.result(30)
+
+
+def test_the_hooks_of_an_agent_that_runs_are_fired_in_its_session(
+    broker_home: Home, relay: Run
+) -> None:
+    said = {"success": True, "output": OUTPUT}
+    failed = {"success": True, "output": {**OUTPUT, "success": False}}
+    with answering(broker_home, said, said, failed) as asked:
+        done = relay("hooks", "fire", "ann", "before_tool", "--input", '{"tool_name": "Bash"}')
+        assert done.returncode == 0, done.stderr
+        assert "decision: deny\n" in done.stdout and "no rm" in done.stdout
+        assert "\x1b" not in done.stdout
+        printed = relay("hooks", "fire", "Ann", "beforeTool", "--timeout", "2", "--json").stdout
+        assert json.loads(printed) == OUTPUT
+        assert relay("hooks", "fire", "Ann", "idle").returncode == 1
+    assert asked[:2] == [
+        ({"event_name": "before_tool", "input": {"tool_name": "Bash"}}, 30.0),
+        ({"event_name": "beforeTool", "input": {}}, 2.0),
+    ]
+
+
+def test_why_nothing_was_fired_is_said(broker_home: Home, relay: Run) -> None:
+    refused = ({"success": False, "error": error} for error in (WRONG, CRASH, CRASH))
+    with answering(broker_home, *refused):
+        wrong = relay("hooks", "fire", "Ann", "x")
+        assert (wrong.returncode, wrong.stdout) == (2, "")
+        assert "unknown event" in wrong.stderr and "y?" in wrong.stderr
+        crashed = relay("hooks", "fire", "Ann", "idle")
+        assert crashed.returncode == 1 and "it broke" in crashed.stderr
+        in_json = json.loads(relay("hooks", "fire", "Ann", "idle", "--json").stdout)["error"]
+        assert (in_json["code"], in_json["message"]) == ("internal_error", "it broke")
+        late = relay("hooks", "fire", "Ann", "idle", "--timeout", "0.1")
+        assert late.returncode == 5 and "Ann did not answer within 0.1 s" in late.stderr
+    unknown = relay("hooks", "fire", "An", "idle")
+    assert unknown.returncode == 3 and "did you mean Ann?" in unknown.stderr
+    for words in (("--timeout", "0"), ("--timeout", "nan"), ("--timeout", "121"), ("--input", "[")):
+        assert relay("hooks", "fire", "Ann", "idle", *words).returncode == 2
 
 
 def test_the_log_is_what_the_ledger_has_the_newest_last(broker_home: Home, relay: Run) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.wrapped import ECHO, SAY, python, relay, relay_json, wait_registered, wrapped
 from tests.support import wait_until
@@ -102,6 +104,41 @@ def test_hooks_hear_output_messages_and_silence(tmp_path: Path) -> None:
         bob.wait_for("GOT an ERROR of mine")
         wait_until(lambda: "an ERROR of mine" in str(relay_json("inbox")), 20)
         bob.wait_for("GOT Relay notice .*: are you asleep", 30)
+
+
+def test_another_process_asks_the_hooks_of_the_session(tmp_path: Path) -> None:
+    folder = project(
+        tmp_path,
+        "def guard(tool, input, ctx):\n"
+        "    ctx.inject(f'somebody wants {tool}')\n"
+        "    if 'rm' in input['command']:\n"
+        "        return {'decision': 'deny', 'reason': f'not for {ctx.agent_name}'}\n"
+        "hooks = {'before_tool': {'handler': guard, 'matcher': 'Bash'}}\n",
+    )
+
+    def fire(event: str, tool: str = "", command: str = "", status: int = 0) -> Any:
+        given = {"tool_name": tool, "tool_input": {"command": command}} if tool else {}
+        words = ("hooks", "fire", "bob", event, "--input", json.dumps(given))
+        return relay_json(*words, status=status)
+
+    with wrapped(python(ECHO), name="Bob", cwd=folder) as bob:
+        wait_registered("Bob")
+        denied = fire("before_tool", "Bash", "rm -rf .")
+        assert (denied["decision"], denied["reason"]) == ("deny", "not for Bob")
+        assert [one["decision"] for one in denied["results"]] == ["deny"]
+        # It is the live session: what the hook asks for is done.
+        bob.wait_for("GOT Relay notice .*: somebody wants Bash")
+        assert fire("before_tool", "Bash", "ls")["decision"] == ""
+        assert fire("before_tool", "Read", "x")["results"] == []
+        unknown = fire("before_tol", "Bash", "ls", status=2)["error"]
+        assert unknown["code"] == "unsupported_event"
+        invalid = fire("before_tool", status=2)["error"]
+        assert (invalid["code"], "tool_name" in invalid["message"]) == ("validation_failure", True)
+
+        wait_until(lambda: denied["correlation_id"] in relay("hooks", "log", "--json"), 20)
+    wait_until(lambda: [one["state"] for one in relay_json("agents")] == ["gone"], 30)
+    gone = fire("before_tool", "Bash", "ls", status=1)["error"]
+    assert gone["code"] == "no_session"
 
 
 def test_an_untrusted_configuration_does_not_run_and_says_so_once(tmp_path: Path) -> None:
