@@ -23,7 +23,7 @@ from relay.hooks.events import HookEventName
 from relay.hooks.model import Callee
 from relay.hooks.registry import TIMEOUT_DEFAULT, Registry
 from relay.hooks.results import HandlerError, Result, normalise
-from relay.hooks.threads import Ended, LoopJob, LoopThread, label_of, run_in_thread
+from relay.hooks.threads import CallThreads, Ended, LoopJob, LoopThread, label_of
 
 #: Sync handlers at once, and async handlers at once.
 WORKERS = 8
@@ -100,8 +100,14 @@ class FunctionRunner:
         self._running: set[asyncio.Future[Any]] = set()
         self._hung: list[tuple[Callee, Future[Any]]] = []
         self._off: dict[Callee, str] = {}
+        self._threads = CallThreads()
         self._loop_thread: LoopThread | None = None
         self._closed = False
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that a handler has which has no limit of its own."""
+        return self._timeout
 
     async def run_pattern(
         self, namespace: str, target: str, message: str, ctx: object
@@ -148,6 +154,7 @@ class FunctionRunner:
         end = self._clock() + timeout
         if self._running:
             await asyncio.wait(set(self._running), timeout=timeout)
+        self._threads.close()
         if self._loop_thread is None:
             return
         # A retired loop is not waited for: it has been asked to end, and something blocks it.
@@ -221,7 +228,7 @@ class FunctionRunner:
             return outcome(End.NONSENSE, f"{error.message}; {error.hint}")
 
     async def _in_thread(self, callee: Callee, call: Callable[[], Any], limit: float) -> Any:
-        future = run_in_thread(call, f"relay-handler {callee.name}"[:60])
+        future = self._threads.run(call, f"relay-handler {callee.name}"[:60])
         try:
             if await self._settled(future, limit):
                 return _value(future)

@@ -8,13 +8,17 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import Context
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Any
 
 #: How long a loop that stops waits for the tasks which a handler left behind, in seconds.
 LEFTOVER_GRACE = 1.0
 #: How many jobs may wait for a thread of one DaemonExecutor.
 WAITING_MAX = 1000
+#: Seconds after which a thread of CallThreads that has nothing to do ends.
+IDLE_MAX = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +30,95 @@ class Ended:
     error: BaseException | None = None
 
 
-def run_in_thread(call: Callable[[], object], name: str) -> Future[Ended]:
-    """Run ``call`` in a daemon thread of its own."""
-    future: Future[Ended] = Future()
-    # Running from the start: nobody can cancel what a thread has already been given.
-    future.set_running_or_notify_cancel()
+class CallThreads:
+    """Daemon threads for calls that may never end, each for one call at a time.
 
-    def run() -> None:
-        try:
-            ended = Ended(call())
-        except BaseException as error:  # sys.exit() in a handler is a failure like any other
-            ended = Ended(error=error)
-        future.set_result(ended)
+    A call never waits for a thread: where none is free, there is one more. A thread that nothing
+    was given to for IDLE_MAX seconds ends, and so does every free one on ``close``.
+    """
 
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: list[_CallThread] = []
+        self._closed = False
+
+    def run(self, call: Callable[[], object], name: str) -> Future[Ended]:
+        """Run ``call`` in a thread that has this name meanwhile."""
+        future: Future[Ended] = Future()
+        # Running from the start: nobody can cancel what a thread has already been given.
+        future.set_running_or_notify_cancel()
+        with self._lock:
+            thread = self._free.pop() if self._free else None
+        if thread is None:
+            thread = _CallThread(self)
+            thread.given.put((future, call, name))
+            thread.start()
+        else:
+            thread.given.put((future, call, name))
+        return future
+
+    def close(self) -> None:
+        """Let free threads end now, and busy ones after their call. Never waits."""
+        with self._lock:
+            self._closed = True
+            free, self._free = self._free, []
+        for thread in free:
+            thread.given.put(None)
+
+    def freed(self, thread: _CallThread) -> bool:
+        """``thread`` has nothing to do; whether it may stay."""
+        with self._lock:
+            if not self._closed:
+                self._free.append(thread)
+            return not self._closed
+
+    def leaves(self, thread: _CallThread) -> bool:
+        """Whether ``thread`` may end; False when it is given something just now."""
+        with self._lock:
+            if thread not in self._free:
+                return False
+            self._free.remove(thread)
+            return True
+
+
+_Job = tuple["Future[Ended]", Callable[[], object], str]
+
+
+class _CallThread(threading.Thread):
+    """One of CallThreads."""
+
+    def __init__(self, owner: CallThreads) -> None:
+        super().__init__(name="relay-handler", daemon=True)
+        self.given: SimpleQueue[_Job | None] = SimpleQueue()
+        self._owner = owner
+
+    def run(self) -> None:
+        while True:
+            try:
+                job = self.given.get(timeout=IDLE_MAX)
+            except Empty:
+                if self._owner.leaves(self):
+                    return
+                continue
+            if job is None:
+                return
+            future, call, self.name = job
+            ended = _ended(call)
+            # Free before anybody knows of the end: the next call is often made at once.
+            stays = self._owner.freed(self)
+            future.set_result(ended)
+            # An idle thread must not keep the last call and its result alive.
+            del job, future, call, ended
+            if not stays:
+                return
+
+
+def _ended(call: Callable[[], object]) -> Ended:
+    try:
+        # What a handler sets there is gone with it, as in a thread of its own.
+        return Ended(Context().run(call))
+    except BaseException as error:  # sys.exit() in a handler is a failure like any other
+        return Ended(error=error)
 
 
 class DaemonExecutor(ThreadPoolExecutor):

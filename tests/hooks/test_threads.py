@@ -6,12 +6,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 from relay.hooks import threads
-from relay.hooks.threads import DaemonExecutor, LoopThread, run_in_thread
+from relay.hooks.threads import CallThreads, DaemonExecutor, LoopThread
 
 DEADLINE = 20.0
 
@@ -24,13 +25,74 @@ def loop_thread() -> Iterator[LoopThread]:
 
 
 def test_a_call_ends_with_its_value_or_with_whatever_it_raised() -> None:
-    assert run_in_thread(lambda: 3, "t").result(DEADLINE).value == 3
+    calls = CallThreads()
+    assert calls.run(lambda: 3, "t").result(DEADLINE).value == 3
     for error in (ValueError("x"), StopIteration(), SystemExit(1), KeyboardInterrupt()):
 
         def fail(error: BaseException = error) -> None:
             raise error
 
-        assert run_in_thread(fail, "t").result(DEADLINE).error is error
+        assert calls.run(fail, "t").result(DEADLINE).error is error
+
+
+def test_a_thread_is_reused_and_a_call_never_waits_for_one() -> None:
+    calls = CallThreads()
+    gate, started = threading.Event(), threading.Event()
+
+    def hang() -> int:
+        started.set()
+        gate.wait(DEADLINE)
+        return threading.get_ident()
+
+    first = calls.run(threading.get_ident, "first").result(DEADLINE).value
+    assert calls.run(threading.get_ident, "second").result(DEADLINE).value == first
+    hanging = calls.run(hang, "hangs")
+    assert started.wait(DEADLINE)
+    other = calls.run(threading.get_ident, "other").result(DEADLINE).value
+    assert other != first
+    gate.set()
+    assert hanging.result(DEADLINE).value == first
+    assert calls.run(lambda: threading.current_thread().name, "n").result(DEADLINE).value == "n"
+    calls.close()
+
+
+def test_what_a_call_sets_for_itself_is_gone_with_it() -> None:
+    calls = CallThreads()
+    variable: ContextVar[int] = ContextVar("variable", default=0)
+    calls.run(lambda: variable.set(5), "sets").result(DEADLINE)
+    assert calls.run(variable.get, "gets").result(DEADLINE).value == 0
+    calls.close()
+
+
+def test_free_threads_end_on_closing_and_busy_ones_after_their_call() -> None:
+    calls = CallThreads()
+    gate, started = threading.Event(), threading.Event()
+
+    def hang() -> threading.Thread:
+        started.set()
+        gate.wait(DEADLINE)
+        return threading.current_thread()
+
+    busy = calls.run(hang, "busy")
+    assert started.wait(DEADLINE)
+    free = calls.run(threading.current_thread, "free").result(DEADLINE).value
+    calls.close()
+    free.join(DEADLINE)
+    assert not free.is_alive()
+    gate.set()
+    thread = busy.result(DEADLINE).value
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+
+
+def test_a_thread_that_nothing_is_given_to_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "IDLE_MAX", 0.01)
+    calls = CallThreads()
+    thread = calls.run(threading.current_thread, "t").result(DEADLINE).value
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+    assert calls.run(lambda: 3, "t").result(DEADLINE).value == 3
+    calls.close()
 
 
 def test_the_executor_reuses_idle_threads_and_is_bounded() -> None:
@@ -161,7 +223,7 @@ def test_a_stray_failure_is_reported_with_its_label() -> None:
 @pytest.mark.parametrize(
     "hang",
     [
-        "run_in_thread(threading.Event().wait, 't')",
+        "CallThreads().run(threading.Event().wait, 't')",
         "LoopThread('t').start(lambda: asyncio.to_thread(threading.Event().wait), None)",
         "LoopThread('t').start(lambda: threading.Event().wait(), None)",
     ],
@@ -169,7 +231,7 @@ def test_a_stray_failure_is_reported_with_its_label() -> None:
 def test_what_hangs_does_not_keep_the_interpreter_from_exiting(hang: str) -> None:
     code = (
         "import asyncio, threading\n"
-        "from relay.hooks.threads import LoopThread, run_in_thread\n"
+        "from relay.hooks.threads import CallThreads, LoopThread\n"
         f"{hang}\nprint('end')\n"
     )
     done = subprocess.run(
