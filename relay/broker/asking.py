@@ -135,12 +135,14 @@ class Asking:
         self._end(pending, refusal(pending.n, error))
 
     def _end(self, pending: _Pending, line: bytes) -> None:
-        self._forget(pending)
-        pending.asker.send(line)
-        self._flush_soon()
+        if pending.id in self._pending:
+            self._forget(pending)
+            pending.asker.send(line)
+            self._flush_soon()
 
     def _forget(self, pending: _Pending) -> None:
-        del self._pending[pending.id]
+        if self._pending.pop(pending.id, None) is None:
+            return
         if pending.timer is not None:
             pending.timer.cancel()
         pending.asker.undefer()

@@ -12,6 +12,7 @@ import pytest
 
 from relay.broker import asking
 from relay.broker.client import connect
+from relay.broker.connection import OUTPUT_MAX
 from relay.broker.protocol import LINE_MAX, encode
 from relay.broker.start import open_socket
 from relay.errors import BrokerUnavailable, NotFound, RelayError, Timeout, UsageError
@@ -329,6 +330,22 @@ def test_what_one_agent_and_all_of_them_have_in_hand_is_bounded(home: Home) -> N
             assert (await asked)["response"] == response()
 
     play(home, scenario)
+
+
+def test_a_session_that_does_not_read_is_asked_no_more_and_not_cut_off(home: Home) -> None:
+    big = {**REQUEST, "input": {"x": "y" * (asking.REQUEST_MAX - 500)}}
+    tries = 2 * OUTPUT_MAX // asking.REQUEST_MAX
+    errors: set[str] = set()
+    with register(home, "Bob") as bob, connect(home) as client:
+        for _ in range(tries):
+            with pytest.raises(RelayError) as caught:
+                client.request("hook", agent="Bob", request=big, timeout=0.02)
+            errors.add(caught.value.code)
+        assert errors == {"timeout", "busy"}
+        assert bob.request("hello")["ok"]
+        # It has read everything now, and is asked again.
+        with pytest.raises(Timeout):
+            client.request("hook", agent="Bob", request=REQUEST, timeout=0.02)
 
 
 def test_there_is_an_end_to_what_all_agents_have_in_hand(home: Home) -> None:
