@@ -72,6 +72,8 @@ REPORTED = (
 #: An argument of a program may have 128 KiB on Linux; what is longer stays as the user wrote it.
 ARGUMENT_MAX = 120_000
 
+#: Where in the environment the command stands for a hook that is to be short.
+_SCRIPT = "RELAY_REPORT"
 _REPORT = reporter({"X-Relay-Door": "$CLAUDE_CODE_MESSAGING_SOCKET"})
 
 
@@ -99,7 +101,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
             reason = f"the settings given with --settings cannot be extended: {error}"
         else:
             data["hooks"] = True
-            return Launch([argv[0], "--settings", settings, *arguments], {}, "claude", data)
+            more = {_SCRIPT: _REPORT} if "PreCompress" in run.hooks else {}
+            return Launch([argv[0], "--settings", settings, *arguments], more, "claude", data)
     data = {"hooks": False, **gated(run, reason)}
     data["degraded"] = f"{reason}; what Claude says is read from its transcript"
     return Launch(list(argv), {}, "claude", data)
@@ -110,9 +113,13 @@ def hooks(run: Run) -> dict[str, list[dict[str, Any]]]:
     report = {"type": "command", "command": _REPORT, "async": True, "timeout": REPORT_TIMEOUT}
     chosen: dict[str, list[dict[str, Any]]] = {}
     chosen["MessageDisplay"] = [{"hooks": [_ask(run, DISPLAY_TIMEOUT)]}]
-    more = ("PreCompact",) if "PreCompress" in run.hooks else ()
-    for event in (*REPORTED, *more):
+    for event in REPORTED:
         chosen[event] = [{"hooks": [dict(report)]}]
+    if "PreCompress" in run.hooks:
+        # Claude Code shows the command, and takes what is printed (or what HTTP answers) for words
+        # on how to compact.
+        short = {**report, "command": f'eval "${_SCRIPT}"'}
+        chosen["PreCompact"] = [{"hooks": [short]}]
     if run.primer:
         chosen["SessionStart"][0]["hooks"].append(_tell(primer(run.name, run.namespaces)))
     if "BeforeTool" in run.hooks:

@@ -158,7 +158,9 @@ def test_only_what_is_wanted_is_put_in() -> None:
     assert not tools & set(hooks(run()))
     assert tools & set(hooks(run("AfterTool"))) == {"PostToolUse", "PostToolUseFailure"}
     assert tools & set(hooks(run("BeforeTool", "Idle"))) == {"PreToolUse"}
-    assert "PreCompact" in hooks(run("PreCompress")) and "PreCompact" not in hooks(run())
+    assert "PreCompact" not in hooks(run())
+    [group] = hooks(run("PreCompress"))["PreCompact"]
+    assert group["hooks"][0]["command"] == 'eval "$RELAY_REPORT"'  # it is shown
 
 
 def test_the_gate_waits_long_and_stays_shut_without_a_session() -> None:
@@ -202,7 +204,14 @@ def test_the_persons_own_hooks_come_first(claude: str, tmp_path: Path) -> None:
 
 
 def test_nothing_is_said_of_tools_where_no_hook_is_for_them(claude: str, tmp_path: Path) -> None:
-    assert planned(claude, tmp_path, hooked=False).data == {"hooks": True}
+    launch = planned(claude, tmp_path, hooked=False)
+    assert (launch.data, launch.env) == ({"hooks": True}, {})
+
+
+def test_a_hook_that_is_shown_finds_its_command_in_the_environment(claude: str) -> None:
+    launch = plan([claude], {}, run("PreCompress"))
+    report = hooks(run())["Stop"][0]["hooks"][0]["command"]
+    assert launch.env == {"RELAY_REPORT": report}
 
 
 @pytest.mark.parametrize(
