@@ -142,6 +142,9 @@ class Gate:
         broken = [error for error in result.errors if error.stage != "hook"]
         if broken and not result.blocked:
             return self._failed(call, f"{broken[0].stage}: {broken[0].message}")
+        if not result.reason.strip():
+            # There are agents that take a refusal without a reason for a mistake, and go on.
+            result.reason = _unsaid(result)
         return result
 
     async def _observe(self, call: NativeCall) -> None:
@@ -168,7 +171,9 @@ class Gate:
         self._note(f"{call.event.registration} for {name}: {why}")
         if not self._engine.guarded(call.event, call.fields):
             return Aggregated(success=False)
-        return _denied(f"relay cannot tell whether {name} may run: {why}")
+        if call.event is HookEventName.BEFORE_TOOL:
+            why = f"relay cannot tell whether {name} may run: {why}"
+        return _denied(why)
 
     def _shut(self, call: NativeCall | None, why: str) -> dict[str, Any]:
         """The answer when there is none: refused, unless it is too late for that."""
@@ -202,6 +207,19 @@ def tool_fields(event: Mapping[str, Any]) -> dict[str, Any]:
         "tool_use_id": text_of(event, "tool_use_id"),
     }
     return fields
+
+
+def _unsaid(result: Aggregated) -> str:
+    """What is said for hooks that refuse or ask without a word; "" where none does."""
+    if result.decision not in (Decision.DENY, Decision.ASK):
+        return ""
+    deciding = [
+        one.hook.name
+        for one in result.results
+        if one.output is not None and one.output.decision is result.decision
+    ]
+    verb = "refuses this" if result.blocked else "wants a person to agree to this"
+    return f"{', '.join(deciding) or 'a hook'} {verb}"
 
 
 def _denied(reason: str) -> Aggregated:

@@ -10,7 +10,15 @@ import pytest
 
 from relay.agents.launch import GATE_TIMEOUT
 from relay.hooks.events import HookEventName
-from relay.hooks.model import Aggregated, Decision, Failure
+from relay.hooks.model import (
+    Aggregated,
+    Command,
+    Decision,
+    Failure,
+    HookDefinition,
+    HookOutput,
+    HookResult,
+)
 from relay.session.gate import DEADLINE, Gate, NativeCall, rewritten, text_of, tool_fields
 
 TOOL = {"kind": "tool", "tool_name": "Bash", "tool_input": {"command": "ls", "timeout": 5}}
@@ -176,6 +184,26 @@ def test_a_failure_of_the_engine_is_one_of_the_hooks() -> None:
         assert "the planner broke" in (await bench.gate.answer(dict(TOOL)))["deny"]
         bench.engine.guards = False
         assert await bench.gate.answer(dict(TOOL)) == {"input": None}
+
+    run(test)
+
+
+@pytest.mark.parametrize("reason", ["", " \n"])
+def test_a_refusal_is_never_without_a_reason(reason: str) -> None:
+    async def test(bench: Bench) -> None:
+        denial = HookOutput(decision=Decision.DENY, reason=reason)
+        hook = HookDefinition(HookEventName.BEFORE_TOOL, "guard.sh", Command(("x",)), "a file")
+        results = [HookResult(hook, True, denial), HookResult(hook, True, HookOutput())]
+        bench.engine.result = Aggregated(decision=Decision.DENY, reason=reason, results=results)
+        assert await bench.gate.answer(dict(TOOL)) == {"deny": "guard.sh refuses this"}
+        bench.engine.result = Aggregated(decision=Decision.DENY)
+        assert await bench.gate.answer(dict(TOOL)) == {"deny": "a hook refuses this"}
+        bench.engine.result = Aggregated(decision=Decision.ASK)
+        await bench.gate.answer(dict(TOOL))
+        assert bench.engine.result.reason == "a hook wants a person to agree to this"
+        bench.engine.result = Aggregated()
+        await bench.gate.answer(dict(TOOL))
+        assert bench.engine.result.reason == ""
 
     run(test)
 
