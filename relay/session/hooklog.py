@@ -49,6 +49,7 @@ class SessionHookLog:
         self._verbose = verbose
         self._waiting: deque[dict[str, Any]] = deque()
         self._sending = False
+        self._one = asyncio.Lock()  # what is on its way is not sent again beside it
         self._left_out = 0
 
     def log(self, kind: str, record: dict[str, Any]) -> None:
@@ -87,11 +88,14 @@ class SessionHookLog:
             self._note(f"{left_out} runs of hooks are in no ledger: they came too fast")
 
     async def _send_some(self) -> None:
-        some = list(self._waiting)[:AT_ONCE]
-        await self._request("hooks_ran", records=some)
-        for record in some:
-            if self._waiting and self._waiting[0] is record:
-                self._waiting.popleft()
+        async with self._one:
+            some = list(self._waiting)[:AT_ONCE]
+            if not some:
+                return
+            await self._request("hooks_ran", records=some)
+            for record in some:
+                if self._waiting and self._waiting[0] is record:
+                    self._waiting.popleft()
 
 
 def _dull(record: dict[str, Any]) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from relay.errors import RelayError
 from relay.hooks.events import HookEventName
 from relay.hooks.model import Aggregated
 
@@ -13,6 +15,8 @@ from relay.hooks.model import Aggregated
 OUTPUT_WAITING_MAX = 64 * 1024
 #: Lines that come within this time go to ``on_output`` together, in seconds.
 OUTPUT_TOGETHER = 0.05
+#: Messages whose arrival was told of and that are not settled; beyond it the oldest are forgotten.
+ANNOUNCED_MAX = 1000
 
 
 class Engine(Protocol):
@@ -25,7 +29,8 @@ class Engine(Protocol):
 class Lifecycle:
     """Fires hooks; what they return is injected, what they do wrong is noted, nothing raises.
 
-    ``inject(text)`` gives a text to the agent and returns the message's id.
+    ``inject(text)`` gives a text to the agent and returns the message's id. ``changed()`` is called
+    when ``state()`` has changed: what must not be fired again by a next session of this run.
     """
 
     def __init__(
@@ -36,12 +41,20 @@ class Lifecycle:
         note: Callable[[str], None],
         spawn: Callable[[Awaitable[None]], None],
         idle_seconds: float,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = engine
         self._inject = inject
         self._note = note
         self._spawn = spawn
         self._idle_seconds = idle_seconds
+        self._changed = changed
+        self._gone = False
+        self._open = 0  # events that are being fired in the background
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._announced: dict[str, None] = {}
+        self.ended = False  # the session-end hooks have been fired
         self._waiting: list[str] = []
         self._size = 0
         self._flushing = False
@@ -63,6 +76,45 @@ class Lifecycle:
             return []
         return self.conclude(await self._engine.fire(event, fields), deliver=deliver)
 
+    async def end(self, reason: str) -> list[str]:
+        """Fire ``on_session_end``, once in the life of a run."""
+        if self.ended:
+            return []
+        self.ended = True
+        self._changed()
+        return await self.fire(HookEventName.SESSION_END, reason=reason)
+
+    def agent_gone(self) -> None:
+        """The agent has ended: from now on nobody is told what hooks say.
+
+        What they say of its last words would reach the next agent of that name.
+        """
+        self._gone = True
+
+    async def settle(self, seconds: float) -> None:
+        """Wait until the hooks of what has happened so far have run, at most so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._quiet.wait()
+
+    def state(self) -> dict[str, Any]:
+        """What has been fired already, for the checkpoint."""
+        return {
+            "idle": self._idle_fired,
+            "ended": self.ended,
+            "announced": list(self._announced),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where an earlier session of this run was."""
+        self._idle_fired = bool(state.get("idle"))
+        self.ended = bool(state.get("ended"))
+        self._announced = dict.fromkeys(state.get("announced", ()))
+
+    def begin(self, now: float) -> None:
+        """From now on the agent's silence counts."""
+        self._last_output = now
+
     def conclude(self, result: Aggregated, *, deliver: bool = True) -> list[str]:
         """Note what went wrong, and inject what was said for the agent."""
         for failure in result.errors:
@@ -71,8 +123,14 @@ class Lifecycle:
             self._note(conflict)
         if result.system_message and not result.suppress_output:
             self._note(result.system_message)
-        texts = [*result.inject, *([result.context] if result.context else [])]
-        return [self._inject(text) for text in texts] if deliver else []
+        told: list[str] = []
+        for text in [*result.inject, result.context] if deliver and not self._gone else ():
+            try:
+                if text:
+                    told.append(self._inject(text))
+            except RelayError as error:  # too long, say; the others are no worse for it
+                self._note(f"what a hook has for the agent cannot be sent: {error.message}")
+        return told
 
     def later(self, event: HookEventName, **fields: object) -> None:
         """Fire ``event``, and wait for nothing."""
@@ -82,7 +140,36 @@ class Lifecycle:
         async def fire() -> None:
             self.conclude(await self._engine.fire(event, fields))
 
-        self._spawn(fire())
+        self.background(fire())
+
+    def background(self, work: Awaitable[object]) -> None:
+        """Do what fires hooks beside everything else; ``settle`` waits for it."""
+        self._open += 1
+        self._quiet.clear()
+
+        async def counted() -> None:
+            try:
+                await work
+            finally:
+                self._open -= 1
+                if not self._open:
+                    self._quiet.set()
+
+        self._spawn(counted())
+
+    def message(self, identifier: str, sender: str, body: str) -> None:
+        """A message for the agent has come; an earlier session may have told of it."""
+        if not self._engine.has(HookEventName.MESSAGE_RECEIVED) or identifier in self._announced:
+            return
+        self._announced[identifier] = None
+        while len(self._announced) > ANNOUNCED_MAX:
+            del self._announced[next(iter(self._announced))]
+        self._changed()
+        self.later(HookEventName.MESSAGE_RECEIVED, sender=sender, body=body)
+
+    def settled(self, identifier: str) -> None:
+        """That message is seen, or has failed: it will not come again."""
+        self._announced.pop(identifier, None)
 
     def output(self, texts: list[str]) -> None:
         """The agent said these lines."""
@@ -99,7 +186,7 @@ class Lifecycle:
             self._note("on_output was too slow: some output was left out")
         if not self._flushing:
             self._flushing = True
-            self._spawn(self._flush())
+            self.background(self._flush())
 
     def active(self, now: float) -> None:
         """The agent wrote something or got something: an idle period, if there was one, ends."""
@@ -117,6 +204,7 @@ class Lifecycle:
         deadline = self.idle_deadline()
         if deadline is not None and now >= deadline:
             self._idle_fired = True
+            self._changed()
             self.later(HookEventName.IDLE, idle_seconds=self._idle_seconds)
 
     async def _flush(self) -> None:

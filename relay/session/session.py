@@ -49,6 +49,8 @@ from relay.text.grammar import Match
 
 #: How long an ended agent's last words, hooks and messages may take.
 CLOSING_DEADLINE = 20.0
+#: How much of that the hooks of what happened before may take from those of the end.
+HOOKS_DEADLINE = 8.0
 #: How long what it said is kept for a broker that is away or has no room: nobody waits for us now.
 SENDING_DEADLINE = 600.0
 
@@ -140,9 +142,10 @@ class Session:
             note=self.note,
             spawn=self.spawn,
             idle_seconds=facts.idle_seconds,
+            changed=lambda: self.progress.heard(0),
         )
         self.goodbye = Goodbye(clock)
-        self.reports.on_delivery = self.goodbye.delivery
+        self.reports.on_delivery = self._delivery
         self._leaving: asyncio.Event | None = None  # set when the agent's farewell is over
         self.ears: Ears
         self.courier: Courier
@@ -160,6 +163,7 @@ class Session:
         """Go on where an earlier session of this run was."""
         self.dispatcher.restore(checkpoint.get("unfinished", []))
         self.sender.restore(checkpoint.get("pending", []))
+        self.lifecycle.restore(checkpoint.get("fired", {}))
 
     def begin(self) -> None:
         """Start delivering, and fire the session-start hooks unless an earlier session has."""
@@ -172,9 +176,9 @@ class Session:
             self._state = StateChange(self.ears.agent_state)
             self.guards.changed(self._state, self._clock())
         self.spawn(self.courier.run())
-        self.lifecycle.active(self._clock())
+        self.lifecycle.begin(self._clock())
         if self.lifecycle.has(HookEventName.SESSION_START):
-            self.spawn(self._start_hooks())
+            self.lifecycle.background(self._start_hooks())
         if self.lifecycle.has(HookEventName.SESSION_END):
             self._link.farewell(self.facts.end_seconds)
         self._report_state()
@@ -186,18 +190,18 @@ class Session:
 
     async def end(self) -> None:
         """The agent is gone: settle what it said, run the last hooks, say what came of it."""
+        self.lifecycle.agent_gone()
         self.ears.finish(self._clock())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_DEADLINE):
                 # Before what may take long: it decides whether the next run gets them again.
                 await self.courier.close(self.exit_unread)
-                if self._leaving is None:
-                    await self.lifecycle.fire(
-                        HookEventName.SESSION_END, deliver=False, reason="exit"
-                    )
-                else:
+                if self._leaving is not None:
                     self.goodbye.gone()
                     await self._leaving.wait()
+                # The start comes before the end, and so does what the agent said last.
+                await self.lifecycle.settle(HOOKS_DEADLINE)
+                await self.lifecycle.end("exit")
                 await self.dispatcher.settle(CLOSING_DEADLINE)
         if not await self.sender.settle(SENDING_DEADLINE):
             left = len(self.sender.state())
@@ -217,7 +221,7 @@ class Session:
         end = self._clock() + self.facts.end_seconds
         try:
             async with asyncio.timeout(self.facts.end_seconds):
-                told = await self.lifecycle.fire(HookEventName.SESSION_END, reason="hangup")
+                told = await self.lifecycle.end("hangup")
             if told and not await self.goodbye.finished(told, end - self._clock()):
                 self.note("the agent was not done with what its last hooks told it")
         except TimeoutError:
@@ -294,9 +298,7 @@ class Session:
         if self.courier.offer(message) and message.sender_kind != "relay":
             self.awaiting.heard_from(message.sender)
             self._messages.append(message)
-            self.lifecycle.later(
-                HookEventName.MESSAGE_RECEIVED, sender=message.sender, body=message.body
-            )
+            self.lifecycle.message(message.id, message.sender, message.body)
 
     def receipt(self, fields: dict[str, Any]) -> None:
         """A message of the agent's own changed its state."""
@@ -361,8 +363,14 @@ class Session:
         return Context(self._identity, self.actions.for_match(heard), self._output, self._messages)
 
     def _checkpoint(self) -> bytes:
-        extra = {"unfinished": self.dispatcher.state(), "pending": self.sender.state()}
+        extra: dict[str, Any] = {"unfinished": self.dispatcher.state()}
+        extra |= {"pending": self.sender.state(), "fired": self.lifecycle.state()}
         return self.ears.checkpoint(extra | self.more_state())
+
+    def _delivery(self, identifier: str, state: State) -> None:
+        self.goodbye.delivery(identifier, state)
+        if state in (State.SEEN, State.FAILED):
+            self.lifecycle.settled(identifier)
 
     def _rearm(self) -> None:
         """Wake up when a source or a hook is due, and not before."""

@@ -125,3 +125,28 @@ def test_failures_are_in_the_log_and_all_of_it_where_asked(
     assert capsys.readouterr().err.splitlines()[0].startswith("hook:failure ")
     play(scenario, verbose=True)
     assert "hook:batch_summary" in capsys.readouterr().err
+
+
+def test_what_is_on_its_way_to_the_ledger_is_not_sent_a_second_time_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hooklog, "TOGETHER", 0.0)
+
+    async def scenario(desk: Desk) -> None:
+        room, asked = asyncio.Event(), asyncio.Event()
+        request = desk.request
+
+        async def slowly(op: str, **fields: Any) -> dict[str, Any]:
+            asked.set()
+            await room.wait()
+            return await request(op, **fields)
+
+        desk.log._request = slowly
+        desk.log.log(records.RESULT, record("a"))
+        await asked.wait()
+        settling = asyncio.ensure_future(desk.log.settle(10.0))
+        await asyncio.sleep(0)
+        room.set()
+        await settling
+
+    assert play(scenario).stored == [["a"]]

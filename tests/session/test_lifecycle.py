@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from relay.errors import RelayError
 from relay.hooks.events import HookEventName
 from relay.hooks.model import Aggregated, Failure, empty_success
 from relay.session import lifecycle
@@ -136,3 +137,58 @@ def test_without_hooks_nothing_is_collected_or_waited_for() -> None:
         assert desk.tasks == [] and desk.lifecycle.idle_deadline() is None
 
     play(FakeEngine(), scenario)
+
+
+def test_what_an_earlier_session_has_fired_is_not_fired_again() -> None:
+    kept: list[dict[str, Any]] = []
+
+    async def first(desk: Desk) -> None:
+        desk.lifecycle.begin(0.0)
+        desk.lifecycle.message("M1", "Bob", "hi")
+        desk.lifecycle.message("M2", "Bob", "ho")
+        desk.lifecycle.settled("M2")
+        desk.lifecycle.tick(30.0)
+        await desk.lifecycle.end("hangup")
+        kept.append(desk.lifecycle.state())
+
+    async def second(desk: Desk) -> None:
+        desk.lifecycle.restore(kept[0])
+        desk.lifecycle.begin(40.0)
+        desk.lifecycle.message("M1", "Bob", "hi")
+        assert desk.lifecycle.idle_deadline() is None
+        assert await desk.lifecycle.end("exit") == []
+
+    def engine() -> FakeEngine:
+        return FakeEngine(
+            MESSAGE_RECEIVED=empty_success(), IDLE=empty_success(), SESSION_END=empty_success()
+        )
+
+    assert len(play(engine(), first).engine.fired) == 4
+    assert kept[0]["announced"] == ["M1"]
+    assert play(engine(), second).engine.fired == []
+
+
+def test_what_cannot_be_sent_to_the_agent_is_noted_and_keeps_nothing_else_back() -> None:
+    said = Aggregated(inject=["too long", "two"])
+
+    async def scenario(desk: Desk) -> None:
+        def inject(text: str) -> str:
+            if text == "too long":
+                raise RelayError("the text is too long")
+            return desk.inject(text)
+
+        desk.lifecycle._inject = inject
+        assert await desk.lifecycle.fire(HookEventName.OUTPUT) == ["id of two"]
+
+    desk = play(FakeEngine(OUTPUT=said), scenario)
+    assert "the text is too long" in desk.noted[0]
+
+
+def test_after_its_end_the_agent_is_told_nothing_of_what_it_said_last() -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.lifecycle.output(["ERROR: boom"])
+        desk.lifecycle.agent_gone()
+        await desk.lifecycle.settle(10.0)
+        assert desk.engine.fired == [(HookEventName.OUTPUT, {"output": "ERROR: boom"})]
+
+    assert play(FakeEngine(OUTPUT=Aggregated(inject=["look"])), scenario).injected == []

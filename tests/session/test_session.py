@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from relay.agents.codex.source import CodexSource
 from relay.errors import BrokerUnavailable, RelayError, StorageError, UsageError
+from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
 from relay.model import AgentState, Message, State
 from relay.session import frames, retrying
@@ -64,12 +66,15 @@ class Desk:
         *,
         restarts: int = 0,
         structured: Structured | None = None,
+        handler_timeout: float = 30.0,
     ) -> None:
         self.broker = FakeBroker()
         self.link = FakeLink()
         self.door = FakeDoor()
         loop = asyncio.get_running_loop()
-        facts = Facts("run", "Ben", "me", 0, "/", {}, restarts=restarts)
+        facts = Facts(
+            "run", "Ben", "me", 0, "/", {}, restarts=restarts, handler_timeout=handler_timeout
+        )
         self.session = Session(
             facts,
             registry or Registry(),
@@ -271,6 +276,37 @@ def test_the_start_hooks_of_a_run_are_fired_once_however_often_its_session_dies(
     play(scenario)
     assert len(ids) == 2 and ids[0] == ids[1]
     assert fired == ["Ben"]
+
+
+def test_the_start_and_the_last_words_come_before_the_end_however_short_the_life() -> None:
+    async def scenario() -> None:
+        fired: list[str] = []
+        registry = Registry()
+        registry.add_hook("session_start", lambda ctx: fired.append("start"))
+        registry.add_hook("output", lambda output: fired.append(output))
+        registry.add_hook("session_end", lambda reason: fired.append(reason))
+        desk = Desk(registry)
+        desk.session.begin()
+        desk.session.frame(frames.OUTPUT, b"ERROR: boom\r\n")
+        await desk.session.end()
+        assert sorted(fired[:2]) == ["ERROR: boom", "start"] and fired[2:] == ["exit"]
+
+    play(scenario)
+
+
+def test_hooks_have_the_time_that_the_configuration_gives_handlers() -> None:
+    registry = Registry()
+    released = threading.Event()
+    registry.add_hook("session_start", lambda ctx: released.wait(60))
+
+    async def scenario() -> None:
+        desk = Desk(registry, handler_timeout=0.1)
+        result = await desk.session.engine.fire(HookEventName.SESSION_START, {"source": "startup"})
+        released.set()
+        assert "did not end within 0.1 s" in result.errors[0].message
+        await desk.session.end()
+
+    play(scenario)
 
 
 def test_a_key_that_flushes_counts_like_every_other_key() -> None:
