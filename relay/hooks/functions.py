@@ -23,11 +23,11 @@ from relay.hooks.events import HookEventName
 from relay.hooks.model import Callee
 from relay.hooks.registry import TIMEOUT_DEFAULT, Registry
 from relay.hooks.results import HandlerError, Result, normalise
-from relay.hooks.threads import CallThreads, Ended, LoopJob, LoopThread, label_of
+from relay.hooks.threads import CallThreads, Ended, LoopJob, LoopThread, Postbox, label_of
 
-#: Sync handlers at once, and async handlers at once.
-WORKERS = 8
-ASYNC_MAX = 64
+#: Sync handlers at once, and async handlers at once. Most of them wait for something.
+WORKERS = 64
+ASYNC_MAX = 128
 #: Calls that may wait for a free place; further ones fail at once.
 WAITING_MAX = 1000
 #: Lost threads: of one handler, and of all, before a handler that hangs is switched off.
@@ -101,6 +101,7 @@ class FunctionRunner:
         self._hung: list[tuple[Callee, Future[Any]]] = []
         self._off: dict[Callee, str] = {}
         self._threads = CallThreads()
+        self._box: Postbox | None = None  # by which they tell this loop of their ends
         self._loop_thread: LoopThread | None = None
         self._closed = False
 
@@ -265,14 +266,24 @@ class FunctionRunner:
 
     async def _settled(self, future: Future[Ended], limit: float) -> bool:
         """Whether ``future`` ends within ``limit`` seconds."""
-        waiter = asyncio.wrap_future(future)
+        loop = asyncio.get_running_loop()
+        if self._box is None or self._box.loop is not loop:
+            self._box = Postbox(loop)
+        box, waiter = self._box, loop.create_future()
+
+        def ended(_future: Future[Ended]) -> None:
+            with contextlib.suppress(RuntimeError):  # the session has gone
+                box.post(lambda: _wake(waiter))
+
+        future.add_done_callback(ended)
+        timer = loop.call_later(limit, _wake, waiter)
         self._running.add(waiter)
         try:
-            done, _ = await asyncio.wait({waiter}, timeout=limit)
+            await waiter
         finally:
+            timer.cancel()
             self._running.discard(waiter)
-            waiter.cancel()
-        return bool(done)
+        return future.done()
 
     def _count_hung(self, callee: Callee, future: Future[Any]) -> None:
         total = self.hung() + 1
@@ -317,6 +328,11 @@ class _Raised(Exception):
     def __init__(self, error: BaseException) -> None:
         super().__init__()
         self.error = error
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _value(future: Future[Ended]) -> Any:

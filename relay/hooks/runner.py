@@ -266,6 +266,8 @@ def _failure(hook: HookDefinition, event: HookEventName, error: str) -> outputs.
 
 def _copied(value: Any) -> Any:
     """A copy of a JSON value, so that no hook sees what another one does with its own."""
+    if isinstance(value, str | int | float):
+        return value
     if isinstance(value, Mapping):
         return {key: _copied(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -30,6 +30,38 @@ class Ended:
     error: BaseException | None = None
 
 
+class Postbox:
+    """Calls that other threads want made in a loop. Many that come together wake it once."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._calls: deque[Callable[[], object]] = deque()
+        self._woken = False
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Have ``call``, which does not raise, made soon, after what was posted before.
+
+        Raises RuntimeError when the loop is closed.
+        """
+        # Without a lock: who is waited for would be whoever wakes the loop, which takes longest.
+        # Put down before looking, and taken up after saying so: at worst it is woken once more.
+        self._calls.append(call)
+        if self._woken:
+            return
+        self._woken = True
+        try:
+            self.loop.call_soon_threadsafe(self._deliver)
+        except RuntimeError:
+            self._woken = False
+            self._calls.clear()
+            raise
+
+    def _deliver(self) -> None:
+        self._woken = False
+        for _ in range(len(self._calls)):
+            self._calls.popleft()()
+
+
 class CallThreads:
     """Daemon threads for calls that may never end, each for one call at a time.
 
@@ -190,6 +222,7 @@ class LoopThread:
         self.loop.set_default_executor(DaemonExecutor(8))
         self.loop.set_task_factory(_labelled_task)  # type: ignore[arg-type]
         self.loop.set_exception_handler(log_exception or (lambda _loop, _context: None))
+        self._box = Postbox(self.loop)
         self._finished: Future[None] = Future()
         self._stopping = False
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -199,7 +232,7 @@ class LoopThread:
         """Run what ``begin`` returns in the loop. ``begin`` itself is called there too."""
         job = LoopJob(self, begin, label)
         try:
-            self.loop.call_soon_threadsafe(job.launch)
+            self._box.post(job.launch)
         except RuntimeError as error:  # the loop has closed
             job.future.set_result(Ended(error=error))
         return job
@@ -295,6 +328,8 @@ class LoopJob:
     def cancel(self) -> None:
         """Ask the call to end; from any thread."""
         self._cancelled = True
+        if self.future.done():
+            return
         with contextlib.suppress(RuntimeError):
             self.owner.loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
 

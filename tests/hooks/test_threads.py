@@ -7,12 +7,13 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import pytest
 
 from relay.hooks import threads
-from relay.hooks.threads import CallThreads, DaemonExecutor, LoopThread
+from relay.hooks.threads import CallThreads, DaemonExecutor, LoopThread, Postbox
 
 DEADLINE = 20.0
 
@@ -140,6 +141,34 @@ def test_a_full_executor_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     gate.set()
     first.result(DEADLINE)
     executor.shutdown()
+
+
+def test_what_many_threads_post_is_all_done_in_order(loop_thread: LoopThread) -> None:
+    box = Postbox(loop_thread.loop)
+    got: list[tuple[int, int]] = []
+    calls = CallThreads()
+
+    def numbered(number: int) -> None:
+        for count in range(500):
+            box.post(partial(got.append, (number, count)))
+
+    for future in [calls.run(partial(numbered, number), "t") for number in range(8)]:
+        assert future.result(DEADLINE).error is None
+    last: Future[None] = Future()
+    box.post(lambda: last.set_result(None))
+    last.result(DEADLINE)
+    for number in range(8):
+        assert [count for one, count in got if one == number] == list(range(500))
+    calls.close()
+
+
+def test_nothing_is_posted_to_a_loop_that_is_closed() -> None:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    box = Postbox(loop)
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            box.post(lambda: None)
 
 
 def test_a_loop_runs_what_begins_there(loop_thread: LoopThread) -> None:
