@@ -165,7 +165,8 @@ class _Answer:
         elif meaning == "system_message":
             self.said["system_message"] = self._text(key, item)
         elif meaning == "context":
-            self.said["context"] = self._text(key, item, CONTEXT_MAX)
+            context = self._text(key, item, CONTEXT_MAX)
+            self.said["context"] = context if context.strip() else ""
         elif meaning == "inject":
             self.said["inject"] = tuple(encodable(text) for text in texts(item, self.name))
         else:

@@ -61,7 +61,8 @@ def write_engine_failure(log: HookLog | None, failure: Failure) -> None:
 
 def result_record(result: HookResult, correlation_id: str) -> Record:
     """One hook's run: {event, hook, kind, source, duration, success, exit_status, stdout, stderr,
-    error, correlation_id, decision}; ``decision`` is "" for a hook that made none."""
+    error, correlation_id, decision, said}; ``decision`` is "" for a hook that made none, ``said``
+    whether it said anything at all."""
     decision = result.output.decision if result.output is not None else None
     return {
         "event": result.hook.event.value,
@@ -76,6 +77,7 @@ def result_record(result: HookResult, correlation_id: str) -> Record:
         "error": "" if result.success else result.error,
         "correlation_id": correlation_id,
         "decision": decision.value if decision is not None else "",
+        "said": result.output not in (None, HookOutput()),
     }
 
 

@@ -83,13 +83,13 @@ def flag(value: object, key: str, handler: str) -> bool:
 
 
 def texts(value: object, handler: str) -> tuple[str, ...]:
-    """``value`` as texts to inject, none empty. Raises HandlerError."""
+    """``value`` as texts to inject, none blank. Raises HandlerError."""
     if value is None:
         return ()
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
         raise wrong_value("inject", value, handler, "it is a text or a list of texts")
-    found = tuple(item for item in items if item)
+    found = tuple(item for item in items if item.strip())  # a blank one is nothing to say
     if sum(len(text.encode("utf-8", "surrogatepass")) for text in found) > BODY_MAX:
         raise HandlerError(
             f"{handler} returned more than {BODY_MAX} bytes to inject",

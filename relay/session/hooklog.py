@@ -103,6 +103,7 @@ def _dull(record: dict[str, Any]) -> bool:
         record["event"] in _CHATTY
         and bool(record["success"])
         and not record["decision"]
+        and not record.get("said")
         and not record["stdout"]
         and not record["stderr"]
     )

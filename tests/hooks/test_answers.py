@@ -91,6 +91,7 @@ def test_what_was_nonsense_still_is_in_the_same_words(value: Any) -> None:
         ({"input": {"command": "ls"}}, HookOutput(input={"command": "ls"})),
         ({"tool_input": {"command": "ls"}}, HookOutput(input={"command": "ls"})),
         ({"context": "so"}, HookOutput(context="so")),
+        ({"context": " \n", "inject": " "}, HookOutput()),
         (
             {"continue": False, "stop_reason": "enough"},
             HookOutput(stop=True, stop_reason="enough"),

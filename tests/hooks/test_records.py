@@ -46,6 +46,7 @@ def test_each_hook_has_a_record_and_all_of_them_a_summary() -> None:
         "error": "",
         "correlation_id": "C1",
         "decision": "deny",
+        "said": True,
     }
     assert (two["success"], two["exit_status"], two["error"]) == (False, 1, "it crashed")
     assert two["decision"] == ""

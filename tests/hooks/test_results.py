@@ -21,7 +21,7 @@ class _Unprintable:
         ("text", Result(("text",))),
         ({}, Result()),
         ({"inject": "text"}, Result(("text",))),
-        ({"inject": ["one", "", "two"]}, Result(("one", "two"))),
+        ({"inject": ["one", "", " \n", "two"]}, Result(("one", "two"))),
         ({"inject": ("one",)}, Result(("one",))),
         ({"inject": None, "stop": None}, Result()),
         ({"stop": True}, Result(stop=True)),

@@ -82,8 +82,9 @@ def test_what_is_fired_all_the_time_is_kept_only_where_it_says_something(
         desk.log.log(records.RESULT, record("dull", event="Output"))
         desk.log.log(records.RESULT, record("failed", event="Output", success=False))
         desk.log.log(records.RESULT, record("said", event="Idle", stdout="x"))
+        desk.log.log(records.RESULT, record("function", event="Idle", said=True))
 
-    assert play(scenario).stored == [["failed", "said"]]
+    assert play(scenario).stored == [["failed", "said", "function"]]
 
 
 def test_more_than_may_wait_leaves_the_oldest_out(monkeypatch: pytest.MonkeyPatch) -> None:
