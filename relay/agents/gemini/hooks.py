@@ -14,7 +14,7 @@ import stat
 import sys
 
 from relay.agents import bridge
-from relay.agents.commented import read, read_object
+from relay.agents.commented import read_object
 from relay.agents.gemini import trust
 from relay.agents.launch import GATE_TIMEOUT
 
@@ -117,8 +117,10 @@ def own() -> dict[str, Any]:
 
 
 def person_asks(env: dict[str, str]) -> bool:
-    """Whether the person's own settings have hooks that ask relay."""
-    return f"${ASK}" in read(trust.own_settings(env))
+    """Whether the person's own settings have hooks that ask relay, before and after a tool."""
+    theirs = (read_object(trust.own_settings(env)) or {}).get("hooks")
+    named = theirs if isinstance(theirs, dict) else {}
+    return all(f"${ASK}" in str(named.get(event)) for event in ("BeforeTool", "AfterTool"))
 
 
 def _hook(command: str) -> dict[str, Any]:
