@@ -20,7 +20,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -67,11 +67,19 @@ class Trail:
 
     async def active(self) -> str | None:
         """The title of the active trajectory; None without one."""
+        found = await self.current()
+        return None if found is None else found[1]
+
+    async def current(self) -> tuple[str, str] | None:
+        """The id and the title of the active trajectory; None without one."""
         said = await self._call("status")
         if "Active Trajectory:" not in said:
             return None
-        titles = [line.partition(":")[2].strip() for line in said.splitlines() if "Task:" in line]
-        return titles[0] if titles else ""
+        identifier, title = (
+            next((line.partition(":")[2].strip() for line in said.splitlines() if mark in line), "")
+            for mark in ("Active Trajectory:", "Task:")
+        )
+        return identifier, title
 
     async def start(self, title: str) -> str:
         """Begin a trajectory; its id. Raises TrailError when one is active."""
@@ -137,11 +145,8 @@ class Trail:
     @contextlib.asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
         """trail rewrites its file whole: two agents at once would lose one's entry."""
-        place = f"{os.path.realpath(self.cwd)}\0{self.data_dir}"
-        name = hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        folder = os.path.join(Home.from_env().root, "locks")
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        fd = os.open(os.path.join(folder, f"trail-{name}"), os.O_RDWR | os.O_CREAT, 0o600)
+        path = _own_file("trail", f"{os.path.realpath(self.cwd)}\0{self.data_dir}")
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             while True:
                 try:
@@ -152,6 +157,40 @@ class Trail:
             yield
         finally:
             os.close(fd)
+
+
+class Begun:
+    """Which trajectory each run has begun. In a file: a session may be killed, and the next one of
+    its run knows it, too."""
+
+    def note(self, session_id: str, identifier: str) -> None:
+        """This run has begun it."""
+        with open(self._file(session_id), "w", encoding="utf-8") as file:
+            file.write(identifier)
+
+    def of(self, session_id: str) -> str:
+        """The id of what this run has begun last; "" if it has begun none."""
+        try:
+            with open(self._file(session_id), encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+    def forget(self, session_id: str) -> None:
+        """It is over with this run."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._file(session_id))
+
+    def _file(self, session_id: str) -> str:
+        return _own_file("trail-begun", session_id)
+
+
+def _own_file(kind: str, key: str) -> str:
+    """The path of a small file of relay's own for ``key``; its folder exists."""
+    name = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    folder = os.path.join(Home.from_env().root, "locks")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    return os.path.join(folder, f"{kind}-{name}")
 
 
 def use(
@@ -171,7 +210,7 @@ def use(
     """
     if at_end not in ("complete", "abandon", "leave"):
         raise TrailError(f"at_end is {at_end!r}", hint='it is "complete", "abandon" or "leave"')
-    begun: set[str] = set()  # sessions that have begun the trajectory that is active
+    begun = Begun()
 
     def trail_of(ctx: Context) -> Trail:
         where = data_dir.replace("{agent}", ctx.agent_name)
@@ -183,42 +222,50 @@ def use(
         if title is None:
             if not ctx.task:
                 return None
-            await trail.start(ctx.task)
-            begun.add(ctx.session_id)
             title = ctx.task
+            try:
+                begun.note(ctx.session_id, await trail.start(title))
+            except TrailError:
+                # Another agent may have begun one since.
+                if (title := await trail.active()) is None:
+                    raise
         return TEACH.format(title=title)
 
     async def on_end(ctx: Context, reason: str | None) -> None:
-        if ctx.session_id not in begun:
+        own, trail = begun.of(ctx.session_id), trail_of(ctx)
+        if not own:
             return
-        trail = trail_of(ctx)
-        if reason == "hangup":
+        if reason == "hangup" and await _is_open(trail, own):
             ctx.inject(REMIND)
             allowed = relay.settings.end_seconds - CLOSING if patience is None else patience
-            await _closed(trail, allowed)
-        if at_end != "leave" and await trail.active() is not None:
+            await _closed(trail, own, allowed)
+        if at_end != "leave" and await _is_open(trail, own):
             if at_end == "complete":
                 await trail.complete(_summary(ctx))
             else:
                 await trail.abandon(f"{ctx.agent_name}'s session ended")
-        begun.discard(ctx.session_id)
+        begun.forget(ctx.session_id)
 
     async def on_pattern(target: str, message: str, ctx: Context) -> str:
-        return await _do(trail_of(ctx), target, message)
+        return await _do(trail_of(ctx), target, message, lambda i: begun.note(ctx.session_id, i))
 
     relay.on("session_start", on_start, name="trail: start")
     relay.on("session_end", on_end, name="trail: end", timeout=60)
     relay.pattern("trail", on_pattern)
 
 
-async def _do(trail: Trail, target: str, message: str) -> str:
+async def _do(trail: Trail, target: str, message: str, started: Callable[[str], None]) -> str:
+    async def start() -> str:
+        started(identifier := await trail.start(message))
+        return identifier
+
     calls: dict[str, Any] = {
         "decision": lambda: trail.run("decision", message),
         "reflect": lambda: trail.run("reflect", message),
         "complete": lambda: trail.complete(message),
         "abandon": lambda: trail.abandon(message),
         "status": trail.status,
-        "start": lambda: trail.start(message),
+        "start": start,
     }
     if target not in calls:
         return f"trail knows {', '.join(calls)}; not {target}"
@@ -231,11 +278,17 @@ async def _do(trail: Trail, target: str, message: str) -> str:
     return said.strip()[:_SHOWN_MAX]
 
 
-async def _closed(trail: Trail, seconds: float) -> None:
-    """Wait until nothing is active, at most so long."""
+async def _is_open(trail: Trail, identifier: str) -> bool:
+    """Whether it is this one that is active: another agent may have begun the next."""
+    found = await trail.current()
+    return found is not None and found[0] == identifier
+
+
+async def _closed(trail: Trail, identifier: str, seconds: float) -> None:
+    """Wait until that trajectory is not active any more, at most so long."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while await trail.active() is not None:
+            while await _is_open(trail, identifier):
                 await asyncio.sleep(_LOOK_AGAIN)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from relay.app import Relay
+from relay.hooks.context import Context
+from relay.hooks.events import HookEventName
 from relay.hooks.functions import FunctionRunner
 from relay.hooks.results import Result
 from relay.integrations import trail
-from tests.hooks.fakes import FakeActions, context
+from tests.hooks.fakes import IDENTITY, FakeActions, context
 
 #: Writes its arguments down, a line for each, and says a word.
 FAKE = '#!/bin/sh\nprintf "%s\\n" "$*" >>"$(dirname "$0")/asked"\necho "said $3"\n'
@@ -68,3 +72,90 @@ def test_what_trail_refuses_reaches_the_agent(program: str) -> None:
 def test_an_end_that_is_unknown_is_refused() -> None:
     with pytest.raises(trail.TrailError, match="at_end"):
         trail.use(Relay(), at_end="forget")
+
+
+#: trail with one active trajectory, whose id and title stand in a file beside it. With ``.late``
+#: there it says once that there is none.
+ONE = """#!/bin/sh
+cd "$(dirname "$0")"
+verb=$1
+[ "$verb" = --data-dir ] && verb=$3
+case $verb in
+status)
+    if [ -e late ]; then rm late
+    elif [ -e open ]; then echo "Active Trajectory: $(cat open)"; echo "Task: of $(cat open)"
+    fi;;
+start)
+    [ -e open ] && { echo "Error: Trajectory already active" >&2; exit 1; }
+    echo "traj_$$" >open; cat open;;
+complete|abandon) echo "$(cat open) $*" >>closed; rm open;;
+esac
+"""
+
+
+class Agent:
+    """One session of an agent with trail."""
+
+    def __init__(self, program: str) -> None:
+        self.relay = Relay(task="work")
+        trail.use(self.relay, program=program)
+        self.runner = FunctionRunner(self.relay.registry)
+
+    async def fire(self, event: HookEventName, name: str, reason: str = "") -> list[str]:
+        ctx = Context(replace(IDENTITY, agent_name=name, session_id=name), FakeActions())
+        [outcome] = await self.runner.run_hook(event, ctx, reason, {})
+        assert outcome.ok, outcome.error
+        assert outcome.result is not None
+        return list(outcome.result.inject)
+
+    async def say(self, name: str, target: str, message: str) -> None:
+        ctx = Context(replace(IDENTITY, agent_name=name, session_id=name), FakeActions())
+        await self.runner.run_pattern("trail", target, message, ctx)
+
+
+def play(program: str, scenario: Callable[[Agent], Awaitable[None]]) -> list[str]:
+    """What was closed, a line each."""
+    Path(program).write_text(ONE)
+
+    async def whole() -> None:
+        agent = Agent(program)
+        async with asyncio.timeout(30):
+            await scenario(agent)
+        await agent.runner.close()
+
+    asyncio.run(whole())
+    closed = Path(program).with_name("closed")
+    return closed.read_text().splitlines() if closed.exists() else []
+
+
+def test_who_is_a_moment_too_late_to_begin_one_joins_it(program: str) -> None:
+    async def scenario(agent: Agent) -> None:
+        await agent.fire(HookEventName.SESSION_START, "Alice")
+        Path(program).with_name("late").touch()
+        [taught] = await agent.fire(HookEventName.SESSION_START, "Bob")
+        assert "of traj_" in taught
+        await agent.fire(HookEventName.SESSION_END, "Bob", "exit")
+
+    assert play(program, scenario) == []
+
+
+def test_what_another_agent_has_begun_since_is_not_closed(program: str) -> None:
+    async def scenario(agent: Agent) -> None:
+        await agent.fire(HookEventName.SESSION_START, "Alice")
+        await agent.say("Alice", "complete", "done")
+        await agent.say("Bob", "start", "the next")
+        await agent.fire(HookEventName.SESSION_END, "Alice", "exit")
+
+    assert len(play(program, scenario)) == 1
+
+
+def test_a_next_session_of_the_run_closes_what_the_first_has_begun(program: str) -> None:
+    async def scenario(agent: Agent) -> None:
+        await agent.fire(HookEventName.SESSION_START, "Alice")
+        after = Agent(program)
+        await after.fire(HookEventName.SESSION_END, "Alice", "exit")
+        await after.fire(HookEventName.SESSION_END, "Alice", "exit")
+        await after.runner.close()
+
+    [closed] = play(program, scenario)
+    assert "Alice's session ended" in closed
