@@ -213,15 +213,24 @@ OWN: dict[str, OwnHook] = {
 
 @contextmanager
 def gated(
-    agent: str, binary: Path, base: Path, model: ScriptedModel, options: Options | None = None
+    agent: str,
+    binary: Path,
+    base: Path,
+    model: ScriptedModel,
+    options: Options | None = None,
+    *,
+    own: bool = True,
 ) -> Iterator[GatedAgent]:
-    """``agent`` under ``relay wrap`` with the hooks of CONFIG, at its prompt."""
+    """``agent`` under ``relay wrap`` with the hooks of CONFIG, at its prompt.
+
+    Without ``own`` the person has nothing in their settings.
+    """
     made = options or Options(asks=False)
     recipe = AGENTS[agent].recipe(binary, base / "Ann", model.url_for("Ann"), made)
     config = recipe.cwd / "relay.config.py"
     config.write_text(CONFIG)
     trust(Home(os.environ["RELAY_HOME"]), str(config))
-    if agent in OWN:
+    if own and agent in OWN:
         OWN[agent](recipe, f"echo own >>'{recipe.cwd}/own'")
     # Where a hook cannot change a tool's input, the model is told to, and does.
     again = Shell(command("rewritten"))

@@ -5,7 +5,11 @@ One start of each agent goes through all of it, with the person's own hook besid
 
 from __future__ import annotations
 
+import os
+import pwd
+import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +95,33 @@ def test_hooks_that_are_turned_off_are_said_to_be(
         [note] = row["notes"]
         assert "tool calls do not reach on_before_tool" in note
         assert str(ann.recipe.settings_file) in note
+
+
+@pytest.mark.parametrize("place", ["everybody's", "root's"])
+def test_gemini_takes_hooks_of_one_run_from_root_s_folders_only(
+    place: str,
+    binary_of: Binary,
+    tmp_path: Path,
+    model: ScriptedModel,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The person has nothing in their settings; who cannot have hooks then is told so."""
+    believed = place == "root's" and os.getuid() == 0
+    with ExitStack() as stack:
+        if believed:  # the temporary folder is everybody's
+            home = tempfile.TemporaryDirectory(dir=pwd.getpwuid(0).pw_dir)
+            monkeypatch.setenv("RELAY_HOME", stack.enter_context(home))
+            stack.callback(relay, "broker", "stop", status=None)
+        agent = gated("gemini", binary_of("gemini"), tmp_path, model, own=False)
+        ann = stack.enter_context(agent)
+        told = ann.call("block")
+        [row] = relay_json("status")["agents"]
+        notes = [note for note in row["notes"] if "on_before_tool" in note]
+        if believed:
+            assert REASON in told and not ann.ran("block") and not notes
+        else:
+            [note] = notes
+            assert "your own settings" in note and ann.ran("block")
 
 
 def observed(ann: GatedAgent, shell: str) -> None:
