@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 FILE = "ask.sh"
 #: Seconds that an answer may take: less than the agent waits for the script.
 PATIENCE = GATE_TIMEOUT - 5
+#: The same where nothing is asked, and messages may come with the answer: without one the agent
+#: goes on after so many seconds.
+STEERED, STEERED_TIMEOUT = 2, 3
 
 
 def why_not(run: Run, env: dict[str, str]) -> str:
@@ -31,14 +34,14 @@ def why_not(run: Run, env: dict[str, str]) -> str:
     return ""
 
 
-def write(run: Run) -> str:
-    """Write the script and return its path. Raises OSError."""
+def write(run: Run, *, patient: bool = True) -> str:
+    """Write the script and return its path; ``patient``: it waits for hooks. Raises OSError."""
     os.makedirs(run.folder, mode=0o700, exist_ok=True)
     path = os.path.join(run.folder, FILE)
     where = (
         f"RELAY_PORT={run.port} RELAY_TOKEN={quoted(run.token)}\nexport RELAY_PORT RELAY_TOKEN\n"
     )
-    ask = asker(PATIENCE, "relay could not be asked")
+    ask = asker(PATIENCE if patient else STEERED, "relay could not be asked")
     with open(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
         file.write(where + ask + "\n")
     return path

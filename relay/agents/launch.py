@@ -91,10 +91,10 @@ PLANNERS = {
 
 #: Seconds that an agent waits for the answer of a gate: what those with hooks do by themselves.
 GATE_TIMEOUT = 600
-#: Those whose hooks report to the loopback port.
-HOOKED = frozenset({"claude", "codex"})
+#: Those whose hooks report to the loopback port, or get messages there.
+HOOKED = frozenset({"claude", "codex", "qwen"})
 #: Those whose hooks ask there about tool calls, and about nothing else.
-GATED = frozenset({"qwen", "gemini", "opencode"})
+GATED = frozenset({"gemini", "opencode"})
 #: Those that are Python modules too: ``python -m gemini`` is another program than ``gemini``.
 MODULES = frozenset({"aider"})
 

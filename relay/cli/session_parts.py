@@ -25,7 +25,9 @@ from relay.agents.registry import profile_named
 from relay.broker.directory import owner_login, person_name
 from relay.broker.protocol import message_from
 from relay.cli.session_broker import RegisteredBroker
+from relay.cli.session_steering import Steered
 from relay.config import LoadedConfig
+from relay.model import Message
 from relay.paths import Home
 from relay.session.channel import ChannelDoor
 from relay.session.courier import Courier
@@ -34,12 +36,13 @@ from relay.session.ears import Ears
 from relay.session.either import EitherDoor
 from relay.session.facts import Facts
 from relay.session.gate import Gate
-from relay.session.guards import Guards
+from relay.session.guards import Guards, Hold
 from relay.session.hearing import Hearing
 from relay.session.httpd import HookServer
 from relay.session.link import PumpLink
 from relay.session.manners import UNKNOWN, Manners
 from relay.session.session import Session
+from relay.session.steering import waits
 from relay.session.typing import TerminalDoor
 from relay.terminal.environment import original
 from relay.terminal.inner import InnerTerminal, NoTerminal
@@ -128,6 +131,8 @@ class Parts:
         self._server: HookServer | None = None
         self._broker: RegisteredBroker | None = None
         self._session: Session | None = None
+        self._courier: Courier
+        self._steered: Steered
 
     async def build(self) -> Session:
         """Connect the parts and start the session."""
@@ -152,6 +157,15 @@ class Parts:
             self._clock,
             self._guards.limited,
             self._guards.tried,
+            self._waits,
+        )
+        self._courier = courier
+        self._steered = Steered(
+            session,
+            courier,
+            getattr(self._native, "records", None),
+            self._config.registry.namespaces(),
+            self._clock,
         )
         session.connect(ears, courier)
         await self._listen(session, ears)
@@ -188,8 +202,8 @@ class Parts:
             self._native.source if self._native else None,
             on_heard=session.heard,
             on_text=session.said,
-            on_state=session.state_changed,
-            on_proof=session.proof,
+            on_state=lambda change: self._steered.state_changed(change),
+            on_proof=lambda proof: self._steered.proof(proof),
         )
 
     def _make_doors(self) -> None:
@@ -287,7 +301,7 @@ class Parts:
             session.more_state = lambda: {"native": native.state()}
             session.transcript_path = lambda: transcript_of(native)
             session.on_enter = native.entered
-            session.spawn(native.watch(ears, wake, session.heard_elsewhere))
+            session.spawn(native.watch(ears, wake, self._steered.heard_elsewhere))
 
     def _gate(self, session: Session, ears: Ears) -> Gate | None:
         """What answers the agent's own hooks, where it has any; says which tools it cannot see."""
@@ -304,10 +318,19 @@ class Parts:
             inject=session.context.inject,
             note=session.note,
             spawn=session.spawn,
+            giver=self._steered.steering,
         )
 
     def _hook_failed(self, error: BaseException) -> None:
         self._note(f"a hook's report could not be used: {type(error).__name__}: {error}")
+
+    def _waits(self, message: Message, now: float) -> Hold | None:
+        """Of what an agent takes into its running turn, only what is meant for it goes there."""
+        if self._channel is None or not getattr(self._native, "steered_by_door", False):
+            return None
+        if self._choose_door() is not self._channel:
+            return None
+        return waits(message, self._guards, now, self._courier.underway(now))
 
     def _choose_door(self) -> Door | None:
         if self._either is not None:

@@ -23,6 +23,8 @@ from relay.text.envelope import marker_of
 HELD_AFTER = 1.0
 #: Look again at least this often while something stands in the way.
 LOOK_AGAIN = 1.0
+#: Of those that wait, at most so many are shown to a door.
+AT_ONCE = 64
 #: At the agent's end: how long what is being handed over may take to be accounted for.
 CLOSING = 1.0
 
@@ -40,17 +42,22 @@ class Courier:
         clock: Callable[[], float],
         obstacle: Callable[[float], Hold | None] = lambda now: None,
         tried: Callable[[float], None] = lambda now: None,
+        waits: Callable[[Message, float], Hold | None] = lambda message, now: None,
     ) -> None:
         """``obstacle(now)``: why nothing should go through any door now, if there is a reason;
-        ``tried(now)`` is called when something has gone through."""
+        ``tried(now)`` is called when something has gone through; ``waits(message, now)``: why this
+        message waits though the door is open. Those behind it that need not wait overtake it."""
+        self._waits = waits
         self._choose_door = choose_door
         self._tried = tried
         self._obstacle = obstacle
         self._report = report
         self._clock = clock
         self._waiting: deque[Message] = deque()
+        self._in_hand: set[str] = set()  # ids of those that a door is about to take
         self._known: OrderedDict[str, None] = OrderedDict()
         self._unproven: OrderedDict[str, Message] = OrderedDict()  # marker -> submitted message
+        self._over_at = 0.0  # when a message last went over
         self._wake = asyncio.Event()
         self._holding = ""  # why nothing goes through at present
         self._since = 0.0  # … and since when
@@ -70,6 +77,26 @@ class Courier:
         self._waiting.append(message)
         self._wake.set()
         return True
+
+    def waiting(self, wanted: Callable[[Message], bool]) -> list[Message]:
+        """Which of those that wait are ``wanted``, oldest first; none that a door takes now."""
+        return [m for m in self._waiting if m.id not in self._in_hand and wanted(m)]
+
+    def claim(self, chosen: list[Message]) -> None:
+        """These go another way than through the door: no door gets them from now on."""
+        for message in chosen:
+            self._waiting.remove(message)
+
+    def give_back(self, messages: list[Message]) -> None:
+        """What was claimed did not get in: it waits again, before what was sent later."""
+        for message in messages:
+            at = next((n for n, one in enumerate(self._waiting) if one.id > message.id), None)
+            self._waiting.insert(len(self._waiting) if at is None else at, message)
+        self._wake.set()
+
+    def underway(self, now: float) -> float | None:
+        """For so many seconds something has been on its way that is not seen; None: nothing is."""
+        return now - self._over_at if self._unproven else None
 
     def look_again(self) -> None:
         """Something changed that may let a message through."""
@@ -148,38 +175,67 @@ class Courier:
         if held is not None:
             await self._wait_out(held)
             return
-        await self._deliver(door)
-
-    async def _deliver(self, door: Door) -> None:
-        first = self._waiting[0]
-        if first.attempt and await self._landed(door, first):
-            self._waiting.popleft()
-            self._unproven[marker_of(first.id)] = first
-            await self._after(door, [first])
-            return
-        batch = door.batch(list(self._waiting)[:64])
-        await asyncio.gather(*(self._report(m, State.DELIVERING, "", "") for m in batch))
-        now = self._clock()
-        held = self._obstacle(now) or door.hold(now)
-        if held is not None:
-            # That took a moment, and a dialog or a question has come up in it.
+        ready, held = self._ready(now)
+        if ready:
+            await self._deliver(door, ready)
+        elif held is not None:
             await self._wait_out(held)
-            return
-        self._handed_over.clear()
+
+    def _ready(self, now: float) -> tuple[list[Message], Hold | None]:
+        """Those that need not wait, oldest first; where there are none, why the oldest waits."""
+        ready: list[Message] = []
+        reason = None
+        for message in self._waiting:
+            held = self._waits(message, now)
+            reason = reason or held
+            if held is None:
+                ready.append(message)
+                if len(ready) == AT_ONCE:
+                    break
+        return ready, reason
+
+    async def _deliver(self, door: Door, ready: list[Message]) -> None:
+        self._in_hand = {ready[0].id}
         try:
-            submitted = await door.submit(batch)
-            for message in batch[: submitted.count]:
-                self._waiting.popleft()
-                self._unproven[marker_of(message.id)] = message
+            batch, held = await self._hand_over(door, ready)
         finally:
+            self._in_hand = set()
             self._handed_over.set()
-        if submitted.count:
-            self._tried(self._clock())
-            await self._after(door, batch[: submitted.count])
-        if submitted.hold is not None:
-            await self._wait_out(submitted.hold)
+        if batch:
+            await self._after(door, batch)
+        if held is not None:
+            await self._wait_out(held)
         else:
             self._holding = ""
+
+    async def _hand_over(
+        self, door: Door, ready: list[Message]
+    ) -> tuple[list[Message], Hold | None]:
+        """The first of those that are ``ready`` go over; which, and why no more of the batch."""
+        first = ready[0]
+        if first.attempt and await self._landed(door, first):
+            self._went_over(first)
+            return [first], None
+        batch = door.batch(ready)
+        self._in_hand = {m.id for m in batch}
+        await asyncio.gather(*(self._report(m, State.DELIVERING, "", "") for m in batch))
+        now = self._clock()
+        held = self._obstacle(now) or door.hold(now) or self._waits(batch[0], now)
+        if held is not None:
+            # That took a moment, and a dialog or a question has come up in it.
+            return [], held
+        self._handed_over.clear()
+        submitted = await door.submit(batch)
+        for message in batch[: submitted.count]:
+            self._went_over(message)
+        if submitted.count:
+            self._tried(self._clock())
+        return batch[: submitted.count], submitted.hold
+
+    def _went_over(self, message: Message) -> None:
+        self._over_at = self._clock()
+        self._waiting.remove(message)
+        self._unproven[marker_of(message.id)] = message
 
     async def _landed(self, door: Door, message: Message) -> bool:
         """Whether an earlier try got through; a door that learns it late is given the time.

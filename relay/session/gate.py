@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from relay.hooks.events import HookEventName
 from relay.hooks.model import Aggregated, Decision
+from relay.session.reply import Reply
 
 #: Seconds after which a gate has answered, whatever its hooks do. The agent waits a little longer
 #: (relay.agents.launch.GATE_TIMEOUT).
@@ -73,10 +74,29 @@ class Engine(Protocol):
         ...
 
 
+class Given(Protocol):
+    """What goes with one answer: context for the model (see relay.session.steering)."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def sent(self) -> Callable[[bool], None]:
+        """To be called once, with whether the answer has gone out."""
+        ...
+
+
+class Giver(Protocol):
+    """Who may have something to add to an answer."""
+
+    async def gift(self, call: NativeCall, result: Aggregated) -> Given | None: ...
+
+
 class Gate:
     """Answers the hook requests of one agent.
 
-    ``inject`` gives the agent a text as a message; ``note`` is for the person.
+    ``inject`` gives the agent a text as a message; ``note`` is for the person; ``giver`` adds
+    messages to the answers.
     """
 
     def __init__(
@@ -88,7 +108,9 @@ class Gate:
         note: Callable[[str], None],
         spawn: Callable[[Awaitable[None]], None],
         deadline: float = DEADLINE,
+        giver: Giver | None = None,
     ) -> None:
+        self._giver = giver
         self._translator = translator
         self._engine = engine
         self._inject = inject
@@ -104,17 +126,43 @@ class Gate:
         call = None
         try:
             call = self._read(event)
-            if call is None or not self._engine.has(call.event):
+            if call is None:
                 return {}
-            if not call.waits:
+            asked = self._engine.has(call.event)
+            if call.waits:
+                return await self._answered(call, asked)
+            if asked:
                 self._spawn(self._observe(call))
-                return {}
-            return self._translator.answer(call, await self._decide(call))
+            return {}
         except Exception as error:
             traceback.print_exc()  # into the log of this run
             why = f"relay could not ask its hooks: {type(error).__name__}: {error}"
             self._note(why)
             return self._shut(call, why)
+
+    async def _answered(self, call: NativeCall, asked: bool) -> dict[str, Any]:
+        """What the hooks say, where there are any, and what goes with it."""
+        result = await self._decide(call) if asked else Aggregated()
+        given = await self._gift(call, result)
+        if given is None:
+            return self._translator.answer(call, result) if asked else {}
+        try:
+            context = "\n\n".join(filter(None, (result.context, given.text)))
+            said = self._translator.answer(call, replace(result, context=context))
+        except BaseException:
+            given.sent(False)
+            raise
+        return Reply(said, given.sent)
+
+    async def _gift(self, call: NativeCall, result: Aggregated) -> Given | None:
+        if self._giver is None:
+            return None
+        try:
+            return await self._giver.gift(call, result)
+        except Exception as error:  # what the hooks said must not be lost with it
+            traceback.print_exc()
+            self._note(f"no message could be given: {type(error).__name__}: {error}")
+            return None
 
     def _read(self, event: dict[str, Any]) -> NativeCall | None:
         call = self._translator.read(event)

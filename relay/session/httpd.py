@@ -23,6 +23,7 @@ from typing import Any
 import h11
 
 from relay.session import plainpost
+from relay.session.reply import Reply
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -126,6 +127,12 @@ class HookServer:
 
     async def _serve_request(self, connection: _Connection, crowded: bool) -> bool:
         """Answer one request; whether the connection can take another."""
+        try:
+            return await self._answer_request(connection, crowded)
+        finally:
+            connection.settle(sent=False)
+
+    async def _answer_request(self, connection: _Connection, crowded: bool) -> bool:
         plain = None if crowded else connection.plain_request(self._body_max)
         if plain is not None:
             return await self._serve_plain(connection, *plain)
@@ -146,6 +153,7 @@ class HookServer:
             status, answer = error.error_status_hint, {"error": "not an HTTP request"}
         async with asyncio.timeout(self._request_deadline):
             await connection.answer(status, json.dumps(answer).encode())
+            connection.settle(sent=True)
             if connection.next_request():
                 return True
             await connection.swallow()
@@ -161,6 +169,7 @@ class HookServer:
         if not connection.send(plainpost.answer(status, json.dumps(answer).encode())):
             async with asyncio.timeout(self._request_deadline):
                 await connection.sent()
+        connection.settle(sent=True)
         return True
 
     def _parse(self, method: bytes, headers: plainpost.Headers, body: bytes) -> dict[str, Any]:
@@ -191,10 +200,13 @@ class HookServer:
             async with waiting.limit:
                 try:
                     waiting.begin()
-                    return 200, await self._handler(event)
+                    answer = await self._handler(event)
+                    connection.owe(answer)
+                    return 200, answer
                 finally:
                     await waiting.end()
         except Exception as error:
+            connection.settle(sent=False, instead=True)
             if waiting.refused is not None:
                 raise waiting.refused from None
             if self._on_error is not None:
@@ -271,6 +283,8 @@ class _Connection:
         self._reader = reader
         self._writer = writer
         self._waiting: bytes | None = None  # read, but not yet given to h11
+        self._owed: Callable[[bool], None] | None = None  # whoever waits for the answer to go out
+        writer.transport.set_write_buffer_limits(0)  # what was drained has all gone out
 
     @cached_property
     def _http(self) -> h11.Connection:
@@ -307,6 +321,24 @@ class _Connection:
 
     async def sent(self) -> None:
         await self._writer.drain()
+
+    def owe(self, answer: dict[str, Any]) -> None:
+        """What became of ``answer`` will be told to whoever gave it, if they want to know."""
+        if isinstance(answer, Reply):
+            self._owed = answer.sent
+
+    def settle(self, *, sent: bool, instead: bool = False) -> None:
+        """The answer that was owed has gone out, or never will.
+
+        ``instead``: something else is answered, and none of it has been written.
+        """
+        owed, self._owed = self._owed, None
+        if owed is None:
+            return
+        sent = sent and not self._writer.transport.is_closing()
+        if not sent and not instead:
+            self._writer.transport.abort()  # the rest of it must not follow
+        owed(sent)
 
     async def request(self) -> h11.Request | None:
         event = await self._next_event()

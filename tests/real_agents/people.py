@@ -61,9 +61,9 @@ def source_of(name: str) -> str:
     return next((str(row["source"]) for row in agents if row["name"] == name), "")
 
 
-def send(name: str, body: str) -> str:
+def send(name: str, body: str, *, mode: str = "followup") -> str:
     """Send from a shell; returns the message's id."""
-    return str(relay_json("send", name, body)["id"])
+    return str(relay_json("send", name, body, "--mode", mode)["id"])
 
 
 def delivery(id_: str) -> tuple[str, str]:

@@ -34,6 +34,8 @@ class Claude:
 
     #: The socket is known a moment after the start; typing is for a Claude Code without one.
     patience = 20.0
+    #: What its socket gets while a tool runs goes to the model with the tool's result.
+    steered_by_door = True
 
     def __init__(self, start: NativeStart) -> None:
         env, checkpoint = start.env, start.checkpoint

@@ -65,8 +65,8 @@ def ours(run: Run) -> dict[str, list[dict[str, Any]]]:
         chosen = {event: [{"hooks": [dict(report)]}] for event in (*REPORTED, *more)}
         if "BeforeTool" in run.hooks:
             chosen["PreToolUse"] = [{"hooks": [_ask(UNASKED)]}]
-        if "AfterTool" in run.hooks:
-            chosen["PostToolUse"] = [{"hooks": [_ask()]}]
+        # Messages may go to the model with the answer, so it is asked for in any case.
+        chosen["PostToolUse"] = [{"hooks": [_ask() if "AfterTool" in run.hooks else _steered()]}]
     if run.primer:
         chosen.setdefault("SessionStart", []).append({"hooks": [_tell(run)]})
     return chosen
@@ -83,6 +83,11 @@ def trusted_hash(event: str, hook: dict[str, Any]) -> str:
 def _ask(why: str = "") -> dict[str, Any]:
     """A hook that Codex waits for; with ``why`` it refuses where there is no answer."""
     return {"type": "command", "command": asker(PATIENCE, why), "timeout": GATE_TIMEOUT}
+
+
+def _steered() -> dict[str, Any]:
+    """A hook by which messages come in: where there is no answer at once, Codex goes on."""
+    return {"type": "command", "command": asker(TIMEOUT - 1), "timeout": TIMEOUT}
 
 
 def _tell(run: Run) -> dict[str, Any]:

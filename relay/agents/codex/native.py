@@ -13,6 +13,7 @@ from relay.agents.codex.screen import composer_state
 from relay.agents.codex.source import CodexSource
 from relay.agents.following import Follower
 from relay.agents.native import NativeStart
+from relay.agents.steered import Shown
 from relay.model import AgentState
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ SHOW_ITSELF = 15.0
 #: What the process holds open is looked up again after this many seconds, when its session file is
 #: not known yet, and when it is (``/new`` and ``/resume`` go on in another one).
 LOOK_AGAIN, LOOK_LATER = 0.5, 2.0
+#: Of what a hook adds Codex gives its model so many bytes for certain; the rest goes to a file.
+CONTEXT_ROOM = 8000
 #: Conversations of one process that are followed; those that are open no more are dropped first.
 FOLLOWED_MAX = 16
 
@@ -62,6 +65,8 @@ class Codex:
             lambda: self._where.queue,
         )
         self.heard = Delivered(self.source, self.door)
+        #: What its hooks add stands in its session file.
+        self.records = Shown(lambda: CONTEXT_ROOM if self.source.path else 0, self.source.seen)
         if start.checkpoint.get("structured"):
             self.source.restore(start.checkpoint["structured"])
         for path, state in (start.checkpoint.get("native") or {}).items():

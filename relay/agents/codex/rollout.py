@@ -13,6 +13,7 @@ from typing import Any, Literal
 Kind = Literal[
     "said",  # a message of the assistant's is complete; key, text
     "prompt",  # text that reached the model as a user's; text
+    "context",  # text that a hook has added; text
     "begun",  # a turn has begun; key is the turn's id
     "over",  # a turn has ended; key, and where it failed error and text (what Codex says of it)
     "aborted",  # the person (or a new message) broke the turn off; key
@@ -81,9 +82,18 @@ def _item(payload: dict[str, Any], time: float) -> list[Record]:
     if kind == "message" and payload.get("role") == "user":
         text = _text(payload.get("content"))
         return [Record("prompt", time, text=text)] if text else []
+    if kind == "message" and payload.get("role") == "developer" and _by_hook(payload):
+        return [Record("context", time, text=_text(payload.get("content")))]
     if kind.endswith("_output"):
         return [Record("result", time)]
     return []
+
+
+def _by_hook(payload: dict[str, Any]) -> bool:
+    """Whether this is what a hook has added for the model."""
+    about = payload.get("internal_chat_message_metadata_passthrough")
+    kinds = about.get("content_item_kinds") if isinstance(about, dict) else None
+    return isinstance(kinds, list) and "hooks.additional_context" in kinds
 
 
 def _error(value: object) -> tuple[str, str]:

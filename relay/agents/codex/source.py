@@ -7,6 +7,7 @@ where it is; the screen tells when Codex is ready, and when a dialog has gone ag
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict, deque
 from typing import Any
 
@@ -44,6 +45,7 @@ _LIMITS = {
 _THIS_TURN_ONLY = frozenset(
     {"context_window_exceeded", "bad_request", "thread_rollback_failed", "sandbox_error", "other"}
 )
+_MARKER = re.compile(r"Relay (?:message|notice) (\[[^\[\]\s]{1,16}\])")
 
 
 class CodexSource:
@@ -159,6 +161,11 @@ class CodexSource:
             return self._hear(record)
         if record.kind == "prompt":
             return self._accept(record.text, "transcript")
+        if record.kind == "context":
+            # Several messages may have gone with one answer.
+            for marker in _MARKER.findall(record.text):
+                self._accepted.append(marker)
+            return [Proof(record.text, "transcript")]
         if record.kind == "begun":
             return self._begun(record.key)
         if record.kind in ("over", "aborted"):

@@ -51,6 +51,9 @@ class Unfit(Exception):
 class Opencode:
     """The structured source of one opencode, the stream of its server, and its door."""
 
+    #: What its server gets while a turn runs the model has at its next step.
+    steered_by_door = True
+
     def __init__(self, start: NativeStart) -> None:
         launch, checkpoint = start.launch, start.checkpoint
         self._clock = start.clock

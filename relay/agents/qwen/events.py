@@ -15,7 +15,7 @@ Kind = Literal[
     "open",  # a block of text begins; id
     "text",  # the block goes on; text, id is that of this event
     "error",  # the API's error, in the place of text; text
-    "other",  # something that is no text: a block of thinking or a tool call begins
+    "other",  # something that is no text begins: a block of thinking, a tool call (its id)
     "close",  # the block is complete, or was broken off
     "said",  # the assistant's message is complete; text is "tools" when it holds calls; number
     "stop",  # the answer is over
@@ -92,8 +92,10 @@ def _stream(event: dict[str, Any], uuid: str) -> Record | None:
         text = str(delta.get("text", ""))
         return Record("error" if _ERROR.fullmatch(text) else "text", text, uuid)
     if kind == "content_block_start":
-        is_text = _table(event, "content_block").get("type") == "text"
-        return Record("open", id=uuid) if is_text else Record("other")
+        block = _table(event, "content_block")
+        if block.get("type") == "text":
+            return Record("open", id=uuid)
+        return Record("other", id=str(block.get("id") or ""))
     if kind == "content_block_stop":
         return Record("close")
     if kind == "message_start":

@@ -59,7 +59,7 @@ def why_not(options: set[str], env: dict[str, str], run: Run) -> str:
 
 def put_in(env: dict[str, str], run: Run, gates: list[str]) -> dict[str, str]:
     """Write the file; returns what names it in the environment. Raises OSError or ValueError."""
-    path = bridge.write(run)
+    path = bridge.write(run, patient=bool(gates))
     settings: dict[str, Any] = read_object(_defaults(env)) or {"$version": _VERSION}
     theirs = settings.get("hooks") or {}
     if not isinstance(theirs, dict):
@@ -76,19 +76,22 @@ def put_in(env: dict[str, str], run: Run, gates: list[str]) -> dict[str, str]:
 def hooks(script: str, gates: list[str]) -> dict[str, list[dict[str, Any]]]:
     """Our hooks, in the form of Qwen Code's settings.
 
-    What was added before a tool is told with its result, so there is always one after it.
+    What was added before a tool is told with its result, so there is always one after it; and
+    messages may go to the model with its answer.
     """
     ask = {"BeforeTool": {"PreToolUse": bridge.command(script, json.dumps(REFUSAL))}}
     chosen = ask["BeforeTool"] if "BeforeTool" in gates else {}
     told = bridge.command(script)
     chosen = {**chosen, "PostToolUse": told, "PostToolUseFailure": told}
+    timeout = GATE_TIMEOUT if gates else bridge.STEERED_TIMEOUT
     return {
-        event: [{"matcher": "*", "hooks": [_hook(command)]}] for event, command in chosen.items()
+        event: [{"matcher": "*", "hooks": [_hook(command, timeout)]}]
+        for event, command in chosen.items()
     }
 
 
-def _hook(command: str) -> dict[str, Any]:
-    return {"type": "command", "name": "relay", "command": command, "timeout": GATE_TIMEOUT}
+def _hook(command: str, timeout: int) -> dict[str, Any]:
+    return {"type": "command", "name": "relay", "command": command, "timeout": timeout}
 
 
 def _system(env: dict[str, str]) -> str:

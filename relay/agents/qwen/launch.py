@@ -140,9 +140,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
 
 def _gate(options: set[str], env: dict[str, str], run: Run, data: dict[str, Any]) -> dict[str, str]:
     """What brings our hooks in, as environment; ``data`` says of what, or why not."""
-    wanted: Any = gated(run).get("gates")
-    if not wanted:
-        return {}
+    wanted: Any = gated(run).get("gates", [])
     reason, added = hooks.why_not(options, env, run), {}
     if not reason:
         try:

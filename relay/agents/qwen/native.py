@@ -16,6 +16,7 @@ from relay.agents.qwen.launch import EVENTS, INPUT
 from relay.agents.qwen.screen import composer_state
 from relay.agents.qwen.source import LOOK, POLL_BUSY, QwenSource
 from relay.agents.qwen.words import spelled
+from relay.agents.steered import Asked
 from relay.model import AgentState
 from relay.session.guards import Hold
 
@@ -28,6 +29,11 @@ SHOW_ITSELF = 20.0
 #: How often the chat's record is looked at, in seconds: when it has to say how a message ended, in
 #: a turn, and while nothing happens.
 CHAT_URGENT, CHAT_BUSY, CHAT_IDLE = 0.1, 0.3, 2.0
+
+#: Messages that were given with the answers to hooks are noted in this file of the run's folder.
+GIVEN = "given.json"
+#: Qwen Code cuts off a tool's output that is longer than 25,000 characters with what is added.
+CONTEXT_ROOM = 8000
 
 
 def make(start: NativeStart) -> Qwen:
@@ -63,13 +69,21 @@ class Qwen:
         if self._events and launch.get("input"):
             path = os.path.join(start.folder, INPUT)
             self.door = QwenDoor(path, lambda: source.telling, source.seen, start.clock, self.spell)
+        #: What its hooks add shows nowhere; but that its model was asked again does.
+        self.records = Asked(
+            os.path.join(start.folder, GIVEN),
+            lambda: CONTEXT_ROOM if source.trusted else 0,
+            lambda: source.asked,
+            self._own,
+        )
+        self._ears: Ears | None = None
         self._clock = start.clock
         self._entered: float | None = None
 
     @property
     def heard(self) -> Delivered:
         """See Native."""
-        return Delivered(self.source, self.door)
+        return Delivered(self.source, self.door, self.records)
 
     def composer(self, rows: list[str]) -> str:
         """See Native."""
@@ -105,6 +119,7 @@ class Qwen:
 
     async def watch(self, ears: Ears, wake: asyncio.Event, changed: Callable[[], None]) -> None:
         """See Native."""
+        self._ears = ears
         if self._events:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._follower.watch(ears, wake, changed))
@@ -124,13 +139,19 @@ class Qwen:
     async def _look(self, ears: Ears, changed: Callable[[], None]) -> None:
         """Ask the screen what the event file does not tell."""
         while True:
-            if self.source.in_doubt and await self.read(ears):  # what is written decides first
+            judges = self.source.in_doubt or self.source.in_turn
+            if judges and await self.read(ears):  # what is written decides first
                 changed()
             events = self.source.glance(ears.visible(), self._clock())
             if events:
                 ears.reported(events)
                 changed()
             await asyncio.sleep(POLL_BUSY if self.source.in_doubt else LOOK)
+
+    async def _own(self, call: str) -> bool:
+        if not self.source.called(call) and self._ears is not None:
+            await self._follower.read(self._ears)
+        return self.source.called(call)
 
     def _chat_interval(self) -> float:
         if self.source.in_doubt:
@@ -151,7 +172,8 @@ class Qwen:
 class Delivered:
     """What is known of a message: what stands in the input file has been taken."""
 
-    def __init__(self, source: QwenSource, door: QwenDoor | None) -> None:
+    def __init__(self, source: QwenSource, door: QwenDoor | None, given: Asked) -> None:
+        self._given = given
         self._source = source
         self._door = door
 
@@ -162,4 +184,4 @@ class Delivered:
 
     def seen(self, marker: str) -> bool:
         """See relay.agents.native.Source."""
-        return self._source.seen(marker)
+        return self._source.seen(marker) or self._given.landed(marker)

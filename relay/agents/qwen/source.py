@@ -20,6 +20,8 @@ from relay.session.ports import Degraded, Proof, SourceEvent, StateChange
 
 #: Messages whose arrival is remembered.
 ACCEPTED_MAX = 1024
+#: Tool calls that are remembered.
+CALLS_MAX = 256
 #: How often the files are worth a look, in seconds.
 POLL_URGENT, POLL_BUSY, POLL_IDLE = 0.05, 0.1, 0.25
 #: How often the screen is worth a look while it may tell more than the file.
@@ -31,8 +33,9 @@ VERDICT = 2.0
 REST = 1.5
 #: Qwen Code writes no more events, ever, once it could not get rid of a megabyte of them. That is
 #: so when after so many seconds the file lacks an answer that stands in the record of the chat, or
-#: the rest of a message in a turn that is over by the screen, …
-LACKING = 4.0
+#: the rest of a message in a turn that is over by the screen, … (On a machine that is busy with
+#: much else it has been seen to write them some seconds after it had shown them.)
+LACKING = 15.0
 #: … or when the screen is busy for so long with a turn that the file knows nothing of.
 SILENCE = 30.0
 #: Blocks that are remembered, by so many characters each, to be looked for in the record.
@@ -71,6 +74,9 @@ class QwenSource:
         self._asked: deque[str] = deque(maxlen=64)  # requests for consent that are open
         self._error = ""
         self._accepted: deque[str] = deque(maxlen=ACCEPTED_MAX)
+        self._calls: deque[str] = deque(maxlen=CALLS_MAX)  # ids of tool calls, of no subagent's
+        #: How often the model has begun to answer.
+        self.asked = 0
         self._rest_since: float | None = None  # the screen has shown no turn since
         self._busy_since: float | None = None
 
@@ -99,6 +105,10 @@ class QwenSource:
     def in_turn(self) -> bool:
         """Whether a turn runs, be it that the API does not answer at present."""
         return self._turn
+
+    def called(self, call: str) -> bool:
+        """Whether the agent itself, and no subagent, has called a tool under this id."""
+        return call in self._calls
 
     def seen(self, marker: str) -> bool:
         """Whether a text with ``marker`` has demonstrably reached the model."""
@@ -152,6 +162,7 @@ class QwenSource:
             events += self._accept(record.text)
         elif record.kind == "begin":
             self._tools, self._error = False, ""
+            self.asked += 1
         self._turn = True
         return [*events, *self._change(AgentState.BUSY)]
 
@@ -175,6 +186,8 @@ class QwenSource:
             self._error = record.text
             return self._complete() if block.closed else self._break_off()
         if kind == "other":
+            if record.id:
+                self._calls.append(record.id)
             return self._complete()
         if kind == "close":
             block.close()
@@ -354,6 +367,8 @@ class QwenSource:
             "asked": list(self._asked),
             "error": self._error,
             "accepted": list(self._accepted),
+            "calls": list(self._calls),
+            "count": self.asked,
             "failed": self._failed,
         }
 
@@ -370,6 +385,8 @@ class QwenSource:
         self._tools, self._error = state["tools"], state["error"]
         self._asked.extend(state["asked"])
         self._accepted.extend(state["accepted"])
+        self._calls.extend(state.get("calls", []))
+        self.asked = state.get("count", 0)
         self._failed = state["failed"]
 
     # -- helpers -------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def test_hooks_are_put_in_and_trusted(codex: str) -> None:
     assert chosen.argv[-2:] == ["resume", "--last"]
     settings = config(chosen.argv)
     trust = settings.pop("hooks.state")
-    assert set(settings) == {f"hooks.{event}" for event in REPORTED}
+    assert set(settings) == {f"hooks.{event}" for event in (*REPORTED, "PostToolUse")}
     for key, groups in settings.items():
         event = key.removeprefix("hooks.")
         for number, group in enumerate(groups):

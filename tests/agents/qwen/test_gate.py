@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relay.agents.launch import Launch, Run, plan
+from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
 from relay.agents.native import translator, ungated
 from relay.hooks.events import TOOL_CALL, HookEventName
 from relay.hooks.model import Aggregated, Decision
@@ -127,8 +127,22 @@ def test_what_is_said_after_a_tool(gate: Translator) -> None:
     }
     said = answered(gate, AFTER, Aggregated(stop=True, stop_reason="enough", response="x"))
     assert said == {"continue": False, "stopReason": "enough"}
+    # Nothing is told beside an error that stands in for the result.
+    both = Aggregated(response="x", context="mind the cat")
+    assert answered(gate, AFTER, both)["stopReason"] == "x\nmind the cat"
     told = Aggregated(system_message="hello", suppress_output=True)
     assert answered(gate, AFTER, told) == {"systemMessage": "hello", "suppressOutput": True}
+
+
+def test_the_error_of_a_tool_cannot_be_replaced_but_added_to(gate: Translator) -> None:
+    failed = {**BASE, "hook_event_name": "PostToolUseFailure", "error": "no"}
+    said = answered(gate, failed, Aggregated(response="x", context="mind the cat"))
+    assert said == {
+        "hookSpecificOutput": {
+            "hookEventName": "PostToolUseFailure",
+            "additionalContext": "x\nmind the cat",
+        }
+    }
 
 
 # -- how they are put in ---------------------------------------------------------------------------
@@ -213,13 +227,17 @@ def test_what_the_machine_has_there_stays(qwen: str, tmp_path: Path) -> None:
     assert put_in(start([qwen], tmp_path, named))["ui"] == {"theme": "y"}
 
 
-def test_nothing_is_put_in_that_nobody_asked_for(qwen: str, tmp_path: Path) -> None:
+def test_nothing_is_asked_that_nobody_asked_for(qwen: str, tmp_path: Path) -> None:
     launch = start([qwen], tmp_path, hooks=("SessionStart", "Output"))
-    assert launch.env == {} and "gates" not in launch.data and "ungated" not in launch.data
-    assert set(put_in(start([qwen], tmp_path, hooks=("AfterTool",)))["hooks"]) == {
-        "PostToolUse",
-        "PostToolUseFailure",
-    }
+    assert "gates" not in launch.data and "ungated" not in launch.data
+    after = {"PostToolUse", "PostToolUseFailure"}
+    # Messages may come with the answer after a tool, which is never waited for long.
+    hooks = put_in(launch)["hooks"]
+    assert set(hooks) == after
+    assert {group["hooks"][0]["timeout"] for groups in hooks.values() for group in groups} == {3}
+    assert "relay 2 2" in (tmp_path / "run" / "ask.sh").read_text()
+    hooks = put_in(start([qwen], tmp_path, hooks=("AfterTool",)))["hooks"]
+    assert set(hooks) == after and hooks["PostToolUse"][0]["hooks"][0]["timeout"] == GATE_TIMEOUT
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""What agents let know of messages that were given with the answers to their hooks.
+
+See relay.session.steering: ``Shown`` is for an agent whose records show what a hook has added;
+``Asked`` for one that only shows that its model was asked again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Callable
+
+from relay.session.gate import NativeCall
+
+
+class Shown:
+    """``room()``: bytes that fit into what a hook adds, 0 while the records are not read;
+    ``seen(marker)``: whether they show a text with it."""
+
+    def __init__(self, room: Callable[[], int], seen: Callable[[str], bool]) -> None:
+        self._room = room
+        self._seen = seen
+
+    @property
+    def room(self) -> int:
+        """See Records."""
+        return self._room()
+
+    async def own(self, call: NativeCall) -> bool:
+        """See Records."""
+        return not call.native.get("agent_id")
+
+    def landed(self, marker: str) -> bool:
+        """See Records."""
+        return self._seen(marker)
+
+    def asked(self) -> int | None:
+        """See Records."""
+        return None
+
+    def giving(self, markers: list[str]) -> None:
+        """See Records: what is not in the agent's records did not get in."""
+
+    def kept(self, markers: list[str]) -> None:
+        """See Records."""
+
+
+class Asked:
+    """``asked()`` counts the answers that the model has begun; ``own(id)`` tells whether a tool
+    call of this id is the agent's own. What is given stands in the file ``path``, which lasts as
+    long as the run."""
+
+    def __init__(
+        self,
+        path: str,
+        room: Callable[[], int],
+        asked: Callable[[], int],
+        own: Callable[[str], Awaitable[bool]],
+    ) -> None:
+        self._path = path
+        self._room = room
+        self._asked = asked
+        self._own = own
+        self._given: dict[str, int] = _read(path)
+
+    @property
+    def room(self) -> int:
+        """See Records."""
+        return self._room()
+
+    async def own(self, call: NativeCall) -> bool:
+        """See Records."""
+        return await self._own(str(call.fields.get("tool_use_id") or ""))
+
+    def landed(self, marker: str) -> bool:
+        """See Records."""
+        return marker in self._given and self._asked() > self._given[marker]
+
+    def asked(self) -> int | None:
+        """See Records."""
+        return self._asked()
+
+    def giving(self, markers: list[str]) -> None:
+        """See Records."""
+        self._given |= dict.fromkeys(markers, self._asked())
+        self._write()
+
+    def kept(self, markers: list[str]) -> None:
+        """See Records."""
+        for marker in markers:
+            self._given.pop(marker, None)
+        self._write()
+
+    def _write(self) -> None:
+        fresh = f"{self._path}.new"
+        with open(os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
+            json.dump(self._given, file)
+        os.replace(fresh, self._path)
+
+
+def _read(path: str) -> dict[str, int]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return {str(k): int(v) for k, v in found.items()} if isinstance(found, dict) else {}

@@ -1,0 +1,243 @@
+"""Steer mode: messages that reach a busy agent inside its running turn, without stopping it.
+
+There are two ways in. An agent whose own message interface takes what comes into the running
+turn gets them by that (``waits`` keeps everything else out of it until the turn is over). Any other
+agent whose hooks ask after a tool call gets them with the answer, as additional context for its
+model (``Steering``). Where there is neither, or no tool is called before the turn ends, they wait
+with the others, and nothing is ever interrupted.
+
+Given with an answer, a message is ``submitted`` once the answer has gone out and ``seen`` when the
+agent's own records show it, or the model has been asked again. What was given in a turn that ended
+without that did not get in, and waits again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from relay.hooks.events import HookEventName
+from relay.hooks.model import Aggregated
+from relay.model import AgentState, Message, Mode, State
+from relay.session.gate import NativeCall
+from relay.session.guards import Guards, Hold
+from relay.text.envelope import Envelope, marker_of
+
+#: So many messages go with one answer, and so many bytes of them.
+MESSAGES_MAX = 8
+BYTES_MAX = 64 * 1024
+#: The agent waits: so many seconds the broker may take to write down that they are on their way.
+WRITTEN_DOWN = 1.0
+#: What was given in a turn stands in the agent's records so many seconds after its end, or never.
+PROOF_PATIENCE = 3.0
+#: A program that works draws. One that has drawn nothing for so many seconds rests, whatever it
+#: was heard to do.
+STALE = 30.0
+#: A message that went over has begun its turn after so many seconds: the next one may follow.
+ON_ITS_WAY = 5.0
+
+
+def waits(message: Message, guards: Guards, now: float, underway: float | None) -> Hold | None:
+    """Why ``message`` must not go to an agent that would take it into the running turn.
+
+    ``underway``: for so many seconds another one has been on its way, None where none is.
+    """
+    if message.mode is Mode.STEER or message.sender_kind == "relay":
+        return None
+    if underway is not None and underway < ON_ITS_WAY:
+        return Hold("another message is on its way", 0.1)
+    if guards.state is AgentState.BLOCKED:
+        return Hold("a dialog waits for the person", 1.0)
+    if guards.state is AgentState.BUSY and guards.quiet_for(now) < STALE:
+        return Hold("the agent is busy", 1.0)
+    return None
+
+
+def chosen(
+    waiting: list[Message], size: Callable[[Message], int], room: int = BYTES_MAX
+) -> list[Message]:
+    """Those of ``waiting`` (oldest first) that go with one answer; one that never fits is passed
+    over, it goes when the turn is over. ``size`` is in bytes, ``room`` what fits into an answer."""
+    found: list[Message] = []
+    left = room
+    for message in waiting:
+        needed = size(message)
+        if needed > room:
+            continue
+        if needed > left or len(found) == MESSAGES_MAX:
+            break
+        found.append(message)
+        left -= needed
+    return found
+
+
+class Queue(Protocol):
+    """The part of the courier that is used here."""
+
+    def waiting(self, wanted: Callable[[Message], bool]) -> list[Message]: ...
+
+    def claim(self, chosen: list[Message]) -> None: ...
+
+    def give_back(self, messages: list[Message]) -> None: ...
+
+
+class Records(Protocol):
+    """What an agent lets know of what it was given with the answer to a hook of its own."""
+
+    @property
+    def room(self) -> int:
+        """Bytes that reach its model whole; 0 where nothing can be given now."""
+        ...
+
+    async def own(self, call: NativeCall) -> bool:
+        """Whether this is a call of the agent's, not of one that works for it."""
+        ...
+
+    def landed(self, marker: str) -> bool:
+        """Whether its records show a text with ``marker``."""
+        ...
+
+    def asked(self) -> int | None:
+        """How often the model was asked in this run; None where the records show everything."""
+        ...
+
+    def giving(self, markers: list[str]) -> None:
+        """These go over now: a session that follows this one must be able to tell. May raise
+        OSError; then they do not go."""
+        ...
+
+    def kept(self, markers: list[str]) -> None:
+        """These did not go over."""
+        ...
+
+
+@dataclass(slots=True)
+class _Given:
+    """A message on its way with an answer. ``asked`` is what ``Records.asked`` said before."""
+
+    message: Message
+    asked: int | None
+    out: bool = False
+
+
+class Gift:
+    """What goes with one answer. ``sent`` is to be called once, whatever becomes of the answer."""
+
+    def __init__(self, text: str, sent: Callable[[bool], None]) -> None:
+        self.text = text
+        self.sent = sent
+
+
+class Steering:
+    """Gives waiting messages along with the answers to one agent's hooks."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        records: Records,
+        wrap: Callable[[Message], Envelope],
+        report: Callable[[Message, State, str, str], Awaitable[None]],
+        spawn: Callable[[Awaitable[None]], None],
+        clock: Callable[[], float],
+        *,
+        landing_takes: float = PROOF_PATIENCE,
+    ) -> None:
+        """``landing_takes``: so many seconds after the start it is known what an earlier session
+        of this run has given."""
+        self._queue = queue
+        self._records = records
+        self._wrap = wrap
+        self._report = report
+        self._spawn = spawn
+        self._clock = clock
+        self._settled = clock() + landing_takes
+        self._given: dict[str, _Given] = {}  # by their markers
+
+    async def gift(self, call: NativeCall, result: Aggregated) -> Gift | None:
+        """What goes with the answer to ``call``, which the agent waits for; mostly nothing."""
+        if call.event is not HookEventName.AFTER_TOOL or result.stop:
+            return None
+        if not self._queue.waiting(self._wanted) or not self._records.room:
+            return None
+        if not await self._records.own(call):
+            return None
+        room = self._records.room - len(result.context.encode())
+        messages = chosen(self._queue.waiting(self._wanted), self._size, min(room, BYTES_MAX))
+        if not messages:
+            return None
+        self._queue.claim(messages)
+        asked = self._records.asked()
+        for message in messages:
+            self._given[marker_of(message.id)] = _Given(message, asked)
+        try:
+            async with asyncio.timeout(WRITTEN_DOWN):
+                # As always: before the first byte goes over the broker knows.
+                await asyncio.gather(*(self._report(m, State.DELIVERING, "", "") for m in messages))
+            self._records.giving([marker_of(m.id) for m in messages])
+        except BaseException as error:
+            self._sent(messages, False)
+            if isinstance(error, (TimeoutError, OSError)):
+                return None
+            raise
+        text = "\n\n".join(self._wrap(message).text for message in messages)
+        return Gift(text, lambda out: self._sent(messages, out))
+
+    def proven(self, text: str, by: str) -> list[tuple[Message, str]]:
+        """Those whose markers stand in ``text``, which reached the agent: they are seen."""
+        markers = [marker for marker in self._given if marker in text]
+        return [(self._given.pop(marker).message, by) for marker in markers]
+
+    def heard(self) -> list[tuple[Message, str]]:
+        """Those that are seen because the model was asked again since the answer went out."""
+        now = self._records.asked() if self._given else None
+        markers = [
+            marker
+            for marker, given in self._given.items()
+            if given.out and given.asked is not None and now is not None and now > given.asked
+        ]
+        return [(self._given.pop(marker).message, "hook") for marker in markers]
+
+    def rested(self, state: AgentState) -> None:
+        """The agent's state has changed: once a turn is over, what it has not taken waits again."""
+        if state in (AgentState.IDLE, AgentState.LIMITED) and self._given:
+            out = {marker: given for marker, given in self._given.items() if given.out}
+            if out:
+                self._spawn(self._look_back(out))
+
+    async def _look_back(self, given: dict[str, _Given]) -> None:
+        await asyncio.sleep(PROOF_PATIENCE)
+        lost = []
+        for marker, one in given.items():
+            if self._given.get(marker) is one and not self._records.landed(marker):
+                del self._given[marker]
+                lost.append(replace(one.message, attempt=one.message.attempt + 1))
+        self._take_back(lost)
+
+    def _sent(self, messages: list[Message], out: bool) -> None:
+        """The answer has gone out, or never will."""
+        unseen = [m for m in messages if marker_of(m.id) in self._given]
+        for message in unseen if out else []:
+            self._given[marker_of(message.id)].out = True
+            self._spawn(self._report(message, State.SUBMITTED, "", ""))
+        if not out:
+            for message in unseen:
+                del self._given[marker_of(message.id)]
+            self._take_back(unseen)
+
+    def _take_back(self, messages: list[Message]) -> None:
+        if messages:
+            self._records.kept([marker_of(m.id) for m in messages])
+            self._queue.give_back(messages)
+
+    def _wanted(self, message: Message) -> bool:
+        if message.mode is not Mode.STEER:
+            return False
+        # Of an earlier try the records have to be read first.
+        return not message.attempt or (
+            self._clock() >= self._settled and not self._records.landed(marker_of(message.id))
+        )
+
+    def _size(self, message: Message) -> int:
+        return len(self._wrap(message).text.encode()) + 2
