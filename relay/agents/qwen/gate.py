@@ -80,20 +80,21 @@ class QwenGate:
         return f"{words}\n{context}" if context else words
 
     def _afterwards(self, call: NativeCall, result: Aggregated) -> dict[str, Any]:
-        said: dict[str, Any] = {}
-        if result.stop:
-            said = {"continue": False, "stopReason": result.stop_reason}
-        elif result.response is not None:
-            # The only way to keep a result from the model: an error in its place.
-            shown = result.response
-            text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
-            said = {"continue": False, "stopReason": text}
+        name = text_of(call.native, "hook_event_name") or "PostToolUse"
+        shown = result.response
+        text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+        instead = result.stop_reason if result.stop else text if shown is not None else ""
         reason = result.reason if result.blocked else ""
-        context = "\n".join(filter(None, (self._held.take(call), reason, result.context)))
-        if context:
-            name = text_of(call.native, "hook_event_name") or "PostToolUse"
-            said["hookSpecificOutput"] = {"hookEventName": name, "additionalContext": context}
-        return said
+        told = [self._held.take(call), reason, result.context]
+        if (result.stop or shown is not None) and name == "PostToolUse":
+            # The only way to keep a result from the model is an error in its place, and nothing is
+            # told beside that.
+            whole = "\n".join(filter(None, (instead, *told)))
+            return {"continue": False, "stopReason": whole}
+        context = "\n".join(filter(None, (*told[:2], instead, *told[2:])))
+        if not context:
+            return {}
+        return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}}
 
 
 def refusal(reason: str) -> dict[str, Any]:
