@@ -21,6 +21,7 @@ from relay.hooks.events import HookEventName, RegistrationError, event_name
 from relay.hooks.functions import FunctionRunner
 from relay.hooks.model import HookDefinition
 from relay.hooks.records import aggregated_record
+from relay.hooks.validation import problem, required
 from relay.ids import new_ulid
 from relay.model import Mode
 from relay.paths import Home
@@ -28,6 +29,31 @@ from relay.session.engine import SessionConfig, make_engine
 
 _HEAD = ("EVENT", "HOOK", "KIND", "MATCHER", "PRIORITY", "ON FAILURE", "TRUSTED")
 _LOG_HEAD = ("TIME", "AGENT", "EVENT", "HOOK", "RESULT", "SECONDS", "ERROR")
+
+#: What an event is about that does not say it: the fields that are left out of ``--input``.
+_USUAL: dict[HookEventName, dict[str, Any]] = {
+    HookEventName.SESSION_START: {"source": "startup"},
+    HookEventName.SESSION_END: {"reason": "exit"},
+    HookEventName.BEFORE_TOOL: {"tool_input": {}},
+    HookEventName.AFTER_TOOL: {"tool_input": {}, "tool_response": ""},
+    HookEventName.AFTER_AGENT: {"prompt": "", "prompt_response": ""},
+    HookEventName.PRE_COMPRESS: {"trigger": "auto"},
+}
+_EXAMPLES: dict[HookEventName, dict[str, Any]] = {
+    HookEventName.OUTPUT: {"output": "what it said"},
+    HookEventName.MESSAGE_RECEIVED: {"sender": "Bob", "body": "hi"},
+    HookEventName.BEFORE_TOOL: {"tool_name": "Bash", "tool_input": {"command": "ls"}},
+    HookEventName.AFTER_TOOL: {
+        "tool_name": "Bash",
+        "tool_input": {"command": "ls"},
+        "tool_response": "README.md",
+    },
+    HookEventName.BEFORE_AGENT: {"prompt": "mend the tests"},
+    HookEventName.BEFORE_MODEL: {"llm_request": {"messages": []}},
+    HookEventName.AFTER_MODEL: {"llm_request": {"messages": []}, "llm_response": {"text": ""}},
+    HookEventName.BEFORE_TOOL_SELECTION: {"llm_request": {"messages": []}},
+    HookEventName.NOTIFICATION: {"notification_type": "idle_prompt", "message": "waiting"},
+}
 
 
 def run_list(options: argparse.Namespace) -> int:
@@ -53,8 +79,14 @@ def run_test(options: argparse.Namespace) -> int:
         event = event_name(options.event)
     except RegistrationError as error:
         raise UsageError(error.message, hint=error.hint) from None
-    fields = _input(options)
+    given = _input(options)
     loaded = _load(options)
+    usual = _USUAL.get(event, {}) | {"idle_seconds": loaded.settings.idle_seconds}
+    fields = {name: usual[name] for name in required(event) if name in usual} | given
+    wrong = problem(event, fields)
+    if wrong:
+        example = json.dumps(_EXAMPLES.get(event, usual), ensure_ascii=False)
+        raise UsageError(wrong, hint=f"for example --input '{example}'")
     return _shown_test(asyncio.run(_fire(loaded, event, fields)), options)
 
 
@@ -114,7 +146,7 @@ def _load(options: argparse.Namespace) -> LoadedConfig:
             f"{loaded.untrusted} is not trusted, so its hooks do not run",
             hint=f"look at it, then: relay trust {loaded.untrusted}",
         )
-    for warning in loaded.warnings:
+    for warning in (*loaded.warnings, *loaded.hook_problems):
         output.note(warning)
     return loaded
 

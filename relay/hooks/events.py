@@ -83,6 +83,14 @@ TOOL_CALL = (HookEventName.BEFORE_TOOL, HookEventName.AFTER_TOOL)
 #: What a pattern's handler may take, in order.
 PATTERN_OFFERED = ("target", "message", "ctx")
 
+#: What Claude Code calls otherwise: people write it here too.
+_CLAUDE = {
+    "pretooluse": HookEventName.BEFORE_TOOL,
+    "posttooluse": HookEventName.AFTER_TOOL,
+    "userpromptsubmit": HookEventName.BEFORE_AGENT,
+    "stop": HookEventName.AFTER_AGENT,
+    "precompact": HookEventName.PRE_COMPRESS,
+}
 _BY_KEY = {name.value.lower(): name for name in HookEventName}
 
 
@@ -110,9 +118,15 @@ def event_name(text: str | HookEventName) -> HookEventName:
             hint=did_you_mean("", _known()),
         )
     key = _key(text)
+    if key.removeprefix("on") == "toolcall":
+        raise RegistrationError(
+            f"{text} is two events", hint="name one of them: on_before_tool or on_after_tool"
+        )
     found = _BY_KEY.get(key) or _BY_KEY.get(key.removeprefix("on"))
     if found is None:
-        raise RegistrationError(f"unknown event {text!r}", hint=did_you_mean(text, _known()))
+        own = _CLAUDE.get(key.removeprefix("on"))
+        hint = f"here it is {own.registration}" if own else did_you_mean(text, _known())
+        raise RegistrationError(f"unknown event {text!r}", hint=hint)
     return found
 
 

@@ -41,6 +41,11 @@ def problem(event: HookEventName, payload: object) -> str:
     return ""
 
 
+def required(event: HookEventName) -> tuple[str, ...]:
+    """The fields that the input of ``event`` must have, beside what every input has."""
+    return tuple(_REQUIRED[event])
+
+
 def _text(value: object) -> str:
     return "" if isinstance(value, str) else f"is {shown(value)}, not a text"
 

@@ -104,12 +104,30 @@ def test_bad_input_is_explained(hooks: Hooks) -> None:
         (("before_tol",), "unknown event"),
         (("idle", "--input", "{"), "no JSON"),
         (("idle", "--input", "[1]"), "no JSON object"),
+        (("on_tool_call",), "is two events"),
+        (("before_tool",), "has no tool_name"),
+        (("before_tool", "--input", '{"tool_name": "Bash", "tool_input": "ls"}'), "not an object"),
+        (("output",), "has no output"),
     ):
         with pytest.raises(UsageError, match=what):
             hooks("hooks", "test", *words)
     Path(CONFIG_NAME).write_text(CONFIG + "\n# changed\n")
     with pytest.raises((UsageError, ConfigError), match="not trusted"):
         hooks("hooks", "list")
+
+
+def test_what_an_event_usually_is_about_need_not_be_said(
+    hooks: Hooks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = 'hooks = {"session_start": lambda source: source, "idle": lambda event: '
+    own += 'str(event["idle_seconds"]), "before_tool": lambda input: {"context": str(input)}}\n'
+    Path(CONFIG_NAME).write_text(own + 'config = {"idle_seconds": 7}\n')
+    file = read_config(str(Path(CONFIG_NAME).absolute()))
+    trust(Home.from_env(), file.path, file.sha256)
+    for words in (("session_start",), ("idle",), ("before_tool", "--input", '{"tool_name": "X"}')):
+        assert hooks("hooks", "test", *words) == 0
+    said = capsys.readouterr().out
+    assert "inject: startup" in said and "inject: 7.0" in said and "context: {}" in said
 
 
 REASON = {"decision": "deny", "reason": "no rm\x1b[31m here"}

@@ -49,6 +49,16 @@ def test_a_tool_call_is_two_events() -> None:
     both = (HookEventName.BEFORE_TOOL, HookEventName.AFTER_TOOL)
     assert event_names("on_tool_call") == event_names("toolCall") == both
     assert event_names("before_tool") == both[:1]
+    with pytest.raises(RegistrationError, match="two events") as caught:
+        event_name("on_tool_call")
+    assert "on_before_tool or on_after_tool" in caught.value.hint
+
+
+def test_an_event_of_claude_codes_is_told_what_it_is_called_here() -> None:
+    for name, own in (("PreToolUse", "on_before_tool"), ("Stop", "on_after_agent")):
+        with pytest.raises(RegistrationError, match="unknown event") as caught:
+            event_name(name)
+        assert own in caught.value.hint
 
 
 @pytest.mark.parametrize("event", list(HookEventName))
