@@ -45,7 +45,7 @@ def test_it_reaches_the_running_turn(
     # Some show what comes in as a message of the user's, behind the tool's result.
     model.when_tool(Say("It is done."), Gate("final"), Say(" All of it."), times=1)
     model.when("MARK-STEER", Say("It is done."), Gate("final"), Say(" All of it."), times=1)
-    model.when("speak", Say("I speak without a tool."), Gate("speech"), times=1)
+    model.when("speak", Say("I speak without a tool.\n\nAnd more."), Gate("speech"), times=1)
     model.when("MARK-", Say("I have read it."))
     with room(tmp_path, model) as people:
         ann = people.start("Ann", name, binary_of(name), Options(asks=False))
@@ -78,10 +78,8 @@ def test_it_reaches_the_running_turn(
         ann.terminal.wait_for("I speak without a tool.")
         wait_state("Ann", "busy")
         after = send("Ann", "MARK-AFTER a turn without a tool.", mode="steer")
-        asked = len(model.requests)
         model.open("speech")
         arrived_once(model, after, "MARK-AFTER a turn without a tool.")
-        assert len(model.requests) == asked + 1
         assert all(not request.aborted for request in model.requests)
         rest(ann, model)
         ann.quit()
