@@ -21,7 +21,8 @@ from typing import Any
 from relay.cli.session_parts import Parts
 from relay.config import LoadedConfig, load_for_session, with_hook_files
 from relay.errors import RelayError
-from relay.hooks.registry import Registry
+from relay.hooks.events import HookEventName
+from relay.hooks.registry import BUILTIN, Registry
 from relay.paths import Home
 from relay.session import frames
 from relay.session.builtin import register
@@ -169,7 +170,8 @@ def _checkpoint(inbox: Inbox) -> dict[str, Any]:
 async def _configuration(start: Start, home: Home) -> tuple[LoadedConfig, str]:
     """The user's handlers with relay's own, and what is wrong with the configuration if anything.
 
-    A configuration that cannot be used costs its handlers, never the agent or the messages.
+    A configuration that cannot be used costs its handlers, never the agent or the messages. Where
+    the agent was started with gates for it, they stay shut: what it guards nobody knows now.
     """
     problem = ""
     config = start.config
@@ -185,8 +187,27 @@ async def _configuration(start: Start, home: Home) -> tuple[LoadedConfig, str]:
         config = await asyncio.to_thread(with_hook_files, config, start.args["cwd"], home)
     if config.untrusted:
         problem = f"{config.untrusted} is not trusted and was not run (relay trust)"
+    gates = (start.args.get("launch") or {}).get("gates", ())
+    if HookEventName.BEFORE_TOOL.value in gates:
+        if start.config is None and config.path is None and not problem:
+            problem = "the configuration with which this agent was started is gone"
+        if problem:
+            _stay_shut(config.registry, problem)
     register(config.registry)
     return config, problem
+
+
+def _stay_shut(registry: Registry, problem: str) -> None:
+    """Refuse every tool: the hooks that may guard it could not be loaded."""
+    reason = (
+        f"no tool runs, because the hooks that may guard it could not be loaded: {problem}. A"
+        " person has to mend that, and to start this agent again"
+    )
+
+    def refuse() -> dict[str, str]:
+        return {"deny": reason}
+
+    registry.add_hook(HookEventName.BEFORE_TOOL, refuse, name="relay", source=BUILTIN)
 
 
 if __name__ == "__main__":
