@@ -258,6 +258,72 @@ def test_a_dialog_that_opens_while_the_broker_is_told_is_not_typed_into() -> Non
     assert asyncio.run(scenario()).door.through == ["m1"]
 
 
+def test_who_need_not_wait_overtakes_who_must() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        busy = [Hold("the agent is busy", 0.01)]
+
+        def waits(one: Message, now: float) -> Hold | None:
+            return busy[0] if busy and one.body != "m2" else None
+
+        desk.courier = Courier(lambda: desk.door, desk.report, lambda: desk.now, waits=waits)
+        for number in range(4):
+            desk.courier.offer(message(number))
+        await desk.until(("m2", "seen", "read"))
+        assert desk.door.through == ["m2"]
+        desk.now = 5.0
+        await desk.until(("m3", "held", "the agent is busy"))
+        busy.clear()
+        await desk.until(("m3", "seen", "read"))
+        return desk
+
+    desk = asyncio.run(scenario())
+    assert desk.door.through == ["m2", "m0", "m1", "m3"]
+    assert ("m2", "held", "the agent is busy") not in desk.reports
+
+
+def test_a_turn_that_begins_while_the_broker_is_told_is_not_joined() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        busy: list[Hold] = []
+        report = desk.report
+
+        async def slow(one: Message, state: State, reason: str, proof: str) -> None:
+            if state is State.DELIVERING and not desk.reports:
+                busy.append(Hold("the agent is busy", 0.01))
+            await report(one, state, reason, proof)
+
+        desk.courier = Courier(
+            lambda: desk.door,
+            slow,
+            lambda: desk.now,
+            waits=lambda one, now: busy[0] if busy else None,
+        )
+        desk.courier.offer(message(1))
+        await desk.until(("m1", "delivering", ""))
+        assert desk.door.through == []
+        busy.clear()
+        await desk.until(("m1", "seen", "read"))
+        return desk
+
+    assert asyncio.run(scenario()).door.through == ["m1"]
+
+
+def test_what_is_on_its_way_is_known_until_it_is_seen() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        desk.door.proof = None
+        assert desk.courier.underway(1.0) is None
+        desk.now = 2.0
+        desk.courier.offer(message(1))
+        await desk.until(("m1", "submitted", ""))
+        assert desk.courier.underway(5.0) == 3.0
+        desk.courier.proven(marker_of(message(1).id), "transcript")
+        assert desk.courier.underway(5.0) is None
+
+    asyncio.run(scenario())
+
+
 def test_a_door_that_fails_does_not_end_the_deliveries() -> None:
     async def scenario() -> Desk:
         desk = Desk()

@@ -20,6 +20,7 @@ from relay.hooks.model import (
     HookResult,
 )
 from relay.session.gate import DEADLINE, Gate, NativeCall, rewritten, text_of, tool_fields
+from relay.session.reply import Reply
 
 TOOL = {"kind": "tool", "tool_name": "Bash", "tool_input": {"command": "ls", "timeout": 5}}
 DONE = {"kind": "done", "tool_name": "Bash", "tool_input": {}}
@@ -50,7 +51,10 @@ class Words:
     def answer(self, call: NativeCall, result: Aggregated) -> dict[str, Any]:
         if self.broken == "answer" and not result.blocked:
             raise TypeError("cannot be said")
-        return {"deny": result.reason} if result.blocked else {"input": rewritten(call, result)}
+        if result.blocked:
+            return {"deny": result.reason}
+        said = {"input": rewritten(call, result)}
+        return said | ({"context": result.context} if result.context else {})
 
 
 class Engine:
@@ -269,6 +273,57 @@ def test_a_client_that_goes_away_ends_its_hooks() -> None:
         assert await bench.gate.answer(dict(TOOL)) == {"input": None}
 
     run(test)
+
+
+class Giver:
+    """Has one message to give, and remembers what became of it."""
+
+    text = "Relay message"
+
+    def __init__(self) -> None:
+        self.fates: list[bool] = []
+        self.broken = False
+
+    async def gift(self, call: NativeCall, result: Aggregated) -> Giver | None:
+        if self.broken:
+            raise RuntimeError("nothing to give")
+        return self if call.event is HookEventName.AFTER_TOOL else None
+
+    def sent(self, out: bool) -> None:
+        self.fates.append(out)
+
+
+def test_messages_go_with_the_answer_also_where_no_hook_asks(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def test(bench: Bench) -> None:
+        giver = Giver()
+        gate = Gate(
+            bench.words, bench.engine, inject=bench.injected.append, note=bench.notes.append,
+            spawn=lambda work: None, giver=giver,
+        )  # fmt: skip
+        bench.engine.events.clear()
+        assert await gate.answer(dict(TOOL)) == {}
+        reply = await gate.answer(dict(DONE))
+        assert reply == {"input": None, "context": "Relay message"} and giver.fates == []
+        assert isinstance(reply, Reply)
+        reply.sent(True)
+        assert giver.fates == [True]
+
+        bench.engine.events = set(HookEventName)
+        bench.engine.result = Aggregated(context="mind the cat")
+        reply = await gate.answer(dict(DONE))
+        assert reply["context"] == "mind the cat\n\nRelay message"
+        bench.words.broken = "answer"
+        assert await gate.answer(dict(DONE)) == {}
+        assert giver.fates == [True, False]  # that answer was none
+
+        bench.words.broken, giver.broken = "", True
+        assert await gate.answer(dict(DONE)) == {"input": None, "context": "mind the cat"}
+        assert "nothing to give" in bench.notes[-1]
+
+    run(test)
+    assert "Traceback" in capsys.readouterr().err  # in the log of the run
 
 
 def test_an_agents_event_may_hold_anything() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from relay.session.httpd import HookServer
+from relay.session.reply import Reply
 
 TOKEN = "a-token"
 Test = Callable[["Bench"], Awaitable[None]]
@@ -372,3 +373,50 @@ def test_what_was_sent_before_the_server_ran_is_served() -> None:
         assert sorted(event["n"] for event in made.events) == [1, 2]
 
     run(test, listener=listener)
+
+
+async def given_to(bench: Bench, ask: Callable[[], Awaitable[None]], size: int = 100) -> list[bool]:
+    """What whoever gave an answer of so many characters is told of it, once ``ask`` is done."""
+    fates: list[bool] = []
+    bench.answer = Reply({"text": "x" * size}, fates.append)
+    await ask()
+    async with asyncio.timeout(10):
+        while not fates:
+            await asyncio.sleep(0.01)
+    return fates
+
+
+@pytest.mark.parametrize("headers", [(), ("Expect: 100-continue",)])
+def test_who_gives_an_answer_learns_that_it_went_out(headers: tuple[str, ...]) -> None:
+    async def test(bench: Bench) -> None:
+        async def ask() -> None:
+            reader, writer = await bench.connect()
+            writer.write(post(b"{}", *headers))
+            if headers:
+                await reader.readuntil(b"\r\n\r\n")
+            status, answer = await read_answer(reader)
+            assert status == 200 and len(answer["text"]) == 100
+            writer.close()
+
+        assert await given_to(bench, ask) == [True]
+
+    run(test)
+
+
+def test_an_answer_that_is_not_taken_never_went_out() -> None:
+    async def test(bench: Bench) -> None:
+        async def ask() -> None:
+            address = bench.listener.getsockname()[:2]
+            client = socket.socket()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(client, address)
+            await loop.sock_sendall(client, post(b"{}"))
+            assert await loop.sock_recv(client, 1)  # it has begun to come, and is read no further
+            client.close()
+
+        # More than the kernel keeps for a client that does not read.
+        assert await given_to(bench, ask, 50_000_000) == [False]
+
+    run(test)

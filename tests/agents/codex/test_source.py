@@ -221,6 +221,27 @@ def result() -> dict[str, Any]:
     return {"timestamp": stamp, "type": "response_item", "payload": payload}
 
 
+def developer(text: str, kind: str) -> str:
+    """A line that tells of something that was said to the model beside the person's words."""
+    about = {"turn_id": "t1", "content_item_kinds": [kind]}
+    payload = {"type": "message", "role": "developer", "content": [{"text": text}]}
+    payload["internal_chat_message_metadata_passthrough"] = about  # type: ignore[assignment]
+    stamp = datetime.fromtimestamp(BEGUN + 1, UTC).isoformat()
+    return json.dumps({"timestamp": stamp, "type": "response_item", "payload": payload})
+
+
+def test_messages_that_a_hook_has_added_are_proven() -> None:
+    long = "x" * 5000
+    text = f"Relay message [AAAA0001] from Bob: {long}\n\nRelay message [AAAA0002] from Bob: b"
+    script = Script().feed(developer(text, "hooks.additional_context"))
+    assert script.events == [Proof(text, "transcript")]
+    script.feed(developer("Relay message [AAAA0003] as an example", "instructions"))
+    after = CodexSource(BEGUN)
+    after.restore(script.source.state())
+    for source in (script.source, after):
+        assert [source.seen(f"[AAAA000{n}]") for n in (1, 2, 3)] == [True, True, False]
+
+
 def test_a_usage_limit_is_over_when_codex_says_so() -> None:
     ends = BEGUN + 1 + 900
     window = {"used_percent": 100, "resets_at": ends}

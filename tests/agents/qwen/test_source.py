@@ -82,6 +82,20 @@ def test_a_subagents_words_are_not_heard(it: Heard) -> None:
     assert it.tell("stream_event", parent_tool_use_id="call_1", event=event) == []
 
 
+def test_its_own_tool_calls_and_answers_are_known(it: Heard) -> None:
+    count = it.source.asked
+    it.stream("message_start", message={})
+    it.stream("content_block_start", content_block={"type": "tool_use", "id": "own"})
+    of_another = {"type": "content_block_start", "content_block": {"type": "tool_use", "id": "no"}}
+    it.tell("stream_event", parent_tool_use_id="own", event=of_another)
+    it.tell("stream_event", parent_tool_use_id="own", event={"type": "message_start"})
+    after = QwenSource(0.0)
+    after.restore(it.source.state())
+    for source in (it.source, after):
+        assert source.asked == count + 1
+        assert source.called("own") and not source.called("no")
+
+
 def test_text_goes_on_after_thinking_in_a_block_of_its_own(it: Heard) -> None:
     it.open()
     it.text("First.")

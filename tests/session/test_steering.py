@@ -1,0 +1,353 @@
+"""Messages with the answers to an agent's hooks: given once, proven, or waiting again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from relay.agents.steered import Asked, Shown
+from relay.hooks.events import HookEventName
+from relay.hooks.model import Aggregated
+from relay.model import AgentState, Message, Mode, State
+from relay.session import steering
+from relay.session.courier import Courier
+from relay.session.door import Submitted
+from relay.session.gate import NativeCall
+from relay.session.guards import Guards, Hold
+from relay.session.ports import StateChange
+from relay.session.steering import MESSAGES_MAX, Gift, Steering, chosen, waits
+from relay.text.envelope import envelope, marker_of
+from tests.session.test_courier import FakeDoor
+
+AFTER = NativeCall(HookEventName.AFTER_TOOL, {"tool_use_id": "call-1"}, True)
+
+
+def message(number: int, mode: Mode = Mode.STEER, attempt: int = 0) -> Message:
+    return Message(
+        id=f"01K{number:023d}", sender="Ann", to="Ben", body=f"m{number}", created_at=0, mode=mode,
+        attempt=attempt,
+    )  # fmt: skip
+
+
+class Desk:
+    """A courier whose door is shut while the agent is busy, and what gives beside it."""
+
+    def __init__(self) -> None:
+        self.door = FakeDoor()
+        self.door.closed = Hold("the agent is busy", 0.01)
+        self.now = 0.0
+        self.room = 10_000
+        self.shown: set[str] = set()
+        self.reports: list[tuple[str, str]] = []
+        self.held_up: asyncio.Event | None = None  # the broker is away until this is set
+        self.tasks: list[asyncio.Future[None]] = []
+        self.courier = Courier(lambda: self.door, self.report, lambda: self.now)
+        self.records: Shown | Asked = Shown(lambda: self.room, self.shown.__contains__)
+        self.steering = self.start()
+
+    def start(self) -> Steering:
+        """What gives in one session; the next one has its own."""
+        return Steering(
+            self.courier,
+            self.records,
+            lambda one: envelope(one, style="paste", namespaces=frozenset()),
+            self.report,
+            self.spawn,
+            lambda: self.now,
+        )
+
+    async def report(self, one: Message, state: State, reason: str, proof: str) -> None:
+        if self.held_up is not None:
+            await self.held_up.wait()
+        self.reports.append((one.body, state.value))
+
+    def spawn(self, work: Awaitable[None]) -> None:
+        self.tasks.append(asyncio.ensure_future(work))
+
+    async def settle(self) -> None:
+        await asyncio.gather(*self.tasks)
+
+    async def give(self, call: NativeCall = AFTER, result: Aggregated | None = None) -> Gift | None:
+        return await self.steering.gift(call, result or Aggregated())
+
+    def left(self) -> list[str]:
+        return [one.body for one in self.courier.waiting(lambda one: True)]
+
+
+def run(test: Callable[[Desk], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await test(Desk())
+
+    asyncio.run(main())
+
+
+async def given(desk: Desk) -> Gift:
+    gift = await desk.give()
+    assert gift is not None
+    return gift
+
+
+def test_a_steer_message_goes_with_the_answer_and_the_others_wait() -> None:
+    async def test(desk: Desk) -> None:
+        for number, mode in enumerate((Mode.FOLLOWUP, Mode.STEER, Mode.COLLECT, Mode.STEER)):
+            desk.courier.offer(message(number, mode))
+        gift = await given(desk)
+        assert [marker_of(message(n).id) in gift.text for n in range(4)] == [0, 1, 0, 1]
+        assert desk.reports == [("m1", "delivering"), ("m3", "delivering")]
+        gift.sent(True)
+        await desk.settle()
+        assert desk.reports[2:] == [("m1", "submitted"), ("m3", "submitted")]
+        assert desk.left() == ["m0", "m2"]
+        assert await desk.give() is None  # not twice
+        proven = desk.steering.proven(gift.text, "transcript")
+        assert [(one.body, by) for one, by in proven] == [
+            ("m1", "transcript"),
+            ("m3", "transcript"),
+        ]
+        assert desk.steering.proven(gift.text, "transcript") == []
+
+    run(test)
+
+
+def test_an_answer_that_did_not_go_out_gives_nothing() -> None:
+    async def test(desk: Desk) -> None:
+        for number in range(3):
+            desk.courier.offer(message(number, Mode.FOLLOWUP if number == 2 else Mode.STEER))
+        (await given(desk)).sent(False)
+        assert desk.left() == ["m0", "m1", "m2"]
+        assert ("m0", "submitted") not in desk.reports
+        # The turn is over meanwhile: it goes through the door like any other.
+        desk.door.closed = None
+        task = asyncio.ensure_future(desk.courier.run())
+        async with asyncio.timeout(10):
+            while ("m2", "seen") not in desk.reports:
+                await asyncio.sleep(0)
+        task.cancel()
+        assert desk.door.through == ["m0", "m1", "m2"]
+
+    run(test)
+
+
+def test_two_hooks_at_once_share_nothing() -> None:
+    async def test(desk: Desk) -> None:
+        for number in range(MESSAGES_MAX + 1):
+            desk.courier.offer(message(number))
+        gifts = await asyncio.gather(desk.give(), desk.give(), desk.give())
+        texts = [gift.text for gift in gifts if gift is not None]
+        assert len(texts) == 2
+        markers = [marker_of(message(n).id) for n in range(MESSAGES_MAX + 1)]
+        assert [sum(marker in text for text in texts) for marker in markers] == [1] * len(markers)
+
+    run(test)
+
+
+def test_what_a_door_takes_no_hook_gives() -> None:
+    async def test(desk: Desk) -> None:
+        desk.door.closed = None
+        desk.door.proof = None
+        begun, let_go = asyncio.Event(), asyncio.Event()
+        submit = desk.door.submit
+
+        async def slow(batch: list[Message]) -> Submitted:
+            begun.set()
+            await let_go.wait()
+            return await submit(batch)
+
+        desk.door.submit = slow  # type: ignore[method-assign]
+        desk.courier.offer(message(1))
+        task = asyncio.ensure_future(desk.courier.run())
+        await begun.wait()
+        assert await desk.give() is None
+        desk.courier.offer(message(2))
+        gift = await given(desk)  # that one is in nobody's hand
+        assert marker_of(message(2).id) in gift.text
+        gift.sent(False)
+        let_go.set()
+        async with asyncio.timeout(10):
+            while desk.door.through != ["m1", "m2"]:
+                await asyncio.sleep(0)
+        task.cancel()
+
+    run(test)
+
+
+def test_what_a_hook_gives_no_door_takes() -> None:
+    async def test(desk: Desk) -> None:
+        desk.courier.offer(message(1))
+        task = asyncio.ensure_future(desk.courier.run())
+        gift = await given(desk)
+        desk.door.closed = None
+        desk.courier.look_again()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        gift.sent(True)
+        await desk.courier.thrown_away(1000)  # the person's Ctrl-C throws typed bytes away only
+        for _ in range(20):
+            await asyncio.sleep(0)
+        task.cancel()
+        assert desk.door.through == [] and desk.left() == []
+
+    run(test)
+
+
+def test_a_broker_that_is_away_does_not_keep_the_agent_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(steering, "WRITTEN_DOWN", 0.01)
+
+    async def test(desk: Desk) -> None:
+        desk.held_up = asyncio.Event()
+        desk.courier.offer(message(1))
+        assert await desk.give() is None
+        assert desk.left() == ["m1"] and desk.reports == []
+
+    run(test)
+
+
+def test_an_agent_that_leaves_while_the_broker_writes_gets_nothing() -> None:
+    async def test(desk: Desk) -> None:
+        desk.held_up = asyncio.Event()
+        desk.courier.offer(message(1))
+        giving = asyncio.ensure_future(desk.give())
+        while desk.left():
+            await asyncio.sleep(0)
+        giving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await giving
+        assert desk.left() == ["m1"]
+
+    run(test)
+
+
+def test_what_a_turn_did_not_take_waits_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steering, "PROOF_PATIENCE", 0.01)
+
+    async def test(desk: Desk) -> None:
+        desk.courier.offer(message(1))
+        desk.courier.offer(message(2))
+        desk.courier.offer(message(3))
+        gift = await given(desk)
+        gift.sent(True)
+        desk.shown.add(marker_of(message(2).id))  # its record is there, and will be read
+        assert [one.body for one, _ in desk.steering.proven(marker_of(message(3).id), "x")] == [
+            "m3"
+        ]
+        desk.steering.rested(AgentState.BUSY)
+        await desk.settle()
+        assert desk.left() == []
+        desk.steering.rested(AgentState.IDLE)
+        await desk.settle()
+        assert desk.left() == ["m1"]
+        [again] = desk.courier.waiting(lambda one: True)
+        assert again.attempt == 1  # the envelope says so, and the records are looked into first
+        assert [one.body for one, _ in desk.steering.proven(marker_of(message(2).id), "x")] == [
+            "m2"
+        ]
+
+    run(test)
+
+
+def test_an_agent_that_was_asked_again_has_what_it_was_given(tmp_path: Path) -> None:
+    count = 3
+
+    async def own(call: str) -> bool:
+        return call == "call-1"
+
+    async def test(desk: Desk) -> None:
+        nonlocal count
+        file = str(tmp_path / "given.json")
+        desk.records = Asked(file, lambda: desk.room, lambda: count, own)
+        desk.steering = desk.start()
+        desk.courier.offer(message(1))
+        subagents = NativeCall(HookEventName.AFTER_TOOL, {"tool_use_id": "other"}, True)
+        assert await desk.give(subagents) is None
+        gift = await given(desk)
+        count = 4
+        assert desk.steering.heard() == []  # not before it went out
+        count = 3
+        gift.sent(True)
+        assert desk.steering.heard() == []
+        # A session that follows this one can tell, once it has read what this one had not.
+        marker = marker_of(message(1).id)
+        after = Asked(file, lambda: desk.room, lambda: count, own)
+        assert not after.landed(marker)
+        count = 4
+        assert after.landed(marker)
+        assert [(one.body, by) for one, by in desk.steering.heard()] == [("m1", "hook")]
+        assert desk.steering.heard() == []
+
+        desk.courier.offer(message(2))
+        (await given(desk)).sent(False)
+        count = 9
+        assert not Asked(file, lambda: 0, lambda: count, own).landed(marker_of(message(2).id))
+
+    run(test)
+
+
+def test_a_session_that_was_killed_after_the_answer_gives_nothing_twice() -> None:
+    async def test(desk: Desk) -> None:
+        again = message(1, attempt=1)
+        desk.courier.offer(again)
+        assert await desk.give() is None  # what the last session gave is not read yet
+        desk.now = 10.0
+        desk.shown.add(marker_of(again.id))
+        assert await desk.give() is None  # it is there: the courier accounts for it
+        desk.shown.clear()
+        assert "sent again" in (await given(desk)).text
+
+    run(test)
+
+
+def test_nothing_is_given_where_it_would_not_reach_the_model() -> None:
+    async def test(desk: Desk) -> None:
+        desk.courier.offer(message(1))
+        before = NativeCall(HookEventName.BEFORE_TOOL, {}, True)
+        assert await desk.give(before) is None
+        assert await desk.give(AFTER, Aggregated(stop=True)) is None
+        subagents = NativeCall(HookEventName.AFTER_TOOL, {}, True, {"agent_id": "a"})
+        assert await desk.give(subagents) is None
+        desk.room = 0
+        assert await desk.give() is None
+        desk.room = 400
+        assert await desk.give(AFTER, Aggregated(context="x" * 390)) is None
+        assert desk.left() == ["m1"] and desk.reports == []
+        assert await desk.give() is not None
+
+    run(test)
+
+
+def test_a_few_go_at_a_time_and_what_never_fits_is_passed_over() -> None:
+    sizes = {"m0": 50, "m1": 2000, "m2": 60, "m3": 10}
+    waiting = [message(number) for number in range(4)]
+
+    def size(one: Message) -> int:
+        return sizes[one.body]
+
+    assert [one.body for one in chosen(waiting, size, 100)] == ["m0"]  # m3 stays behind m2
+    assert [one.body for one in chosen(waiting[1:], size, 100)] == ["m2", "m3"]
+    assert len(chosen([message(n) for n in range(20)], lambda one: 1)) == MESSAGES_MAX
+
+
+def test_only_what_is_meant_for_it_goes_into_a_running_turn() -> None:
+    guards = Guards()
+    steer, later = message(1), message(2, Mode.FOLLOWUP)
+    notice = Message(id="01K", sender="relay", to="Ben", body="", created_at=0, sender_kind="relay")
+
+    def reasons(now: float, underway: float | None = None) -> list[str]:
+        held = [waits(one, guards, now, underway) for one in (steer, notice, later)]
+        return [one.reason if one else "" for one in held]
+
+    assert reasons(0.0) == ["", "", ""]
+    assert reasons(0.0, 1.0) == ["", "", "another message is on its way"]
+    assert reasons(0.0, 6.0) == ["", "", ""]
+    guards.changed(StateChange(AgentState.BUSY), 0.0)
+    guards.output(0.0)
+    assert reasons(1.0) == ["", "", "the agent is busy"]
+    assert reasons(60.0) == ["", "", ""]  # nothing works for so long and draws nothing
+    guards.changed(StateChange(AgentState.BLOCKED), 60.0)
+    assert reasons(120.0) == ["", "", "a dialog waits for the person"]
+    guards.changed(StateChange(AgentState.IDLE), 120.0)
+    assert reasons(120.0) == ["", "", ""]
