@@ -84,7 +84,7 @@ def _add_send(subparsers: Any) -> None:
         "--mode",
         choices=[mode.value for mode in Mode],
         metavar="MODE",
-        help="followup (default), steer, collect, interrupt; kept with the message",
+        help="when TO is busy: followup (default) waits, steer joins the turn; collect, interrupt",
     )
     parser.add_argument("--thread", metavar="T", help="the thread it belongs to")
     parser.add_argument(
