@@ -74,7 +74,7 @@ def test_what_only_opencode_has(opencode: Path, tmp_path: Path, model: ScriptedM
         # opencode begins no turn for what is queued when the person stops one; and a draft stays.
         ann.ask("say what never ends")
         ann.terminal.wait_for("I begin.")
-        left = send("Ann", "MARK-LEFT while you speak.")
+        left = send("Ann", "MARK-LEFT while you speak.", mode="steer")
         wait_until(lambda: delivery(left)[0] == "submitted", PATIENCE)
         ann.terminal.type("half a draft")
         ann.terminal.wait_for("half a draft")

@@ -150,7 +150,8 @@ def test_a_message_answers_no_permission_dialog(
         ask(bob, "make the file")
         bob.wait_for("1. Yes")
         relay("send", "Bob", "hello while you wait")
-        wait_until(lambda: messages()[0]["state"] in ("submitted", "seen"), 30)
+        wait_until(lambda: messages()[0]["state"] == "held", 30)
+        assert "dialog" in messages()[0]["reason"]
         bob.wait_for("1. Yes")
         assert not made.exists()
         bob.type("\x1b")
