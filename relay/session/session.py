@@ -201,7 +201,7 @@ class Session:
                     await self._leaving.wait()
                 # The start comes before the end, and so does what the agent said last.
                 await self.lifecycle.settle(HOOKS_DEADLINE)
-                await self.lifecycle.end("exit")
+                await self._last_hooks()
                 await self.dispatcher.settle(CLOSING_DEADLINE)
         if not await self.sender.settle(SENDING_DEADLINE):
             left = len(self.sender.state())
@@ -212,6 +212,13 @@ class Session:
         self.progress.stop()
         if self._timer is not None:
             self._timer.cancel()
+
+    async def _last_hooks(self) -> None:
+        try:
+            await self.lifecycle.end("exit")
+        except asyncio.CancelledError:
+            self.note("on_session_end took too long after the agent's end, and was ended")
+            raise
 
     async def _say_goodbye(self) -> None:
         """The person's terminal has gone: the agent may still do what the last hooks tell it."""

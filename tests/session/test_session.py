@@ -294,6 +294,25 @@ def test_the_start_and_the_last_words_come_before_the_end_however_short_the_life
     play(scenario)
 
 
+def test_last_hooks_that_take_too_long_are_ended_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("relay.session.session.CLOSING_DEADLINE", 0.3)
+
+    async def hang(ctx: object) -> None:
+        await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        registry = Registry()
+        registry.add_hook("session_end", hang)
+        desk = Desk(registry)
+        desk.session.begin()
+        await desk.session.end()
+        assert any("on_session_end took too long" in note for note in desk.session.ears.notes)
+
+    play(scenario)
+
+
 def test_hooks_have_the_time_that_the_configuration_gives_handlers() -> None:
     registry = Registry()
     released = threading.Event()
