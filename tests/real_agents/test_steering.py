@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("stop_broker")
 #: Those with a door into the running turn.
 STEERED = ("claude", "codex", "qwen", "opencode")
 #: Some kilobytes in lines, as large as goes in with the answer to a hook.
-LONG = "\n".join(f"{n:03} of a long message, with 'quotes' and ümlauts" for n in range(130))
+LONG = "\n".join(f"{n:03} of a long message, with 'quotes' and ümlauts" for n in range(155))
 
 
 @pytest.mark.parametrize("name", STEERED)
