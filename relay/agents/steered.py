@@ -12,6 +12,9 @@ from collections.abc import Awaitable, Callable
 
 from relay.session.gate import NativeCall
 
+#: Messages that are remembered as given; the oldest are forgotten first.
+GIVEN_MAX = 256
+
 
 class Shown:
     """``room()``: bytes that fit into what a hook adds, 0 while the records are not read;
@@ -34,9 +37,10 @@ class Shown:
         """See Records."""
         return self._seen(marker)
 
-    def asked(self) -> int | None:
+    @property
+    def shows(self) -> bool:
         """See Records."""
-        return None
+        return True
 
     def giving(self, markers: list[str]) -> None:
         """See Records: what is not in the agent's records did not get in."""
@@ -46,20 +50,22 @@ class Shown:
 
 
 class Asked:
-    """``asked()`` counts the answers that the model has begun; ``own(id)`` tells whether a tool
-    call of this id is the agent's own. What is given stands in the file ``path``, which lasts as
-    long as the run."""
+    """``asked()`` counts the answers that the model has begun, ``went_on(count)`` tells whether
+    another one followed that one in the same turn; ``own(id)`` whether a tool call of this id is
+    the agent's own. What is given stands in the file ``path``, which lasts as long as the run."""
 
     def __init__(
         self,
         path: str,
         room: Callable[[], int],
         asked: Callable[[], int],
+        went_on: Callable[[int], bool],
         own: Callable[[str], Awaitable[bool]],
     ) -> None:
         self._path = path
         self._room = room
         self._asked = asked
+        self._went_on = went_on
         self._own = own
         self._given: dict[str, int] = _read(path)
 
@@ -74,15 +80,18 @@ class Asked:
 
     def landed(self, marker: str) -> bool:
         """See Records."""
-        return marker in self._given and self._asked() > self._given[marker]
+        return marker in self._given and self._went_on(self._given[marker])
 
-    def asked(self) -> int | None:
+    @property
+    def shows(self) -> bool:
         """See Records."""
-        return self._asked()
+        return False
 
     def giving(self, markers: list[str]) -> None:
         """See Records."""
         self._given |= dict.fromkeys(markers, self._asked())
+        for marker in list(self._given)[:-GIVEN_MAX]:
+            del self._given[marker]
         self._write()
 
     def kept(self, markers: list[str]) -> None:

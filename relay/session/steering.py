@@ -95,12 +95,13 @@ class Records(Protocol):
         """Whether this is a call of the agent's, not of one that works for it."""
         ...
 
-    def landed(self, marker: str) -> bool:
-        """Whether its records show a text with ``marker``."""
+    @property
+    def shows(self) -> bool:
+        """Whether they show the words that were given (a Proof comes); else only ``landed``."""
         ...
 
-    def asked(self) -> int | None:
-        """How often the model was asked in this run; None where the records show everything."""
+    def landed(self, marker: str) -> bool:
+        """Whether a text with ``marker`` that was given has got in."""
         ...
 
     def giving(self, markers: list[str]) -> None:
@@ -115,10 +116,9 @@ class Records(Protocol):
 
 @dataclass(slots=True)
 class _Given:
-    """A message on its way with an answer. ``asked`` is what ``Records.asked`` said before."""
+    """A message on its way with an answer; ``out``: the answer has gone out."""
 
     message: Message
-    asked: int | None
     out: bool = False
 
 
@@ -168,9 +168,8 @@ class Steering:
         if not messages:
             return None
         self._queue.claim(messages)
-        asked = self._records.asked()
         for message in messages:
-            self._given[marker_of(message.id)] = _Given(message, asked)
+            self._given[marker_of(message.id)] = _Given(message)
         try:
             async with asyncio.timeout(WRITTEN_DOWN):
                 # As always: before the first byte goes over the broker knows.
@@ -190,13 +189,9 @@ class Steering:
         return [(self._given.pop(marker).message, by) for marker in markers]
 
     def heard(self) -> list[tuple[Message, str]]:
-        """Those that are seen because the model was asked again since the answer went out."""
-        now = self._records.asked() if self._given else None
-        markers = [
-            marker
-            for marker, given in self._given.items()
-            if given.out and given.asked is not None and now is not None and now > given.asked
-        ]
+        """Those that got in by what the records show, where these do not show the words."""
+        out = [] if self._records.shows else [m for m, given in self._given.items() if given.out]
+        markers = [marker for marker in out if self._records.landed(marker)]
         return [(self._given.pop(marker).message, "hook") for marker in markers]
 
     def rested(self, state: AgentState) -> None:

@@ -251,15 +251,17 @@ def test_what_a_turn_did_not_take_waits_again(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_agent_that_was_asked_again_has_what_it_was_given(tmp_path: Path) -> None:
-    count = 3
+    count, file = 3, str(tmp_path / "given.json")
 
     async def own(call: str) -> bool:
         return call == "call-1"
 
+    def records() -> Asked:
+        return Asked(file, lambda: 10_000, lambda: count, lambda then: count > then, own)
+
     async def test(desk: Desk) -> None:
         nonlocal count
-        file = str(tmp_path / "given.json")
-        desk.records = Asked(file, lambda: desk.room, lambda: count, own)
+        desk.records = records()
         desk.steering = desk.start()
         desk.courier.offer(message(1))
         subagents = NativeCall(HookEventName.AFTER_TOOL, {"tool_use_id": "other"}, True)
@@ -272,7 +274,7 @@ def test_an_agent_that_was_asked_again_has_what_it_was_given(tmp_path: Path) -> 
         assert desk.steering.heard() == []
         # A session that follows this one can tell, once it has read what this one had not.
         marker = marker_of(message(1).id)
-        after = Asked(file, lambda: desk.room, lambda: count, own)
+        after = records()
         assert not after.landed(marker)
         count = 4
         assert after.landed(marker)
@@ -282,7 +284,7 @@ def test_an_agent_that_was_asked_again_has_what_it_was_given(tmp_path: Path) -> 
         desk.courier.offer(message(2))
         (await given(desk)).sent(False)
         count = 9
-        assert not Asked(file, lambda: 0, lambda: count, own).landed(marker_of(message(2).id))
+        assert not records().landed(marker_of(message(2).id))
 
     run(test)
 

@@ -74,6 +74,7 @@ class Qwen:
             os.path.join(start.folder, GIVEN),
             lambda: CONTEXT_ROOM if source.trusted else 0,
             lambda: source.asked,
+            source.went_on,
             self._own,
         )
         self._ears: Ears | None = None

@@ -77,6 +77,7 @@ class QwenSource:
         self._calls: deque[str] = deque(maxlen=CALLS_MAX)  # ids of tool calls, of no subagent's
         #: How often the model has begun to answer.
         self.asked = 0
+        self._prompts: deque[int] = deque(maxlen=CALLS_MAX)  # … before each prompt
         self._rest_since: float | None = None  # the screen has shown no turn since
         self._busy_since: float | None = None
 
@@ -109,6 +110,10 @@ class QwenSource:
     def called(self, call: str) -> bool:
         """Whether the agent itself, and no subagent, has called a tool under this id."""
         return call in self._calls
+
+    def went_on(self, count: int) -> bool:
+        """Whether the model began another answer after so many, in the same turn."""
+        return self.asked > count and count not in self._prompts
 
     def seen(self, marker: str) -> bool:
         """Whether a text with ``marker`` has demonstrably reached the model."""
@@ -159,6 +164,7 @@ class QwenSource:
             self.session = record.id  # it may be another process than before
             return events
         if record.kind == "prompt":
+            self._prompts.append(self.asked)
             events += self._accept(record.text)
         elif record.kind == "begin":
             self._tools, self._error = False, ""
@@ -369,6 +375,7 @@ class QwenSource:
             "accepted": list(self._accepted),
             "calls": list(self._calls),
             "count": self.asked,
+            "prompts": list(self._prompts),
             "failed": self._failed,
         }
 
@@ -387,6 +394,7 @@ class QwenSource:
         self._accepted.extend(state["accepted"])
         self._calls.extend(state.get("calls", []))
         self.asked = state.get("count", 0)
+        self._prompts.extend(state.get("prompts", []))
         self._failed = state["failed"]
 
     # -- helpers -------------------------------------------------------------------------------

@@ -94,6 +94,12 @@ def test_its_own_tool_calls_and_answers_are_known(it: Heard) -> None:
     for source in (it.source, after):
         assert source.asked == count + 1
         assert source.called("own") and not source.called("no")
+        assert not source.went_on(count + 1)
+    it.stream("message_start", message={})
+    assert it.source.went_on(count + 1)  # the same turn goes on
+    it.prompt("another question")
+    it.stream("message_start", message={})
+    assert it.source.went_on(count + 1) and not it.source.went_on(count + 2)
 
 
 def test_text_goes_on_after_thinking_in_a_block_of_its_own(it: Heard) -> None:
