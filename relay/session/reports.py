@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -42,6 +44,8 @@ class Reports:
         self._restarts = restarts
         self.on_delivery: Callable[[str, State], None] = lambda identifier, state: None
         self._told: View | None = None
+        self._known = asyncio.Event()  # the broker has the newest view
+        self._known.set()
         # Something has reached the agent since the person spoke to it; an earlier session of the
         # run may have brought it.
         self._reached = restarts > 0
@@ -96,14 +100,23 @@ class Reports:
         if view == self._told:
             return
         self._told = view
+        self._known.clear()
         state, reason, source, notes = view
         fields = {"state": state, "reason": reason, "source": source, "notes": list(notes)}
 
         async def tell() -> None:
             if self._told is view:  # otherwise something newer is told already
                 await self._request("agent_state", **fields)
+                if self._told is view:
+                    self._known.set()
 
         self._spawn(until_answered(tell, lambda error: None))
+
+    async def settle(self, seconds: float) -> None:
+        """Wait until the broker knows how the agent is, at most so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._known.wait()
 
     def forgotten(self) -> None:
         """The broker has come back, perhaps another one: it knows nothing of the agent."""

@@ -51,6 +51,8 @@ from relay.text.grammar import Match
 CLOSING_DEADLINE = 20.0
 #: How much of that the hooks of what happened before may take from those of the end.
 HOOKS_DEADLINE = 8.0
+#: How long the broker may take to hear of what was noted last.
+TELLING_DEADLINE = 2.0
 #: How long what it said is kept for a broker that is away or has no room: nobody waits for us now.
 SENDING_DEADLINE = 600.0
 
@@ -208,6 +210,7 @@ class Session:
             print(f"given up: {left} messages that the broker did not take", file=sys.stderr)
         self.progress.acknowledge()
         await self.hooks.close(CLOSING_DEADLINE)
+        await self.reports.settle(TELLING_DEADLINE)  # what went wrong at the end, too
         await self._tasks.end(CLOSING_DEADLINE / 2)
         self.progress.stop()
         if self._timer is not None:

@@ -308,7 +308,8 @@ def test_last_hooks_that_take_too_long_are_ended_and_that_is_said(
         desk = Desk(registry)
         desk.session.begin()
         await desk.session.end()
-        assert any("on_session_end took too long" in note for note in desk.session.ears.notes)
+        told = [fields["notes"] for op, fields in desk.broker.asked if op == "agent_state"]
+        assert any("on_session_end took too long" in note for note in told[-1])
 
     play(scenario)
 
