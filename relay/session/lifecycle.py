@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -15,6 +16,10 @@ from relay.hooks.model import Aggregated
 OUTPUT_WAITING_MAX = 64 * 1024
 #: Lines that come within this time go to ``on_output`` together, in seconds.
 OUTPUT_TOGETHER = 0.05
+#: So many answers of ``on_output`` within so many seconds are a loop: what the agent is told, or
+#: says to that, is output again. Further ones wait for the person.
+ANSWERS_MAX = 10
+ANSWERS_WITHIN = 60.0
 #: Messages whose arrival was told of and that are not settled; beyond it the oldest are forgotten.
 ANNOUNCED_MAX = 1000
 
@@ -55,6 +60,8 @@ class Lifecycle:
         self._quiet.set()
         self._announced: dict[str, None] = {}
         self.ended = False  # the session-end hooks have been fired
+        self._answers: deque[float] = deque(maxlen=ANSWERS_MAX)
+        self._muted = False  # on_output answers itself
         self._waiting: list[str] = []
         self._size = 0
         self._flushing = False
@@ -188,6 +195,26 @@ class Lifecycle:
             self._flushing = True
             self.background(self._flush())
 
+    def person(self) -> None:
+        """The person has spoken to the agent: ``on_output`` may answer again."""
+        self._muted = False
+        self._answers.clear()
+
+    def _may_answer(self, result: Aggregated) -> bool:
+        """Whether what ``on_output`` says may go to the agent."""
+        if self._muted or not (result.inject or result.context):
+            return not self._muted
+        now = self._last_output or 0.0
+        if len(self._answers) == ANSWERS_MAX and now - self._answers[0] < ANSWERS_WITHIN:
+            self._muted = True
+            self._note(
+                f"on_output has answered more than {ANSWERS_MAX} times within {ANSWERS_WITHIN:g} s,"
+                " perhaps its own texts: what it says is left out until you write to the agent"
+            )
+            return False
+        self._answers.append(now)
+        return True
+
     def active(self, now: float) -> None:
         """The agent wrote something or got something: an idle period, if there was one, ends."""
         self._last_output = now
@@ -214,6 +241,7 @@ class Lifecycle:
                 text = "\n".join(self._waiting)
                 self._waiting.clear()
                 self._size = 0
-                await self.fire(HookEventName.OUTPUT, output=text)
+                result = await self._engine.fire(HookEventName.OUTPUT, {"output": text})
+                self.conclude(result, deliver=self._may_answer(result))
         finally:
             self._flushing = False

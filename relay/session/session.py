@@ -268,6 +268,7 @@ class Session:
                 self.on_enter(now)
                 self.sender.person()
                 self.reports.person()
+                self.lifecycle.person()
             self.courier.look_again()
         elif kind == frames.SIZE:
             cols, rows, _, _ = _SIZE.unpack(payload)

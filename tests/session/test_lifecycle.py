@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from relay.errors import RelayError
 from relay.hooks.events import HookEventName
 from relay.hooks.model import Aggregated, Failure, empty_success
@@ -192,3 +194,27 @@ def test_after_its_end_the_agent_is_told_nothing_of_what_it_said_last() -> None:
         assert desk.engine.fired == [(HookEventName.OUTPUT, {"output": "ERROR: boom"})]
 
     assert play(FakeEngine(OUTPUT=Aggregated(inject=["look"])), scenario).injected == []
+
+
+def test_an_on_output_that_answers_its_own_texts_is_stopped_until_the_person_speaks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lifecycle, "OUTPUT_TOGETHER", 0.0)
+
+    async def scenario(desk: Desk) -> None:
+        watch = desk.lifecycle
+
+        async def echo(times: int) -> None:
+            for number in range(times):
+                watch.active(float(number))
+                watch.output(["ERROR"])
+                await watch.settle(10.0)
+
+        await echo(lifecycle.ANSWERS_MAX + 5)
+        assert len(desk.injected) == lifecycle.ANSWERS_MAX
+        watch.person()
+        await echo(1)
+        assert len(desk.injected) == lifecycle.ANSWERS_MAX + 1
+
+    desk = play(FakeEngine(OUTPUT=Aggregated(inject=["fix the ERROR"])), scenario)
+    assert len(desk.noted) == 1 and "its own texts" in desk.noted[0]
