@@ -6,6 +6,7 @@ See relay.session.steering: ``Shown`` is for an agent whose records show what a 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Awaitable, Callable
@@ -98,7 +99,8 @@ class Asked:
         """See Records."""
         for marker in markers:
             self._given.pop(marker, None)
-        self._write()
+        with contextlib.suppress(OSError):  # the next session may have to guess
+            self._write()
 
     def _write(self) -> None:
         fresh = f"{self._path}.new"

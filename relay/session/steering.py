@@ -223,8 +223,8 @@ class Steering:
 
     def _take_back(self, messages: list[Message]) -> None:
         if messages:
-            self._records.kept([marker_of(m.id) for m in messages])
             self._queue.give_back(messages)
+            self._records.kept([marker_of(m.id) for m in messages])
 
     def _wanted(self, message: Message) -> bool:
         if message.mode is not Mode.STEER:
