@@ -13,6 +13,7 @@ from relay.config import LoadedConfig, executing_config, load, load_for_session
 from relay.errors import ConfigError
 from relay.hooks.events import OF_MODELS, OFFERED, HookEventName
 from relay.hooks.functions import FunctionRunner, Outcome
+from relay.hooks.results import Result
 from relay.paths import Home
 from relay.settings import KEYS
 from relay.trust import CONFIG_NAME, read_config, trust
@@ -48,9 +49,9 @@ def _error(loads: Load, text: str) -> ConfigError:
 
 
 def _outcomes(
-    loaded: LoadedConfig, scenario: Callable[[FunctionRunner], Awaitable[list[Outcome]]]
-) -> list[Outcome]:
-    async def whole() -> list[Outcome]:
+    loaded: LoadedConfig, scenario: Callable[[FunctionRunner], Awaitable[list[Outcome[Result]]]]
+) -> list[Outcome[Result]]:
+    async def whole() -> list[Outcome[Result]]:
         runner = FunctionRunner(loaded.registry, timeout=loaded.settings.handler_timeout)
         try:
             return await scenario(runner)
@@ -86,7 +87,7 @@ def test_dictionaries_and_decorators_are_the_same(loads: Load) -> None:
         assert pattern.callee.timeout == 9.0
         (hook,) = loaded.registry.all_hooks()
         assert (hook.event, hook.priority) == (HookEventName.IDLE, 3)
-        assert hook.callee.name.endswith("[relay.config.py]")
+        assert hook.callee is not None and hook.callee.name.endswith("[relay.config.py]")
         assert loaded.warnings == ()
 
 
@@ -102,7 +103,7 @@ def test_the_same_at_the_top_level_in_lists_and_mixed(loads: Load) -> None:
     assert loaded.settings.idle_seconds == 5.0
     assert [entry.namespace for entry in loaded.registry.patterns()] == ["a"]
 
-    async def idle(runner: FunctionRunner) -> list[Outcome]:
+    async def idle(runner: FunctionRunner) -> list[Outcome[Result]]:
         return await runner.run_hook(HookEventName.IDLE, None)
 
     results = [outcome.result for outcome in _outcomes(loaded, idle)]
@@ -282,7 +283,7 @@ def test_a_file_that_registers_nothing_says_so(loads: Load) -> None:
 def test_a_handlers_traceback_shows_the_files_line(loads: Load) -> None:
     loaded = loads("def f(ctx):\n    raise ValueError('here')\nhooks = {'idle': f}\n")
 
-    async def idle(runner: FunctionRunner) -> list[Outcome]:
+    async def idle(runner: FunctionRunner) -> list[Outcome[Result]]:
         return await runner.run_hook(HookEventName.IDLE, None)
 
     (outcome,) = _outcomes(loaded, idle)
@@ -300,7 +301,7 @@ def example() -> Iterator[LoadedConfig]:
 
 def test_the_example_has_every_event_and_both_kinds_of_handlers(example: LoadedConfig) -> None:
     patterns, hooks = example.registry.patterns(), example.registry.all_hooks()
-    callees = [one.callee for one in (*patterns, *hooks) if one.callee is not None]
+    callees = [one.callee for one in patterns] + [one.callee for one in hooks if one.callee]
     assert {hook.event for hook in hooks} == set(OFFERED) - OF_MODELS
     assert {callee.is_async for callee in callees} == {True, False}
     assert {hook.kind for hook in hooks} == {"function", "command"}
@@ -338,7 +339,7 @@ def test_every_pattern_of_the_example_runs(
     there = [{"name": "Bob", "state": "idle"}, {"name": "Eve", "state": "busy"}]
     actions = FakeActions([*there, {"name": "Old", "state": "gone"}])
 
-    async def run(runner: FunctionRunner) -> list[Outcome]:
+    async def run(runner: FunctionRunner) -> list[Outcome[Result]]:
         return await runner.run_pattern(*match, context(actions))
 
     outcomes = _outcomes(example, run)
@@ -369,7 +370,7 @@ def test_every_hook_of_the_example_runs(
 ) -> None:
     actions = FakeActions()
 
-    async def run(runner: FunctionRunner) -> list[Outcome]:
+    async def run(runner: FunctionRunner) -> list[Outcome[Result]]:
         return await runner.run_hook(event, *arguments, context(actions))
 
     outcomes = _outcomes(example, run)

@@ -74,7 +74,7 @@ def test_only_a_session_tells_and_nonsense_is_refused_or_cut(home: Home) -> None
         for records in (None, "x", [1], [record()] * (RECORDS_MAX + 1)):
             with pytest.raises(UsageError):
                 ann.request("hooks_ran", records=records)
-        ann.request("hooks_ran", records=[record(stdout="x" * 10_000, duration="soon", hook=None)])
+        ann.request("hooks_ran", records=[record(stdout="x" * 10_000, duration="soon", hook="")])
         [row] = client.request("hook_log")["rows"]
         assert len(row["stdout"]) == TEXT_MAX
         assert (row["duration"], row["hook"]) == (0.0, "")

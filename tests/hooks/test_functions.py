@@ -38,11 +38,11 @@ def _run(
     return asyncio.run(whole())
 
 
-def _pattern(registry: Registry, **options: Any) -> list[Outcome]:
-    async def scenario(runner: FunctionRunner) -> list[Outcome]:
+def _pattern(registry: Registry, **options: Any) -> list[Outcome[Result]]:
+    async def scenario(runner: FunctionRunner) -> list[Outcome[Result]]:
         return await runner.run_pattern("deploy", "x", "the message", "the ctx")
 
-    outcomes: list[Outcome] = _run(registry, scenario, **options)
+    outcomes: list[Outcome[Result]] = _run(registry, scenario, **options)
     return outcomes
 
 
@@ -91,7 +91,7 @@ def test_hooks_get_their_arguments_in_order_of_priority() -> None:
     registry.add_hook("message_received", lambda sender, body, ctx: f"{sender}:{body}:{ctx}")
     registry.add_hook("message_received", lambda ctx: f"first {ctx}", priority=1)
 
-    async def scenario(runner: FunctionRunner) -> list[Outcome]:
+    async def scenario(runner: FunctionRunner) -> list[Outcome[Result]]:
         return await runner.run_hook(HookEventName.MESSAGE_RECEIVED, "Bob", "hello", "C")
 
     results = [outcome.result for outcome in _run(registry, scenario)]
@@ -102,7 +102,7 @@ def test_every_outcome_is_reported_in_the_sessions_thread() -> None:
     registry = Registry()
     registry.add_pattern("deploy", "*", lambda: None)
     registry.add_pattern("deploy", "*", lambda: 1 // 0)
-    reported: list[tuple[Outcome, bool]] = []
+    reported: list[tuple[Outcome[Result], bool]] = []
     outcomes = _pattern(
         registry,
         report=lambda outcome: reported.append(
@@ -461,7 +461,7 @@ def test_closing_cancels_async_handlers() -> None:
 def test_a_task_left_behind_that_fails_is_reported() -> None:
     registry = Registry()
     keep: list[asyncio.Future[None]] = []
-    reported: asyncio.Queue[Outcome] = asyncio.Queue()
+    reported: asyncio.Queue[Outcome[Result]] = asyncio.Queue()
 
     async def leave() -> None:
         async def stray() -> None:

@@ -25,6 +25,8 @@ class FakeLink:
     def resume_reading(self) -> None:
         self.reading.append("resume")
 
+    def farewell(self, seconds: float) -> None: ...
+
 
 class Desk:
     def __init__(self) -> None:
