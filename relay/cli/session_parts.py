@@ -9,6 +9,7 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from relay.agents.foreground import shell_in_front
@@ -29,6 +30,7 @@ from relay.cli.session_steering import Steered
 from relay.config import LoadedConfig
 from relay.model import Message
 from relay.paths import Home
+from relay.session.actions import TEXTS_MAX
 from relay.session.channel import ChannelDoor
 from relay.session.courier import Courier
 from relay.session.door import Door
@@ -102,6 +104,7 @@ class Parts:
             task=args.get("task") or config.settings.task,
             idle_seconds=config.settings.idle_seconds,
             handler_timeout=config.settings.handler_timeout,
+            texts_max=_texts_max(os.environ),
             end_seconds=config.settings.end_seconds,
             offset=hello["offset"],
             restarts=hello["restarts"],
@@ -317,7 +320,7 @@ class Parts:
             session.engine,
             inject=session.context.inject,
             note=session.note,
-            spawn=session.spawn,
+            spawn=session.lifecycle.background,
             giver=self._steered.steering,
         )
 
@@ -379,3 +382,9 @@ def _utf8(env: dict[str, str]) -> bool:
     """Whether programs with this environment take what is typed as UTF-8."""
     locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
     return "utf" in locale.lower() or sys.platform == "darwin"
+
+
+def _texts_max(env: Mapping[str, str]) -> int:
+    """As many as messages between two agents; the same variable says how many."""
+    given = env.get("RELAY_RATE_MAX", "")
+    return int(given) if given.isdigit() else TEXTS_MAX

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -13,6 +15,9 @@ from relay.model import Mode
 from relay.session.builtin import send_fields
 from relay.session.hearing import Heard
 from relay.text.grammar import Match
+
+#: So many texts may handlers give the agent within a minute in which the person says nothing.
+TEXTS_MAX = 60
 
 Enqueue = Callable[[dict[str, Any]], "asyncio.Future[dict[str, Any]]"]
 
@@ -33,6 +38,8 @@ class SessionActions:
         *,
         own_name: str,
         person: str,
+        texts_max: int = TEXTS_MAX,
+        note: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._loop = loop
         self._send = send
@@ -40,10 +47,59 @@ class SessionActions:
         self._now_ms = now_ms
         self._own_name = own_name
         self._person = person
+        self._texts_max = texts_max
+        self._note = note
+        self._given: deque[int] = deque()  # when handlers gave the agent texts, in ms
+        self._lock = threading.Lock()
+        self._told = False
 
     def inject(self, text: str) -> tuple[str, Future[Any]]:
-        """A message from relay to this very agent: stored, then delivered like any other."""
+        """A handler's text for this very agent: stored, then delivered like any other message.
+
+        Beyond TEXTS_MAX a minute without a word of the person's it is refused: a handler that
+        answers what the agent says to its texts would go on for ever.
+        """
+        if self._admits():
+            return self.tell(text)
+        refused: Future[Any] = Future()
+        refused.set_exception(
+            RelayError(
+                f"handlers have given the agent {self._texts_max} texts within a minute",
+                hint="write to the agent, or wait a minute",
+                code="too_many",
+            )
+        )
+        return new_ulid(self._now_ms()), refused
+
+    def tell(self, text: str) -> tuple[str, Future[Any]]:
+        """A message of relay's own to this very agent."""
         return self._post({"to": [self._own_name], "body": text, "notice": True})
+
+    def person(self) -> None:
+        """The person has spoken to the agent: handlers may answer again."""
+        with self._lock:
+            self._given.clear()
+            self._told = False
+
+    def _admits(self) -> bool:
+        if not self._texts_max:
+            return True
+        now = self._now_ms()
+        with self._lock:
+            while self._given and now - self._given[0] >= 60_000:
+                self._given.popleft()
+            full = len(self._given) >= self._texts_max
+            if not full:
+                self._given.append(now)
+                self._told = False
+                return True
+            first, self._told = not self._told, True
+        if first:
+            self._note(
+                f"handlers have given the agent {self._texts_max} texts within a minute: more are"
+                " refused until you write to it, or the minute is over"
+            )
+        return False
 
     def send(
         self, to: str, text: str, *, mode: Mode | None, thread: str | None

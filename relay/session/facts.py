@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from relay.session.actions import TEXTS_MAX
+
 
 class Broker(Protocol):
     """The part of the broker's client that a session needs."""
@@ -25,6 +27,7 @@ class Facts:
     task: str | None = None
     idle_seconds: float = 30.0
     handler_timeout: float = 30.0
+    texts_max: int = TEXTS_MAX  # that handlers may give the agent within a minute; 0: any number
     end_seconds: float = 10.0  # for what the session-end hooks tell the agent
     offset: int = 0
     restarts: int = 0  # sessions of this run before this one

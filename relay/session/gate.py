@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from relay.errors import RelayError
 from relay.hooks.events import HookEventName
 from relay.hooks.model import Aggregated, Decision
 from relay.session.reply import Reply
@@ -207,7 +208,10 @@ class Gate:
 
     def _tell(self, result: Aggregated, texts: list[str]) -> None:
         for text in texts:
-            self._inject(text)
+            try:
+                self._inject(text)
+            except RelayError as error:  # too long, say: no reason to refuse a tool
+                self._note(f"what a hook has for the agent cannot be sent: {error.message}")
         for failure in result.errors:
             self._note(failure.message)
         for conflict in result.conflicts:

@@ -221,8 +221,8 @@ class Lifecycle:
         self._idle_fired = False
 
     def idle_deadline(self) -> float | None:
-        """When ``on_idle`` is due; None when it has fired or nobody listens."""
-        if self._idle_fired or not self._engine.has(HookEventName.IDLE):
+        """When ``on_idle`` is due; None when it has fired, nobody listens or the end has begun."""
+        if self._idle_fired or self.ended or not self._engine.has(HookEventName.IDLE):
             return None
         return None if self._last_output is None else self._last_output + self._idle_seconds
 

@@ -114,6 +114,8 @@ class Session:
             now_ms,
             own_name=facts.name,
             person=facts.person,
+            texts_max=facts.texts_max,
+            note=self.note,
         )
         runner = FunctionRunner(registry, timeout=facts.handler_timeout)
         self.context = Context(self._identity, self.actions, self._output, self._messages)
@@ -269,6 +271,7 @@ class Session:
                 self.sender.person()
                 self.reports.person()
                 self.lifecycle.person()
+                self.actions.person()
             self.courier.look_again()
         elif kind == frames.SIZE:
             cols, rows, _, _ = _SIZE.unpack(payload)
@@ -361,7 +364,7 @@ class Session:
     def tell(self, text: str) -> None:
         """Explain something to the agent, as a message from relay."""
         with contextlib.suppress(RelayError):
-            self.context.inject(text)
+            self.actions.tell(text)
 
     def note(self, text: str) -> None:
         """Something for the person: in ``relay status``, never in the agent's terminal."""

@@ -17,16 +17,20 @@ HEARD = Heard("01K00000000000000000000001", Match("relay", "Bob", "hi", {}, Fals
 
 
 class Desk:
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
+        self.now_ms = 1_700_000_000_000
+        self.notes: list[str] = []
         self.sent: list[dict[str, Any]] = []
         self.error: RelayError | None = None
         self.actions = SessionActions(
             asyncio.get_running_loop(),
             self.send,
             self.request,
-            lambda: 1_700_000_000_000,
+            lambda: self.now_ms,
             own_name="Alice",
             person="me",
+            note=self.notes.append,
+            **options,
         )
 
     def send(self, fields: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
@@ -95,5 +99,25 @@ def test_what_a_match_sends_first_is_the_match_itself_once() -> None:
         again, _ = actions.send("Bob", "hi", mode=None, thread=None)
         assert first == HEARD.id
         assert HEARD.id not in (other, again)
+
+    asyncio.run(scenario())
+
+
+def test_handlers_that_tell_the_agent_more_and_more_are_stopped_until_the_person_speaks() -> None:
+    async def scenario() -> None:
+        desk = Desk(texts_max=2)
+
+        def told() -> bool:
+            _, future = desk.actions.inject("again")
+            return not future.done() or future.exception() is None
+
+        assert [told() for _ in range(4)] == [True, True, False, False]
+        assert len(desk.notes) == 1 and "2 texts" in desk.notes[0]
+        desk.actions.tell("relay's own word")
+        assert len(desk.sent) == 3
+        desk.actions.person()
+        assert [told() for _ in range(3)] == [True, True, False]
+        desk.now_ms += 60_000
+        assert told() and len(desk.notes) == 2
 
     asyncio.run(scenario())

@@ -132,6 +132,15 @@ def test_idle_fires_once_for_each_idle_period() -> None:
     assert desk.engine.fired == [(HookEventName.IDLE, {"idle_seconds": 30.0})] * 2
 
 
+def test_an_agent_that_was_told_that_it_ends_is_not_asked_whether_it_sleeps() -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.lifecycle.active(1.0)
+        await desk.lifecycle.end("hangup")
+        assert desk.lifecycle.idle_deadline() is None
+
+    play(FakeEngine(IDLE=empty_success(), SESSION_END=empty_success()), scenario)
+
+
 def test_without_hooks_nothing_is_collected_or_waited_for() -> None:
     async def scenario(desk: Desk) -> None:
         desk.lifecycle.output(["text"])
