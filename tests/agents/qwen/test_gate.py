@@ -130,22 +130,8 @@ def test_what_is_said_after_a_tool(gate: Translator) -> None:
     # Nothing is told beside an error that stands in for the result.
     both = Aggregated(response="x", context="mind the cat")
     assert answered(gate, AFTER, both)["stopReason"] == "x\nmind the cat"
-    # Nothing is told beside an error that stands in for the result.
-    both = Aggregated(response="x", context="mind the cat")
-    assert answered(gate, AFTER, both)["stopReason"] == "x\nmind the cat"
     told = Aggregated(system_message="hello", suppress_output=True)
     assert answered(gate, AFTER, told) == {"systemMessage": "hello", "suppressOutput": True}
-
-
-def test_the_error_of_a_tool_cannot_be_replaced_but_added_to(gate: Translator) -> None:
-    failed = {**BASE, "hook_event_name": "PostToolUseFailure", "error": "no"}
-    said = answered(gate, failed, Aggregated(response="x", context="mind the cat"))
-    assert said == {
-        "hookSpecificOutput": {
-            "hookEventName": "PostToolUseFailure",
-            "additionalContext": "x\nmind the cat",
-        }
-    }
 
 
 def test_the_error_of_a_tool_cannot_be_replaced_but_added_to(gate: Translator) -> None:
