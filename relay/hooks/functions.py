@@ -26,7 +26,7 @@ from relay.hooks.results import HandlerError, Result, normalise
 from relay.hooks.threads import CallThreads, Ended, LoopJob, LoopThread, Postbox, label_of
 
 #: Sync handlers at once, and async handlers at once. Most of them wait for something.
-WORKERS = 64
+WORKERS = 128
 ASYNC_MAX = 128
 #: Calls that may wait for a free place; further ones fail at once.
 WAITING_MAX = 1000
