@@ -24,6 +24,7 @@ from tests.real_agents.people import (
     wait_state,
 )
 from tests.real_agents.recipes import Options
+from tests.real_agents.running import BOOT_DEADLINE
 from tests.real_agents.wrapped import Wrapped, room
 from tests.support import wait_until
 
@@ -117,7 +118,7 @@ def test_a_conversation_that_is_gone_on_with(
     made.argv.append("--continue")
     bob = Wrapped(made, "Bob")
     with bob:
-        bob.terminal.wait_for("from the first run")
+        bob.terminal.wait_for("from the first run", BOOT_DEADLINE)  # it starts first
         bob.ready()
         wait_state("Bob", "idle")
         sent = send("Bob", "MARK-AGAIN in the same conversation.")

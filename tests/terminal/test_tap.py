@@ -297,6 +297,8 @@ def test_a_killed_pump_leaves_a_recording_that_says_so(outer: Outer, tmp_path: P
     outer.type(b"one\r")
     outer.until(b"one\r\none")
     pid = found(lambda: recorder(outer, path) or None)
+    # What a pump has not handed over in the moment of its death is in no recording.
+    wait_until(lambda: "one" in text(path), what="the recorder to have it")
     assert outer.process is not None
     outer.process.kill()
     outer.wait()
