@@ -182,8 +182,9 @@ class Asking:
                 f"a request to hooks of more than {REQUEST_MAX} bytes", code="too_large"
             )
         theirs = [one for one in self._pending.values() if one.session is session]
-        full = len(theirs) >= PER_AGENT_MAX or session.paused
-        if full or sum(one.size for one in theirs) + size > AGENT_BYTES_MAX:
+        # What was asked in vain may still stand before a session that does not read.
+        held = max(sum(one.size for one in theirs), session.unsent)
+        if len(theirs) >= PER_AGENT_MAX or held + size > AGENT_BYTES_MAX:
             raise _busy(f"the hooks of {member.name} are asked too much already")
         if len(self._pending) >= PENDING_MAX:
             raise _busy(f"{PENDING_MAX} requests to hooks wait for their answers already")

@@ -183,6 +183,12 @@ class Connection(asyncio.Protocol):
         if not self._reading:
             self._read_again()
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that the client has not taken yet."""
+        held = 0 if self.transport is None else self.transport.get_write_buffer_size()
+        return held + sum(map(len, self._out))
+
     def flush(self) -> None:
         """Write what ``send`` collected; cut off a client that does not read."""
         out, self._out = self._out, []
