@@ -3,8 +3,9 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -13,11 +14,12 @@ from relay.config import LoadedConfig, executing_config, load, load_for_session
 from relay.errors import ConfigError
 from relay.hooks.events import OF_MODELS, OFFERED, HookEventName
 from relay.hooks.functions import FunctionRunner, Outcome
+from relay.hooks.model import Aggregated
 from relay.hooks.results import Result
 from relay.paths import Home
 from relay.settings import KEYS
 from relay.trust import CONFIG_NAME, read_config, trust
-from tests.hooks.fakes import FakeActions, context
+from tests.hooks.fakes import FakeActions, context, engine
 
 ROOT = Path(__file__).parent.parent
 
@@ -48,10 +50,11 @@ def _error(loads: Load, text: str) -> ConfigError:
     return caught.value
 
 
-def _outcomes(
-    loaded: LoadedConfig, scenario: Callable[[FunctionRunner], Awaitable[list[Outcome[Result]]]]
-) -> list[Outcome[Result]]:
-    async def whole() -> list[Outcome[Result]]:
+T = TypeVar("T")
+
+
+def _run(loaded: LoadedConfig, scenario: Callable[[FunctionRunner], Awaitable[T]]) -> T:
+    async def whole() -> T:
         runner = FunctionRunner(loaded.registry, timeout=loaded.settings.handler_timeout)
         try:
             return await scenario(runner)
@@ -59,6 +62,21 @@ def _outcomes(
             await runner.close()
 
     return asyncio.run(whole())
+
+
+def _fire(
+    loaded: LoadedConfig,
+    event: HookEventName,
+    fields: Mapping[str, object],
+    actions: FakeActions | None = None,
+) -> Aggregated:
+    """What the hooks of ``event`` say, run as a session runs them."""
+
+    async def fire(functions: FunctionRunner) -> Aggregated:
+        hooks = engine(loaded.registry, functions, actions or FakeActions())
+        return await hooks.fire(event, fields)
+
+    return _run(loaded, fire)
 
 
 def test_dictionaries_and_decorators_are_the_same(loads: Load) -> None:
@@ -102,12 +120,7 @@ def test_the_same_at_the_top_level_in_lists_and_mixed(loads: Load) -> None:
     )
     assert loaded.settings.idle_seconds == 5.0
     assert [entry.namespace for entry in loaded.registry.patterns()] == ["a"]
-
-    async def idle(runner: FunctionRunner) -> list[Outcome[Result]]:
-        return await runner.run_hook(HookEventName.IDLE, None)
-
-    results = [outcome.result for outcome in _outcomes(loaded, idle)]
-    assert [r.inject[0] for r in results if r] == ["decorated", "config", "one", "two"]
+    assert _fire(loaded, HookEventName.IDLE, {}).inject == ["decorated", "config", "one", "two"]
 
 
 def test_nothing_is_given_by_default(tmp_path: Path, home: Home) -> None:
@@ -282,13 +295,9 @@ def test_a_file_that_registers_nothing_says_so(loads: Load) -> None:
 
 def test_a_handlers_traceback_shows_the_files_line(loads: Load) -> None:
     loaded = loads("def f(ctx):\n    raise ValueError('here')\nhooks = {'idle': f}\n")
-
-    async def idle(runner: FunctionRunner) -> list[Outcome[Result]]:
-        return await runner.run_hook(HookEventName.IDLE, None)
-
-    (outcome,) = _outcomes(loaded, idle)
-    assert outcome.error == "ValueError: here (line 2 in f)"
-    assert "raise ValueError('here')" in outcome.trace
+    (result,) = _fire(loaded, HookEventName.IDLE, {}).results
+    assert result.error == "ValueError: here (line 2 in f)"
+    assert "raise ValueError('here')" in result.trace
 
 
 # -- the example and the documentation
@@ -342,7 +351,7 @@ def test_every_pattern_of_the_example_runs(
     async def run(runner: FunctionRunner) -> list[Outcome[Result]]:
         return await runner.run_pattern(*match, context(actions))
 
-    outcomes = _outcomes(example, run)
+    outcomes = _run(example, run)
     assert [outcome.error for outcome in outcomes if not outcome.ok] == []
     assert [text for outcome in outcomes if outcome.result for text in outcome.result.inject] == (
         injected
@@ -351,34 +360,33 @@ def test_every_pattern_of_the_example_runs(
 
 
 @pytest.mark.parametrize(
-    ("event", "arguments", "injected", "kinds"),
+    ("event", "fields", "injected", "kinds"),
     [
-        (HookEventName.SESSION_START, (), ["announced as ID1"], ["send", "inject"]),
-        (HookEventName.OUTPUT, ("an ERROR",), [], ["notify"]),
-        (HookEventName.OUTPUT, ("fine",), [], []),
-        (HookEventName.MESSAGE_RECEIVED, ("Bob", "ping"), [], ["send"]),
-        (HookEventName.IDLE, (), [], []),
-        (HookEventName.SESSION_END, (), [], ["notify"]),
+        (
+            HookEventName.SESSION_START,
+            {"source": "startup"},
+            ["announced as ID1"],
+            ["inject", "send"],
+        ),
+        (HookEventName.OUTPUT, {"output": "an ERROR"}, [], ["notify"]),
+        (HookEventName.OUTPUT, {"output": "fine"}, [], []),
+        (HookEventName.MESSAGE_RECEIVED, {"sender": "Bob", "body": "ping"}, [], ["send"]),
+        (HookEventName.IDLE, {"idle_seconds": 30.0}, [], []),
+        (HookEventName.SESSION_END, {"reason": "exit"}, [], ["notify"]),
     ],
 )
 def test_every_hook_of_the_example_runs(
     example: LoadedConfig,
     event: HookEventName,
-    arguments: tuple[str, ...],
+    fields: dict[str, object],
     injected: list[str],
     kinds: list[str],
 ) -> None:
     actions = FakeActions()
-
-    async def run(runner: FunctionRunner) -> list[Outcome[Result]]:
-        return await runner.run_hook(event, *arguments, context(actions))
-
-    outcomes = _outcomes(example, run)
-    assert [outcome.error for outcome in outcomes if not outcome.ok] == []
-    assert [text for outcome in outcomes if outcome.result for text in outcome.result.inject] == (
-        injected
-    )
-    assert [what[0] for what in actions.done] == kinds
+    said = _fire(example, event, fields, actions)
+    assert [result.error for result in said.results if not result.success] == []
+    assert said.inject == injected
+    assert sorted(str(what[0]) for what in actions.done) == kinds  # they run side by side
 
 
 def _blocks(page: str) -> list[str]:

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from relay.hooks.events import HookEventName
 from relay.hooks.model import Callee
 from relay.hooks.registry import TIMEOUT_DEFAULT, Registry
 from relay.hooks.results import HandlerError, Result, normalise
@@ -116,14 +115,6 @@ class FunctionRunner:
         """Every handler of one match, one after the other, until one says stop."""
         handlers = self._registry.select(namespace, target)
         return await self._chain([h.callee for h in handlers], (target, message, ctx))
-
-    async def run_hook(self, event: HookEventName, *arguments: object) -> list[Outcome[Result]]:
-        """Every handler of ``event``, one after the other, until one says stop.
-
-        ``arguments`` are those that events.OFFERED lists, ``ctx`` last.
-        """
-        handlers = self._registry.hooks(event)
-        return await self._chain([h.callee for h in handlers if h.callee], arguments)
 
     async def call(
         self,

@@ -6,7 +6,11 @@ from concurrent.futures import Future
 from typing import Any
 
 from relay.hooks.context import Agent, Context, Identity
+from relay.hooks.functions import FunctionRunner
+from relay.hooks.handler import HookEventHandler
+from relay.hooks.registry import Registry
 from relay.model import Mode
+from relay.session.engine import SessionConfig, make_engine
 
 
 class FakeActions:
@@ -56,3 +60,14 @@ IDENTITY = Identity(
 def context(actions: FakeActions) -> Context:
     """A context for an agent named Alice."""
     return Context(IDENTITY, actions)
+
+
+def engine(
+    registry: Registry,
+    functions: FunctionRunner,
+    actions: FakeActions,
+    identity: Identity = IDENTITY,
+) -> HookEventHandler:
+    """The hook engine as a session of ``identity`` has it."""
+    config = SessionConfig(identity, Context(identity, actions), lambda: "")
+    return make_engine(config, registry, functions, env={})

@@ -75,6 +75,14 @@ def whole(tmp_path: Path) -> Whole:
     return Whole(tmp_path)
 
 
+def test_functions_get_their_arguments_in_order_of_priority(whole: Whole) -> None:
+    add = whole.registry.add_hook
+    add("message_received", lambda sender, body, ctx: f"{sender}:{body}:{ctx}")
+    add("message_received", lambda ctx: f"first {ctx}", priority=1)
+    said = whole.run(lambda handler: handler.fire_message_received("Bob", "hello"))
+    assert said.inject == ["first the ctx", "Bob:hello:the ctx"]
+
+
 def test_a_program_and_a_function_get_the_same_input(whole: Whole) -> None:
     seen: list[dict[str, Any]] = []
     whole.registry.add_hook("before_tool", lambda event: seen.append(dict(event)))

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from relay.hooks import functions as module
-from relay.hooks.events import HookEventName
 from relay.hooks.functions import End, FunctionRunner, Outcome
 from relay.hooks.registry import Registry
 from relay.hooks.results import Result
@@ -84,18 +83,6 @@ def test_stop_ends_the_chain_and_a_failure_does_not() -> None:
     registry.add_pattern("deploy", "x*", lambda: {"stop": True})
     registry.add_pattern("deploy", "*", lambda: "never")
     assert [outcome.end for outcome in _pattern(registry)] == [End.RAISED, End.DONE]
-
-
-def test_hooks_get_their_arguments_in_order_of_priority() -> None:
-    registry = Registry()
-    registry.add_hook("message_received", lambda sender, body, ctx: f"{sender}:{body}:{ctx}")
-    registry.add_hook("message_received", lambda ctx: f"first {ctx}", priority=1)
-
-    async def scenario(runner: FunctionRunner) -> list[Outcome[Result]]:
-        return await runner.run_hook(HookEventName.MESSAGE_RECEIVED, "Bob", "hello", "C")
-
-    results = [outcome.result for outcome in _run(registry, scenario)]
-    assert results == [Result(("first C",)), Result(("Bob:hello:C",))]
 
 
 def test_every_outcome_is_reported_in_the_sessions_thread() -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from relay.app import Relay
-from relay.hooks.context import Context
+from relay.hooks.context import Context, Identity
 from relay.hooks.events import HookEventName
 from relay.hooks.functions import FunctionRunner
 from relay.hooks.results import Result
 from relay.integrations import trail
-from tests.hooks.fakes import IDENTITY, FakeActions, context
+from tests.hooks.fakes import IDENTITY, FakeActions, context, engine
 
 #: Writes its arguments down, a line for each, and says a word.
 FAKE = '#!/bin/sh\nprintf "%s\\n" "$*" >>"$(dirname "$0")/asked"\necho "said $3"\n'
@@ -93,6 +93,10 @@ esac
 """
 
 
+def _identity(name: str) -> Identity:
+    return replace(IDENTITY, agent_name=name, session_id=name)
+
+
 class Agent:
     """One session of an agent with trail."""
 
@@ -102,14 +106,14 @@ class Agent:
         self.runner = FunctionRunner(self.relay.registry)
 
     async def fire(self, event: HookEventName, name: str, reason: str = "") -> list[str]:
-        ctx = Context(replace(IDENTITY, agent_name=name, session_id=name), FakeActions())
-        [outcome] = await self.runner.run_hook(event, ctx, reason, {})
-        assert outcome.ok, outcome.error
-        assert outcome.result is not None
-        return list(outcome.result.inject)
+        hooks = engine(self.relay.registry, self.runner, FakeActions(), _identity(name))
+        said = await hooks.fire(event, {"reason": reason})
+        [result] = said.results
+        assert result.success, result.error
+        return said.inject
 
     async def say(self, name: str, target: str, message: str) -> None:
-        ctx = Context(replace(IDENTITY, agent_name=name, session_id=name), FakeActions())
+        ctx = Context(_identity(name), FakeActions())
         await self.runner.run_pattern("trail", target, message, ctx)
 
 
