@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 import relay.broker.client
-import relay.cli.wrap
+import relay.cli.assembly
 from relay import Relay
+from relay.cli.assembly import Choices
 from relay.config import LoadedConfig
 from relay.errors import ConfigError, NotDelivered, RelayError, Timeout, UsageError
 from relay.hooks.events import HookEventName
@@ -101,12 +102,14 @@ def test_wrap_runs_the_command_with_these_handlers(
 ) -> None:
     seen: list[tuple[Any, ...]] = []
 
-    def run(argv: list[str], *, name: Any, task: Any, session_factory: Any, known: Any) -> int:
-        assert (known.namespaces, known.hooks) == (("relay",), ("BeforeTool",))
-        seen.append((argv, name, task, session_factory().registry))
+    def run(choices: Choices) -> int:
+        assert choices.known is not None and choices.session_factory is not None
+        assert (choices.known.namespaces, choices.known.hooks) == (("relay",), ("BeforeTool",))
+        registry = choices.session_factory().registry
+        seen.append((choices.command, choices.name, choices.task, registry))
         return 7
 
-    monkeypatch.setattr(relay.cli.wrap, "run", run, raising=False)
+    monkeypatch.setattr(relay.cli.assembly, "run", run)
     mine = Relay(name="Alice", task="the task")
     mine.on("before_tool", print)
     assert mine.wrap(command) == 7
@@ -120,11 +123,12 @@ def test_wrap_runs_the_command_with_these_handlers(
 def test_with_hook_files_an_agent_is_asked_for_every_event(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, ...]] = []
 
-    def run(_argv: list[str], *, known: Any, **_options: Any) -> int:
-        seen.append(known.hooks)
+    def run(choices: Choices) -> int:
+        assert choices.known is not None
+        seen.append(choices.known.hooks)
         return 0
 
-    monkeypatch.setattr(relay.cli.wrap, "run", run, raising=False)
+    monkeypatch.setattr(relay.cli.assembly, "run", run)
     Relay(hook_files=["hooks.json"]).wrap("prog")
     assert seen == [tuple(HookEventName)]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from relay.cli import wrap
+from relay.cli import assembly, wrap
 from relay.terminal import spool
 
 FAKE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_session.py")
@@ -19,6 +19,6 @@ def _fake() -> list[str]:
 
 
 if __name__ == "__main__":
-    wrap.session_command = _fake
+    assembly.session_command = _fake
     spool.SPOOL_MAX = int(os.environ.get("SPOOL_MAX", spool.SPOOL_MAX))
     sys.exit(wrap.main(sys.argv[1:]))

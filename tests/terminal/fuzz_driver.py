@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-from relay.cli import wrap
+from relay.cli import assembly, wrap
 from relay.terminal import link, run, spool
 
 KEPT_MAX = 16_000
@@ -38,5 +38,5 @@ if __name__ == "__main__":
     spool.FILE_MAX = SPOOL_FILE_MAX
     setattr(spool, "Spool", NotedSpool)  # noqa: B010
     setattr(run, "Link", SmallLink)  # noqa: B010
-    wrap.session_command = _session
+    assembly.session_command = _session
     sys.exit(wrap.main(sys.argv[1:]))
