@@ -3,90 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from relay.session.httpd import HookServer
-from relay.session.reply import Reply
-
-TOKEN = "a-token"
-Test = Callable[["Bench"], Awaitable[None]]
-
-
-class Bench:
-    """A running server, what its handler got, and clients for it."""
-
-    def __init__(self, server: HookServer, listener: socket.socket) -> None:
-        self.server = server
-        self.listener = listener
-        self.events: list[dict[str, Any]] = []
-        self.errors: list[BaseException] = []
-        self.answer: dict[str, Any] | Exception = {}
-
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        address = self.listener.getsockname()
-        if isinstance(address, str):
-            return await asyncio.open_unix_connection(address)
-        return await asyncio.open_connection(*address[:2])
-
-    async def exchange(self, data: bytes) -> tuple[int, dict[str, Any]]:
-        reader, writer = await self.connect()
-        async with asyncio.timeout(10):
-            with contextlib.suppress(ConnectionError):
-                writer.write(data)
-                await writer.drain()
-            answer = await read_answer(reader)
-        writer.close()
-        return answer
-
-
-async def read_answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, Any]]:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode()
-    length = int(head.lower().split("content-length: ")[1].split("\r\n")[0])
-    return int(head.split(" ")[1]), json.loads(await reader.readexactly(length))
-
-
-def post(body: bytes, *headers: str, token: str = TOKEN, method: str = "POST") -> bytes:
-    lines = [f"{method} /hook HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", *headers]
-    if not any(h.startswith("Transfer-Encoding") for h in headers):
-        lines.append(f"Content-Length: {len(body)}")
-    return "\r\n".join([*lines, "", ""]).encode() + body
-
-
-@contextlib.asynccontextmanager
-async def bench(listener: socket.socket | None = None, **limits: Any) -> AsyncIterator[Bench]:
-    if listener is None:
-        listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-
-    async def handler(event: dict[str, Any]) -> dict[str, Any]:
-        made.events.append(event)
-        if isinstance(made.answer, Exception):
-            raise made.answer
-        return made.answer
-
-    errors: list[BaseException] = []
-    server = HookServer(handler, TOKEN, on_error=errors.append, **limits)
-    made = Bench(server, listener)
-    made.errors = errors
-    await server.serve(listener)
-    try:
-        yield made
-    finally:
-        await server.close()
-
-
-def run(test: Test, **options: Any) -> None:
-    async def main() -> None:
-        async with bench(**options) as made:
-            await test(made)
-
-    asyncio.run(main())
+from tests.session.httpbench import TOKEN, Bench, post, read_answer, run
 
 
 def test_answers_what_the_handler_returns() -> None:
@@ -104,51 +30,6 @@ def test_an_event_cannot_bring_its_own_relay_headers() -> None:
     async def test(made: Bench) -> None:
         await made.exchange(post(b'{"relay": {"door": "/forged"}}'))
         assert made.events == [{"relay": {}}]
-
-    run(test)
-
-
-def test_takes_chunked_bodies_cut_anywhere() -> None:
-    async def test(made: Bench) -> None:
-        chunks = b'3\r\n{"a\r\n1;x=y\r\n"\r\n4\r\n: 1}\r\n0\r\n\r\n'
-        data = post(chunks, "Transfer-Encoding: chunked")
-        reader, writer = await made.connect()
-        async with asyncio.timeout(10):
-            for byte in data:
-                writer.write(bytes([byte]))
-                await writer.drain()
-            assert (await read_answer(reader))[0] == 200
-        writer.close()
-        assert made.events == [{"a": 1, "relay": {}}]
-
-    run(test)
-
-
-def test_keeps_a_connection_for_the_next_request() -> None:
-    async def test(made: Bench) -> None:
-        reader, writer = await made.connect()
-        async with asyncio.timeout(10):
-            writer.write(post(b'{"n": 1}') + post(b'{"n": 2}'))
-            assert (await read_answer(reader))[0] == 200
-            assert (await read_answer(reader))[0] == 200
-            writer.write(post(b'{"n": 3}'))
-            assert (await read_answer(reader))[0] == 200
-        writer.close()
-        assert [event["n"] for event in made.events] == [1, 2, 3]
-
-    run(test)
-
-
-def test_expect_100_continue() -> None:
-    async def test(made: Bench) -> None:
-        reader, writer = await made.connect()
-        async with asyncio.timeout(10):
-            head, _, body = post(b"{}", "Expect: 100-continue").partition(b"\r\n\r\n")
-            writer.write(head + b"\r\n\r\n")
-            assert b"100" in await reader.readuntil(b"\r\n\r\n")
-            writer.write(body)
-            assert (await read_answer(reader))[0] == 200
-        writer.close()
 
     run(test)
 
@@ -176,14 +57,6 @@ def test_refuses(data: bytes, status: int) -> None:
     run(test)
 
 
-def test_refuses_a_body_that_is_too_long() -> None:
-    async def test(made: Bench) -> None:
-        assert (await made.exchange(post(b'"' + b"x" * 500_000 + b'"')))[0] == 413
-        assert (await made.exchange(post(b'{"x": "' + b"x" * 900 + b'"}')))[0] == 200
-
-    run(test, body_max=1000)
-
-
 def test_a_handler_that_raises_is_reported_and_the_server_goes_on() -> None:
     async def test(made: Bench) -> None:
         made.answer = ValueError("no")
@@ -191,18 +64,6 @@ def test_a_handler_that_raises_is_reported_and_the_server_goes_on() -> None:
         assert [str(error) for error in made.errors] == ["no"]
         made.answer = {}
         assert (await made.exchange(post(b"{}")))[0] == 200
-
-    run(test)
-
-
-def test_a_client_that_goes_away_early_harms_nobody() -> None:
-    async def test(made: Bench) -> None:
-        whole = post(b'{"n": 1}')
-        for length in (0, 1, len(whole) // 2, len(whole) - 1, len(whole)):
-            _, writer = await made.connect()
-            writer.write(whole[:length])
-            writer.close()
-        assert (await made.exchange(post(b'{"n": 2}')))[0] == 200
 
     run(test)
 
@@ -373,50 +234,3 @@ def test_what_was_sent_before_the_server_ran_is_served() -> None:
         assert sorted(event["n"] for event in made.events) == [1, 2]
 
     run(test, listener=listener)
-
-
-async def given_to(bench: Bench, ask: Callable[[], Awaitable[None]], size: int = 100) -> list[bool]:
-    """What whoever gave an answer of so many characters is told of it, once ``ask`` is done."""
-    fates: list[bool] = []
-    bench.answer = Reply({"text": "x" * size}, fates.append)
-    await ask()
-    async with asyncio.timeout(10):
-        while not fates:
-            await asyncio.sleep(0.01)
-    return fates
-
-
-@pytest.mark.parametrize("headers", [(), ("Expect: 100-continue",)])
-def test_who_gives_an_answer_learns_that_it_went_out(headers: tuple[str, ...]) -> None:
-    async def test(bench: Bench) -> None:
-        async def ask() -> None:
-            reader, writer = await bench.connect()
-            writer.write(post(b"{}", *headers))
-            if headers:
-                await reader.readuntil(b"\r\n\r\n")
-            status, answer = await read_answer(reader)
-            assert status == 200 and len(answer["text"]) == 100
-            writer.close()
-
-        assert await given_to(bench, ask) == [True]
-
-    run(test)
-
-
-def test_an_answer_that_is_not_taken_never_went_out() -> None:
-    async def test(bench: Bench) -> None:
-        async def ask() -> None:
-            address = bench.listener.getsockname()[:2]
-            client = socket.socket()
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.setblocking(False)
-            loop = asyncio.get_running_loop()
-            await loop.sock_connect(client, address)
-            await loop.sock_sendall(client, post(b"{}"))
-            assert await loop.sock_recv(client, 1)  # it has begun to come, and is read no further
-            client.close()
-
-        # More than the kernel keeps for a client that does not read.
-        assert await given_to(bench, ask, 50_000_000) == [False]
-
-    run(test)
