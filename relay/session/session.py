@@ -29,6 +29,7 @@ from relay.hooks.registry import Registry
 from relay.model import AgentState, Message, State
 from relay.session import frames
 from relay.session.actions import SessionActions
+from relay.session.alarm import Alarm
 from relay.session.awaiting import Awaiting
 from relay.session.builtin import await_seconds
 from relay.session.courier import Courier
@@ -39,6 +40,7 @@ from relay.session.facts import Broker, Facts
 from relay.session.goodbye import Goodbye
 from relay.session.guards import Guards
 from relay.session.hearing import Heard
+from relay.session.leaving import Leaving
 from relay.session.lifecycle import Lifecycle
 from relay.session.ports import Proof, StateChange
 from relay.session.progress import Link, Progress
@@ -80,7 +82,7 @@ class Session:
         self._clock = clock
         self._now_ms = now_ms
         self._tasks = Tasks(self.note)
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._deadlines, self._tick, clock)
         self.more_state: Callable[[], dict[str, Any]] = dict
         self._state = StateChange(AgentState.STARTING)
         self._output = recent_output()
@@ -149,8 +151,15 @@ class Session:
             changed=lambda: self.progress.heard(0),
         )
         self.goodbye = Goodbye(clock)
+        self.leaving = Leaving(
+            self.goodbye,
+            lambda: self.lifecycle.end("hangup"),
+            over=lambda: link.farewell(0),
+            note=self.note,
+            clock=clock,
+            seconds=facts.end_seconds,
+        )
         self.reports.on_delivery = self._delivery
-        self._leaving: asyncio.Event | None = None  # set when the agent's farewell is over
         self.ears: Ears
         self.courier: Courier
 
@@ -186,7 +195,7 @@ class Session:
         if self.lifecycle.has(HookEventName.SESSION_END):
             self._link.farewell(self.facts.end_seconds)
         self._report_state()
-        self._rearm()
+        self._alarm.set()
 
     async def _start_hooks(self) -> None:
         if await self.reports.claim_start():
@@ -200,9 +209,7 @@ class Session:
             async with asyncio.timeout(CLOSING_DEADLINE):
                 # Before what may take long: it decides whether the next run gets them again.
                 await self.courier.close(self.exit_unread)
-                if self._leaving is not None:
-                    self.goodbye.gone()
-                    await self._leaving.wait()
+                await self.leaving.agent_gone()
                 # The start comes before the end, and so does what the agent said last.
                 await self.lifecycle.settle(HOOKS_DEADLINE)
                 await self._last_hooks()
@@ -215,8 +222,7 @@ class Session:
         await self.reports.settle(TELLING_DEADLINE)  # what went wrong at the end, too
         await self._tasks.end(CLOSING_DEADLINE / 2)
         self.progress.stop()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
 
     async def _last_hooks(self) -> None:
         try:
@@ -224,23 +230,6 @@ class Session:
         except asyncio.CancelledError:
             self.note("on_session_end took too long after the agent's end, and was ended")
             raise
-
-    async def _say_goodbye(self) -> None:
-        """The person's terminal has gone: the agent may still do what the last hooks tell it."""
-        if self._leaving is not None:
-            return
-        self._leaving = asyncio.Event()
-        end = self._clock() + self.facts.end_seconds
-        try:
-            async with asyncio.timeout(self.facts.end_seconds):
-                told = await self.lifecycle.end("hangup")
-            if told and not await self.goodbye.finished(told, end - self._clock()):
-                self.note("the agent was not done with what its last hooks told it")
-        except TimeoutError:
-            self.note("the session-end hooks took too long: the agent was told nothing")
-        finally:
-            self._link.farewell(0)
-            self._leaving.set()
 
     def spawn(self, work: Awaitable[None]) -> None:
         """Run ``work`` in this session; a failure is noted, never raised."""
@@ -283,18 +272,18 @@ class Session:
             self.guards.job(payload == frames.STOPPED)
             self.courier.look_again()
         elif kind == frames.GOING:
-            self.spawn(self._say_goodbye())
+            self.spawn(self.leaving.say())
         elif kind == frames.EXIT:
             self.exit_unread = json.loads(payload).get("unread")
             self.orderly = True
             self.exited.set()
-        self._rearm()
+        self._alarm.set()
 
     def heard_elsewhere(self) -> None:
         """A source other than the terminal has said something, has failed or hears again."""
         self._report_state()
         self.progress.heard(0)
-        self._rearm()
+        self._alarm.set()
 
     def hook(self, event: dict[str, Any]) -> None:
         """The agent's own hook reports."""
@@ -386,29 +375,16 @@ class Session:
         if state in (State.SEEN, State.FAILED):
             self.lifecycle.settled(identifier)
 
-    def _rearm(self) -> None:
-        """Wake up when a source or a hook is due, and not before."""
-        deadlines = (
-            self.ears.next_deadline(),
-            self.lifecycle.idle_deadline(),
-            self.awaiting.deadline(),
-        )
-        due = min((d for d in deadlines if d is not None), default=None)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if due is not None:
-            delay = max(0.0, due - self._clock())
-            self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+    def _deadlines(self) -> tuple[float | None, ...]:
+        """When a source or a hook is due."""
+        ears, lifecycle, awaiting = self.ears, self.lifecycle, self.awaiting
+        return ears.next_deadline(), lifecycle.idle_deadline(), awaiting.deadline()
 
-    def _tick(self) -> None:
-        self._timer = None
-        now = self._clock()
+    def _tick(self, now: float) -> None:
         self.ears.tick(now)
         self.lifecycle.tick(now)
         for question in self.awaiting.overdue(now):
             self.tell(f"no answer from {question.to} within {question.seconds:g} s")
-        self._rearm()
 
     def _report_state(self) -> None:
         change = self._state
