@@ -11,12 +11,12 @@ from __future__ import annotations
 import base64
 import json
 import re
-import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 from relay.session import frames
 from relay.session.ports import SourceEvent
+from relay.terminal import picture
 from relay.terminal.appended import Appended
 from relay.terminal.dialects import UNKNOWN, Dialect
 from relay.terminal.emulator import Emulator, EmulatorError
@@ -27,7 +27,6 @@ from relay.terminal.reprinted import Reprinted
 from relay.terminal.slices import SLICE_ROWS, slice_rows
 
 CHECKPOINT_MAX = 256 * 1024
-_PICTURED = CHECKPOINT_MAX - 64  # with the names around the picture
 
 # Sequences that may move the cursor up, and those that switch screens or frames.
 # Colours are told first and possessively: they are most of what comes, and never wanted.
@@ -322,33 +321,14 @@ class ScreenSource:
         Left out are, as far as they do not fit: the scrollback, colours, then all of the picture;
         the end of a line that has left the screen, rows seen long ago, echoes typed last.
         """
-        text = json.dumps(self._state())[:-1]
-        room = _PICTURED - len(text)
-        pictures = self._pictures()
-        name, packed = next(pictures)
-        while len(packed) > room:
-            name, packed = next(pictures)
-        return f'{text}, "{name}": "{packed}"}}'.encode()
-
-    def _pictures(self) -> Iterator[tuple[str, str]]:
-        """What the terminal shows, in ever fewer bytes. The last are the modes: a few hundred."""
-        try:
-            snapshot = self._emulator.snapshot()
-            yield "emulator", _pack(zlib.compress(snapshot, 1))
-            smaller = Emulator(1, 1, history=0, snapshot=snapshot)
-            smaller.forget_history()
-            yield "emulator", _pack(zlib.compress(smaller.snapshot()))
-        except EmulatorError:
-            pass  # the library cannot write down every state, such as half of a wide character
-        yield "drawn", _pack(zlib.compress(self._emulator.redrawing()))
-        yield "drawn", _pack(zlib.compress(self._emulator.redrawing(text=False)))
+        return picture.added(self._state(), self._emulator, CHECKPOINT_MAX)
 
     def _state(self) -> dict[str, Any]:
         now = self._now
         return {
             "kind": "screen",
             "size": [self._emulator.cols, self._emulator.rows],
-            "held": _pack(self._held),
+            "held": base64.b64encode(self._held).decode("ascii"),
             "appended": self._appended.state(now),
             "painted": self._painted.state(now),
             "painting": self._painting,
@@ -373,20 +353,13 @@ class ScreenSource:
             state = json.loads(data)
             if state["kind"] != "screen":
                 raise ValueError("the checkpoint is of another kind of source")
-            if "drawn" in state:
-                source = cls(*state["size"], now=now, namespaces=namespaces, dialect=dialect)
-                source._emulator.feed(zlib.decompress(base64.b64decode(state["drawn"])))
-            else:
-                snapshot = zlib.decompress(base64.b64decode(state["emulator"]))
-                source = cls(
-                    *(cols, rows),
-                    now=now,
-                    snapshot=snapshot,
-                    namespaces=namespaces,
-                    dialect=dialect,
-                )
+            snapshot, drawn = picture.found(state)
+            size = state["size"] if snapshot is None else (cols, rows)
+            source = cls(*size, now=now, snapshot=snapshot, namespaces=namespaces, dialect=dialect)
+            if drawn:
+                source._emulator.feed(drawn)
             source._load(state, now)
-        except (KeyError, TypeError, IndexError, zlib.error, EmulatorError) as problem:
+        except (KeyError, TypeError, IndexError, EmulatorError) as problem:
             raise ValueError(f"not a checkpoint: {problem!r}") from problem
         if (cols, rows) != (source._emulator.cols, source._emulator.rows):
             source._emulator.resize(cols, rows)
@@ -401,7 +374,3 @@ class ScreenSource:
         self._painter.load(state["painter"], now)
         if self._reprinted is not None and state["reprinted"] is not None:
             self._reprinted.load(state["reprinted"], now)
-
-
-def _pack(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")

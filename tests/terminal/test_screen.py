@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 import textwrap
 from collections.abc import Iterable
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from relay.session import frames
 from relay.session.ports import End, Line, Pause
 from relay.terminal.hearing import PAUSE_LATE, PAUSE_SOON
-from relay.terminal.screen import CHECKPOINT_MAX, ScreenSource
+from relay.terminal.screen import ScreenSource
 from tests.terminal.screens import cut, hear, proofs, spoken, texts, until
 
 BOB = "@relay:Bob hello there"
@@ -224,28 +223,6 @@ def test_a_restored_source_goes_on_at_any_byte(data: bytes, draw: st.DataObject)
     for screen, seen in ((whole, expected), (second, events)):
         seen += until(screen, 9.0) + screen.finish(9.0)
     assert events == expected
-
-
-def test_a_checkpoint_is_bounded_and_survives_another_size() -> None:
-    screen = source(200, 60)
-    rng = random.Random(1)
-    for number in range(3000):
-        colour = b"\x1b[38;2;%d;%d;%dm" % tuple(rng.randbytes(3))
-        screen.feed(colour + b"%x" % rng.getrandbits(700) + b" %d\r\n" % number, number / 100)
-    saved = screen.checkpoint()
-    assert len(saved) <= CHECKPOINT_MAX
-    again = ScreenSource.restore(saved, 80, 24, 0.0)
-    assert texts(again.feed(b"\x1b[0mnext\r\n", 0.0)) == ["next"]
-
-
-def test_a_checkpoint_of_half_a_wide_character_draws_the_screen_again() -> None:
-    screen = source(53, 6)
-    screen.feed(b"\x1b[?1049h\x1b[?2004h\t" + "世界👩‍👩‍👧".encode(), 0.0)
-    screen.resize(13, 11, 0.1)
-    again = ScreenSource.restore(screen.checkpoint(), 13, 11, 0.2)
-    assert again.alt_screen and again.bracketed_paste
-    assert "世界" in again.visible()[0]
-    assert again.cursor == screen.cursor
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"kind": "screen"}', b'{"kind": "lines"}'])
