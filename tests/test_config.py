@@ -13,8 +13,9 @@ from relay import config as module
 from relay.config import LoadedConfig, executing_config, load, load_for_session
 from relay.errors import ConfigError
 from relay.hooks.events import OF_MODELS, OFFERED, HookEventName
-from relay.hooks.functions import FunctionRunner, Outcome
+from relay.hooks.functions import FunctionRunner
 from relay.hooks.model import Aggregated
+from relay.hooks.outcomes import Outcome
 from relay.hooks.results import Result
 from relay.paths import Home
 from relay.settings import KEYS

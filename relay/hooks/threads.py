@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import Context
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
+
+from relay.hooks.jobs import Ended, Job, Lane, Over
 
 #: How long a loop that stops waits for the tasks which a handler left behind, in seconds.
 LEFTOVER_GRACE = 1.0
@@ -19,15 +20,6 @@ LEFTOVER_GRACE = 1.0
 WAITING_MAX = 1000
 #: Seconds after which a thread of CallThreads that has nothing to do ends.
 IDLE_MAX = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a call ended: its value, or what it raised. Exceptions are carried as values, because
-    a future refuses some of them (StopIteration) and complains about those nobody asked for."""
-
-    value: Any = None
-    error: BaseException | None = None
 
 
 class Postbox:
@@ -76,18 +68,21 @@ class CallThreads:
 
     def run(self, call: Callable[[], object], name: str) -> Future[Ended]:
         """Run ``call`` in a thread that has this name meanwhile."""
-        future: Future[Ended] = Future()
-        # Running from the start: nobody can cancel what a thread has already been given.
-        future.set_running_or_notify_cancel()
+        job = Job(call, name=name)
+        future = job.future
+        self.start(Lane([job], time.monotonic))
+        return future
+
+    def start(self, lane: Lane) -> None:
+        """Have a thread make the calls of ``lane``."""
         with self._lock:
             thread = self._free.pop() if self._free else None
         if thread is None:
             thread = _CallThread(self)
-            thread.given.put((future, call, name))
+            thread.given.put(lane)
             thread.start()
         else:
-            thread.given.put((future, call, name))
-        return future
+            thread.given.put(lane)
 
     def close(self) -> None:
         """Let free threads end now, and busy ones after their call. Never waits."""
@@ -113,44 +108,32 @@ class CallThreads:
             return True
 
 
-_Job = tuple["Future[Ended]", Callable[[], object], str]
-
-
 class _CallThread(threading.Thread):
     """One of CallThreads."""
 
     def __init__(self, owner: CallThreads) -> None:
         super().__init__(name="relay-handler", daemon=True)
-        self.given: SimpleQueue[_Job | None] = SimpleQueue()
+        self.given: SimpleQueue[Lane | None] = SimpleQueue()
         self._owner = owner
 
     def run(self) -> None:
         while True:
             try:
-                job = self.given.get(timeout=IDLE_MAX)
+                lane = self.given.get(timeout=IDLE_MAX)
             except Empty:
                 if self._owner.leaves(self):
                     return
                 continue
-            if job is None:
+            if lane is None:
                 return
-            future, call, self.name = job
-            ended = _ended(call)
+            lane.work()
             # Free before anybody knows of the end: the next call is often made at once.
             stays = self._owner.freed(self)
-            future.set_result(ended)
+            lane.end()
             # An idle thread must not keep the last call and its result alive.
-            del job, future, call, ended
+            del lane
             if not stays:
                 return
-
-
-def _ended(call: Callable[[], object]) -> Ended:
-    try:
-        # What a handler sets there is gone with it, as in a thread of its own.
-        return Ended(Context().run(call))
-    except BaseException as error:  # sys.exit() in a handler is a failure like any other
-        return Ended(error=error)
 
 
 class DaemonExecutor(ThreadPoolExecutor):
@@ -228,14 +211,19 @@ class LoopThread:
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.thread.start()
 
-    def start(self, begin: Callable[[], Awaitable[Any]], label: object) -> LoopJob:
-        """Run what ``begin`` returns in the loop. ``begin`` itself is called there too."""
-        job = LoopJob(self, begin, label)
+    def start(self, jobs: Sequence[LoopJob]) -> Over:
+        """Run what each job's ``begin`` returns in the loop; ``begin`` itself is called there too.
+
+        What it returns is over when all of them have ended.
+        """
+        together = _Together(jobs)
         try:
-            self._box.post(job.launch)
+            self._box.post(together.launch)
         except RuntimeError as error:  # the loop has closed
-            job.future.set_result(Ended(error=error))
-        return job
+            for job in jobs:
+                job.finish(Ended(error=error))
+            together.over.end()
+        return together.over
 
     def current_label(self) -> object | None:
         """The label of the job whose code runs in the loop at this moment, if one does."""
@@ -303,39 +291,65 @@ def label_of(task: object) -> object | None:
     return getattr(task, "label", None)
 
 
-class LoopJob:
-    """One call in a LoopThread; ``future`` ends with its value or exception."""
+class LoopJob(Job):
+    """One call in a LoopThread."""
+
+    __slots__ = ("_cancelled", "_clock", "_task", "loop")
 
     def __init__(
-        self, owner: LoopThread, begin: Callable[[], Awaitable[Any]], label: object
+        self,
+        loop: LoopThread,
+        begin: Callable[[], Any],
+        label: object,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.owner = owner
-        self.future: Future[Ended] = Future()
-        self.future.set_running_or_notify_cancel()
-        self._begin = begin
-        self._label = label
+        super().__init__(begin, label)
+        self.loop = loop
+        self._clock = clock
         self._task: _LabelledTask | None = None
         self._cancelled = False
 
-    def launch(self) -> None:
-        """Start the task; called in the loop's thread."""
+    def launch(self, then: Callable[[], object]) -> None:
+        """Start the task; called in the loop's thread. ``then`` is called there at its end."""
         if self._cancelled:
-            self.future.set_result(Ended(error=asyncio.CancelledError()))
+            self.finish(Ended(error=asyncio.CancelledError()))
+            then()
             return
-        self._task = _LabelledTask(self._run(), loop=self.owner.loop)
-        self._task.label = self._label
+        self._task = _LabelledTask(self._run(then), loop=self.loop.loop)
+        self._task.label = self.label
 
     def cancel(self) -> None:
         """Ask the call to end; from any thread."""
         self._cancelled = True
-        if self.future.done():
+        if self.ended is not None:
             return
         with contextlib.suppress(RuntimeError):
-            self.owner.loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
+            self.loop.loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
 
-    async def _run(self) -> None:
+    async def _run(self, then: Callable[[], object]) -> None:
+        self.began = began = self._clock()
         try:
-            ended = Ended(await self._begin())
+            how = Ended(await self.begin())
         except BaseException as error:
-            ended = Ended(error=error)
-        self.future.set_result(ended)
+            how = Ended(error=error)
+        self.took = self._clock() - began
+        self.finish(how)
+        then()
+
+
+class _Together:
+    """Calls that begin together in a loop."""
+
+    def __init__(self, jobs: Sequence[LoopJob]) -> None:
+        self._jobs = jobs
+        self._left = len(jobs)
+        self.over = Over()
+
+    def launch(self) -> None:
+        for job in self._jobs:
+            job.launch(self._ended)
+
+    def _ended(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self.over.end()

@@ -14,7 +14,8 @@ from typing import Any
 
 from relay.errors import RelayError
 from relay.hooks.context import Context
-from relay.hooks.functions import FunctionRunner, Outcome
+from relay.hooks.functions import FunctionRunner
+from relay.hooks.outcomes import Outcome
 from relay.hooks.registry import Registry
 from relay.hooks.results import Result
 from relay.session.hearing import Heard

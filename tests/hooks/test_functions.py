@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from relay.hooks import functions as module
-from relay.hooks.functions import End, FunctionRunner, Outcome
+from relay.hooks.functions import FunctionRunner
+from relay.hooks.outcomes import End, Outcome
 from relay.hooks.registry import Registry
 from relay.hooks.results import Result
 

@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextvars import ContextVar
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from relay.hooks import threads
-from relay.hooks.threads import CallThreads, DaemonExecutor, LoopThread, Postbox
+from relay.hooks.threads import CallThreads, DaemonExecutor, LoopJob, LoopThread, Postbox
 
 DEADLINE = 20.0
 
@@ -23,6 +23,12 @@ def loop_thread() -> Iterator[LoopThread]:
     thread = LoopThread("test-loop")
     yield thread
     thread.stop().result(DEADLINE)
+
+
+def _start(thread: LoopThread, begin: Callable[[], Any], label: object = None) -> LoopJob:
+    job = LoopJob(thread, begin, label)
+    thread.start([job])
+    return job
 
 
 def test_a_call_ends_with_its_value_or_with_whatever_it_raised() -> None:
@@ -175,7 +181,7 @@ def test_a_loop_runs_what_begins_there(loop_thread: LoopThread) -> None:
     async def where() -> tuple[int, int]:
         return threading.get_ident(), await asyncio.to_thread(lambda: 7)
 
-    ended = loop_thread.start(where, "label").future.result(DEADLINE)
+    ended = _start(loop_thread, where, "label").future.result(DEADLINE)
     assert ended.value == (loop_thread.thread.ident, 7)
 
 
@@ -190,7 +196,7 @@ def test_it_knows_for_whom_the_code_runs_that_blocks_it(loop_thread: LoopThread)
         # A task that the handler starts still runs for the handler.
         await asyncio.gather(child())
 
-    job = loop_thread.start(parent, "the label")
+    job = _start(loop_thread, parent, "the label")
     assert blocked.wait(DEADLINE)
     assert loop_thread.current_label() == "the label"
     assert asyncio.run(loop_thread.responds(0)) is False
@@ -208,8 +214,8 @@ def test_sys_exit_in_a_task_left_behind_does_not_end_the_loop(loop_thread: LoopT
 
         keep.append(asyncio.ensure_future(stray()))
 
-    assert loop_thread.start(leave, None).future.result(DEADLINE).error is None
-    assert loop_thread.start(lambda: asyncio.sleep(0, 4), None).future.result(DEADLINE).value == 4
+    assert _start(loop_thread, leave).future.result(DEADLINE).error is None
+    assert _start(loop_thread, lambda: asyncio.sleep(0, 4)).future.result(DEADLINE).value == 4
 
 
 def test_stopping_cancels_what_still_runs_and_later_calls_end_at_once() -> None:
@@ -220,11 +226,11 @@ def test_stopping_cancels_what_still_runs_and_later_calls_end_at_once() -> None:
         started.set()
         await asyncio.Event().wait()
 
-    job = thread.start(forever, None)
+    job = _start(thread, forever)
     assert started.wait(DEADLINE)
     thread.stop().result(DEADLINE)
     assert isinstance(job.future.result(DEADLINE).error, asyncio.CancelledError)
-    assert thread.start(forever, None).future.result(DEADLINE).error is not None
+    assert _start(thread, forever).future.result(DEADLINE).error is not None
     assert asyncio.run(thread.responds(DEADLINE)) is False
     thread.thread.join(DEADLINE)
     assert not thread.thread.is_alive()
@@ -241,7 +247,7 @@ def test_a_stray_failure_is_reported_with_its_label() -> None:
 
         keep.append(asyncio.ensure_future(stray()))
 
-    thread.start(leave, "label").future.result(DEADLINE)
+    _start(thread, leave, "label").future.result(DEADLINE)
     thread.loop.call_soon_threadsafe(keep.clear)
     context = seen.result(DEADLINE)
     assert str(context["exception"]) == "stray"
@@ -253,14 +259,17 @@ def test_a_stray_failure_is_reported_with_its_label() -> None:
     "hang",
     [
         "CallThreads().run(threading.Event().wait, 't')",
-        "LoopThread('t').start(lambda: asyncio.to_thread(threading.Event().wait), None)",
-        "LoopThread('t').start(lambda: threading.Event().wait(), None)",
+        "start(lambda: asyncio.to_thread(threading.Event().wait))",
+        "start(lambda: threading.Event().wait())",
     ],
 )
 def test_what_hangs_does_not_keep_the_interpreter_from_exiting(hang: str) -> None:
     code = (
         "import asyncio, threading\n"
-        "from relay.hooks.threads import CallThreads, LoopThread\n"
+        "from relay.hooks.threads import CallThreads, LoopJob, LoopThread\n"
+        "def start(begin):\n"
+        "    loop = LoopThread('t')\n"
+        "    loop.start([LoopJob(loop, begin, None)])\n"
         f"{hang}\nprint('end')\n"
     )
     done = subprocess.run(
