@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from relay.hooks import commands, http, outputs
 from relay.hooks.environment import hook_environment
-from relay.hooks.events import HookEventName, arguments
+from relay.hooks.events import OFFERED, HookEventName, arguments
 from relay.hooks.functions import FunctionRunner
 from relay.hooks.model import (
     Callee,
@@ -28,6 +29,7 @@ from relay.hooks.model import (
     Plan,
     Url,
 )
+from relay.hooks.outcomes import Call, Outcome
 from relay.hooks.registry import TIMEOUT_DEFAULT
 from relay.hooks.spelling import spelled_input
 
@@ -40,6 +42,7 @@ WAITING_MAX = 1000
 #: Bytes of an output that a result shows.
 SHOWN_MAX = 16 * 1024
 _LINE_MAX = 200
+_LEAVES = (str, int, float)  # a tuple: a union is looked at anew each time
 
 
 class HookRunner:
@@ -82,11 +85,15 @@ class HookRunner:
         if plan.sequential:
             return await self._in_turn(plan, payload, ctx)
         given = _Input(plan.event, payload)
-        if len(plan.hooks) == 1:
-            return [await self._one(plan.hooks[0], given, ctx)]
+        functions = [hook for hook in plan.hooks if isinstance(hook.action, Callee)]
+        if len(functions) == len(plan.hooks):
+            return await self._call(functions, given, ctx)
+        others = [hook for hook in plan.hooks if not isinstance(hook.action, Callee)]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._one(hook, given, ctx)) for hook in plan.hooks]
-        return [task.result() for task in tasks]
+            tasks = [group.create_task(self._one(hook, given, ctx)) for hook in others]
+            called = group.create_task(self._call(functions, given, ctx))
+        results = {one.hook: one for one in (*called.result(), *(task.result() for task in tasks))}
+        return [results[hook] for hook in plan.hooks]
 
     async def _in_turn(
         self, plan: Plan, payload: Mapping[str, Any], ctx: object
@@ -107,7 +114,7 @@ class HookRunner:
         began = self._clock()
         try:
             if isinstance(hook.action, Callee):
-                return await self._call(hook, hook.action, given, ctx)
+                return (await self._call([hook], given, ctx))[0]
             if self._waiting >= WAITING_MAX:
                 return self._failed(hook, given.event, "too many hooks are waiting", began)
             self._waiting += 1
@@ -123,29 +130,31 @@ class HookRunner:
             finally:
                 self._places.release()
         except Exception as error:  # of the engine's own, or an input that has no JSON form
-            text = " ".join(f"{type(error).__name__}: {error}".split())
-            return self._failed(hook, given.event, text[: outputs.ERROR_MAX], began)
+            return self._failed(hook, given.event, _said(error), began)
 
     async def _call(
-        self, hook: HookDefinition, callee: Callee, given: _Input, ctx: object
-    ) -> HookResult:
+        self, hooks: Sequence[HookDefinition], given: _Input, ctx: object
+    ) -> list[HookResult]:
+        """The results of ``hooks``, which are functions, in their order."""
         event = given.event
 
         def read(value: object, name: str) -> HookOutput:
             return outputs.read_value(value, name, event)
 
-        limit = self._limit(hook, callee.timeout or self._timeout)
-        offered = arguments(event, _copied(given.payload), ctx)
-        outcome = await self._functions.call(callee, offered, read, limit)
-        output = outcome.result if outcome.ok else outputs.on_failure(hook, event, outcome.error)
-        return HookResult(
-            hook,
-            outcome.ok,
-            output,
-            error=outcome.error,
-            duration=outcome.duration,
-            trace=outcome.trace,
-        )
+        calls = []
+        for hook in hooks:
+            callee = hook.action
+            assert isinstance(callee, Callee)
+            offered = partial(_offered, callee, given, ctx)
+            limit = self._limit(hook, callee.timeout or self._timeout)
+            calls.append(Call(callee, offered, read, limit))
+        began = self._clock()
+        try:
+            outcomes = await self._functions.call_all(calls)
+        except Exception as error:  # of the engine's own
+            text = _said(error)
+            return [self._failed(hook, event, text, began) for hook in hooks]
+        return [_result(hook, outcome) for hook, outcome in zip(hooks, outcomes, strict=True)]
 
     async def _start(
         self, hook: HookDefinition, command: Command, given: _Input, began: float
@@ -238,6 +247,29 @@ class _Input:
         return self._encoded[dialect]
 
 
+def _offered(callee: Callee, given: _Input, ctx: object) -> list[object]:
+    """What ``callee`` may take: copies of what it does take, and nothing for the rest."""
+    event, takes = given.event, callee.binding.takes
+    names = OFFERED[event]
+    if any(names[index] == "event" for index in takes):
+        return arguments(event, _copied(given.payload), ctx)
+    offered = arguments(event, given.payload, ctx)
+    return [
+        _copied(offered[index]) if index in takes and names[index] != "ctx" else offered[index]
+        for index in range(len(names))
+    ]
+
+
+def _result(hook: HookDefinition, outcome: Outcome[HookOutput]) -> HookResult:
+    ok = outcome.ok
+    output = outcome.result if ok else outputs.on_failure(hook, hook.event, outcome.error)
+    return HookResult(hook, ok, output, outcome.error, outcome.duration, trace=outcome.trace)
+
+
+def _said(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[: outputs.ERROR_MAX]
+
+
 def rewritten(
     event: HookEventName, payload: Mapping[str, Any], output: HookOutput
 ) -> dict[str, Any]:
@@ -266,9 +298,9 @@ def _failure(hook: HookDefinition, event: HookEventName, error: str) -> outputs.
 
 def _copied(value: Any) -> Any:
     """A copy of a JSON value, so that no hook sees what another one does with its own."""
-    if isinstance(value, str | int | float):
+    if isinstance(value, _LEAVES):
         return value
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):
         return {key: _copied(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_copied(item) for item in value]
