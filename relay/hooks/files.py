@@ -12,79 +12,24 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from relay.errors import RelayError
+from relay.hooks.definitions import HookSpec, Problems, Reader, shown
 from relay.hooks.events import HookEventName
-from relay.hooks.matching import MATCHED_FIELD, slow
-from relay.hooks.model import Command, Dialect, OnFailure, Url
-from relay.hooks.registry import TIMEOUT_MAX, Registry
+from relay.hooks.model import Command, Dialect
+from relay.hooks.registry import Registry
 from relay.hooks.spelling import event_in
 from relay.text.escape import clean
 
-#: Hooks of one file that are loaded, and lines that are said of it; more are counted.
+#: Hooks of one file that are loaded.
 HOOKS_MAX = 1000
-PROBLEMS_MAX = 50
-#: How long a hook may take that says nothing of it, in seconds (the engines' own defaults).
-CLAUDE_TIMEOUT, CLAUDE_PROMPT_TIMEOUT, GEMINI_TIMEOUT = 600.0, 30.0, 60.0
-#: Lines and values in what is said are cut to so many characters.
-_LINE_MAX, _SHOWN_MAX = 300, 80
-
 #: Of a text with comments: a string, which stays, or a comment. Neither form can backtrack.
 _COMMENT = re.compile(r'("(?:\\.|[^"\\])*+"?)|//[^\n]*|/\*(?:.*?\*/|.*)', re.DOTALL)
 #: What Gemini CLI keeps among its events.
 _GEMINI_SETTINGS = ("enabled", "disabled", "notifications")
-#: What a hook of Claude Code can say that relay cannot do, and what would be lost.
-_NOT_HERE = {
-    "if": 'relay does not know rules such as "Bash(git *)"',
-    "async": "relay would wait for it",
-    "asyncRewake": "relay would wait for it",
-}
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
-_PROJECT = "${CLAUDE_PROJECT_DIR}"
-
-
-@dataclass(frozen=True, slots=True)
-class HookSpec:
-    """One hook of a file, as ``Registry.add_hook`` takes it. ``timeout`` in seconds.
-
-    ``name`` is "" where the file gives none.
-    """
-
-    event: HookEventName
-    action: Command | Url
-    matcher: str
-    timeout: float | None
-    on_failure: OnFailure
-    sequential: bool
-    name: str
-    dialect: Dialect
-
-
-class _Malformed(Exception):
-    """Why a definition is left out."""
-
-
-class _Problems:
-    """Lines for people about one file; beyond PROBLEMS_MAX they are only counted."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._lines: list[str] = []
-        self._more = 0
-
-    def say(self, where: str, what: str) -> None:
-        if len(self._lines) == PROBLEMS_MAX:
-            self._more += 1
-            return
-        line = clean(": ".join(part for part in (self._path, where, what) if part))
-        self._lines.append(line if len(line) <= _LINE_MAX else line[: _LINE_MAX - 1] + "…")
-
-    def lines(self) -> list[str]:
-        more = [f"{clean(self._path)}: … and {self._more} more"] if self._more else []
-        return self._lines + more
 
 
 def is_hook_file(path: str, data: bytes) -> bool:
@@ -104,11 +49,11 @@ def read_hook_file(
     beside them load. Switches in the file that turn its hooks off do so here. ``env`` has the
     variables that headers of HTTP hooks may name. Never raises.
     """
-    problems = _Problems(path)
+    problems = Problems(path)
     settings = _settings(data, problems)
     table = settings.get("hooks", {})
     if not isinstance(table, dict):
-        problems.say("hooks", f"must be an object, not {_shown(table)}")
+        problems.say("hooks", f"must be an object, not {shown(table)}")
         return [], problems.lines()
     off = _Off.of(settings, table)
     shared = _dialect_of_shared(table, path)
@@ -123,9 +68,9 @@ def read_hook_file(
         elif dialect in off.dialects:
             problems.say(where, f"{off.dialects[dialect]} is set in the file, so they do not run")
         elif not isinstance(groups, list):
-            problems.say(where, f"must be a list, not {_shown(groups)}")
+            problems.say(where, f"must be a list, not {shown(groups)}")
         else:
-            reader = _Reader(event, dialect, problems, env or {})
+            reader = Reader(event, dialect, problems, env or {})
             found = (spec for spec in reader.groups(where, groups) if not off.covers(spec))
             for spec in found:
                 if len(specs) == HOOKS_MAX:
@@ -181,7 +126,7 @@ def register_hook_files(
     return problems
 
 
-def _settings(data: bytes, problems: _Problems) -> dict[str, Any]:
+def _settings(data: bytes, problems: Problems) -> dict[str, Any]:
     try:
         text = data.decode("utf-8-sig")
         try:
@@ -198,7 +143,7 @@ def _settings(data: bytes, problems: _Problems) -> dict[str, Any]:
     else:
         if isinstance(found, dict):
             return found
-        problems.say("", f"must be an object, not {_shown(found)}")
+        problems.say("", f"must be an object, not {shown(found)}")
     return {}
 
 
@@ -249,158 +194,3 @@ def _dialect_of_shared(table: dict[str, Any], path: str) -> Dialect:
     if len(own) == 1:
         return own.pop()
     return Dialect.GEMINI if ".gemini" in path.split("/") else Dialect.CLAUDE
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """Reads the definitions of one event."""
-
-    event: HookEventName
-    dialect: Dialect
-    problems: _Problems
-    env: Mapping[str, str]
-
-    def groups(self, where: str, groups: list[Any]) -> Iterator[HookSpec]:
-        for number, group in enumerate(groups):
-            place = f"{where}[{number}]"
-            try:
-                matcher, sequential, hooks = self._group(group)
-            except _Malformed as why:
-                self.problems.say(place, f"{why}, so its hooks do not run")
-                continue
-            if self._slow(matcher):
-                self.problems.say(place, "the matcher could take too long: it matches everything")
-            for index, hook in enumerate(hooks):
-                try:
-                    yield self._hook(f"{place}.hooks[{index}]", hook, matcher, sequential)
-                except _Malformed as why:
-                    self.problems.say(f"{place}.hooks[{index}]", f"{why}, so it does not run")
-
-    def _group(self, group: object) -> tuple[str, bool, list[Any]]:
-        if not isinstance(group, dict):
-            raise _Malformed(f"must be an object, not {_shown(group)}")
-        matcher, hooks = group.get("matcher"), group.get("hooks")
-        matcher = "" if matcher is None else matcher
-        if not isinstance(matcher, str):
-            raise _Malformed(f"matcher must be a string, not {_shown(matcher)}")
-        if not isinstance(hooks, list):
-            raise _Malformed(f"hooks must be a list, not {_shown(hooks)}")
-        # Only Gemini CLI has it.
-        sequential = self.dialect is Dialect.GEMINI and group.get("sequential") is True
-        return matcher, sequential, hooks
-
-    def _slow(self, matcher: str) -> bool:
-        exact = self.dialect is Dialect.GEMINI and MATCHED_FIELD.get(self.event) != "tool_name"
-        return self.event in MATCHED_FIELD and not exact and slow(matcher)
-
-    def _hook(self, where: str, hook: object, matcher: str, sequential: bool) -> HookSpec:
-        if not isinstance(hook, dict):
-            raise _Malformed(f"must be an object, not {_shown(hook)}")
-        kind = hook.get("type")
-        if kind == "http" and self.dialect is Dialect.CLAUDE:
-            action: Command | Url = self._url(hook)
-        elif kind == "command":
-            action = self._command(hook)
-        else:
-            raise _Malformed(f"relay has no hooks of type {_shown(kind)}")
-        if self.dialect is Dialect.CLAUDE:
-            for key, why in _NOT_HERE.items():
-                if hook.get(key):
-                    raise _Malformed(f'it has "{key}", and {why}')
-        meaning, name = hook.get("onFailure", OnFailure.ALLOW), hook.get("name", "")
-        if not isinstance(meaning, str) or meaning not in list(OnFailure):
-            raise _Malformed(f'onFailure must be "allow" or "block", not {_shown(meaning)}')
-        if not isinstance(name, str):
-            raise _Malformed(f"name must be a string, not {_shown(name)}")
-        return HookSpec(
-            event=self.event,
-            action=action,
-            matcher=matcher,
-            timeout=self._timeout(where, hook.get("timeout")),
-            on_failure=OnFailure(meaning),
-            sequential=sequential,
-            name=" ".join(clean(name).split()),
-            dialect=self.dialect,
-        )
-
-    def _command(self, hook: dict[str, Any]) -> Command:
-        command, words = hook.get("command"), hook.get("args")
-        if not isinstance(command, str) or not command.strip() or "\0" in command:
-            raise _Malformed(f"command must be a command line, not {_shown(command)}")
-        if self.dialect is Dialect.GEMINI:
-            return Command(argv=("bash", "-c", command), env=_pairs("env", hook.get("env")))
-        if words is not None:
-            if not isinstance(words, list) or not all(
-                isinstance(word, str) and "\0" not in word for word in words
-            ):
-                raise _Malformed(f"args must be a list of strings, not {_shown(words)}")
-            return _program([command, *words])
-        shell = hook.get("shell")
-        if shell == "bash":
-            return Command(argv=("bash", "-c", command))
-        if shell is not None:
-            raise _Malformed(f"relay has no shell {_shown(shell)}")
-        return Command(shell=command)
-
-    def _url(self, hook: dict[str, Any]) -> Url:
-        url = hook.get("url")
-        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-            raise _Malformed(f"url must begin with http:// or https://, not {_shown(url)}")
-        allowed = hook.get("allowedEnvVars", [])
-        if not isinstance(allowed, list):
-            raise _Malformed(f"allowedEnvVars must be a list, not {_shown(allowed)}")
-
-        def filled(found: re.Match[str]) -> str:
-            name = found[1] or found[2]
-            return self.env.get(name, "") if name in allowed else ""
-
-        headers = _pairs("headers", hook.get("headers"))
-        return Url(url, tuple((key, _VARIABLE.sub(filled, value)) for key, value in headers))
-
-    def _timeout(self, where: str, value: object) -> float | None:
-        """In seconds; None leaves it to the event (the end of a session has a limit of its own)."""
-        if value is None:
-            if self.dialect is Dialect.GEMINI:
-                return GEMINI_TIMEOUT
-            if self.event is HookEventName.SESSION_END:
-                return None
-            prompt = self.event is HookEventName.BEFORE_AGENT
-            return CLAUDE_PROMPT_TIMEOUT if prompt else CLAUDE_TIMEOUT
-        unit = 1000 if self.dialect is Dialect.GEMINI else 1
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise _Malformed(f"timeout must be a number, not {_shown(value)}")
-        if value > TIMEOUT_MAX * unit:
-            self.problems.say(where, f"the timeout is cut to {TIMEOUT_MAX:g} seconds")
-            return TIMEOUT_MAX
-        if not value >= 0.001 * unit:
-            raise _Malformed(f"timeout must be a millisecond or more, not {_shown(value)}")
-        return value / unit
-
-
-def _program(argv: list[str]) -> Command:
-    """A program with its arguments, in which Claude Code fills in the project's folder."""
-    if not any(_PROJECT in word for word in argv):
-        return Command(argv=tuple(argv))
-    # A shell fills it in: what is quoted here stays as it is, the folder is one word.
-    words = [f'"{_PROJECT}"'.join(map(_quoted, word.split(_PROJECT))) or "''" for word in argv]
-    return Command(shell="exec " + " ".join(words))
-
-
-def _quoted(text: str) -> str:
-    return shlex.quote(text) if text else ""
-
-
-def _pairs(what: str, value: object) -> tuple[tuple[str, str], ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
-        raise _Malformed(f"{what} must be an object of strings, not {_shown(value)}")
-    return tuple(value.items())
-
-
-def _shown(value: object) -> str:
-    try:
-        text = json.dumps(value, ensure_ascii=False)
-    except RecursionError:
-        text = type(value).__name__
-    return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 1] + "…"

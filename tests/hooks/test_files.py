@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import Any
 
 import pytest
@@ -10,42 +9,13 @@ from hypothesis import strategies as st
 
 from relay.errors import ConfigError
 from relay.hooks import files as module
+from relay.hooks.definitions import PROBLEMS_MAX, HookSpec
 from relay.hooks.events import HookEventName
-from relay.hooks.files import HookSpec, is_hook_file, read_hook_file, register_hook_files
-from relay.hooks.model import Command, Dialect, OnFailure, Url
+from relay.hooks.files import is_hook_file, read_hook_file, register_hook_files
+from relay.hooks.model import Command, Dialect, OnFailure
 from relay.hooks.planner import Planner
-from relay.hooks.registry import TIMEOUT_MAX, Registry
-
-CLAUDE = "/project/.claude/settings.json"
-GEMINI = "/project/.gemini/settings.json"
-
-
-def read(content: Any, path: str = CLAUDE, **env: str) -> tuple[list[HookSpec], list[str]]:
-    return read_hook_file(json.dumps(content).encode(), path, env=env)
-
-
-def hooks(event: str, *entries: Any, **group: Any) -> dict[str, Any]:
-    return {"hooks": {event: [{**group, "hooks": list(entries)}]}}
-
-
-def command(line: str = "check", **more: Any) -> dict[str, Any]:
-    return {"type": "command", "command": line, **more}
-
-
-def one(content: Any, path: str = CLAUDE, **env: str) -> HookSpec:
-    """The only hook of a file that has no problem."""
-    specs, problems = read(content, path, **env)
-    assert problems == []
-    [spec] = specs
-    return spec
-
-
-def refused(content: Any, path: str = CLAUDE) -> str:
-    """The only problem of a file that has no hook."""
-    specs, problems = read(content, path)
-    assert specs == []
-    [problem] = problems
-    return problem
+from relay.hooks.registry import Registry
+from tests.hooks.hookfiles import CLAUDE, GEMINI, command, hooks, one, read, refused
 
 
 def test_a_file_of_claude_code() -> None:
@@ -133,123 +103,6 @@ def test_a_file_may_have_both() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("event", "path", "expected"),
-    [
-        ("PreToolUse", CLAUDE, 600.0),
-        ("UserPromptSubmit", CLAUDE, 30.0),
-        ("SessionEnd", CLAUDE, None),
-        ("BeforeTool", GEMINI, 60.0),
-        ("SessionEnd", GEMINI, 60.0),
-    ],
-)
-def test_each_engine_has_its_own_time_limits(event: str, path: str, expected: float | None) -> None:
-    assert one(hooks(event, command()), path).timeout == expected
-
-
-def test_a_failure_lets_the_agent_go_on_unless_the_file_says_block() -> None:
-    for path, event in ((CLAUDE, "PreToolUse"), (GEMINI, "BeforeTool")):
-        assert one(hooks(event, command()), path).on_failure is OnFailure.ALLOW
-        spec = one(hooks(event, command(onFailure="block")), path)
-        assert spec.on_failure is OnFailure.BLOCK
-    assert "onFailure" in refused(hooks("PreToolUse", command(onFailure="deny")))
-
-
-def test_an_http_hook_gets_only_the_variables_that_it_names() -> None:
-    entry = {
-        "type": "http",
-        "url": "http://127.0.0.1:1/hook",
-        "headers": {"Authorization": "Bearer $TOKEN", "X-Other": "${SECRET}.$MISSING.$"},
-        "allowedEnvVars": ["TOKEN", "MISSING"],
-    }
-    spec = one(hooks("PreToolUse", entry), TOKEN="abc", SECRET="hidden")
-    assert spec.action == Url(
-        "http://127.0.0.1:1/hook", (("Authorization", "Bearer abc"), ("X-Other", "..$"))
-    )
-
-
-def test_a_program_with_arguments_needs_no_shell() -> None:
-    spec = one(hooks("Stop", command("/bin/check it", args=["a b", "", "$HOME"])))
-    assert spec.action == Command(argv=("/bin/check it", "a b", "", "$HOME"))
-
-
-def test_the_projects_folder_is_filled_in_as_one_word() -> None:
-    entry = command("printf", args=["%s|", "-${CLAUDE_PROJECT_DIR}/$(id) `x`", "", "'\""])
-    action = one(hooks("Stop", entry)).action
-    assert isinstance(action, Command)
-    done = subprocess.run(
-        ["/bin/sh", "-c", action.shell],
-        env={"PATH": "/usr/bin:/bin", "CLAUDE_PROJECT_DIR": "/my project/$(id)"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert done.stdout == "-/my project/$(id)/$(id) `x`||'\"|"
-
-
-def test_a_shell_is_the_one_that_is_named() -> None:
-    assert one(hooks("Stop", command("a", shell="bash"))).action == Command(
-        argv=("bash", "-c", "a")
-    )
-    assert "powershell" in refused(hooks("Stop", command(shell="powershell")))
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        None,
-        "check",
-        {},
-        {"command": "check"},
-        {"type": "command"},
-        {"type": "prompt", "prompt": "Is this fine?"},
-        {"type": "agent"},
-        {"type": "mcp_tool", "server": "s", "tool": "t"},
-        {"type": ["command"], "command": "check"},
-        command(" "),
-        command("a\0b"),
-        command(line=3),  # type: ignore[arg-type]
-        command(args="a"),
-        command(args=["a", 1]),
-        command(timeout="5"),
-        command(timeout=0),
-        command(timeout=-1),
-        command(timeout=True),
-        command(timeout=float("nan")),
-        command(timeout=5e-324),
-        command(onFailure=None),
-        command(name=3),
-        {**command(), "if": "Bash(rm *)"},
-        {**command(), "async": True},
-        command(asyncRewake=True),
-        {"type": "http"},
-        {"type": "http", "url": "file:///etc/passwd"},
-        {"type": "http", "url": "http://x", "headers": ["a"]},
-        {"type": "http", "url": "http://x", "headers": {"a": 1}},
-        {"type": "http", "url": "http://x", "allowedEnvVars": "TOKEN"},
-    ],
-)
-def test_what_is_malformed_or_unknown_is_left_out_and_said_and_its_siblings_load(
-    entry: Any,
-) -> None:
-    specs, problems = read(hooks("PreToolUse", command("first"), entry, command("last")))
-    assert [spec.action for spec in specs] == [Command(shell="first"), Command(shell="last")]
-    [problem] = problems
-    assert problem.startswith(f"{CLAUDE}: hooks.PreToolUse[0].hooks[1]: ")
-    assert problem.endswith("so it does not run")
-
-
-@pytest.mark.parametrize(
-    "group", [None, [], "x", {}, {"hooks": {}}, {"hooks": [], "matcher": 3}, {"matcher": "Bash"}]
-)
-def test_a_malformed_group_is_left_out_and_the_next_loads(group: Any) -> None:
-    specs, problems = read({"hooks": {"Stop": [group, {"hooks": [command()]}]}})
-    assert len(specs) == 1
-    [problem] = problems
-    assert problem.startswith(f"{CLAUDE}: hooks.Stop[0]: ")
-
-
 def test_a_malformed_event_is_left_out_and_the_next_loads() -> None:
     specs, problems = read(
         {"hooks": {"Stop": {}, "SubagentStop": [], "PreToolUse": [{"hooks": [command()]}]}}
@@ -307,29 +160,13 @@ def test_names_that_gemini_cli_has_disabled_do_not_run() -> None:
     assert one({**content, "hooksConfig": {"disabled": ["g"]}}).action == Command(shell="g")
 
 
-def test_a_time_limit_beyond_relays_is_cut_and_said() -> None:
-    for value in (TIMEOUT_MAX + 1, 10**400, float("inf")):
-        specs, problems = read(hooks("Stop", command(timeout=value)))
-        assert specs[0].timeout == TIMEOUT_MAX
-        assert "cut to 3600 seconds" in problems[0]
-    assert one(hooks("AfterAgent", command(timeout=TIMEOUT_MAX * 1000))).timeout == TIMEOUT_MAX
-
-
-def test_a_matcher_that_could_take_too_long_is_said() -> None:
-    specs, problems = read(hooks("PreToolUse", command(), matcher="(a+)+$"))
-    assert len(specs) == 1
-    assert "matches everything" in problems[0]
-    assert one(hooks("Stop", command(), matcher="(a+)+$")).matcher == "(a+)+$"
-    assert one(hooks("SessionStart", command(), matcher="(a+)+$"), GEMINI)
-
-
 def test_what_is_loaded_and_said_of_one_file_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HOOKS_MAX", 3)
     specs, problems = read(hooks("Stop", *[command(str(n)) for n in range(5)]))
     assert len(specs) == 3
     assert "more than 3 hooks" in problems[0]
     specs, problems = read(hooks("Stop", *[{"type": "x" * 10_000}] * 99))
-    assert len(problems) == module.PROBLEMS_MAX + 1
+    assert len(problems) == PROBLEMS_MAX + 1
     assert problems[-1].endswith("and 49 more")
     assert all(len(problem) <= 300 for problem in problems)
 
