@@ -1,8 +1,8 @@
-"""A script by which the hooks of an agent ask relay's session, where settings cannot hold it.
+"""Scripts by which the hooks of an agent ask relay's session, where settings cannot hold them.
 
-Some agents put their environment's values into what their settings say, which would change the
-script, and take variables that look like secrets out of a hook's environment. So it stands in the
-run's own folder, which nobody else can read, with the port and the token in it.
+Some agents put their environment's values into what their settings say, which would change a
+script, and take variables that look like secrets out of a hook's environment. So they stand in the
+run's own folder, which nobody else can read, with the port and the token in them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import os
 
 from relay.agents.installed import which
 from relay.agents.launch import GATE_TIMEOUT
-from relay.agents.reporter import asker
+from relay.agents.reporter import asker, reporter
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
     from relay.agents.launch import Run
 
-FILE = "ask.sh"
+FILE, TELL_FILE = "ask.sh", "tell.sh"
+#: Seconds that may pass until the session is told.
+TOLD_TIMEOUT = 5
 #: Seconds that an answer may take: less than the agent waits for the script.
 PATIENCE = GATE_TIMEOUT - 5
 #: The same where nothing is asked, and messages may come with the answer: without one the agent
@@ -35,15 +37,27 @@ def why_not(run: Run, env: dict[str, str]) -> str:
 
 
 def write(run: Run, *, patient: bool = True) -> str:
-    """Write the script and return its path; ``patient``: it waits for hooks. Raises OSError."""
+    """Write the script that asks, and return its path; ``patient``: it waits for hooks.
+
+    Raises OSError.
+    """
+    ask = asker(PATIENCE if patient else STEERED, "relay could not be asked")
+    return _write(run, FILE, ask)
+
+
+def write_teller(run: Run) -> str:
+    """Write the script that tells, and return its path. Raises OSError."""
+    return _write(run, TELL_FILE, reporter())
+
+
+def _write(run: Run, name: str, script: str) -> str:
     os.makedirs(run.folder, mode=0o700, exist_ok=True)
-    path = os.path.join(run.folder, FILE)
+    path = os.path.join(run.folder, name)
     where = (
         f"RELAY_PORT={run.port} RELAY_TOKEN={quoted(run.token)}\nexport RELAY_PORT RELAY_TOKEN\n"
     )
-    ask = asker(PATIENCE if patient else STEERED, "relay could not be asked")
     with open(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
-        file.write(where + ask + "\n")
+        file.write(f"{where}{script}\n")
     return path
 
 
@@ -55,6 +69,14 @@ def command(path: str, refusal: str = "") -> str:
     """
     otherwise = f"printf '%s' {quoted(refusal)}" if refusal else ":"
     return f"sh {quoted(path)} 2>/dev/null || {otherwise}"
+
+
+def aside(path: str) -> str:
+    """The command line for a hook that runs the script and that nobody waits for.
+
+    (What runs in the background has no standard input of the shell's, unless it is named.)
+    """
+    return f"{{ sh {quoted(path)} <&3 & }} 3<&0 >/dev/null 2>&1"
 
 
 def quoted(text: str) -> str:

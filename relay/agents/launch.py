@@ -93,7 +93,7 @@ PLANNERS = {
 GATE_TIMEOUT = 600
 #: Those whose hooks report to the loopback port, or get messages there.
 HOOKED = frozenset({"claude", "codex", "qwen"})
-#: Those whose hooks ask there about tool calls, and about nothing else.
+#: Those whose hooks use it only where the configuration has hooks for the events below.
 GATED = frozenset({"gemini", "opencode"})
 #: Those that are Python modules too: ``python -m gemini`` is another program than ``gemini``.
 MODULES = frozenset({"aider"})
@@ -101,6 +101,8 @@ MODULES = frozenset({"aider"})
 
 #: Events about an agent's tool calls (values of HookEventName).
 TOOL_EVENTS = ("BeforeTool", "AfterTool")
+#: Events of which an agent tells without waiting for what hooks say: prompts, turns, notices.
+TURN_EVENTS = ("BeforeAgent", "AfterAgent", "Notification", "PreCompress")
 
 
 def gated(run: Run, reason: str = "") -> dict[str, object]:
@@ -114,6 +116,17 @@ def gated(run: Run, reason: str = "") -> dict[str, object]:
     return {"ungated": reason} if reason else {"gates": wanted}
 
 
+def told(run: Run, reason: str = "") -> dict[str, object]:
+    """What a plan says of turns and notices: of which the agent tells, or ``reason`` why of none.
+
+    Only what the configuration may register counts; {} where that is nothing.
+    """
+    wanted = [event for event in TURN_EVENTS if event in run.hooks]
+    if not wanted:
+        return {}
+    return {"untold": reason} if reason else {"tells": wanted}
+
+
 def is_native(argv: list[str]) -> bool:
     """Whether this is an agent with interfaces of its own (see relay.agents.native)."""
     return _planner(argv) is not None
@@ -125,7 +138,8 @@ def wants_tcp(argv: list[str], hooks: tuple[str, ...] = ()) -> bool:
     ``hooks`` are the events that something may be registered for (see Run).
     """
     name = program(argv)
-    if name not in HOOKED and not (name in GATED and any(event in hooks for event in TOOL_EVENTS)):
+    asked = any(event in hooks for event in (*TOOL_EVENTS, *TURN_EVENTS))
+    if name not in HOOKED and not (name in GATED and asked):
         return False
     try:
         return bool(_planner(argv).converses(argv))
@@ -155,7 +169,7 @@ def _as_it_is(argv: list[str], error: Exception) -> Launch:
     kind = argv[start - 1] if start else program(argv)
     words = f"how to start it could not be told ({type(error).__name__}: {error})"
     data: dict[str, object] = {"heard": False, "degraded": f"{words}: it is heard by its screen"}
-    data["ungated"] = words
+    data["ungated"] = data["untold"] = words
     return Launch(list(argv), {}, kind, data)
 
 

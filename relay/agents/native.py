@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
+from relay.agents.launch import TURN_EVENTS
 from relay.hooks.events import TOOL_CALL, HookEventName
 
 if TYPE_CHECKING:
@@ -38,14 +39,6 @@ TRANSLATORS = {
     "gemini": "relay.agents.gemini.gate",
     "opencode": "relay.agents.opencode.gate",
 }
-#: Events that only the agent itself can tell of, beside its tool calls. A translator's module names
-#: those that it reads in ``TELLS``.
-TURN_EVENTS = (
-    HookEventName.BEFORE_AGENT,
-    HookEventName.AFTER_AGENT,
-    HookEventName.NOTIFICATION,
-    HookEventName.PRE_COMPRESS,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,24 +180,29 @@ def ungated(
     if not missed:
         return []
     names = " and ".join(event.registration for event in missed)
-    return [f"tool calls do not reach {names}, and nothing is blocked: {_why(kind, launch)}"]
+    why = _why(kind, launch, "ungated")
+    return [f"tool calls do not reach {names}, and nothing is blocked: {why}"]
 
 
 def untold(kind: str, launch: Mapping[str, Any], has: Callable[[HookEventName], bool]) -> list[str]:
-    """What there is to say of hooks for turns and notices of which this agent tells nothing."""
-    told: frozenset[HookEventName] = frozenset()
-    if kind in TRANSLATORS and launch.get("hooks", True):
-        told = getattr(import_module(TRANSLATORS[kind]), "TELLS", told)
-    missed = [event for event in TURN_EVENTS if has(event) and event not in told]
+    """What there is to say of hooks for turns and notices of which this agent tells nothing.
+
+    ``launch`` is the plan's ``data``: ``tells`` are the events that were put in, ``untold`` says
+    why they were not, and ``hooks`` is true where all of them are, whatever was foreseen.
+    """
+    always = launch.get("hooks") and not launch.get("untold")
+    told = TURN_EVENTS if always else launch.get("tells", ())
+    events = map(HookEventName, TURN_EVENTS)
+    missed = [event for event in events if has(event) and event not in told]
     if not missed:
         return []
     names = ", ".join(event.registration for event in missed)
-    return [f"these hooks never run here, because {kind or 'this program'} tells nothing: {names}"]
+    return [f"these hooks never run here, because {_why(kind, launch, 'untold')}: {names}"]
 
 
-def _why(kind: str, launch: Mapping[str, Any]) -> str:
-    if launch.get("ungated"):
-        return str(launch["ungated"])
+def _why(kind: str, launch: Mapping[str, Any], said: str) -> str:
+    if launch.get(said):
+        return str(launch[said])
     if kind == "command":  # ``codex exec``, ``claude mcp``
         return "nothing is put into what is no conversation in this terminal"
     if kind not in TRANSLATORS:

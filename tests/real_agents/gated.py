@@ -72,6 +72,8 @@ def before(input, event):
 
 @relay.on("before_agent")
 @relay.on("after_agent")
+@relay.on("notification")
+@relay.on("pre_compress")
 def turn(event):
     note(event)
 

@@ -42,7 +42,7 @@ SHELLS = {
 #: Those whose hooks can make them ask the person; with the others it is a refusal.
 ASKS = {"claude", "qwen", "gemini"}
 #: Those whose hooks tell of prompts and of the ends of turns.
-TELLS_TURNS = {"claude", "codex"}
+TELLS_TURNS = {"claude", "codex", "qwen", "opencode"}
 #: What turns all hooks off in the person's own settings.
 OFF: dict[str, dict[str, Any]] = {
     "claude": {"disableAllHooks": True},

@@ -4,43 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from relay.agents.hook_events import read
 from relay.hooks.events import HookEventName
 from relay.hooks.model import Aggregated, Decision
-from relay.session.gate import NativeCall, rewritten, text_of, tool_fields
+from relay.session.gate import NativeCall, rewritten, text_of
 
-#: What is told beside tool calls, without being waited for.
-TELLS = frozenset(
-    {
-        HookEventName.BEFORE_AGENT,
-        HookEventName.AFTER_AGENT,
-        HookEventName.NOTIFICATION,
-        HookEventName.PRE_COMPRESS,
-    }
-)
-
-
-def read(event: dict[str, Any]) -> NativeCall | None:
-    """See relay.session.gate.Translator."""
-    name = event.get("hook_event_name")
-    if name == "PreToolUse":
-        return NativeCall(HookEventName.BEFORE_TOOL, tool_fields(event), True, event)
-    if name in ("PostToolUse", "PostToolUseFailure"):
-        return NativeCall(HookEventName.AFTER_TOOL, _after(event), True, event)
-    if event.get("agent_id"):
-        return None  # a subagent's: its tool calls count, its turns are no turns of the agent's
-    if name == "UserPromptSubmit":
-        return NativeCall(HookEventName.BEFORE_AGENT, {"prompt": text_of(event, "prompt")})
-    if name == "Stop":
-        said = {"prompt_response": text_of(event, "last_assistant_message")}
-        return NativeCall(HookEventName.AFTER_AGENT, said)
-    if name == "Notification":
-        kind = text_of(event, "notification_type")
-        told = {"notification_type": kind, "message": text_of(event, "message")}
-        return NativeCall(HookEventName.NOTIFICATION, told)
-    if name == "PreCompact":
-        trigger = "manual" if event.get("trigger") == "manual" else "auto"
-        return NativeCall(HookEventName.PRE_COMPRESS, {"trigger": trigger})
-    return None
+__all__ = ["answer", "read"]
 
 
 def answer(call: NativeCall, result: Aggregated) -> dict[str, Any]:
@@ -94,12 +63,3 @@ def _in_place_of(before: object, given: object) -> object:
     if isinstance(given, str) and isinstance(before, dict) and "stdout" in before:
         return {**before, "stdout": given, "stderr": ""}
     return given
-
-
-def _after(event: dict[str, Any]) -> dict[str, Any]:
-    response = event.get("tool_response")
-    if response is None and "error" in event:
-        response = {"error": event["error"]}
-    took = event.get("duration_ms")
-    seconds = took / 1000 if isinstance(took, int | float) else None
-    return {**tool_fields(event), "tool_response": response, "duration": seconds}

@@ -13,7 +13,7 @@ import json
 import os
 
 from relay.agents.installed import npm_version, parse_version, which
-from relay.agents.launch import GATE_TIMEOUT, Launch, Run, gated
+from relay.agents.launch import GATE_TIMEOUT, Launch, Run, gated, told
 from relay.agents.primer import primer
 from relay.agents.reporter import reporter
 
@@ -93,7 +93,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     if reason is None:
         try:
             arguments, theirs = _take_settings(argv[1:], os.getcwd())
-            data.update(gated(run, _why_no_gates(theirs, env, run)))
+            off = _why_no_gates(theirs, env, run)
+            data |= gated(run, off) | told(run, off)
             settings = json.dumps(_merged(theirs, hooks(run)), separators=(",", ":"))
             if len(settings) > ARGUMENT_MAX:
                 raise ValueError("they are too long for a command line")
@@ -103,7 +104,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
             data["hooks"] = True
             more = {_SCRIPT: _REPORT} if "PreCompress" in run.hooks else {}
             return Launch([argv[0], "--settings", settings, *arguments], more, "claude", data)
-    data = {"hooks": False, **gated(run, reason)}
+    data = {"hooks": False, **gated(run, reason), **told(run, reason)}
     data["degraded"] = f"{reason}; what Claude says is read from its transcript"
     return Launch(list(argv), {}, "claude", data)
 

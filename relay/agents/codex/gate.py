@@ -9,47 +9,23 @@ from __future__ import annotations
 from json import dumps
 from typing import Any
 
+from relay.agents import hook_events
 from relay.hooks.events import HookEventName
 from relay.hooks.model import Aggregated, Decision
-from relay.session.gate import NativeCall, rewritten, text_of, tool_fields
+from relay.session.gate import NativeCall, rewritten, text_of
 
 #: What is said to the model before the reason, when a person would have to be asked.
 ASKS = "a person has to agree to this, and Codex cannot be made to ask them here"
 
-#: What is told beside tool calls, without being waited for.
-TELLS = frozenset(
-    {
-        HookEventName.BEFORE_AGENT,
-        HookEventName.AFTER_AGENT,
-        HookEventName.NOTIFICATION,
-        HookEventName.PRE_COMPRESS,
-    }
-)
-
 
 def read(event: dict[str, Any]) -> NativeCall | None:
     """See relay.session.gate.Translator."""
-    name = event.get("hook_event_name")
-    if name == "PreToolUse":
-        return NativeCall(HookEventName.BEFORE_TOOL, tool_fields(event), True, event)
-    if name == "PostToolUse":
-        after = {"tool_response": event.get("tool_response"), "duration": None}
-        return NativeCall(HookEventName.AFTER_TOOL, tool_fields(event) | after, True, event)
+    if event.get("hook_event_name") != "PermissionRequest":
+        return hook_events.read(event)
     if event.get("agent_id"):
-        return None  # a subagent's: its tool calls count, its turns are no turns of the agent's
-    if name == "UserPromptSubmit":
-        return NativeCall(HookEventName.BEFORE_AGENT, {"prompt": text_of(event, "prompt")})
-    if name == "Stop":
-        said = {"prompt_response": text_of(event, "last_assistant_message")}
-        return NativeCall(HookEventName.AFTER_AGENT, said)
-    if name == "PermissionRequest":
-        words = f"Codex asks to use {text_of(event, 'tool_name') or 'a tool'}"
-        told = {"notification_type": "permission_prompt", "message": words}
-        return NativeCall(HookEventName.NOTIFICATION, told)
-    if name == "PreCompact":
-        trigger = "manual" if event.get("trigger") == "manual" else "auto"
-        return NativeCall(HookEventName.PRE_COMPRESS, {"trigger": trigger})
-    return None
+        return None  # a subagent's
+    tool = text_of(event, "tool_name") or "a tool"
+    return hook_events.noticed(hook_events.PERMISSION, f"Codex asks to use {tool}")
 
 
 def answer(call: NativeCall, result: Aggregated) -> dict[str, Any]:

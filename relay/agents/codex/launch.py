@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 
 from relay.agents.installed import npm_version, parse_version, which
-from relay.agents.launch import Launch, Run, gated
+from relay.agents.launch import Launch, Run, gated, told
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     reason = _why_unheard(argv, env)
     if reason is not None:
         data: dict[str, Any] = {"heard": False, "hooks": False, "degraded": reason}
-        data |= gated(run, reason)
+        data |= gated(run, reason) | told(run, reason)
         return Launch(list(argv), {}, "codex", data)
     from relay.agents.codex.hooks import flags
 
@@ -112,7 +112,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         added, kept = flags(run, argv[1:])
     except ValueError as error:
         data["hooks"] = False
-        data |= gated(run, f"the hooks on the command line cannot be extended ({error})")
+        reason = f"the hooks on the command line cannot be extended ({error})"
+        data |= gated(run, reason) | told(run, reason)
         data["degraded"] = (
             f"no hooks were put in, because those on the command line cannot be extended ({error});"
             " a permission dialog is noticed on the screen only, and the model was not told how to"
@@ -121,7 +122,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         return Launch([argv[0], *chosen, *argv[1:]], {}, "codex", data)
     if run.port is None:
         data["degraded"] = "no loopback port could be bound for hooks; the session file is read"
-    data |= gated(run, _why_no_gates(options, env, run))
+    off = _why_no_gates(options, env, run)
+    data |= gated(run, off) | told(run, off)
     return Launch([argv[0], *chosen, *added, *kept], {}, "codex", data)
 
 

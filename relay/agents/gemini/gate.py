@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from relay.agents import hook_events
 from relay.agents.held import Held
 from relay.hooks.events import HookEventName
 from relay.hooks.model import Aggregated, Decision
-from relay.session.gate import NativeCall, rewritten, tool_fields
+from relay.session.gate import NativeCall, rewritten, text_of, tool_fields
 
 
 def translator() -> GeminiGate:
@@ -37,6 +38,17 @@ class GeminiGate:
                 "duration": None,
             }
             return NativeCall(HookEventName.AFTER_TOOL, fields, True, event)
+        if name == "BeforeAgent":
+            return hook_events.prompted(text_of(event, "prompt"))
+        if name == "AfterAgent":
+            said, prompt = text_of(event, "prompt_response"), text_of(event, "prompt")
+            return hook_events.answered(said, prompt)
+        if name == "Notification":
+            kind = text_of(event, "notification_type")
+            kind = hook_events.PERMISSION if kind == "ToolPermission" else kind
+            return hook_events.noticed(kind, text_of(event, "message"))
+        if name == "PreCompress" and event.get("trigger") == "manual":
+            return hook_events.compacting("manual")
         return None
 
     def answer(self, call: NativeCall, result: Aggregated) -> dict[str, Any]:

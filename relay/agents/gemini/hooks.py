@@ -34,8 +34,8 @@ NAME = "relay"
 REFUSAL = '{"decision": "deny", "reason": "relay cannot be asked whether this may run"}'
 
 
-def why_not(options: Container[str], env: dict[str, str], run: Run) -> str:
-    """Why there would be no hooks; "" where there are."""
+def why_off(options: Container[str], env: dict[str, str], run: Run) -> str:
+    """Why there would be no hooks, wherever they stood; "" where there may be."""
     for path in _layers(env):
         config = (read_object(path) or {}).get("hooksConfig")
         if isinstance(config, dict) and config.get("enabled") is False:
@@ -44,27 +44,43 @@ def why_not(options: Container[str], env: dict[str, str], run: Run) -> str:
             return f"hooks named {NAME} are turned off (hooksConfig.disabled in {path})"
     if boxed(options, env):
         return "relay's files are not there in Gemini CLI's sandbox"
-    missing = bridge.why_not(run, env)
-    if missing:
-        return missing
-    if person_asks(env):
-        return ""
+    return bridge.why_not(run, env)
+
+
+def why_no_gates(env: dict[str, str], run: Run) -> str:
+    """Why tool calls reach no hooks; "" where they do."""
+    reason = "" if person_asks(env) else why_no_file(env, run)
+    own = "docs/agents/gemini.md says what to put into your own settings"
+    return f"{reason}; {own}" if reason else ""
+
+
+def why_no_file(env: dict[str, str], run: Run) -> str:
+    """Why there can be no file of hooks for one run; "" where there can."""
     insecure = _insecure(run.folder)
     if insecure:
-        return (
-            "Gemini CLI takes hooks for one run only from root's files"
-            f" ({insecure} is not); docs/agents/gemini.md says what to put into your own settings"
-        )
+        return f"Gemini CLI takes hooks for one run only from root's files ({insecure} is not)"
     if read_object(_defaults(env)) is None:
         return f"the settings in {_defaults(env)} cannot be read"
     return ""
 
 
-def put_in(env: dict[str, str], run: Run, gates: list[str]) -> dict[str, str]:
+def put_in(env: dict[str, str], run: Run, gates: list[str], tells: list[str]) -> dict[str, str]:
     """Write the files; returns what names them in the environment. Raises OSError, ValueError."""
-    path = bridge.write(run)
-    if person_asks(env):
-        return {ASK: path}
+    added: dict[str, str] = {}
+    chosen: dict[str, list[dict[str, Any]]] = {}
+    if gates and person_asks(env):
+        added[ASK] = bridge.write(run)
+    elif gates:
+        chosen = hooks(bridge.write(run), gates)
+    if tells:
+        chosen |= observers(bridge.write_teller(run), tells)
+    if chosen:
+        added[PATH] = _written(env, run, chosen)
+    return added
+
+
+def _written(env: dict[str, str], run: Run, chosen: dict[str, list[dict[str, Any]]]) -> str:
+    """A file with the system's defaults and our hooks."""
     theirs = _defaults(env)
     # What Gemini CLI would pass over does not get in by us.
     settings: dict[str, Any] = {} if _insecure(theirs) else read_object(theirs) or {}
@@ -72,12 +88,12 @@ def put_in(env: dict[str, str], run: Run, gates: list[str]) -> dict[str, str]:
     if not isinstance(before, dict):
         raise ValueError("its hooks are no table")
     merged = dict(before)
-    for event, groups in hooks(path, gates).items():
+    for event, groups in chosen.items():
         merged[event] = [*(before.get(event) or []), *groups]
     file = os.path.join(run.folder, FILE)
     with open(os.open(file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as out:
         _write({**settings, "hooks": merged}, out)
-    return {PATH: file}
+    return file
 
 
 def hooks(script: str, gates: list[str]) -> dict[str, list[dict[str, Any]]]:
@@ -91,6 +107,17 @@ def hooks(script: str, gates: list[str]) -> dict[str, list[dict[str, Any]]]:
     return {
         event: [{"matcher": "*", "hooks": [_hook(command)]}] for event, command in chosen.items()
     }
+
+
+def observers(script: str, tells: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """Our hooks that tell of turns and notices; Gemini CLI is not made to wait for them.
+
+    It would tell of a compaction before each request to the model, whether there is one or not; but
+    one that the person wants always is.
+    """
+    hook = {**_hook(bridge.aside(script)), "timeout": bridge.TOLD_TIMEOUT * 1000}
+    matcher = {"PreCompress": {"matcher": "manual"}}
+    return {event: [{**matcher.get(event, {}), "hooks": [hook]}] for event in tells}
 
 
 def untrusting(options: Container[str], env: dict[str, str]) -> str:

@@ -13,7 +13,7 @@ import os
 from relay.agents import commented
 from relay.agents.gemini import hooks, trust
 from relay.agents.installed import npm_version, which
-from relay.agents.launch import Launch, Run, gated
+from relay.agents.launch import Launch, Run, gated, told
 from relay.agents.primer import primer
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
@@ -105,7 +105,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
                 *([untold] if untold else []),
             ]
         )
-        data |= gated(run, "the hooks of this Gemini CLI are not known to relay")
+        unknown = "the hooks of this Gemini CLI are not known to relay"
+        data |= gated(run, unknown) | told(run, unknown)
         return Launch([argv[0], *more, *argv[1:]], {}, "gemini", data)
     added = _gate(options, env, run, data)
     given = options.get("--session-id")
@@ -124,16 +125,20 @@ def _gate(
     options: dict[str, str], env: dict[str, str], run: Run, data: dict[str, Any]
 ) -> dict[str, str]:
     """What brings our hooks in, as environment; ``data`` says of what, or why not."""
-    wanted: Any = gated(run).get("gates")
-    if not wanted:
+    gates: Any = gated(run).get("gates", [])
+    tells: Any = told(run).get("tells", [])
+    if not gates and not tells:
         return {}
-    reason, added = hooks.why_not(options, env, run), {}
-    if not reason:
-        try:
-            added = hooks.put_in(env, run, wanted)
-        except (OSError, ValueError, TypeError) as error:
-            reason = f"no hooks could be put in: {error}"
-    data |= gated(run, reason or hooks.untrusting(options, env))
+    off = hooks.why_off(options, env, run)
+    ungated = off or hooks.why_no_gates(env, run)
+    untold = off or hooks.why_no_file(env, run)
+    added: dict[str, str] = {}
+    try:
+        added = hooks.put_in(env, run, [] if ungated else gates, [] if untold else tells)
+    except (OSError, ValueError, TypeError) as error:
+        ungated = untold = f"no hooks could be put in: {error}"
+    distrust = hooks.untrusting(options, env)
+    data |= gated(run, ungated or distrust) | told(run, untold or distrust)
     return added
 
 

@@ -1,4 +1,5 @@
-// Asks relay's session about each tool call of the opencode that this is loaded into.
+// Asks relay's session about each tool call of the opencode that this is loaded into, and tells it
+// of prompts, ends of turns, questions to the person and compactions.
 //
 // relay names this file for one run, in OPENCODE_CONFIG_CONTENT; docs/agents/opencode.md says what
 // for. Where the session cannot be asked a tool does not run. It speaks HTTP by itself: fetch would
@@ -9,10 +10,15 @@ const { RELAY_PORT, RELAY_TOKEN, RELAY_GATES = "" } = process.env
 const GATES = new Set(RELAY_GATES.split(","))
 // Milliseconds that an answer may take.
 const PATIENCE = 600_000
+// The same for what is only told; until then what is to be told next waits, so much at most.
+const TOLD_PATIENCE = 5_000
+const UNTOLD_MAX = 100
 // Calls that are remembered until they end; the oldest are forgotten first.
 const CALLS_MAX = 1000
+// Messages of a session that are looked through for the answer.
+const LOOK_BACK = 20
 
-function ask(event) {
+function ask(event, patience = PATIENCE) {
   return new Promise((resolve, reject) => {
     const body = Buffer.from(JSON.stringify(event))
     const head = [
@@ -27,7 +33,7 @@ function ask(event) {
     const socket = connect(Number(RELAY_PORT), "127.0.0.1", () => {
       socket.write(Buffer.concat([Buffer.from(head.join("\r\n") + "\r\n\r\n"), body]))
     })
-    socket.setTimeout(PATIENCE, () => socket.destroy(new Error("no answer in time")))
+    socket.setTimeout(patience, () => socket.destroy(new Error("no answer in time")))
     socket.on("data", (piece) => pieces.push(piece))
     socket.on("error", reject)
     socket.on("close", () => {
@@ -52,6 +58,33 @@ function answered(bytes) {
   return JSON.parse(body.toString("utf8"))
 }
 
+// What is told goes over in order, and opencode never waits for it. `make` gives the event, or
+// nothing; what cannot be told is left out.
+let told = Promise.resolve()
+let untold = 0
+
+function tell(name, make) {
+  if (!GATES.has(name) || untold >= UNTOLD_MAX) return
+  untold += 1
+  told = told
+    .then(make)
+    .then((event) => event && ask(event, TOLD_PATIENCE))
+    .catch(() => {})
+    .finally(() => (untold -= 1))
+}
+
+function remember(map, key, value) {
+  map.set(key, value)
+  if (map.size > CALLS_MAX) map.delete(map.keys().next().value)
+}
+
+function words(parts) {
+  return parts
+    .filter((part) => part.type === "text" && !part.synthetic)
+    .map((part) => part.text)
+    .join("\n")
+}
+
 function added(output, text) {
   if (typeof output.output === "string") output.output += `\n\n${text}`
   else if (Array.isArray(output.content)) output.content.push({ type: "text", text })
@@ -74,7 +107,6 @@ function call(name, id, session, tool, input) {
 
 export const RelayGate = async ({ client }) => {
   const calls = new Map() // what runs now, by call: { tool, args, since, context }
-  if (!GATES.has("BeforeTool") && !GATES.has("AfterTool")) return {}
 
   const stopped = async (session) => {
     await client.session.abort({ path: { id: session } }).catch(() => {})
@@ -93,8 +125,8 @@ export const RelayGate = async ({ client }) => {
       if (said.deny !== undefined) throw new Error(said.deny)
       if (said.input) Object.assign(output.args, said.input)
     }
-    calls.set(callID, { tool, args: output.args, since: Date.now(), context: said.context })
-    if (calls.size > CALLS_MAX) calls.delete(calls.keys().next().value)
+    const made = { tool, args: output.args, since: Date.now(), context: said.context }
+    remember(calls, callID, made)
   }
 
   const finished = async (id, session, response) => {
@@ -119,11 +151,75 @@ export const RelayGate = async ({ client }) => {
   }
 
   // A tool that fails has no "after".
-  const event = async ({ event }) => {
-    const part = event.type === "message.part.updated" ? event.properties.part : undefined
-    if (part?.type !== "tool" || part.state.status !== "error" || !calls.has(part.callID)) return
+  const failed = async (part) => {
+    if (part.state.status !== "error" || !calls.has(part.callID)) return
     await finished(part.callID, part.sessionID, { error: part.state.error })
   }
 
-  return { "tool.execute.before": before, "tool.execute.after": after, event }
+  const turns = new Map() // the last prompt of the turn that runs, by session
+  const owners = new Map() // whether a session is the person's own, not one of a subagent
+  const compactions = new Map() // who wanted the last compaction, by session
+
+  const own = async (id) => {
+    if (!owners.has(id)) {
+      const { data } = await client.session.get({ path: { id } })
+      remember(owners, id, !data?.parentID)
+    }
+    return owners.get(id)
+  }
+
+  const prompted = async ({ sessionID }, { parts }) => {
+    const prompt = words(parts)
+    remember(turns, sessionID, prompt)
+    tell("BeforeAgent", async () => {
+      const event = { hook_event_name: "chat.message", session_id: sessionID, prompt }
+      if (await own(sessionID)) return event
+    })
+  }
+
+  // A turn that was broken off, or failed, has no answer.
+  const rested = (id) => {
+    if (!turns.has(id)) return
+    const prompt = turns.get(id)
+    turns.delete(id)
+    tell("AfterAgent", async () => {
+      if (!(await own(id))) return
+      const { data } = await client.session.messages({ path: { id }, query: { limit: LOOK_BACK } })
+      const last = data?.findLast((message) => message.info.role === "assistant")
+      if (!last || last.info.error) return
+      const response = words(last.parts)
+      return { hook_event_name: "session.idle", session_id: id, prompt, prompt_response: response }
+    })
+  }
+
+  const asked = (type, { sessionID, permission, questions }) => {
+    const about = permission ?? questions?.map((one) => one.question).join("\n")
+    tell("Notification", () => ({ hook_event_name: type, session_id: sessionID, about }))
+  }
+
+  const compacting = async ({ sessionID }) => {
+    const trigger = compactions.get(sessionID) ?? "auto"
+    tell("PreCompress", async () => {
+      const event = { hook_event_name: "session.compacting", session_id: sessionID, trigger }
+      if (await own(sessionID)) return event
+    })
+  }
+
+  const event = async ({ event: { type, properties } }) => {
+    if (type === "session.idle") rested(properties.sessionID)
+    if (type === "permission.asked" || type === "question.asked") asked(type, properties)
+    const part = type === "message.part.updated" ? properties.part : undefined
+    if (part?.type === "tool") await failed(part)
+    if (part?.type === "compaction") {
+      remember(compactions, part.sessionID, part.auto ? "auto" : "manual")
+    }
+  }
+
+  return {
+    "tool.execute.before": before,
+    "tool.execute.after": after,
+    "chat.message": prompted,
+    "experimental.session.compacting": compacting,
+    event,
+  }
 }

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from relay.agents import hook_events
 from relay.hooks.events import HookEventName
 from relay.hooks.model import Aggregated, Decision
 from relay.session.gate import NativeCall, text_of, tool_fields
+
+#: What a notice is called with which the model asks the person something.
+QUESTION = "question"
 
 _NO_DIALOG = "(a hook wants the person to be asked, which no plugin of opencode can do)"
 
@@ -25,6 +29,22 @@ def read(event: dict[str, Any]) -> NativeCall | None:
             "duration": float(took) if isinstance(took, int | float) else None,
         }
         return NativeCall(HookEventName.AFTER_TOOL, fields, True, event)
+    return _told(name, event)
+
+
+def _told(name: str, event: dict[str, Any]) -> NativeCall | None:
+    if name == "chat.message":
+        return hook_events.prompted(text_of(event, "prompt"))
+    if name == "session.idle":
+        said, prompt = text_of(event, "prompt_response"), text_of(event, "prompt")
+        return hook_events.answered(said, prompt)
+    if name == "permission.asked":
+        words = f"opencode asks to use {text_of(event, 'about') or 'a tool'}"
+        return hook_events.noticed(hook_events.PERMISSION, words)
+    if name == "question.asked":
+        return hook_events.noticed(QUESTION, text_of(event, "about"))
+    if name == "session.compacting":
+        return hook_events.compacting(event.get("trigger"))
     return None
 
 

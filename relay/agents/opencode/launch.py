@@ -11,7 +11,7 @@ import json
 import os
 
 from relay.agents.installed import npm_version, parse_version, which
-from relay.agents.launch import Launch, Run, gated
+from relay.agents.launch import Launch, Run, gated, told
 from relay.agents.primer import primer
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
@@ -107,7 +107,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     if "--fork" in words["options"]:
         data["session"], data["continues"] = "", False  # it is told when it is made
     ungated = _why_no_gate(words, argv[0], env, run)
-    data |= gated(run, ungated)
+    data |= gated(run, ungated) | told(run, ungated)
     _configure(env, run, added, data)
     return Launch(started, added, "opencode", data)
 
@@ -214,7 +214,7 @@ def _why_no_gate(words: dict[str, Any], program: str, env: dict[str, str], run: 
 
 def _configure(env: dict[str, str], run: Run, added: dict[str, str], data: dict[str, Any]) -> None:
     """Name our plugin and a file with the primer in opencode's configuration of this run."""
-    gates: list[str] = data.get("gates", [])
+    gates: list[str] = [*data.get("gates", []), *data.get("tells", [])]
     if not run.primer and not gates:
         return
     given = env.get("OPENCODE_CONFIG_CONTENT", "")
@@ -227,8 +227,10 @@ def _configure(env: dict[str, str], run: Run, added: dict[str, str], data: dict[
     except (OSError, ValueError, TypeError, AttributeError) as error:
         if run.primer:
             data["untaught"] = f"opencode could not be told how to talk: {error}"
-        if data.pop("gates", None):
-            data |= gated(run, f"opencode's configuration could not be extended: {error}")
+        why = f"opencode's configuration could not be extended: {error}"
+        for put_in, missed in (("gates", gated(run, why)), ("tells", told(run, why))):
+            if data.pop(put_in, None):
+                data |= missed
         return
     if gates:
         added["RELAY_GATES"] = ",".join(gates)

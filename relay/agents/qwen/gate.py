@@ -11,10 +11,11 @@ import json
 from collections import OrderedDict
 from typing import Any
 
+from relay.agents import hook_events
 from relay.agents.held import Held
 from relay.hooks.events import HookEventName
 from relay.hooks.model import Aggregated, Decision
-from relay.session.gate import NativeCall, rewritten, text_of, tool_fields
+from relay.session.gate import NativeCall, rewritten, text_of
 
 #: Inputs that the model was told to use; the oldest are forgotten first.
 OFFERED_MAX = 256
@@ -34,12 +35,13 @@ class QwenGate:
 
     def read(self, event: dict[str, Any]) -> NativeCall | None:
         """See Translator."""
-        name = event.get("hook_event_name")
-        if name == "PreToolUse":
-            return NativeCall(HookEventName.BEFORE_TOOL, _fields(event), True, event)
-        if name in ("PostToolUse", "PostToolUseFailure"):
-            return NativeCall(HookEventName.AFTER_TOOL, _after(event), True, event)
-        return None
+        call = hook_events.read(event)
+        if call is not None and call.event is HookEventName.BEFORE_AGENT:
+            # It tells of each result of a tool as of a prompt without words.
+            return call if call.fields["prompt"].strip() else None
+        if call is not None and (given := text_of(event, "tool_call_id")):
+            call.fields["tool_use_id"] = given  # the id that the model's own call has
+        return call
 
     def answer(self, call: NativeCall, result: Aggregated) -> dict[str, Any]:
         """See Translator."""
@@ -107,21 +109,6 @@ def refusal(reason: str) -> dict[str, Any]:
 def _decided(decision: str, reason: str) -> dict[str, Any]:
     own = {"permissionDecision": decision, "permissionDecisionReason": reason}
     return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **own}}
-
-
-def _fields(event: dict[str, Any]) -> dict[str, Any]:
-    """Those of a tool's events, with the id that the model's own call has."""
-    given = text_of(event, "tool_call_id") or text_of(event, "tool_use_id")
-    return {**tool_fields(event), "tool_use_id": given}
-
-
-def _after(event: dict[str, Any]) -> dict[str, Any]:
-    response = event.get("tool_response")
-    if response is None and "error" in event:
-        response = {"error": event["error"]}
-    took = event.get("duration_ms")
-    seconds = took / 1000 if isinstance(took, int | float) else None
-    return {**_fields(event), "tool_response": response, "duration": seconds}
 
 
 def _key(tool: object, given: object) -> str:

@@ -24,6 +24,13 @@ FILE = "settings.json"
 PATH, SYSTEM_PATH = "QWEN_CODE_SYSTEM_DEFAULTS_PATH", "QWEN_CODE_SYSTEM_SETTINGS_PATH"
 #: The form of settings that 0.24.4 has; it would bring another one up to date by writing the file.
 _VERSION = 4
+#: What Qwen Code calls the events of turns and notices.
+TOLD = {
+    "BeforeAgent": "UserPromptSubmit",
+    "AfterAgent": "Stop",
+    "Notification": "Notification",
+    "PreCompress": "PreCompact",
+}
 _UNKNOWN = "relay cannot be asked whether this may run"
 #: With all of these no other hook's word counts for more (see gate.py).
 REFUSAL = {
@@ -57,7 +64,7 @@ def why_not(options: set[str], env: dict[str, str], run: Run) -> str:
     return bridge.why_not(run, env)
 
 
-def put_in(env: dict[str, str], run: Run, gates: list[str]) -> dict[str, str]:
+def put_in(env: dict[str, str], run: Run, gates: list[str], tells: list[str]) -> dict[str, str]:
     """Write the file; returns what names it in the environment. Raises OSError or ValueError."""
     path = bridge.write(run, patient=bool(gates))
     settings: dict[str, Any] = read_object(_defaults(env)) or {"$version": _VERSION}
@@ -65,7 +72,10 @@ def put_in(env: dict[str, str], run: Run, gates: list[str]) -> dict[str, str]:
     if not isinstance(theirs, dict):
         raise ValueError("its hooks are no table")
     settings["hooks"] = dict(theirs)
-    for event, groups in hooks(path, gates).items():
+    ours = hooks(path, gates)
+    if tells:
+        ours |= observers(bridge.write_teller(run), tells)
+    for event, groups in ours.items():
         settings["hooks"][event] = [*(theirs.get(event) or []), *groups]
     file = os.path.join(run.folder, FILE)
     with open(os.open(file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as out:
@@ -88,6 +98,12 @@ def hooks(script: str, gates: list[str]) -> dict[str, list[dict[str, Any]]]:
         event: [{"matcher": "*", "hooks": [_hook(command, timeout)]}]
         for event, command in chosen.items()
     }
+
+
+def observers(script: str, tells: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """Our hooks that tell of turns and notices; Qwen Code does not wait for them."""
+    hook = {**_hook(bridge.command(script), bridge.TOLD_TIMEOUT), "async": True}
+    return {TOLD[event]: [{"hooks": [hook]}] for event in tells}
 
 
 def _hook(command: str, timeout: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from relay.agents.installed import Version, npm_version, which
-from relay.agents.launch import Launch, Run, gated
+from relay.agents.launch import Launch, Run, gated, told
 from relay.agents.primer import primer
 from relay.agents.qwen import hooks
 
@@ -117,6 +117,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     if reason is not None:
         data["degraded"] = f"{reason}; Qwen Code is heard by its screen, and messages are typed"
         data |= gated(run, f"no hooks are put in: {reason}")
+        data |= told(run, f"no hooks are put in: {reason}")
         return Launch(list(argv), {}, "qwen", data)
     options, _ = _read(argv)
     theirs = _theirs(env)
@@ -134,20 +135,21 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         missing.append("its input file is one of yours, so messages are typed")
     if missing:
         data["degraded"] = "; ".join(missing)
-    told = _told(argv[1:], primer(run.name, run.namespaces)) if run.primer else argv[1:]
-    return Launch([argv[0], *ours, *told], _gate(options, env, run, data), "qwen", data)
+    more = _told(argv[1:], primer(run.name, run.namespaces)) if run.primer else argv[1:]
+    return Launch([argv[0], *ours, *more], _gate(options, env, run, data), "qwen", data)
 
 
 def _gate(options: set[str], env: dict[str, str], run: Run, data: dict[str, Any]) -> dict[str, str]:
     """What brings our hooks in, as environment; ``data`` says of what, or why not."""
     wanted: Any = gated(run).get("gates", [])
+    watched: Any = told(run).get("tells", [])
     reason, added = hooks.why_not(options, env, run), {}
     if not reason:
         try:
-            added = hooks.put_in(env, run, wanted)
+            added = hooks.put_in(env, run, wanted, watched)
         except (OSError, ValueError, TypeError) as error:
             reason = f"no hooks could be put in: {error}"
-    data |= gated(run, reason)
+    data |= gated(run, reason) | told(run, reason)
     return added
 
 

@@ -37,51 +37,12 @@ def decided(result: Aggregated) -> dict[str, Any]:
     return said
 
 
-def test_a_tool_call_is_read() -> None:
-    fields: dict[str, Any] = {"tool_name": "Bash", "tool_input": INPUT, "tool_use_id": "call_1"}
-    assert gate.read(BEFORE) == NativeCall(HookEventName.BEFORE_TOOL, fields, True, BEFORE)
-    fields = {**fields, "tool_response": "a\n", "duration": None}
-    assert gate.read(AFTER) == NativeCall(HookEventName.AFTER_TOOL, fields, True, AFTER)
-
-
-@pytest.mark.parametrize(
-    ("event", "name", "fields"),
-    [
-        (
-            {"hook_event_name": "UserPromptSubmit", "prompt": "do it"},
-            HookEventName.BEFORE_AGENT,
-            {"prompt": "do it"},
-        ),
-        (
-            {"hook_event_name": "Stop", "last_assistant_message": None},
-            HookEventName.AFTER_AGENT,
-            {"prompt_response": ""},
-        ),
-        (
-            {"hook_event_name": "PermissionRequest", "tool_name": "Bash"},
-            HookEventName.NOTIFICATION,
-            {"notification_type": "permission_prompt", "message": "Codex asks to use Bash"},
-        ),
-        (
-            {"hook_event_name": "PreCompact", "trigger": "other"},
-            HookEventName.PRE_COMPRESS,
-            {"trigger": "auto"},
-        ),
-    ],
-)
-def test_what_nobody_waits_for_is_read(
-    event: dict[str, Any], name: HookEventName, fields: dict[str, Any]
-) -> None:
-    call = gate.read(event)
-    assert call is not None
-    assert (call.event, call.fields, call.waits) == (name, fields, False)
-    assert name in gate.TELLS
-    assert gate.read({**event, "agent_id": "sub"}) is None
-
-
-@pytest.mark.parametrize("name", [None, 7, "SessionStart", "Interrupt"])
-def test_other_events_are_nothing_to_the_engine(name: object) -> None:
-    assert gate.read({"hook_event_name": name}) is None
+def test_a_dialog_is_a_notice() -> None:
+    asks = {"hook_event_name": "PermissionRequest", "tool_name": "Bash"}
+    told = {"notification_type": "permission_prompt", "message": "Codex asks to use Bash"}
+    assert gate.read(asks) == NativeCall(HookEventName.NOTIFICATION, told)
+    assert gate.read({**asks, "agent_id": "sub"}) is None
+    assert gate.read({"hook_event_name": "Interrupt"}) is None
 
 
 def test_no_answer_and_consent_leave_the_persons_own_rules_alone() -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from relay.agents.bridge import aside
 from relay.agents.gemini import hooks
 from relay.agents.launch import Launch, Run, plan
-from relay.agents.native import translator, ungated
+from relay.agents.native import translator, ungated, untold
 from relay.hooks.events import TOOL_CALL, HookEventName
 from relay.hooks.model import Aggregated, Decision
 from relay.session.gate import NativeCall, Translator
 from tests.agents.gemini.test_launch import installed
+from tests.support import wait_until
 
 INPUT = {"command": "ls", "dir_path": "."}
 BASE = {"session_id": "S", "tool_name": "run_shell_command", "tool_input": INPUT}
@@ -47,6 +50,42 @@ def test_tool_calls_are_read(gate: Translator) -> None:
     assert gate.read(AFTER) == NativeCall(HookEventName.AFTER_TOOL, fields, True, AFTER)
     assert gate.read({"hook_event_name": "BeforeModel"}) is None
     assert gate.read({"hook_event_name": {}}) is None
+
+
+@pytest.mark.parametrize(
+    ("event", "call"),
+    [
+        (
+            {"hook_event_name": "BeforeAgent", "prompt": "do it"},
+            NativeCall(HookEventName.BEFORE_AGENT, {"prompt": "do it"}),
+        ),
+        (
+            {"hook_event_name": "AfterAgent", "prompt": "do it", "prompt_response": "done"},
+            NativeCall(HookEventName.AFTER_AGENT, {"prompt": "do it", "prompt_response": "done"}),
+        ),
+        (
+            {
+                "hook_event_name": "Notification",
+                "notification_type": "ToolPermission",
+                "message": "Run it?",
+            },
+            NativeCall(
+                HookEventName.NOTIFICATION,
+                {"notification_type": "permission_prompt", "message": "Run it?"},
+            ),
+        ),
+        (
+            {"hook_event_name": "PreCompress", "trigger": "manual"},
+            NativeCall(HookEventName.PRE_COMPRESS, {"trigger": "manual"}),
+        ),
+        # Told before each request to the model, whether it is compacted or not.
+        ({"hook_event_name": "PreCompress", "trigger": "auto"}, None),
+    ],
+)
+def test_turns_and_notices_are_read(
+    gate: Translator, event: dict[str, Any], call: NativeCall | None
+) -> None:
+    assert gate.read(event) == call
 
 
 def test_what_nothing_is_said_of_goes_on(gate: Translator) -> None:
@@ -170,6 +209,34 @@ def test_nothing_is_put_in_that_nobody_asked_for(gemini: str, tmp_path: Path) ->
     assert set(put_in(start([gemini], tmp_path, events=("AfterTool",)))["hooks"]) == {"AfterTool"}
 
 
+def test_it_tells_of_turns_and_notices_without_waiting(gemini: str, tmp_path: Path) -> None:
+    launch = start([gemini], tmp_path, events=("BeforeAgent", "PreCompress"))
+    assert launch.data["tells"] == ["BeforeAgent", "PreCompress"] and "gates" not in launch.data
+    assert untold("gemini", launch.data, launch.data["tells"].__contains__) == []
+    found = put_in(launch)["hooks"]
+    assert set(found) == {"BeforeAgent", "PreCompress"}
+    [group] = found["PreCompress"]
+    assert group["matcher"] == "manual"
+    [hook] = group["hooks"]
+    assert (hook["name"], hook["timeout"]) == ("relay", 5_000)
+
+
+def test_the_hook_that_tells_gets_the_event_and_is_not_waited_for(tmp_path: Path) -> None:
+    """In every shell: what runs in the background would have no standard input."""
+    script, told = tmp_path / "it's tell.sh", tmp_path / "told"
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    script.write_text(f"read -r go <'{go}'\ncat >'{told}.part'\nmv '{told}.part' '{told}'\n")
+    for shell in ("sh", "bash"):
+        line = [shell, "-c", aside(str(script))]
+        done = subprocess.run(line, input=b"event", capture_output=True, timeout=30, check=True)
+        assert (done.stdout, done.stderr) == (b"", b"") and not told.exists()
+        go.write_text("go\n")
+        wait_until(told.exists)
+        assert told.read_text() == "event"
+        told.unlink()
+
+
 def test_only_root_has_files_that_gemini_cli_believes(
     gemini: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +244,9 @@ def test_only_root_has_files_that_gemini_cli_believes(
     launch = start([gemini], tmp_path)
     assert launch.env == {}
     assert str(tmp_path / "run") in missed(launch) and "your own settings" in missed(launch)
+    launch = start([gemini], tmp_path, events=("AfterAgent",))
+    [note] = untold("gemini", launch.data, lambda event: event is HookEventName.AFTER_AGENT)
+    assert launch.env == {} and "only from root's files" in note and "settings" not in note
 
 
 def test_whoever_has_named_the_hooks_in_their_settings_needs_no_such_file(
@@ -187,6 +257,12 @@ def test_whoever_has_named_the_hooks_in_their_settings_needs_no_such_file(
     launch = start([gemini], tmp_path)
     assert list(launch.env) == ["RELAY_ASK"] and os.path.isfile(launch.env["RELAY_ASK"])
     assert launch.data["gates"] == ["BeforeTool", "AfterTool"]
+    both = start([gemini], tmp_path, events=("BeforeTool", "AfterAgent"))
+    assert both.data["gates"] == ["BeforeTool"] and "root" in both.data["untold"]
+    monkeypatch.setattr(hooks, "_insecure", lambda path: "")
+    both = start([gemini], tmp_path, events=("BeforeTool", "AfterAgent"))
+    # Their own hook asks about tools, so ours does not ask again.
+    assert set(put_in(both)["hooks"]) == {"AfterAgent"} and "RELAY_ASK" in both.env
 
 
 def test_what_the_person_puts_into_their_settings_stands_in_the_documentation() -> None:

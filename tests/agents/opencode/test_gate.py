@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from relay.agents.launch import Launch, Run, plan
-from relay.agents.native import translator, ungated
+from relay.agents.native import translator, ungated, untold
 from relay.agents.opencode import gate
 from relay.agents.opencode.launch import OLDEST
 from relay.hooks.events import TOOL_CALL, HookEventName
@@ -36,9 +36,45 @@ def test_tool_calls_are_read() -> None:
     assert gate.read(BEFORE) == NativeCall(HookEventName.BEFORE_TOOL, fields, True, BEFORE)
     fields = {**fields, "tool_response": "a\n", "duration": 1.0}
     assert gate.read(AFTER) == NativeCall(HookEventName.AFTER_TOOL, fields, True, AFTER)
-    assert gate.read({"hook_event_name": "chat.message"}) is None
+    assert gate.read({"hook_event_name": "session.created"}) is None
     assert gate.read({}) is None
     assert translator("opencode") is gate
+
+
+@pytest.mark.parametrize(
+    ("event", "name", "fields"),
+    [
+        (
+            {"hook_event_name": "chat.message", "prompt": "do it"},
+            HookEventName.BEFORE_AGENT,
+            {"prompt": "do it"},
+        ),
+        (
+            {"hook_event_name": "session.idle", "prompt": "do it", "prompt_response": "done"},
+            HookEventName.AFTER_AGENT,
+            {"prompt": "do it", "prompt_response": "done"},
+        ),
+        (
+            {"hook_event_name": "permission.asked", "about": "bash"},
+            HookEventName.NOTIFICATION,
+            {"notification_type": "permission_prompt", "message": "opencode asks to use bash"},
+        ),
+        (
+            {"hook_event_name": "question.asked", "about": "Which one?"},
+            HookEventName.NOTIFICATION,
+            {"notification_type": "question", "message": "Which one?"},
+        ),
+        (
+            {"hook_event_name": "session.compacting", "trigger": "manual"},
+            HookEventName.PRE_COMPRESS,
+            {"trigger": "manual"},
+        ),
+    ],
+)
+def test_turns_and_notices_are_read(
+    event: dict[str, Any], name: HookEventName, fields: dict[str, Any]
+) -> None:
+    assert gate.read(event) == NativeCall(name, fields)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +157,9 @@ def test_nothing_is_put_in_that_nobody_asked_for(tmp_path: Path) -> None:
     assert not {"OPENCODE_CONFIG_CONTENT", "RELAY_GATES"} & launch.env.keys()
     assert "gates" not in launch.data and "ungated" not in launch.data
     assert start([opencode], hooks=("AfterTool",)).env["RELAY_GATES"] == "AfterTool"
+    launch = start([opencode], hooks=("BeforeTool", "AfterAgent"))
+    assert (launch.data["gates"], launch.data["tells"]) == (["BeforeTool"], ["AfterAgent"])
+    assert launch.env["RELAY_GATES"] == "BeforeTool,AfterAgent"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +176,11 @@ def test_nothing_is_put_in_that_nobody_asked_for(tmp_path: Path) -> None:
 def test_it_is_said_where_there_is_no_plugin(
     tmp_path: Path, arguments: list[str], env: dict[str, str], why: str
 ) -> None:
-    assert why in missed(start([installed(tmp_path, VERSION), *arguments], env))
+    opencode = installed(tmp_path, VERSION)
+    assert why in missed(start([opencode, *arguments], env))
+    launch = start([opencode, *arguments], env, hooks=("AfterAgent",))
+    [note] = untold("opencode", launch.data, lambda event: event is HookEventName.AFTER_AGENT)
+    assert why in note and note.endswith(": on_after_agent")
 
 
 def test_it_is_said_of_a_version_that_is_not_known_and_without_a_port(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
-from relay.agents.native import translator, ungated
+from relay.agents.native import translator, ungated, untold
 from relay.hooks.events import TOOL_CALL, HookEventName
 from relay.hooks.model import Aggregated, Decision
 from relay.session.gate import NativeCall, Translator
@@ -50,10 +50,13 @@ def test_tool_calls_are_read_with_the_model_s_own_id(gate: Translator) -> None:
     call = gate.read({**AFTER, "duration_ms": 250})
     assert call is not None and call.event is HookEventName.AFTER_TOOL
     assert call.fields == {**fields, "tool_response": {"llmContent": "a"}, "duration": 0.25}
-    failed = gate.read({**BASE, "hook_event_name": "PostToolUseFailure", "error": "no"})
-    assert failed is not None and failed.fields["tool_response"] == {"error": "no"}
-    assert gate.read({"hook_event_name": "Stop"}) is None
-    assert gate.read({"hook_event_name": ["PreToolUse"]}) is None
+
+
+def test_the_results_of_tools_are_no_prompts(gate: Translator) -> None:
+    """Qwen Code 0.24.4 tells of each of them, in the same turn, as of a prompt without words."""
+    assert gate.read({"hook_event_name": "UserPromptSubmit", "prompt": ""}) is None
+    call = gate.read({"hook_event_name": "UserPromptSubmit", "prompt": "do it"})
+    assert call == NativeCall(HookEventName.BEFORE_AGENT, {"prompt": "do it"})
 
 
 def test_what_nothing_is_said_of_goes_on(gate: Translator) -> None:
@@ -238,6 +241,21 @@ def test_nothing_is_asked_that_nobody_asked_for(qwen: str, tmp_path: Path) -> No
     assert "relay 2 2" in (tmp_path / "run" / "ask.sh").read_text()
     hooks = put_in(start([qwen], tmp_path, hooks=("AfterTool",)))["hooks"]
     assert set(hooks) == after and hooks["PostToolUse"][0]["hooks"][0]["timeout"] == GATE_TIMEOUT
+
+
+def test_it_tells_of_turns_and_notices_without_waiting(qwen: str, tmp_path: Path) -> None:
+    launch = start([qwen], tmp_path, hooks=("AfterAgent", "PreCompress", "Output"))
+    assert launch.data["tells"] == ["AfterAgent", "PreCompress"] and "gates" not in launch.data
+    has = launch.data["tells"].__contains__
+    assert untold("qwen", launch.data, has) == []
+    hooks = put_in(launch)["hooks"]
+    assert set(hooks) == {"PostToolUse", "PostToolUseFailure", "Stop", "PreCompact"}
+    for event in ("Stop", "PreCompact"):
+        [[hook]] = [group["hooks"] for group in hooks[event]]
+        assert hook["async"] is True and str(tmp_path / "run" / "tell.sh") in hook["command"]
+    assert (tmp_path / "run" / "tell.sh").stat().st_mode & 0o777 == 0o600
+    [note] = untold("qwen", start([qwen, "--bare"], tmp_path, hooks=("AfterAgent",)).data, has)
+    assert "--bare" in note and note.endswith(": on_after_agent, on_pre_compress")
 
 
 @pytest.mark.parametrize(
