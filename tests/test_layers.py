@@ -24,8 +24,26 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
     )
 )
 #: What does no I/O and reads no clock may not import what does.
-PURE = ("text", "broker/delivery.py", "broker/router.py", "session/guards.py", "session/hearing.py")
-IMPURE = {"os", "socket", "asyncio", "time", "subprocess", "threading", "sqlite3", "select"}
+PURE = (
+    "text/",
+    *(
+        f"{folder}/{name}.py"
+        for folder, names in (
+            ("broker", "delivery router"),
+            ("session", "guards hearing plainpost"),
+            ("hooks", "aggregator answers binding definitions environment events files matching"),
+            ("hooks", "model outputs plain planner registry replies requests results spelling"),
+            ("hooks", "translation utterances validation"),
+        )
+        for name in names.split()
+    ),
+)
+#: ``traceback`` reads source files, ``uuid`` and ``random`` ask the system for chance.
+IMPURE = {
+    *("os", "pathlib", "shutil", "tempfile", "socket", "ssl", "select", "sqlite3", "subprocess"),
+    *("asyncio", "threading", "concurrent.futures", "queue", "time", "datetime"),
+    *("random", "secrets", "uuid", "traceback", "linecache"),
+}
 
 
 def floor(name: str) -> int:
@@ -62,6 +80,10 @@ def test_imports_only_go_down() -> None:
             if ours and floor(parts[1]) < own:
                 wrong.append(f"{file.relative_to(ROOT)} imports {name}")
     assert wrong == []
+
+
+def test_what_is_called_pure_is_there() -> None:
+    assert [name for name in PURE if not (ROOT / name).exists()] == []
 
 
 def test_what_is_pure_stays_pure() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fnmatch
 import inspect
 import math
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -287,7 +286,7 @@ def _callee(
     called = getattr(function, "__qualname__", None) or type(function).__name__
     if source is None:
         source = str(getattr(getattr(function, "__code__", None), "co_filename", "a program"))
-    name = f"{label} {called.rpartition('<locals>.')[2]} [{os.path.basename(source)}]"
+    name = f"{label} {called.rpartition('<locals>.')[2]} [{source.rpartition('/')[2]}]"
     return Callee(name, function, binding, is_async, checked_timeout(label, timeout), source)
 
 
