@@ -12,6 +12,7 @@ from typing import Any
 
 from relay.hooks.events import HookEventName
 from relay.hooks.model import (
+    NOTHING_SAID,
     Aggregated,
     Decision,
     Failure,
@@ -42,7 +43,11 @@ def aggregate(event: HookEventName, results: Sequence[HookResult], plan: Plan) -
     the tools that a model may choose, the strictest mode counts and only names that all allow.
     """
     ordered = _in_order(results, plan)
-    said = [(result, result.output) for result in ordered if result.output is not None]
+    said = [
+        (result, result.output)
+        for result in ordered
+        if result.output is not None and result.output is not NOTHING_SAID
+    ]
     # A hook that failed changes nothing.
     sound = [(result.hook.name, output) for result, output in said if result.success]
     whole = Aggregated(
@@ -64,6 +69,10 @@ def aggregate(event: HookEventName, results: Sequence[HookResult], plan: Plan) -
 
 
 def _in_order(results: Sequence[HookResult], plan: Plan) -> list[HookResult]:
+    if len(results) == len(plan.hooks) and all(
+        one.hook is hook for one, hook in zip(results, plan.hooks, strict=True)
+    ):
+        return list(results)
     place = {hook: number for number, hook in enumerate(plan.hooks)}
     return sorted(results, key=lambda result: place.get(result.hook, len(place)))
 
@@ -133,6 +142,8 @@ class _Rewrites:
 
 
 def _rewrite(whole: Aggregated, sound: list[tuple[str, HookOutput]], *, dropped: bool) -> None:
+    if not sound:
+        return
     coming = () if dropped else sound
     given = _merged("input.", coming, lambda output: output.input)
     request = _merged("request.", coming, lambda output: output.request)

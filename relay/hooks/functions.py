@@ -213,6 +213,9 @@ class FunctionRunner:
         if lane is not None and not lane.over.yet:
             rest.append(partial(self._follow, lane, plain, waited))
             plain = []
+        if coroutines and not overs[-1].yet:
+            rest.append(partial(self._follow_all, overs[-1], coroutines))
+            coroutines = []
         rest += [partial(self._rest_in_thread, run) for run in plain if not self._read(run)]
         rest += [partial(self._rest_in_loop, run) for run in coroutines if not self._read(run)]
         return rest
@@ -282,6 +285,17 @@ class FunctionRunner:
         if place is not None:
             place.release()
         await _all(rest)
+
+    async def _follow_all(self, over: Over, runs: list[_Run[R]]) -> None:
+        """Wait for all of the calls in the loop at once as long as they end one after the other."""
+        before = 0
+        while not over.yet:
+            ended = sum(run.job is not None and run.job.ended is not None for run in runs)
+            if len(runs) == 1 or (ended or before) and ended - before < _WORTH:
+                break
+            before = ended or 1
+            await self._told(over.tell, QUICK)
+        await _all([partial(self._rest_in_loop, run) for run in runs if not self._read(run)])
 
     async def _alone(self, run: _Run[R]) -> None:
         """Call it where nothing else waits for it."""

@@ -169,10 +169,11 @@ class HookEventHandler:
 
     async def execute_hooks_core(self, event: HookEventName, payload: Payload) -> Aggregated:
         """Plan, run and aggregate for a whole input. Never raises, except to be cancelled."""
-        stage, plan, correlation_id = "input", None, str(uuid.uuid4())
+        stage, plan, correlation_id = "input", None, ""
         results: list[HookResult] = []
         try:
-            payload = {"correlation_id": correlation_id, **payload}
+            if "correlation_id" not in payload:
+                payload = {"correlation_id": str(uuid.uuid4()), **payload}
             correlation_id = str(payload["correlation_id"])
             stage = "disposed"
             self._check_disposed()
@@ -185,13 +186,15 @@ class HookEventHandler:
             records.write(self._log, event, results, correlation_id)
             stage = "aggregation"
             whole = self._aggregate(event, results, plan)
-            whole.errors = [replace(one, correlation_id=correlation_id) for one in whole.errors]
+            if whole.errors:
+                whole.errors = [replace(one, correlation_id=correlation_id) for one in whole.errors]
             return whole
         except asyncio.CancelledError:
             why = Failure(stage, "it was cancelled", "", event.value, correlation_id)
             records.write_engine_failure(self._log, why)
             raise
         except Exception as error:
+            correlation_id = correlation_id or str(uuid.uuid4())
             return self._failed(event, stage, error, correlation_id, plan, results)
 
     def payload_for(

@@ -162,6 +162,10 @@ class HookOutput:
     last: bool = False
 
 
+#: What most functions say.
+NOTHING_SAID = HookOutput()
+
+
 @dataclass(frozen=True, slots=True)
 class HookResult:
     """How one hook ended. ``error`` is one line for people, "" exactly when ``success``.

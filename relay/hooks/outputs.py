@@ -22,7 +22,14 @@ from relay.hooks.answers import (
     read_mapping,
 )
 from relay.hooks.events import HookEventName
-from relay.hooks.model import Decision, Dialect, HookDefinition, HookOutput, OnFailure
+from relay.hooks.model import (
+    NOTHING_SAID,
+    Decision,
+    Dialect,
+    HookDefinition,
+    HookOutput,
+    OnFailure,
+)
 from relay.hooks.plain import NotPlain, encodable, plain
 from relay.hooks.results import HandlerError, no_result, texts
 
@@ -78,7 +85,7 @@ def read_value(value: object, name: str, event: HookEventName) -> HookOutput:
     Everything that relay.hooks.results.normalise takes means the same here.
     """
     if value is None:
-        return HookOutput()
+        return NOTHING_SAID
     if isinstance(value, str):
         return HookOutput(inject=texts(value, name))
     if not isinstance(value, Mapping):
@@ -115,7 +122,7 @@ def _answer(definition: HookDefinition, event: HookEventName, said: str) -> Hook
     value = _parsed(said)
     if isinstance(value, Mapping):
         output = _read(definition, event, value)
-        return None if output == HookOutput() else output
+        return None if output == NOTHING_SAID else output
     if isinstance(value, list) and any(isinstance(item, dict) for item in value):
         raise no_result(value, _IT, _OUTPUT_ALLOWED)
     text = value if isinstance(value, str) else said
@@ -136,7 +143,7 @@ def _denial(
             f"it exited with status 2, but {event} cannot be denied",
             hint=_quoted(complaint) or "exit with 0 there",
         )
-    output = _spoken(definition, event, said) or HookOutput()
+    output = _spoken(definition, event, said) or NOTHING_SAID
     own = output.reason if output.decision is not Decision.ALLOW else ""
     own = "" if own == default_reason(definition.name) else own
     reason = clipped(complaint) or own or default_reason(definition.name)

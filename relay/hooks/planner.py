@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from relay.hooks.events import HookEventName
-from relay.hooks.matching import matches
+from relay.hooks.matching import MATCHED_FIELD, MATCHED_MAX, matches
 from relay.hooks.model import Callee, Command, HookDefinition, OnFailure, Plan, Url
 from relay.hooks.registry import Registry
+
+#: Plans that are remembered; when there are more, all are forgotten.
+KNOWN_MAX = 256
 
 
 class Planner:
@@ -17,6 +20,8 @@ class Planner:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        #: By event and by what its matchers are about, with the hooks that there were then.
+        self._known: dict[tuple[HookEventName, str], tuple[Sequence[HookDefinition], Plan]] = {}
 
     def plan(self, event: HookEventName, payload: Mapping[str, Any]) -> Plan:
         """The hooks for ``event`` with this input, in the registry's order.
@@ -28,9 +33,25 @@ class Planner:
         hooks = self._registry.hooks(event)
         if not hooks:
             return Plan(event, ())
-        chosen = [hook for hook in hooks if hook.trusted and matches(hook, payload)]
-        sequential = any(hook.sequential for hook in chosen)
-        return Plan(event, tuple(_once(chosen)), sequential)
+        # Nothing else of the input is looked at (see matches), and to look takes longest.
+        field = MATCHED_FIELD.get(event)
+        found = payload.get(field) if field is not None else None
+        name = found if isinstance(found, str) else ""
+        then, plan = self._known.get((event, name), ((), None))
+        if plan is None or then is not hooks:
+            plan = _plan(event, payload, hooks)
+            if len(name) <= MATCHED_MAX:
+                if len(self._known) >= KNOWN_MAX:
+                    self._known.clear()
+                self._known[event, name] = (hooks, plan)
+        return plan
+
+
+def _plan(
+    event: HookEventName, payload: Mapping[str, Any], hooks: Sequence[HookDefinition]
+) -> Plan:
+    chosen = [hook for hook in hooks if hook.trusted and matches(hook, payload)]
+    return Plan(event, tuple(_once(chosen)), any(hook.sequential for hook in chosen))
 
 
 def _once(hooks: list[HookDefinition]) -> list[HookDefinition]:

@@ -5,13 +5,14 @@ No I/O: whoever holds a ``HookLog`` decides where a record goes. Durations are i
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 from relay.hooks.events import HookEventName
-from relay.hooks.model import Aggregated, Failure, HookOutput, HookResult
+from relay.hooks.model import NOTHING_SAID, Aggregated, Failure, HookOutput, HookResult
 
 #: The kinds of record: one of each hook, another of each that failed, one of each event's hooks
 #: together, and one of what went wrong in the engine itself.
@@ -31,6 +32,11 @@ class HookLog(Protocol):
     What it raises is dropped.
     """
 
+    def soon(self, work: Callable[[], None]) -> None:
+        """Do ``work``, which makes records and logs them, once nobody waits for what the hooks
+        said; one after the other."""
+        ...
+
     def log(self, kind: str, record: Record) -> None: ...
 
 
@@ -40,12 +46,20 @@ def write(
     results: Sequence[HookResult],
     correlation_id: str,
 ) -> None:
-    """The records of one event's hooks to ``log``, if there is one. Never raises.
+    """The records of one event's hooks to ``log``, if there is one, soon. Never raises.
 
     Each hook's own, in the order of ``results``, then the summary.
     """
-    if log is None:
-        return
+    if log is not None:
+        _soon(log, partial(_write_all, log, event, tuple(results), correlation_id))
+
+
+def _write_all(
+    log: HookLog,
+    event: HookEventName,
+    results: Sequence[HookResult],
+    correlation_id: str,
+) -> None:
     for result in results:
         _write(log, RESULT, partial(result_record, result, correlation_id))
         if not result.success:
@@ -54,9 +68,9 @@ def write(
 
 
 def write_engine_failure(log: HookLog | None, failure: Failure) -> None:
-    """That the engine failed, to ``log``, if there is one. Never raises."""
+    """That the engine failed, to ``log``, if there is one, soon. Never raises."""
     if log is not None:
-        _write(log, ENGINE_FAILURE, partial(engine_failure_record, failure))
+        _soon(log, partial(_write, log, ENGINE_FAILURE, partial(engine_failure_record, failure)))
 
 
 def result_record(result: HookResult, correlation_id: str) -> Record:
@@ -77,7 +91,7 @@ def result_record(result: HookResult, correlation_id: str) -> Record:
         "error": "" if result.success else result.error,
         "correlation_id": correlation_id,
         "decision": decision.value if decision is not None else "",
-        "said": result.output not in (None, HookOutput()),
+        "said": result.output not in (None, NOTHING_SAID),
     }
 
 
@@ -173,6 +187,11 @@ def _said(said: Aggregated | HookOutput) -> Record:
         "request": None if said.request is None else dict(said.request),
         "inject": list(said.inject),
     }
+
+
+def _soon(log: HookLog, work: Callable[[], None]) -> None:
+    with contextlib.suppress(Exception):  # see _write
+        log.soon(work)
 
 
 def _write(log: HookLog, kind: str, record: Callable[[], Record]) -> None:

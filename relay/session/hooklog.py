@@ -22,6 +22,8 @@ Request = Callable[..., Awaitable[dict[str, Any]]]
 #: Records that wait for the broker, and records in one request.
 WAITING_MAX = 1000
 AT_ONCE = 100
+#: Events whose records are still to be made; beyond that they are made at once.
+UNMADE_MAX = 100
 #: Characters of one text; a request of AT_ONCE of them stays well below the longest line.
 TEXT_MAX = 2000
 #: What comes within this time goes together, in seconds.
@@ -47,10 +49,23 @@ class SessionHookLog:
         self._note = note
         self._spawn = spawn
         self._verbose = verbose
+        self._unmade: deque[Callable[[], None]] = deque()
         self._waiting: deque[dict[str, Any]] = deque()
         self._sending = False
         self._one = asyncio.Lock()  # what is on its way is not sent again beside it
         self._left_out = 0
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """See relay.hooks.records: in the loop's next turn, when the agent has its answer."""
+        self._unmade.append(work)
+        if len(self._unmade) >= UNMADE_MAX:
+            self._make()
+        elif len(self._unmade) == 1:
+            asyncio.get_running_loop().call_soon(self._make)
+
+    def _make(self) -> None:
+        while self._unmade:
+            self._unmade.popleft()()
 
     def log(self, kind: str, record: dict[str, Any]) -> None:
         """Take a record; see relay.hooks.records."""
@@ -69,6 +84,7 @@ class SessionHookLog:
 
     async def settle(self, seconds: float) -> None:
         """Wait until all of it is stored, at most so long."""
+        self._make()
         try:
             async with asyncio.timeout(seconds):
                 while self._waiting:
@@ -119,4 +135,5 @@ def _stored(record: dict[str, Any]) -> dict[str, Any]:
 
 def _text(value: object) -> str:
     """A text that UTF-8 can carry, cut."""
-    return str(value or "")[:TEXT_MAX].encode("utf-8", "replace").decode()
+    text = str(value)[:TEXT_MAX] if value else ""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
