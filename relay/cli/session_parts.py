@@ -53,6 +53,9 @@ from relay.terminal.lines import make_source
 if TYPE_CHECKING:
     from relay.cli.agent_session import Start
 
+#: When a hook's answer takes longer, the agent's records are read meanwhile. Seconds.
+_HELD_UP = 0.05
+
 
 class LateClock:
     """A monotonic clock for what is heard late: the rests that lie between it are added to it.
@@ -291,8 +294,16 @@ class Parts:
 
         async def hook(event: dict[str, Any]) -> dict[str, Any]:
             session.hook(event)
-            wake.set()
-            return await gate.answer(event) if gate is not None else {}
+            if gate is None:
+                wake.set()
+                return {}
+            # The agent waits: its records are read afterwards, or when that takes long.
+            later = asyncio.get_running_loop().call_later(_HELD_UP, wake.set)
+            try:
+                return await gate.answer(event)
+            finally:
+                later.cancel()
+                wake.set()
 
         server = HookServer(hook, self._start.args["token"], on_error=self._hook_failed)
         self._server = server
