@@ -13,6 +13,7 @@ from relay.model import BODY_MAX
 #: What the attributes of a message may take, in bytes of JSON.
 META_MAX = 64 * 1024
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_as_text = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
 
 def checked_body(body: Any) -> str:
@@ -39,6 +40,19 @@ def checked_text(value: Any, what: str) -> str:
     if _SURROGATE.search(value):
         raise _not_unicode()
     return value
+
+
+def check_unicode(request: Json) -> None:
+    """Raises UsageError when there is half of a surrogate pair anywhere in ``request``.
+
+    No answer could repeat it, and the database would not take it.
+    """
+    try:
+        _as_text(request).encode()
+    except UnicodeEncodeError as error:
+        raise _not_unicode() from error
+    except RecursionError as error:
+        raise UsageError("a request whose lists and objects are nested too deep") from error
 
 
 def checked_meta(fields: Json) -> str:

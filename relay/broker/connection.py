@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from relay.broker.checks import check_unicode
 from relay.broker.committer import refusal
 from relay.broker.peercred import is_own
 from relay.broker.protocol import LINE_MAX
@@ -42,6 +43,13 @@ def _parse(line: str) -> Any:
     if type(request) is not dict or type(request.get("n")) is not int:
         raise UsageError("a request without a number")
     return request
+
+
+def _check_text(request: Any) -> None:
+    """Refuse text that UTF-8 cannot carry. Raises UsageError."""
+    # What a session's hooks say is checked where it is passed on: whoever asked is told of it.
+    if request.get("op") != "hook_answer":
+        check_unicode(request)
 
 
 class Connection(asyncio.Protocol):
@@ -235,11 +243,13 @@ class Connection(asyncio.Protocol):
             self._transport().resume_reading()
 
     def _lines(self, data: bytes) -> None:
+        broken = False
         try:
             lines = data.decode().split("\n")
         except UnicodeDecodeError:
             # One of them is at fault; the others are not refused for it.
             lines = [line.decode(errors="surrogateescape") for line in data.split(b"\n")]
+            broken = True
         for line in lines:
             if not line:
                 continue
@@ -248,6 +258,9 @@ class Connection(asyncio.Protocol):
             request: Any = None
             try:
                 request = _parse(line)
+                # Only an escape, or what is no UTF-8 at all, makes half of a pair.
+                if broken or "\\ud" in line or "\\uD" in line:
+                    _check_text(request)
                 request["size"] = size
                 self.broker.request(self, request)
             except RelayError as error:

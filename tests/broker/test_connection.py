@@ -1,17 +1,22 @@
-"""What the broker's side of a connection does before there are requests."""
+"""What the broker's side of a connection does before a request is handled."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from relay.broker.client import connect
 from relay.broker.connection import Connection
 from relay.broker.protocol import decode
+from relay.paths import Home
+from tests.broker.support import registration
 
 
 def first_words(**broker: Any) -> bytes:
@@ -45,3 +50,51 @@ def test_a_broker_that_is_full_says_so() -> None:
 
 def test_a_broker_that_ends_closes_without_a_word(stopped: asyncio.Event) -> None:
     assert first_words(stopped=stopped, has_room=lambda: True) == b""
+
+
+HALF = "\ud800"
+HALVES: list[dict[str, Any]] = [
+    {"op": "wait", "id": HALF, "timeout": 0},
+    {"op": "show", "id": "abcd" + HALF},
+    {"op": "inbox", "name": HALF},
+    {"op": "sent", "name": HALF},
+    {"op": "history", "grep": HALF},
+    {"op": "read", "ids": ["x", HALF]},
+    {"op": "register", **registration("Ann"), "run": HALF},
+    {"op": "register", **registration("Ann"), "notes": {HALF: 1}},
+    {"op": "decide", "which": [HALF]},
+    {"op": "hook_log", "agent": HALF},
+    {"op": "send", "to": "Bob", "body": "x", "attributes": {"a": [HALF]}},
+]
+
+
+@pytest.mark.parametrize("request_", HALVES, ids=lambda request: str(request["op"]))
+def test_half_a_character_is_refused_whatever_is_asked(
+    home: Home, request_: dict[str, Any]
+) -> None:
+    whole = {"n": 2, "op": "show", "id": "no such \U0001f600"}
+    with connect(home) as client:
+        raw = client._socket
+        assert raw is not None
+        for half in (json.dumps(HALF)[1:-1], json.dumps(HALF)[1:-1].upper().replace("U", "u")):
+            line = json.dumps({"n": 1, **request_}).replace(r"\ud800", half)
+            raw.sendall(f"{line}\n{json.dumps(whole)}\n".encode())
+            with raw.makefile("rb") as lines:
+                refused, other = decode(lines.readline()), decode(lines.readline())
+            assert (refused["n"], refused["error"]["code"]) == (1, "usage")
+            assert "surrogate" in refused["error"]["message"]
+            # A whole character in escapes is one, and its request is as good as any.
+            assert (other["n"], other["error"]["code"]) == (2, "not_found")
+        assert "Traceback" not in Path(home.broker_log).read_text()
+
+
+def test_bytes_that_are_no_text_are_refused_and_the_line_beside_them_is_not(home: Home) -> None:
+    with connect(home) as client:
+        raw = client._socket
+        assert raw is not None
+        raw.sendall(b'{"n":1,"op":"wait","id":"\xff","timeout":0}\n{"n":2,"op":"hello"}\n')
+        with raw.makefile("rb") as lines:
+            answers = {one["n"]: one for one in (decode(lines.readline()) for _ in range(2))}
+        assert answers[1]["error"]["code"] == "usage"
+        assert answers[2]["ok"]
+        assert "Traceback" not in Path(home.broker_log).read_text()
