@@ -16,7 +16,7 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "agents",
         "session",
         "broker",
-        "ledger",
+        "ledger memory",
         "config settings outline foresight trust vocabulary",
         "hooks",
         "text",

@@ -1,0 +1,1 @@
+"""What agents remember: the records, the protocol of a backend, and the default one on SQLite."""

@@ -1,0 +1,42 @@
+"""What turns texts into vectors: the protocol of an embedder, and why one may not answer.
+
+``numpy`` is imported by nobody before an embedder is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from relay.errors import RelayError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class EmbedderUnavailable(RelayError):
+    """The embedder cannot answer now (a server is away, weights are missing); later it may."""
+
+    code = "embedder_unavailable"
+
+
+class Embedder(Protocol):
+    """Texts in, vectors out. It is called by one thread at a time."""
+
+    @property
+    def name(self) -> str:
+        """Which model this is. Vectors of another name or other ``dims`` are made anew."""
+
+    @property
+    def dims(self) -> int:
+        """How long its vectors are; 0 before the first answer, for one that learns it from that."""
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One row for each text: C-contiguous float32 of shape (len(texts), dims), of length 1.
+
+        Raises EmbedderUnavailable when it cannot answer now.
+        """
+
+    def close(self) -> None:
+        """Give back what it holds; calling it again does nothing."""
