@@ -128,20 +128,30 @@ class GatedAgent:
 
     def log(self, case: str) -> list[dict[str, Any]]:
         """What the hooks were given for this case, in order."""
-        path = self.recipe.cwd / "hooks.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [event for line in lines if f"case-{case}" in str(event := json.loads(line))]
+        return [event for event in self._events() if f"case-{case}" in str(event)]
 
     def turns(self) -> list[tuple[str, str]]:
         """What the hooks were told of prompts and answers, in order: the event and its text."""
         words = {"BeforeAgent": "prompt", "AfterAgent": "prompt_response"}
-        path = self.recipe.cwd / "hooks.jsonl"
-        events = [json.loads(line) for line in path.read_text().splitlines()]
         return [
             (name, event[words[name]])
-            for event in events
+            for event in self._events()
             if (name := event["hook_event_name"]) in words
         ]
+
+    def told(self, name: str, kind: str = "") -> list[dict[str, Any]]:
+        """The events of this name that the hooks were given: of this kind, or all."""
+        return [
+            event
+            for event in self._events()
+            if event["hook_event_name"] == name
+            and kind in ("", event.get("notification_type"), event.get("trigger"))
+        ]
+
+    def _events(self) -> list[dict[str, Any]]:
+        path = self.recipe.cwd / "hooks.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines]
 
     def own(self) -> int:
         """How often the person's own hook has run."""

@@ -41,8 +41,17 @@ SHELLS = {
 }
 #: Those whose hooks can make them ask the person; with the others it is a refusal.
 ASKS = {"claude", "qwen", "gemini"}
-#: Those whose hooks tell of prompts and of the ends of turns.
-TELLS_TURNS = {"claude", "codex", "qwen", "opencode"}
+#: What compacts the conversation. (Gemini CLI tells of it only where root has folders, see below.)
+COMPACTS = {
+    "claude": "/compact",
+    "codex": "/compact",
+    "qwen": "/compress",
+    "opencode": "/compact",
+}
+#: Settings by which the agent itself asks the person about the command of one case.
+DIALOGS: dict[str, dict[str, Any]] = {
+    "opencode": {"permission": {"bash": {"*": "allow", "*case-dialog*": "ask"}}},
+}
 #: What turns all hooks off in the person's own settings.
 OFF: dict[str, dict[str, Any]] = {
     "claude": {"disableAllHooks": True},
@@ -60,11 +69,11 @@ def stop_broker(isolated_home: Path) -> Iterator[None]:
 def test_a_tool_call_is_seen_and_decided_on(
     agent: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
 ) -> None:
-    with gated(agent, binary_of(agent), tmp_path, model) as ann:
+    options = Options(asks=False, settings=DIALOGS.get(agent, {}))
+    with gated(agent, binary_of(agent), tmp_path, model, options) as ann:
         observed(ann, SHELLS[agent])
-        if agent in TELLS_TURNS:
-            turn = [("BeforeAgent", "please observe"), ("AfterAgent", "Done.")]
-            wait_until(lambda: ann.turns() == turn, what=f"{turn} in {ann.turns()}")
+        if agent in COMPACTS:
+            turned(ann, "observe")
         blocked(ann)
         rewritten(ann)
         commented(ann)
@@ -78,7 +87,11 @@ def test_a_tool_call_is_seen_and_decided_on(
             # It ran for every call, also for those that were blocked.
             assert ann.own() == ann.calls()
         if agent in ASKS:
-            asking(ann)
+            asking(ann, "ask")
+        if agent in DIALOGS:
+            asking(ann, "dialog")
+        if agent in COMPACTS:
+            compacted(ann, COMPACTS[agent])
         without_a_session(ann)
         ann.wrapped.quit()
 
@@ -137,6 +150,13 @@ def observed(ann: GatedAgent, shell: str) -> None:
     assert "ran-case-observe" in str(after["tool_response"])
 
 
+def turned(ann: GatedAgent, case: str) -> None:
+    """A turn's prompt and its end are told of, once each, though a tool was called between."""
+    turn = [("BeforeAgent", f"please {case}"), ("AfterAgent", "Done.")]
+    wait_until(lambda: len(ann.turns()) >= len(turn), what=f"{turn} in {ann.turns()}")
+    assert ann.turns() == turn
+
+
 def blocked(ann: GatedAgent) -> None:
     told = ann.call("block")
     assert REASON in told
@@ -162,14 +182,26 @@ def failing(ann: GatedAgent) -> None:
     assert not ann.ran("fail")
 
 
-def asking(ann: GatedAgent) -> None:
-    """The person is asked, though they allow this tool otherwise, and may refuse."""
-    ann.ask("ask")
+def asking(ann: GatedAgent, case: str) -> None:
+    """The person is asked, by relay's hook or by the agent itself, and may refuse."""
+    ann.ask(case)
     ann.wrapped.dialog()
-    assert "MARK-REASON" in ann.wrapped.terminal.text()
+    assert ("MARK-REASON" in ann.wrapped.terminal.text()) == (case == "ask")
+    if ann.recipe.agent in COMPACTS:  # Claude Code tells of it when it was open for a while
+        wait_until(lambda: ann.told("Notification", "permission_prompt"))
     ann.wrapped.refuse()
     ann.rest()
-    assert not ann.ran("ask")
+    assert not ann.ran(case)
+    assert len(ann.told("Notification", "permission_prompt")) <= 1
+
+
+def compacted(ann: GatedAgent, command: str) -> None:
+    """A compaction that the person wants is told of, once, and begins no turn."""
+    turns = len(ann.turns())
+    ann.wrapped.ask(command)
+    wait_until(lambda: ann.told("PreCompress", "manual"))
+    ann.rest()
+    assert len(ann.told("PreCompress")) == 1 and len(ann.turns()) == turns
 
 
 def without_a_session(ann: GatedAgent) -> None:

@@ -258,7 +258,7 @@ def test_whoever_has_named_the_hooks_in_their_settings_needs_no_such_file(
     assert list(launch.env) == ["RELAY_ASK"] and os.path.isfile(launch.env["RELAY_ASK"])
     assert launch.data["gates"] == ["BeforeTool", "AfterTool"]
     both = start([gemini], tmp_path, events=("BeforeTool", "AfterAgent"))
-    assert both.data["gates"] == ["BeforeTool"] and "root" in both.data["untold"]
+    assert both.data["gates"] == ["BeforeTool"] and "root" in str(both.data["untold"])
     monkeypatch.setattr(hooks, "_insecure", lambda path: "")
     both = start([gemini], tmp_path, events=("BeforeTool", "AfterAgent"))
     # Their own hook asks about tools, so ours does not ask again.
