@@ -42,7 +42,8 @@ class GeminiGate:
             return hook_events.prompted(text_of(event, "prompt"))
         if name == "AfterAgent":
             said, prompt = text_of(event, "prompt_response"), text_of(event, "prompt")
-            return hook_events.answered(said, prompt)
+            # What the model said in each of the turn's steps, joined by blanks.
+            return hook_events.answered(said.strip(), prompt)
         if name == "Notification":
             kind = text_of(event, "notification_type")
             kind = hook_events.PERMISSION if kind == "ToolPermission" else kind

@@ -60,7 +60,7 @@ def test_tool_calls_are_read(gate: Translator) -> None:
             NativeCall(HookEventName.BEFORE_AGENT, {"prompt": "do it"}),
         ),
         (
-            {"hook_event_name": "AfterAgent", "prompt": "do it", "prompt_response": "done"},
+            {"hook_event_name": "AfterAgent", "prompt": "do it", "prompt_response": " \ndone "},
             NativeCall(HookEventName.AFTER_AGENT, {"prompt": "do it", "prompt_response": "done"}),
         ),
         (
