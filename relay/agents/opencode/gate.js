@@ -67,10 +67,23 @@ function tell(name, make) {
   if (!GATES.has(name) || untold >= UNTOLD_MAX) return
   untold += 1
   told = told
-    .then(make)
+    .then(() => Promise.race([make(), late()]))
     .then((event) => event && ask(event, TOLD_PATIENCE))
     .catch(() => {})
     .finally(() => (untold -= 1))
+}
+
+function late() {
+  return new Promise((_, reject) => setTimeout(reject, TOLD_PATIENCE).unref())
+}
+
+// What only watches never breaks what it watches.
+function watching(act) {
+  return async (...given) => {
+    try {
+      act(...given)
+    } catch {}
+  }
 }
 
 function remember(map, key, value) {
@@ -168,7 +181,7 @@ export const RelayGate = async ({ client }) => {
     return owners.get(id)
   }
 
-  const prompted = async ({ sessionID }, { parts }) => {
+  const prompted = ({ sessionID }, { parts }) => {
     const prompt = words(parts)
     remember(turns, sessionID, prompt)
     tell("BeforeAgent", async () => {
@@ -197,7 +210,7 @@ export const RelayGate = async ({ client }) => {
     tell("Notification", () => ({ hook_event_name: type, session_id: sessionID, about }))
   }
 
-  const compacting = async ({ sessionID }) => {
+  const compacting = ({ sessionID }) => {
     const trigger = compactions.get(sessionID) ?? "auto"
     tell("PreCompress", async () => {
       const event = { hook_event_name: "session.compacting", session_id: sessionID, trigger }
@@ -205,11 +218,11 @@ export const RelayGate = async ({ client }) => {
     })
   }
 
-  const event = async ({ event: { type, properties } }) => {
+  const happened = ({ event: { type, properties } }) => {
     if (type === "session.idle") rested(properties.sessionID)
     if (type === "permission.asked" || type === "question.asked") asked(type, properties)
     const part = type === "message.part.updated" ? properties.part : undefined
-    if (part?.type === "tool") await failed(part)
+    if (part?.type === "tool") failed(part)
     if (part?.type === "compaction") {
       remember(compactions, part.sessionID, part.auto ? "auto" : "manual")
     }
@@ -218,8 +231,8 @@ export const RelayGate = async ({ client }) => {
   return {
     "tool.execute.before": before,
     "tool.execute.after": after,
-    "chat.message": prompted,
-    "experimental.session.compacting": compacting,
-    event,
+    "chat.message": watching(prompted),
+    "experimental.session.compacting": watching(compacting),
+    event: watching(happened),
   }
 }
