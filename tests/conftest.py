@@ -7,11 +7,15 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Run in the background or under nohup, the tests and all that they start would ignore these.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
     signal.signal(number, signal.SIG_DFL)
+# How long an example takes says what else the machine does.
+settings.register_profile("relay", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("relay")
 # The readline module writes the size of the runner's terminal into the environment: a program under
 # test would believe it rather than its own terminal.
 for name in ("COLUMNS", "LINES"):
