@@ -210,3 +210,33 @@ def test_a_report_arrives_with_its_headers() -> None:
     ended = asyncio.run(main())
     assert (ended.status, ended.out, ended.err) == (0, b"", "")
     assert told == [{**EVENT, "relay": {"door": TOKEN}}]
+
+
+def test_what_a_person_has_bash_do_at_its_start_does_not_speak(tmp_path: Path) -> None:
+    (tmp_path / "noise").write_text("echo noise; exit 3\n")
+
+    async def answer(event: dict[str, Any]) -> dict[str, Any]:
+        return {"a": 1}
+
+    # As in the environment of the agent; sh() gives only what a hook needs.
+    command = f"export BASH_ENV='{tmp_path}/noise'\n{asker(20, WHY)}"
+    ended = run(command, answer)
+    assert (ended.status, ended.out, ended.err) == (0, b'{"a": 1}', "")
+
+
+def test_an_event_arrives_in_one_piece() -> None:
+    pieces: list[bytes] = []
+
+    async def main() -> None:
+        async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            pieces.append(await reader.read(65536))
+            writer.close()
+
+        server = await asyncio.start_server(client, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            await sh(asker(20), port, event=json.dumps(EVENT))
+
+    asyncio.run(main())
+    (piece,) = pieces
+    assert json.loads(piece.partition(b"\r\n\r\n")[2]) == EVENT
