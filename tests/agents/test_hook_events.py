@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from relay.agents import hook_events
-from relay.agents.native import translator
+from relay.agents.launch import TOOL_EVENTS, TURN_EVENTS, wants_tcp
+from relay.agents.native import translator, untold
 from relay.hooks.events import HookEventName
 from relay.hooks.validation import problem
 from relay.session.gate import NativeCall, Translator
@@ -108,3 +109,25 @@ def test_what_is_told_is_what_hooks_are_promised() -> None:
     ):
         payload = {**base, "hook_event_name": call.event.value, **call.fields}
         assert problem(call.event, payload) == "" and not call.waits
+
+
+@pytest.mark.parametrize("name", ["gemini", "opencode"])
+def test_a_port_is_bound_for_what_the_configuration_has_hooks_for(name: str) -> None:
+    for event in (*TOOL_EVENTS, *TURN_EVENTS):
+        assert wants_tcp([name], (event,))
+    assert not wants_tcp([name], ("Output", "SessionStart"))
+
+
+def test_hooks_that_never_run_are_named_with_the_reason() -> None:
+    def has(event: HookEventName) -> bool:
+        return event in ("BeforeAgent", "PreCompress", "BeforeTool")
+
+    names = ": on_before_agent, on_pre_compress"
+    assert untold("claude", {"hooks": True}, has) == []
+    assert untold("qwen", {"tells": ["BeforeAgent", "PreCompress"]}, has) == []
+    [note] = untold("qwen", {"tells": ["BeforeAgent"]}, has)
+    assert note.endswith("started: on_pre_compress")
+    [note] = untold("claude", {"hooks": True, "untold": "they are off"}, has)
+    assert note == f"these hooks never run here, because they are off{names}"
+    [note] = untold("aider", {}, has)
+    assert note.endswith(f"aider has no hooks of its own for them{names}")

@@ -13,7 +13,7 @@ from relay.agents.claude import gate
 from relay.agents.claude.launch import hooks
 from relay.agents.claude.settings import hooks_off
 from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
-from relay.agents.native import ungated
+from relay.agents.native import ungated, untold
 from relay.hooks.events import TOOL_CALL
 from relay.hooks.model import Aggregated, Decision
 
@@ -173,6 +173,9 @@ def test_who_cannot_be_gated_is_said(
     assert "gates" not in launch.data
     [note] = notes(launch)
     assert why in note and "nothing is blocked" in note
+    launch = plan([claude, *arguments], {}, run("AfterAgent"))
+    [note] = untold("claude", launch.data, lambda event: event == "AfterAgent")
+    assert why in note and note.endswith(": on_after_agent")
     [note] = notes(planned(claude, tmp_path, "mcp", "list"))
     assert "no conversation" in note
 
