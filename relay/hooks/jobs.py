@@ -7,6 +7,7 @@ after the other (a Lane), and whoever wants to know waits where it stands, for a
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 from collections import deque
@@ -14,7 +15,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from contextvars import Context
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
+
+from relay.hooks.outcomes import Call, Outcome, R
 
 
 @dataclass(slots=True)
@@ -158,3 +161,27 @@ class Lane:
         with contextlib.suppress(IndexError):
             while True:
                 self._left.popleft().withdrawn = True
+
+
+class Run(Generic[R]):
+    """A call on its way. ``job`` is what was begun; ``place`` is held until ``leave``.
+
+    ``spent`` is how long it took before the present job, and ``posted`` when that was given away.
+    """
+
+    __slots__ = ("call", "job", "lane", "limit", "outcome", "place", "posted", "spent")
+
+    def __init__(self, call: Call[R], limit: float) -> None:
+        self.call = call
+        self.limit = limit
+        self.job: Job | None = None
+        self.lane: Lane | None = None
+        self.place: asyncio.Semaphore | None = None
+        self.posted = self.spent = 0.0
+        self.outcome: Outcome[R] | None = None
+
+    def leave(self) -> None:
+        """Others may have its place."""
+        if self.place is not None:
+            place, self.place = self.place, None
+            place.release()

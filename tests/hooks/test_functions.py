@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from relay.hooks import functions as module
+from relay.hooks import hung as bounds
+from relay.hooks.events import HookEventName
 from relay.hooks.functions import FunctionRunner
-from relay.hooks.outcomes import End, Outcome
+from relay.hooks.outcomes import Call, End, Outcome
 from relay.hooks.registry import Registry
-from relay.hooks.results import Result
+from relay.hooks.results import Result, normalise
 
 SHORT = 0.05
 
@@ -178,7 +180,7 @@ def test_a_sync_handler_that_hangs_is_left_and_switched_off_in_the_end(
     registry.add_pattern("deploy", "*", lambda: "still here")
 
     async def scenario(runner: FunctionRunner) -> None:
-        for number in range(module.HUNG_PER_HANDLER):
+        for number in range(bounds.HUNG_PER_HANDLER):
             hung, fine = await runner.run_pattern("deploy", "x", "", None)
             assert (hung.end, fine.end) == (End.TIMEOUT, End.DONE)
             assert runner.hung() == number + 1
@@ -186,7 +188,7 @@ def test_a_sync_handler_that_hangs_is_left_and_switched_off_in_the_end(
         off, fine = await runner.run_pattern("deploy", "x", "", None)
         assert (off.end, fine.end) == (End.OFF, End.DONE)
         assert list(runner.switched_off()) == [off.handler]
-        assert runner.hung() == module.HUNG_PER_HANDLER
+        assert runner.hung() == bounds.HUNG_PER_HANDLER
 
     _run(registry, scenario)
 
@@ -194,7 +196,7 @@ def test_a_sync_handler_that_hangs_is_left_and_switched_off_in_the_end(
 def test_many_hanging_handlers_together_are_bounded(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "HUNG_MAX", 2)
+    monkeypatch.setattr(bounds, "HUNG_MAX", 2)
     registry = Registry()
     for _ in range(3):
         registry.add_pattern("deploy", "*", lambda: gate.wait() and None, timeout=SHORT)
@@ -285,7 +287,7 @@ def test_an_async_handler_that_blocks_its_loop_hurts_only_itself(gate: threading
     registry.add_pattern("deploy", "*", fine)
 
     async def scenario(runner: FunctionRunner) -> None:
-        for _ in range(module.HUNG_PER_HANDLER):
+        for _ in range(bounds.HUNG_PER_HANDLER):
             blocked, other = await runner.run_pattern("deploy", "x", "", None)
             assert (blocked.end, other.result) == (End.TIMEOUT, Result(("fine",)))
         blocked, other = await runner.run_pattern("deploy", "x", "", None)
@@ -297,7 +299,7 @@ def test_an_async_handler_that_blocks_its_loop_hurts_only_itself(gate: threading
 def test_the_blame_for_a_blocked_loop_goes_to_the_one_that_blocks(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "HUNG_PER_HANDLER", 1)
+    monkeypatch.setattr(bounds, "HUNG_PER_HANDLER", 1)
     registry = Registry()
     blocking = threading.Event()
 
@@ -482,3 +484,131 @@ def test_an_async_handler_can_run_programs() -> None:
 
     registry.add_pattern("deploy", "*", run)
     assert _pattern(registry)[0].result == Result(("out",))
+
+
+def _hooks(registry: Registry, *functions: Callable[..., object], **options: Any) -> None:
+    for function in functions:
+        registry.add_hook("before_tool", function, **options)
+
+
+def _together(registry: Registry, **options: Any) -> list[Outcome[Result]]:
+    """All hooks of one event, side by side."""
+
+    async def scenario(runner: FunctionRunner) -> list[Outcome[Result]]:
+        return await runner.call_all(_calls(registry))
+
+    outcomes: list[Outcome[Result]] = _run(registry, scenario, **options)
+    return outcomes
+
+
+def _calls(registry: Registry) -> list[Call[Result]]:
+    hooks = registry.hooks(HookEventName.BEFORE_TOOL)
+    callees = [hook.callee for hook in hooks if hook.callee is not None]
+    return [Call(callee, lambda: [None] * 6, normalise) for callee in callees]
+
+
+def test_short_functions_of_an_event_share_a_thread_and_keep_their_order() -> None:
+    registry = Registry()
+    threads: set[int] = set()
+
+    def numbered(number: int) -> Callable[[], str]:
+        def handler() -> str:
+            threads.add(threading.get_ident())
+            return str(number)
+
+        return handler
+
+    _hooks(registry, *(numbered(number) for number in range(6)))
+    outcomes = _together(registry)
+    assert [one.result for one in outcomes] == [Result((str(number),)) for number in range(6)]
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("kind", ["sync", "async", "both"])
+def test_functions_that_wait_for_each_other_run_side_by_side(kind: str) -> None:
+    registry = Registry()
+    all_here = threading.Barrier(12)
+    here: list[int] = []
+
+    def sync() -> str:
+        all_here.wait(20)
+        return "done"
+
+    async def asynchronous() -> str:
+        here.append(1)
+        while len(here) < 12:
+            await asyncio.sleep(0)
+        return "done"
+
+    async def in_a_thread() -> str:
+        return await asyncio.to_thread(sync)
+
+    one = {"sync": sync, "async": asynchronous, "both": sync}[kind]
+    other = {"sync": sync, "async": asynchronous, "both": in_a_thread}[kind]
+    _hooks(registry, *(one if number % 3 else other for number in range(12)))
+
+    async def scenario(runner: FunctionRunner) -> None:
+        for _ in range(2):  # the second time it is known that they are not quick
+            here.clear()
+            outcomes = await runner.call_all(_calls(registry))
+            assert [outcome.error for outcome in outcomes] == [""] * 12
+
+    _run(registry, scenario)
+
+
+def test_one_that_hangs_holds_up_none_of_the_others(gate: threading.Event) -> None:
+    registry = Registry()
+    _hooks(registry, lambda: "before")
+    _hooks(registry, lambda: gate.wait() and None, timeout=SHORT)
+    _hooks(registry, lambda: "after", lambda: 1 // 0, lambda: asyncio.sleep(0, "awaited"))
+    ends = [(one.end, one.result) for one in _together(registry)]
+    assert ends == [
+        (End.DONE, Result(("before",))),
+        (End.TIMEOUT, None),
+        (End.DONE, Result(("after",))),
+        (End.RAISED, None),
+        (End.DONE, Result(("awaited",))),
+    ]
+
+
+def test_what_has_not_begun_when_nobody_waits_any_more_never_does(gate: threading.Event) -> None:
+    registry = Registry()
+    started = threading.Event()
+    ran: list[int] = []
+
+    def hang() -> None:
+        started.set()
+        gate.wait()
+
+    _hooks(registry, hang, *(lambda: ran.append(1) for _ in range(3)))
+
+    async def scenario(runner: FunctionRunner) -> None:
+        call = asyncio.ensure_future(runner.call_all(_calls(registry)))
+        assert await asyncio.to_thread(started.wait, 20)
+        call.cancel()
+        await asyncio.wait({call})
+        assert runner.hung() == 1
+        gate.set()
+        assert (await runner.call_all(_calls(registry)[1:]))[0].ok
+        assert len(ran) == 3
+
+    _run(registry, scenario, workers=1)
+
+
+def test_more_async_functions_than_may_run_at_once_all_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "ASYNC_MAX", 2)
+    registry = Registry()
+    running: list[int] = []
+    most: list[int] = []
+
+    async def handler() -> None:
+        running.append(1)
+        most.append(len(running))
+        await asyncio.sleep(0)
+        running.pop()
+
+    _hooks(registry, *(handler for _ in range(7)))
+    assert all(one.ok for one in _together(registry))
+    assert (len(most), max(most)) == (7, 2)
