@@ -1,0 +1,74 @@
+"""What every backend of memory does. Synchronous: the broker calls it in one thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from relay.memory.model import Hit, Memory, Place, Restored, Saved, Stats
+
+#: Named here, because a backend has a method ``list``.
+Hits = list[Hit]
+Memories = list[Memory]
+
+
+class Backend(Protocol):
+    """A store of memories.
+
+    All times are milliseconds since the epoch. Whatever is wrong with the request is a UsageError,
+    whatever is wrong with the store a StorageError; then nothing was changed. ``tests/memory/
+    contract.py`` says what a backend must do, and can be run against any.
+    """
+
+    def save(
+        self,
+        text: str,
+        place: Place,
+        *,
+        agent: str | None,
+        session: str | None,
+        supersedes: str | None = None,
+        meta: Mapping[str, object] | None = None,
+        now_ms: int,
+    ) -> Saved:
+        """Remember ``text``; it is durable before this returns.
+
+        What is there already in ``place``, exactly or nearly, is updated instead. ``supersedes``
+        (an id, or a unique prefix of one) is what this one replaces: it stays, but is not found by
+        a search any more. Raises NotFound when that is unknown.
+        """
+
+    def search(self, query: str, places: Sequence[Place], limit: int, *, now_ms: int) -> Hits:
+        """The best for ``query`` in ``places`` (the most specific first), the best first.
+
+        At most ``limit``; ``query`` is plain text and nothing else. No superseded memories.
+        """
+
+    def get(self, id_: str) -> Memory:
+        """The memory with this id, or whose id begins so.
+
+        Raises NotFound, with what is near in its hint; UsageError of the code ``ambiguous``, with
+        ``matches`` (memories as JSON) in its details, when several ids begin so.
+        """
+
+    def forget(self, id_: str) -> Memory:
+        """Remove it so that nothing of its text is left, and return it. Errors as for ``get``."""
+
+    def list(
+        self, places: Sequence[Place], limit: int, *, before_ms: int | None = None
+    ) -> Memories:
+        """The newest first, by ``updated_ms``, superseded ones too; only those before
+        ``before_ms`` when it is given."""
+
+    def export(self, places: Sequence[Place] | None = None) -> Iterator[Memory]:
+        """Every memory (in ``places``), superseded ones too, for ``restore``."""
+
+    def restore(self, memories: Iterable[Memory]) -> Restored:
+        """Store memories as they are. Ids that are there already stay as they are, so that what
+        was cut off can be run again. What is stored is durable before this returns."""
+
+    def stats(self) -> Stats:
+        """What is there."""
+
+    def close(self) -> None:
+        """Give back what is held; calling it again does nothing."""

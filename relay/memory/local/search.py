@@ -1,0 +1,189 @@
+"""Searching several shelves at once, by words and, where an embedder answers, by vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from relay.errors import RelayError
+from relay.memory.embedding import Embedder
+from relay.memory.local import query as queries
+from relay.memory.local import ranking
+from relay.memory.local.shelf import Shelf
+from relay.memory.model import Hit, Tier
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from relay.memory.local.vectors import Vectors
+
+#: So many of each way to search are fused; what is beyond has no score of that way.
+CANDIDATES = 1000
+#: So many of a place's best are asked how well they answer; the best of them speaks for it.
+_JUDGED = 3
+#: A search makes so many missing vectors before it begins; the rest waits for ``catch_up``.
+_FRESH = 16
+#: After the embedder failed it is left alone so long, so that not every search waits for it.
+RETRY_MS = 30_000
+#: Matrices of vectors in memory, in bytes; beyond that the least recently searched goes.
+MATRICES_MAX = 512 * 1024 * 1024
+#: Texts for one call of the embedder.
+_BATCH = 32
+
+
+class Searcher:
+    """The ways to search, and what is in memory for them."""
+
+    def __init__(self, embedder: Embedder | None) -> None:
+        self._embedder = embedder
+        self._vectors: dict[str, Vectors] = {}  # by path, the most recently used last
+        self._failed_ms: int | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The embedder's name."""
+        return self._embedder.name if self._embedder else None
+
+    @property
+    def tier(self) -> Tier:
+        """What a search would do now, as far as is known."""
+        ready = self._embedder is not None and self._failed_ms is None
+        return Tier.HYBRID if ready else Tier.WORDS
+
+    def search(self, text: str, shelves: Sequence[Shelf], limit: int, now_ms: int) -> list[Hit]:
+        """The best of ``shelves`` (the most specific first): see relay.memory.local.ranking.
+
+        The score of a hit is its fused score times the fit of its place, from 0 to 1; those in one
+        step of ranking.STEP are in the order of ``shelves``.
+        """
+        found = queries.words(text)
+        vector = self._embed_query(text, shelves, now_ms)
+        hidden = {id_ for shelf in shelves for id_ in shelf.superseded()}
+        tier = Tier.WORDS if vector is None else Tier.HYBRID
+        ranked = []
+        for place, shelf in enumerate(shelves):
+            for row, score in self._rank(shelf, found, vector, hidden, limit).items():
+                ranked.append((score, place, row))
+        hits = []
+        for place, shelf in enumerate(shelves):
+            scores = {row: score for score, at, row in ranked if at == place}
+            for row, memory in shelf.rows(list(scores)).items():
+                key = ranking.order(scores[row], place, memory.updated_ms)
+                hits.append((key, Hit(memory, scores[row], tier)))
+        hits.sort(key=lambda pair: pair[0])
+        return [hit for _, hit in hits[:limit]]
+
+    def _rank(
+        self,
+        shelf: Shelf,
+        found: list[str],
+        vector: NDArray[np.float32] | None,
+        hidden: set[str],
+        limit: int,
+    ) -> dict[int, float]:
+        """Row -> score of the best of one shelf."""
+        out = shelf.rows_of(hidden) if hidden else set()
+        count = max(CANDIDATES, limit) + len(out)
+        words = shelf.match(queries.expression(found), count) if found else {}
+        cosines: dict[int, float] | None = None
+        if vector is not None:
+            vectors = self._matrix(shelf)
+            cosines = vectors.nearest(vector, count)
+            cosines |= vectors.cosines(vector, [row for row in words if row not in cosines])
+        for row in out:
+            words.pop(row, None)
+            if cosines:
+                cosines.pop(row, None)
+        scores = ranking.fuse(words, cosines)
+        best = ranking.best(scores, limit)
+        fit = max((self._fit(shelf, row, found, cosines) for row in best[:_JUDGED]), default=0.0)
+        return {row: min(1.0, scores[row] * fit) for row in best if scores[row] > 0}
+
+    def _fit(
+        self, shelf: Shelf, row: int, found: list[str], cosines: dict[int, float] | None
+    ) -> float:
+        held = shelf.holds(row, [queries.expression([word]) for word in found])
+        return ranking.fit(held, len(found), None if cosines is None else cosines.get(row, 0.0))
+
+    # -- vectors
+
+    def catch_up(self, shelf: Shelf, limit: int, now_ms: int) -> int:
+        """Make at most ``limit`` of the shelf's missing vectors; how many were made."""
+        if limit < 1 or self._embedder is None or self._resting(now_ms):
+            return 0
+        try:
+            return self._catch_up(self._embedder, shelf, limit)
+        except RelayError as error:
+            self._note(error, now_ms)
+            return 0
+
+    def pending(self, shelf: Shelf) -> int:
+        """How many of the shelf's memories have no vector of this embedder."""
+        if self._embedder is None:
+            return 0
+        return shelf.without_vector(self._embedder.name, self._embedder.dims)
+
+    def drop(self, shelf: Shelf) -> None:
+        """The shelf is closed."""
+        self._vectors.pop(shelf.path, None)
+
+    def close(self) -> None:
+        """Free the matrices, close the embedder."""
+        self._vectors.clear()
+        if self._embedder is not None:
+            self._embedder.close()
+
+    def _embed_query(
+        self, text: str, shelves: Sequence[Shelf], now_ms: int
+    ) -> NDArray[np.float32] | None:
+        embedder = self._embedder
+        if embedder is None or not shelves or self._resting(now_ms):
+            return None
+        try:
+            vector: NDArray[np.float32] = embedder.embed([text])[0]
+            for shelf in shelves:
+                self._catch_up(embedder, shelf, _FRESH)
+        except RelayError as error:
+            self._note(error, now_ms)
+            return None
+        self._failed_ms = None
+        return vector
+
+    def _catch_up(self, embedder: Embedder, shelf: Shelf, limit: int) -> int:
+        vectors = self._matrix(shelf)
+        made = 0
+        if embedder.dims == 0:
+            embedder.embed(["a"])  # one that learns its dimensions from its first answer
+        vectors.adopt(embedder)
+        while made < limit:
+            missing = vectors.missing(min(_BATCH, limit - made))
+            if not missing:
+                break
+            answer = embedder.embed([embedded(day, text) for _, day, text in missing])
+            vectors.write(embedder, [(row, text) for row, _, text in missing], answer)
+            made += len(missing)
+        return made
+
+    def _matrix(self, shelf: Shelf) -> Vectors:
+        from relay.memory.local.vectors import Vectors
+
+        found = self._vectors.pop(shelf.path, None) or Vectors(shelf)
+        while self._vectors and sum(one.size for one in self._vectors.values()) > MATRICES_MAX:
+            self._vectors.pop(next(iter(self._vectors)))
+        self._vectors[shelf.path] = found
+        return found
+
+    def _resting(self, now_ms: int) -> bool:
+        return self._failed_ms is not None and 0 <= now_ms - self._failed_ms < RETRY_MS
+
+    def _note(self, error: RelayError, now_ms: int) -> None:
+        """The embedder's failures cost the vectors and nothing else; the store's are raised."""
+        if error.code == "storage":
+            raise error
+        self._failed_ms = now_ms
+
+
+def embedded(day: str, text: str) -> str:
+    """What the embedder gets of a memory: the day too, as the index does."""
+    return f"{day}: {text}" if day else text

@@ -1,0 +1,349 @@
+"""One place's memories: the SQL. Nothing here knows of other places."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from relay.errors import StorageError
+from relay.memory.local import file
+from relay.memory.local.near import near_key
+from relay.memory.model import Memory, Place, check_meta
+
+_COLUMNS = "id, text, agent, session, created_ms, updated_ms, supersedes, meta"
+_MONTHS = "January February March April May June July August September October November December"
+#: Rows that are read at a time, so that no reader holds the log for long.
+_PAGE = 500
+
+
+class Shelf:
+    """An open file. Every failure of SQLite is a StorageError."""
+
+    def __init__(self, path: str, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self.db = connection
+        self._file = _identity(path)
+        with file.guard(path):
+            self.place = file.read_place(connection)
+            if self._unclean():
+                self._empty_log()
+
+    @classmethod
+    def open(cls, path: str, place: Place | None = None) -> Shelf | None:
+        """The file at ``path``, created for ``place`` (else None where there is none)."""
+        connection = file.connect(path, place)
+        if connection is None:
+            return None
+        try:
+            return cls(path, connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    def moved(self) -> bool:
+        """Whether another file, or none, is where this one was."""
+        return _identity(self.path) != self._file
+
+    def close(self) -> None:
+        """Close the file."""
+        self.db.close()
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: durable when it is left, undone when something is raised."""
+        with file.guard(self.path):
+            self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.db
+                self.db.execute("COMMIT")
+            except BaseException:
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """One state of the file for several statements."""
+        with file.guard(self.path):
+            self.db.execute("BEGIN")
+            try:
+                yield self.db
+            finally:
+                self.db.execute("ROLLBACK")
+
+    # -- reading
+
+    def starting_with(self, prefix: str, limit: int) -> list[Memory]:
+        """Those whose id is ``prefix``, else begins so."""
+        with file.guard(self.path):
+            found = self.db.execute(
+                f"SELECT {_COLUMNS} FROM memories WHERE id=?", (prefix,)
+            ).fetchall()
+            found = (
+                found
+                or self.db.execute(
+                    f"SELECT {_COLUMNS} FROM memories WHERE id>=? AND id<? ORDER BY id LIMIT ?",
+                    (prefix, prefix + "\x7f", limit),
+                ).fetchall()
+            )
+        return [self._memory(row) for row in found]
+
+    def by_ids(self, ids: Iterable[str]) -> dict[str, Memory]:
+        """Those of ``ids`` that are here."""
+        with file.guard(self.path):
+            found = self.db.execute(
+                f"SELECT {_COLUMNS} FROM memories WHERE id IN (SELECT value FROM json_each(?))",
+                (json.dumps(list(ids)),),
+            ).fetchall()
+        return {row[0]: self._memory(row) for row in found}
+
+    def newest_ids(self, limit: int) -> list[str]:
+        """The ids of the newest."""
+        with file.guard(self.path):
+            found = self.db.execute(
+                "SELECT id FROM memories ORDER BY updated_ms DESC LIMIT ?", (limit,)
+            ).fetchall()
+        return [row[0] for row in found]
+
+    def newest(self, limit: int, before_ms: int | None) -> list[Memory]:
+        """The newest first."""
+        with file.guard(self.path):
+            found = self.db.execute(
+                f"SELECT {_COLUMNS} FROM memories WHERE updated_ms<?"
+                " ORDER BY updated_ms DESC, row DESC LIMIT ?",
+                ((1 << 62) if before_ms is None else before_ms, limit),
+            ).fetchall()
+        return [self._memory(row) for row in found]
+
+    def page(self, after: int) -> tuple[list[Memory], int]:
+        """Some of those behind the row ``after``, in the order in which they were saved, and where
+        the next page begins; no memories when there are no more."""
+        with file.guard(self.path):
+            page = self.db.execute(
+                f"SELECT {_COLUMNS}, row FROM memories WHERE row>? ORDER BY row LIMIT ?",
+                (after, _PAGE),
+            ).fetchall()
+        return [self._memory(row) for row in page], page[-1][-1] if page else after
+
+    def rows(self, rows: Sequence[int]) -> dict[int, Memory]:
+        """The memories of these rows."""
+        with file.guard(self.path):
+            found = self.db.execute(
+                f"SELECT {_COLUMNS}, row FROM memories"
+                " WHERE row IN (SELECT value FROM json_each(?))",
+                (json.dumps(list(rows)),),
+            ).fetchall()
+        return {row[-1]: self._memory(row) for row in found}
+
+    def superseded(self) -> set[str]:
+        """The ids (also of other places) that memories of this place replace."""
+        with file.guard(self.path):
+            found = self.db.execute(
+                "SELECT supersedes FROM memories WHERE supersedes NOT NULL"
+            ).fetchall()
+        return {row[0] for row in found}
+
+    def rows_of(self, ids: Iterable[str]) -> set[int]:
+        """The rows of those of ``ids`` that are here."""
+        with file.guard(self.path):
+            found = self.db.execute(
+                "SELECT row FROM memories WHERE id IN (SELECT value FROM json_each(?))",
+                (json.dumps(list(ids)),),
+            ).fetchall()
+        return {row[0] for row in found}
+
+    def match(self, expression: str, limit: int) -> dict[int, float]:
+        """Row -> BM25 (higher is better) of the best for an FTS5 expression."""
+        with file.guard(self.path):
+            found = self.db.execute(
+                "SELECT rowid, rank FROM texts WHERE texts MATCH ? ORDER BY rank LIMIT ?",
+                (expression, limit),
+            ).fetchall()
+        return {row: -rank for row, rank in found}
+
+    def holds(self, row: int, expressions: Iterable[str]) -> int:
+        """How many of the FTS5 expressions match this row."""
+        with file.guard(self.path):
+            return sum(
+                self.db.execute(
+                    "SELECT 1 FROM texts WHERE texts MATCH ? AND rowid=?", (one, row)
+                ).fetchone()
+                is not None
+                for one in expressions
+            )
+
+    def count(self) -> int:
+        """How many there are."""
+        with file.guard(self.path):
+            return int(self.db.execute("SELECT count(*) FROM memories").fetchone()[0])
+
+    def without_vector(self, embedder: str, dims: int) -> int:
+        """How many have no vector of this embedder."""
+        with file.guard(self.path):
+            return int(
+                self.db.execute(
+                    "SELECT count(*) FROM memories m, state s WHERE NOT (s.embedder=? AND s.dims=?"
+                    " AND EXISTS (SELECT 1 FROM vectors v WHERE v.row=m.row))",
+                    (embedder, dims),
+                ).fetchone()[0]
+            )
+
+    # -- writing: inside ``writing``
+
+    def alike(self, text: str, supersedes: str | None) -> tuple[int, Memory] | None:
+        """The memory that says the same: the very text first, else the newest near one.
+
+        Not one that is superseded. Where ``supersedes`` is given only that one counts, or one that
+        supersedes it already: another that says the same keeps its own history.
+        """
+        found = self.db.execute(
+            f"SELECT {_COLUMNS}, row FROM memories m WHERE near=?1 AND NOT EXISTS"
+            " (SELECT 1 FROM memories s WHERE s.supersedes=m.id)"
+            " AND (?2 IS NULL OR m.id=?2 OR m.supersedes=?2)"
+            " ORDER BY text=?3 DESC, updated_ms DESC, row DESC LIMIT 1",
+            (_near(text), supersedes, text),
+        ).fetchone()
+        return None if found is None else (found[-1], self._memory(found))
+
+    def insert(self, memory: Memory) -> bool:
+        """Add it; False when its id is here already."""
+        added = self.db.execute(
+            "INSERT OR IGNORE INTO memories (id, text, day, near, agent, session, created_ms,"
+            " updated_ms, supersedes, meta) VALUES (?,?,?,?,?,?,?,?,?,?)",
+            (
+                memory.id,
+                memory.text,
+                day(memory.created_ms),
+                _near(memory.text),
+                memory.agent,
+                memory.session,
+                memory.created_ms,
+                memory.updated_ms,
+                memory.supersedes,
+                check_meta(memory.meta),
+            ),
+        )
+        if added.rowcount == 0:
+            return False
+        self.db.execute(
+            "INSERT INTO texts (rowid, text, day) VALUES (?,?,?)",
+            (added.lastrowid, memory.text, day(memory.created_ms)),
+        )
+        return True
+
+    def touch(self, row: int, now_ms: int) -> None:
+        """It was saved again."""
+        self.db.execute("UPDATE memories SET updated_ms=? WHERE row=?", (now_ms, row))
+
+    def replace(self, row: int, memory: Memory) -> None:
+        """Put ``memory`` in the place of the one in ``row``, with the same id."""
+        self._unindex(row)
+        self.db.execute(
+            "UPDATE memories SET text=?, day=?, near=?, agent=?, session=?, updated_ms=?, meta=?"
+            " WHERE row=?",
+            (
+                memory.text,
+                day(memory.updated_ms),
+                _near(memory.text),
+                memory.agent,
+                memory.session,
+                memory.updated_ms,
+                check_meta(memory.meta),
+                row,
+            ),
+        )
+        self.db.execute(
+            "INSERT INTO texts (rowid, text, day) VALUES (?,?,?)",
+            (row, memory.text, day(memory.updated_ms)),
+        )
+
+    def relink(self, old: str, new: str | None) -> None:
+        """What superseded ``old``, which goes, supersedes what that superseded."""
+        self.db.execute("UPDATE memories SET supersedes=? WHERE supersedes=?", (new, old))
+
+    def remove(self, id_: str) -> bool:
+        """Take it out of the tables and the index; ``purge`` then does the rest."""
+        found = self.db.execute("SELECT row FROM memories WHERE id=?", (id_,)).fetchone()
+        if found is None:
+            return False
+        self._unindex(found[0])
+        self.db.execute("DELETE FROM memories WHERE row=?", found)
+        # The words of what is deleted stay in the index until its parts are merged.
+        self.db.execute("INSERT INTO texts (texts) VALUES ('optimize')")
+        self.db.execute("UPDATE state SET unclean=unclean+1")
+        return True
+
+    def _unindex(self, row: int) -> None:
+        self.db.execute(
+            "INSERT INTO texts (texts, rowid, text, day)"
+            " SELECT 'delete', row, text, day FROM memories WHERE row=?",
+            (row,),
+        )
+        if self.db.execute("DELETE FROM vectors WHERE row=?", (row,)).rowcount:
+            self.db.execute("UPDATE state SET removed=removed+1")
+
+    def purge(self) -> None:
+        """After ``remove``: nothing of it is left in the log. Raises StorageError when another
+        program reads for so long that this cannot be done now; then it is done at the next
+        opening."""
+        with file.guard(self.path):
+            if not self._empty_log():
+                raise StorageError(
+                    f"it is forgotten, but its text is still in {self.path}-wal: another program"
+                    " is reading the file",
+                    hint="end that; the text goes when the memories are opened next",
+                    code="not_purged",
+                )
+
+    def _unclean(self) -> int:
+        """How often something was forgotten since the log was emptied."""
+        return int(self.db.execute("SELECT unclean FROM state").fetchone()[0])
+
+    def _empty_log(self) -> bool:
+        before = self._unclean()
+        if self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+            return False
+        # Another process may have forgotten something since: its mark stays.
+        self.db.execute("UPDATE state SET unclean=0 WHERE unclean=?", (before,))
+        return True
+
+    def _memory(self, row: tuple[Any, ...]) -> Memory:
+        id_, text, agent, session, created_ms, updated_ms, supersedes, meta = row[:8]
+        return Memory(
+            id_,
+            text,
+            self.place,
+            agent,
+            session,
+            created_ms,
+            updated_ms,
+            supersedes,
+            json.loads(meta),
+        )
+
+
+def day(ms: int) -> str:
+    """The day (UTC) in words, as questions name it."""
+    try:
+        date = datetime.fromtimestamp(ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return ""
+    return f"{date.day} {_MONTHS.split()[date.month - 1]} {date.year}"
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _near(text: str) -> bytes:
+    return hashlib.sha256(near_key(text).encode()).digest()[:16]

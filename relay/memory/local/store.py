@@ -1,0 +1,324 @@
+"""The local backend: one file for each place, in one folder."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from relay.errors import NotFound, StorageError, UsageError
+from relay.memory.backend import Hits, Memories
+from relay.memory.embedding import Embedder
+from relay.memory.local import file, naming
+from relay.memory.local.ids import new_id, readings
+from relay.memory.local.search import Searcher
+from relay.memory.local.shelf import Shelf
+from relay.memory.model import (
+    Memory,
+    Outcome,
+    Place,
+    Restored,
+    Saved,
+    Stats,
+    check_memory,
+    check_meta,
+    check_text,
+    to_json,
+)
+from relay.suggest import nearest
+
+#: Files that are open at once; the one that was used least recently is closed for another.
+OPEN_MAX = 16
+#: No answer has more memories than this.
+LIMIT_MAX = 1000
+_BATCH = 500
+_MATCHES_SHOWN = 10
+_SUGGESTED_FROM = 500
+
+
+class LocalStore:
+    """The backend (see relay.memory.backend) on SQLite files in ``folder``, which is made.
+
+    Any number of processes may use the same folder. ``embedder`` adds vectors; it is closed with
+    the store. A save does not wait for it: what has no vector yet is found by its words, and gets
+    one in ``catch_up`` or at the next search.
+    """
+
+    def __init__(self, folder: str, embedder: Embedder | None = None) -> None:
+        self.folder = folder
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"cannot make the folder of memories {folder}: {error.strerror}",
+                hint="make its parent writable, or set RELAY_HOME to another directory",
+            ) from error
+        self._shelves: OrderedDict[str, Shelf] = OrderedDict()
+        self._search = Searcher(embedder)
+
+    # -- the protocol
+
+    def save(
+        self,
+        text: str,
+        place: Place,
+        *,
+        agent: str | None,
+        session: str | None,
+        supersedes: str | None = None,
+        meta: Mapping[str, object] | None = None,
+        now_ms: int,
+    ) -> Saved:
+        """Durable when it returns. Near duplicates: see relay.memory.local.near."""
+        text = check_text(text)
+        check_meta(meta)
+        old = self.get(supersedes).id if supersedes is not None else None
+        shelf = self._make(place)
+        fresh = Memory(
+            self._free_id(), text, place, agent, session, now_ms, now_ms, old, dict(meta or {})
+        )
+        with shelf.writing():
+            known = shelf.alike(text, old)
+            if known is None:
+                if not shelf.insert(fresh):
+                    raise StorageError("two memories got the same id", hint="save it again")
+                return Saved(fresh, Outcome.NEW)
+            return self._update(shelf, known[0], known[1], fresh, meta is not None)
+
+    def search(self, query: str, places: Sequence[Place], limit: int, *, now_ms: int) -> Hits:
+        """See relay.memory.local.ranking for the scores, and relay.memory.local.search."""
+        limit = _limit(limit)
+        if not query.strip():
+            raise UsageError("there is nothing to search for", hint="give some words")
+        shelves = [shelf for place in dict.fromkeys(places) if (shelf := self._open(place))]
+        return self._search.search(query, shelves, limit, now_ms)
+
+    def get(self, id_: str) -> Memory:
+        """By id or a unique prefix of one, in whatever place."""
+        damage: StorageError | None = None
+        for wanted in readings(id_):
+            found: Memories = []
+            for path in self._paths():
+                try:
+                    shelf = self._shelf(path)
+                    found += shelf.starting_with(wanted, _MATCHES_SHOWN + 1) if shelf else []
+                except StorageError as error:
+                    damage = damage or error  # it must not hide what the other files hold
+            exact = [memory for memory in found if memory.id == wanted]
+            if len(exact or found) == 1:
+                return (exact or found)[0]
+            if found:
+                raise _ambiguous(id_, exact or found)
+        raise damage or self._unknown(id_)
+
+    def forget(self, id_: str) -> Memory:
+        """Nothing of the text is left: not in the table, the index, free pages or the log."""
+        memory = self.get(id_)
+        shelf = self._make(memory.place)
+        with shelf.writing():
+            gone = shelf.remove(memory.id)
+        if not gone:
+            raise self._unknown(id_)
+        for other in self._all():
+            if memory.id in other.superseded():
+                with other.writing():
+                    other.relink(memory.id, memory.supersedes)
+        shelf.purge()
+        return memory
+
+    def list(
+        self, places: Sequence[Place], limit: int, *, before_ms: int | None = None
+    ) -> Memories:
+        """The newest first. Of those with one time a page may end between two."""
+        limit = _limit(limit)
+        found = [
+            memory
+            for place in dict.fromkeys(places)
+            if (shelf := self._open(place))
+            for memory in shelf.newest(limit, before_ms)
+        ]
+        return sorted(found, key=lambda memory: -memory.updated_ms)[:limit]
+
+    def export(self, places: Sequence[Place] | None = None) -> Iterator[Memory]:
+        """Place after place, each in the order in which it was saved."""
+        paths = self._paths()
+        if places is not None:
+            paths = [self._path(place) for place in dict.fromkeys(places)]
+        for path in paths:
+            after = 0
+            # Opened again for each page: meanwhile others may have taken its place.
+            while (shelf := self._shelf(path)) is not None:
+                page, after = shelf.page(after)
+                if not page:
+                    break
+                yield from page
+
+    def restore(self, memories: Iterable[Memory]) -> Restored:
+        """In batches, each of which is durable before the next one is read."""
+        counts: Counter[str] = Counter()
+        remaining = iter(memories)
+        while batch := [check_memory(memory) for memory in islice(remaining, _BATCH)]:
+            known: dict[str, Memory] = {}
+            for shelf in self._all():
+                known |= shelf.by_ids(memory.id for memory in batch)
+            by_place: dict[Place, Memories] = {}
+            for memory in batch:
+                there = known.setdefault(memory.id, memory)
+                if there is memory:
+                    by_place.setdefault(memory.place, []).append(memory)
+                else:
+                    counts["same" if there == memory else "conflicting"] += 1
+            for place, new in by_place.items():
+                shelf = self._make(place)
+                with shelf.writing():
+                    added = sum(1 for memory in new if shelf.insert(memory))
+                counts["new"] += added
+                counts["conflicting"] += len(new) - added
+        return Restored(**counts)
+
+    def stats(self) -> Stats:
+        """``size`` counts the files and their logs."""
+        counts: dict[Place, int] = {}
+        pending = 0
+        for shelf in self._all():
+            counts[shelf.place] = shelf.count()
+            pending += self._search.pending(shelf)
+        size = sum(_size(path + tail) for path in self._paths() for tail in ("", "-wal", "-shm"))
+        return Stats("local", self._search.tier, counts, size, self._search.name, pending)
+
+    def close(self) -> None:
+        """Close every file, and the embedder."""
+        while self._shelves:
+            self._shelves.popitem()[1].close()
+        self._search.close()
+
+    # -- beyond the protocol
+
+    def catch_up(self, limit: int, *, now_ms: int) -> int:
+        """Make at most ``limit`` vectors that are missing; how many still are.
+
+        For whoever has time: after the answer to a save, or when nothing else is to be done.
+        """
+        left = 0
+        for shelf in self._all():
+            limit -= self._search.catch_up(shelf, limit, now_ms)
+            left += self._search.pending(shelf)
+        return left
+
+    # -- files
+
+    def _path(self, place: Place) -> str:
+        return os.path.join(self.folder, naming.file_name(place))
+
+    def _paths(self) -> Sequence[str]:
+        try:
+            names = sorted(name for name in os.listdir(self.folder) if naming.is_ours(name))
+        except OSError as error:
+            raise StorageError(
+                f"cannot read the folder of memories {self.folder}: {error.strerror}",
+                hint="check that it is there and readable",
+            ) from error
+        return [os.path.join(self.folder, name) for name in names]
+
+    def _shelf(self, path: str, place: Place | None = None) -> Shelf | None:
+        shelf = self._shelves.get(path)
+        if shelf is not None and not shelf.moved():
+            self._shelves.move_to_end(path)
+            return shelf
+        if shelf is not None:  # somebody put another file there, or took it away
+            self._close(path)
+        shelf = Shelf.open(path, place)
+        if shelf is not None:
+            self._shelves[path] = shelf
+            while len(self._shelves) > OPEN_MAX:
+                self._close(next(iter(self._shelves)))
+        return shelf
+
+    def _close(self, path: str) -> None:
+        shelf = self._shelves.pop(path)
+        self._search.drop(shelf)
+        shelf.close()
+
+    def _make(self, place: Place) -> Shelf:
+        shelf = self._shelf(self._path(place), place)
+        assert shelf is not None
+        return shelf
+
+    def _open(self, place: Place) -> Shelf | None:
+        shelf = self._shelf(self._path(place))
+        if shelf is not None and shelf.place != place:
+            raise StorageError(
+                f"{shelf.path} holds the memories of another place: {shelf.place}",
+                hint="move the file back to where it was; relay starts a new one",
+            )
+        return shelf
+
+    def _all(self) -> Iterator[Shelf]:
+        for path in self._paths():
+            shelf = self._shelf(path)
+            if shelf is not None:
+                yield shelf
+
+    # -- parts of the above
+
+    def _free_id(self) -> str:
+        while True:
+            id_ = new_id()
+            if not any(self._has(path, id_) for path in self._paths()):
+                return id_
+
+    def _has(self, path: str, id_: str) -> bool:
+        shelf = self._shelves.get(path)
+        # A look at a file that is not open leaves the open ones open.
+        return bool(shelf.by_ids([id_])) if shelf is not None else file.has_id(path, id_)
+
+    def _update(
+        self, shelf: Shelf, row: int, there: Memory, fresh: Memory, with_meta: bool
+    ) -> Saved:
+        meta = fresh.meta if with_meta else there.meta
+        if fresh.text == there.text and meta == there.meta:
+            shelf.touch(row, fresh.updated_ms)
+            return Saved(replace(there, updated_ms=fresh.updated_ms), Outcome.SAME)
+        memory = replace(
+            fresh,
+            id=there.id,
+            created_ms=there.created_ms,
+            supersedes=there.supersedes,
+            meta=meta,
+        )
+        shelf.replace(row, memory)
+        return Saved(memory, Outcome.UPDATED, there.text)
+
+    def _unknown(self, id_: str) -> NotFound:
+        newest = [known for shelf in self._all() for known in shelf.newest_ids(_SUGGESTED_FROM)]
+        near = nearest(id_.strip(), newest[: 4 * _SUGGESTED_FROM])
+        return NotFound(
+            f"there is no memory {id_.strip()[:80]!r}",
+            hint=f"did you mean {near!r}?" if near else "list the memories to see their ids",
+        )
+
+
+def _limit(limit: int) -> int:
+    if limit < 1:
+        raise UsageError(f"a limit of {limit} asks for nothing", hint="give 1 or more")
+    return min(limit, LIMIT_MAX)
+
+
+def _ambiguous(id_: str, found: Memories) -> UsageError:
+    ids = [memory.id for memory in found[:_MATCHES_SHOWN]]
+    more = " …" if len(found) > _MATCHES_SHOWN else ""
+    return UsageError(
+        f"{id_.strip()!r} begins several ids: {', '.join(ids)}{more}",
+        hint="give more of its characters",
+        code="ambiguous",
+        details={"matches": [to_json(memory) for memory in found[:_MATCHES_SHOWN]]},
+    )
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
