@@ -1,0 +1,390 @@
+"""What every backend of memory must do, as tests that any backend can run against itself.
+
+Make a class of it whose name begins with ``Test`` and whose ``make`` returns a new, empty backend;
+called again with the same folder it opens what is there. It needs relay and pytest, nothing else.
+
+    class TestMine(BackendContract):
+        def make(self, folder: Path) -> Backend:
+            return MyBackend(folder)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.errors import NotFound, UsageError
+from relay.memory.backend import Backend
+from relay.memory.model import (
+    META_MAX,
+    TEXT_MAX,
+    Memory,
+    Outcome,
+    Place,
+    Restored,
+    Saved,
+    Scope,
+)
+
+USER = Place(Scope.USER)
+PROJECT = Place(Scope.PROJECT, "/src/shop")
+OTHER = Place(Scope.PROJECT, "/src/blog")
+AGENT = Place(Scope.AGENT, "Ada")
+NOW = 1_795_000_000_000
+FACTS = (
+    "The tests need Redis on port 6379",
+    "Deploy with make ship from the main branch",
+    "Invoices are rounded to whole cents before tax",
+    "The staging database is wiped every Sunday night",
+)
+
+
+def save(backend: Backend, text: str, place: Place = PROJECT, now: int = NOW, **more: Any) -> Saved:
+    """One save by ada."""
+    return backend.save(text, place, **{"agent": "ada", "session": "run-1", "now_ms": now, **more})
+
+
+def texts(backend: Backend, query: str, *places: Place, limit: int = 5) -> list[str]:
+    """What a search finds, the best first."""
+    hits = backend.search(query, places or (PROJECT,), limit, now_ms=NOW)
+    return [hit.memory.text for hit in hits]
+
+
+class BackendContract:
+    """The tests. A backend that ignores vectors passes as well as one that has them."""
+
+    def make(self, folder: Path) -> Backend:
+        """A backend that keeps what it has in ``folder``."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> Iterator[Backend]:
+        """A new backend, closed at the end."""
+        backend = self.make(tmp_path)
+        yield backend
+        backend.close()
+
+    # -- saving
+
+    def test_a_save_answers_with_all_that_is_known(self, backend: Backend) -> None:
+        saved = save(backend, f"  {FACTS[0]}\n", meta={"file": "Makefile", "lines": [1, 2]})
+        assert saved.outcome is Outcome.NEW and saved.former is None
+        memory = saved.memory
+        assert (memory.text, memory.place) == (FACTS[0], PROJECT)
+        assert (memory.agent, memory.session) == ("ada", "run-1")
+        assert (memory.created_ms, memory.updated_ms, memory.supersedes) == (NOW, NOW, None)
+        assert memory.meta == {"file": "Makefile", "lines": [1, 2]}
+        assert backend.get(memory.id) == memory
+
+    def test_a_person_saves_without_a_name(self, backend: Backend) -> None:
+        memory = save(backend, FACTS[0], USER, agent=None, session=None).memory
+        assert (backend.get(memory.id).agent, backend.get(memory.id).session) == (None, None)
+
+    def test_what_is_there_gets_a_new_time_only(self, backend: Backend) -> None:
+        first = save(backend, FACTS[0], meta={"a": 1}).memory
+        again = save(backend, FACTS[0], now=NOW + 5, agent="bob")
+        assert again.outcome is Outcome.SAME and again.former is None
+        assert again.memory == replace(first, updated_ms=NOW + 5)
+        assert backend.list([PROJECT], 10) == [again.memory]
+
+    def test_what_is_nearly_there_is_replaced_and_told(self, backend: Backend) -> None:
+        first = save(backend, FACTS[0]).memory
+        again = save(backend, "the tests need redis on port 6379.", now=NOW + 5, agent="bob")
+        assert (again.outcome, again.former) == (Outcome.UPDATED, FACTS[0])
+        assert again.memory.id == first.id and again.memory.created_ms == NOW
+        assert (again.memory.updated_ms, again.memory.agent) == (NOW + 5, "bob")
+        assert texts(backend, "redis") == ["the tests need redis on port 6379."]
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            "The tests need Redis on port 6380",
+            "The tests need Valkey on port 6379",
+            "The tests do not need Redis on port 6379",
+            "The tests never need Redis on port 6379",
+        ],
+    )
+    def test_another_fact_is_another_memory(self, backend: Backend, other: str) -> None:
+        save(backend, FACTS[0])
+        assert save(backend, other).outcome is Outcome.NEW
+        assert len(backend.list([PROJECT], 10)) == 2
+
+    def test_other_places_do_not_count_as_there(self, backend: Backend) -> None:
+        outcomes = {save(backend, FACTS[0], place).outcome for place in (USER, PROJECT, OTHER)}
+        assert outcomes == {Outcome.NEW}
+
+    def test_new_meta_replaces_the_old(self, backend: Backend) -> None:
+        first = save(backend, FACTS[0], meta={"a": 1}).memory
+        assert save(backend, FACTS[0], meta={"a": 2}).outcome is Outcome.UPDATED
+        assert backend.get(first.id).meta == {"a": 2}
+
+    @pytest.mark.parametrize("text", ["", "  \n", "a\0b", "\ud800", "x" * (TEXT_MAX + 1)])
+    def test_what_cannot_be_a_text_is_refused(self, backend: Backend, text: str) -> None:
+        with pytest.raises(UsageError) as caught:
+            save(backend, text)
+        assert caught.value.hint
+        assert backend.list([PROJECT], 10) == []
+
+    @pytest.mark.parametrize(
+        "meta", [{"a": "x" * META_MAX}, {"a": object()}, {"a": float("nan")}, {"a": (1,)}, {1: 2}]
+    )
+    def test_what_cannot_be_meta_is_refused(self, backend: Backend, meta: Any) -> None:
+        with pytest.raises(UsageError):
+            save(backend, FACTS[0], meta=meta)
+        assert backend.list([PROJECT], 10) == []
+
+    def test_the_longest_text_is_kept_whole(self, backend: Backend) -> None:
+        text = ("schön " * TEXT_MAX)[: TEXT_MAX * 6 // 7].strip()
+        memory = save(backend, text).memory
+        assert backend.get(memory.id).text == text
+
+    def test_what_was_saved_is_there_after_opening_again(self, tmp_path: Path) -> None:
+        first = self.make(tmp_path)
+        memory = save(first, FACTS[0], AGENT).memory
+        first.close()
+        second = self.make(tmp_path)
+        assert second.get(memory.id) == memory
+        assert texts(second, "redis port", AGENT) == [FACTS[0]]
+        second.close()
+
+    # -- superseding
+
+    def test_what_is_superseded_is_kept_but_not_found(self, backend: Backend) -> None:
+        old = save(backend, FACTS[0]).memory
+        new = save(backend, "Redis moved to port 7000", supersedes=old.id[:5]).memory
+        assert new.supersedes == old.id
+        assert texts(backend, "redis port") == [new.text]
+        assert backend.get(old.id) == old
+        assert {memory.id for memory in backend.list([PROJECT], 10)} == {new.id, old.id}
+
+    def test_superseding_twice_is_once(self, backend: Backend) -> None:
+        old = save(backend, FACTS[0]).memory
+        save(backend, "Redis moved to port 7000", supersedes=old.id)
+        again = save(backend, "Redis moved to port 7000", supersedes=old.id)
+        assert again.outcome is Outcome.SAME
+
+    def test_what_was_superseded_can_become_true_again(self, backend: Backend) -> None:
+        old = save(backend, FACTS[0]).memory
+        new = save(backend, "Redis moved to port 7000", supersedes=old.id).memory
+        back = save(backend, FACTS[0], supersedes=new.id)
+        assert back.outcome is Outcome.NEW
+        assert texts(backend, "redis port") == [FACTS[0]]
+
+    def test_superseding_the_unknown_saves_nothing(self, backend: Backend) -> None:
+        with pytest.raises(NotFound):
+            save(backend, FACTS[0], supersedes="zzzzzzzz")
+        assert backend.list([PROJECT], 10) == []
+
+    def test_a_project_may_supersede_what_the_user_said(self, backend: Backend) -> None:
+        general = save(backend, "Indent with four spaces", USER).memory
+        save(backend, "Indent with tabs here", PROJECT, supersedes=general.id)
+        assert texts(backend, "indent", PROJECT, USER) == ["Indent with tabs here"]
+        assert texts(backend, "indent", USER) == ["Indent with four spaces"]
+
+    def test_forgetting_the_middle_does_not_revive_the_first(self, backend: Backend) -> None:
+        first = save(backend, "Redis is on port 1").memory
+        second = save(backend, "Redis is on port 2", supersedes=first.id).memory
+        third = save(backend, "Redis is on port 3", supersedes=second.id).memory
+        backend.forget(second.id)
+        assert texts(backend, "redis port") == [third.text]
+        assert backend.get(third.id).supersedes == first.id
+
+    # -- searching
+
+    def test_the_best_comes_first(self, backend: Backend) -> None:
+        for text in FACTS:
+            save(backend, text)
+        for query, best in [
+            ("which port does redis use?", FACTS[0]),
+            ("deploy from main", FACTS[1]),
+            ("rounding of invoices", FACTS[2]),
+            ("when is the staging database wiped", FACTS[3]),
+        ]:
+            assert texts(backend, query)[0] == best
+
+    def test_scores_fall_and_stay_within_bounds(self, backend: Backend) -> None:
+        for text in FACTS:
+            save(backend, text)
+        hits = backend.search("redis database port tests", [PROJECT], 5, now_ms=NOW)
+        assert all(0 < hit.score <= 1 for hit in hits) and len(hits) >= 2
+        assert hits == sorted(hits, key=lambda hit: -hit.score)
+
+    def test_only_the_given_places_are_searched(self, backend: Backend) -> None:
+        for place in (USER, PROJECT, OTHER, AGENT):
+            save(backend, f"Redis of {place}", place)
+        assert texts(backend, "redis", AGENT) == ["Redis of agent ada"]
+        assert "Redis of project /src/blog" not in texts(backend, "redis", PROJECT, USER)
+        assert backend.search("redis", [], 5, now_ms=NOW) == []
+
+    def test_of_equally_good_ones_the_most_specific_comes_first(self, backend: Backend) -> None:
+        for place in (USER, AGENT, PROJECT):
+            save(backend, FACTS[0], place)
+        for order in ([AGENT, PROJECT, USER], [USER, PROJECT, AGENT]):
+            hits = backend.search("redis port", order, 5, now_ms=NOW)
+            assert [hit.memory.place for hit in hits] == order
+
+    def test_a_better_one_of_a_wider_place_comes_first(self, backend: Backend) -> None:
+        save(backend, "The tests run in parallel", PROJECT)
+        save(backend, FACTS[0], USER)
+        found = texts(backend, "redis port of the tests", PROJECT, USER)
+        assert found[0] == FACTS[0]
+
+    def test_the_limit_holds(self, backend: Backend) -> None:
+        for number in range(8):
+            save(backend, f"Redis shard {number}")
+        assert len(texts(backend, "redis", limit=3)) == 3
+        for bad in (0, -1):
+            with pytest.raises(UsageError):
+                backend.search("redis", [PROJECT], bad, now_ms=NOW)
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            '"',
+            "'",
+            "redis AND (",
+            "NEAR(redis, 3)",
+            "text: redis",
+            "* redis ^",
+            "-redis",
+            "re\0dis",
+        ],
+    )
+    def test_nothing_in_a_query_is_syntax(self, backend: Backend, query: str) -> None:
+        save(backend, FACTS[0])
+        found = texts(backend, query)
+        assert found == [FACTS[0]] or "redis" not in query
+
+    @pytest.mark.parametrize("query", ["", "  \n"])
+    def test_an_empty_query_is_refused(self, backend: Backend, query: str) -> None:
+        with pytest.raises(UsageError):
+            texts(backend, query)
+
+    # -- ids
+
+    def test_a_unique_beginning_is_enough(self, backend: Backend) -> None:
+        memory = save(backend, FACTS[0]).memory
+        assert backend.get(memory.id[:3]) == memory
+        assert backend.get(f" {memory.id.upper()} ") == memory
+
+    def test_an_unknown_id_says_what_is_near(self, backend: Backend) -> None:
+        memory = save(backend, FACTS[0]).memory
+        wrong = memory.id[:-1] + ("0" if memory.id[-1] != "0" else "1")
+        for ask in (backend.get, backend.forget):
+            with pytest.raises(NotFound) as caught:
+                ask(wrong)
+            assert memory.id in caught.value.hint
+
+    def test_an_ambiguous_beginning_lists_what_matches(self, backend: Backend) -> None:
+        memory = save(backend, FACTS[0]).memory
+        twins = [replace(memory, id=f"abc{tail}") for tail in ("00000", "11111", "22222")]
+        twins[1] = replace(twins[1], place=USER)
+        backend.restore(twins)
+        for ask in (backend.get, backend.forget):
+            with pytest.raises(UsageError) as caught:
+                ask("abc")
+            assert caught.value.code == "ambiguous"
+            matches: Any = caught.value.details["matches"]
+            assert {match["id"] for match in matches} == {twin.id for twin in twins}
+            assert all(match["text"] == memory.text for match in matches)
+        assert backend.get("abc1") == twins[1]
+
+    def test_what_is_too_short_for_an_id_is_refused(self, backend: Backend) -> None:
+        memory = save(backend, FACTS[0]).memory
+        with pytest.raises(UsageError):
+            backend.get(memory.id[:2])
+
+    # -- forgetting and listing
+
+    def test_forgetting_answers_with_what_was_there(self, backend: Backend) -> None:
+        memory = save(backend, FACTS[0]).memory
+        kept = save(backend, FACTS[1]).memory
+        assert backend.forget(memory.id[:6]) == memory
+        assert backend.list([PROJECT], 10) == [kept]
+        assert texts(backend, "redis port") == []
+        with pytest.raises(NotFound):
+            backend.forget(memory.id)
+
+    def test_the_list_has_the_newest_first_and_pages(self, backend: Backend) -> None:
+        saved = [
+            save(backend, text, place, now=NOW + number).memory
+            for number, (text, place) in enumerate(
+                zip(FACTS, (USER, PROJECT, AGENT, USER), strict=True)
+            )
+        ]
+        places = [PROJECT, AGENT, USER]
+        assert backend.list(places, 10) == saved[::-1]
+        assert backend.list([USER], 10) == [saved[3], saved[0]]
+        page = backend.list(places, 2)
+        assert page == [saved[3], saved[2]]
+        assert backend.list(places, 2, before_ms=page[-1].updated_ms) == [saved[1], saved[0]]
+        assert backend.list([OTHER], 10) == []
+
+    # -- moving
+
+    def test_export_and_restore_lose_nothing(self, backend: Backend, tmp_path: Path) -> None:
+        self.fill(backend)
+        everything = list(backend.export())
+        assert len(everything) == 5
+        other = self.make(tmp_path / "other")
+        assert other.restore(everything) == Restored(new=5)
+        assert _by_id(other.export()) == _by_id(everything)
+        assert texts(other, "redis port") == ["Redis moved to port 7000"]
+        assert other.restore(everything) == Restored(same=5)
+        other.close()
+
+    def test_a_restore_that_was_cut_can_be_run_again(
+        self, backend: Backend, tmp_path: Path
+    ) -> None:
+        self.fill(backend)
+        everything = list(backend.export())
+
+        def cut() -> Iterator[Memory]:
+            yield from everything[:3]
+            raise ConnectionError("cut")
+
+        other = self.make(tmp_path / "other")
+        with pytest.raises(ConnectionError):
+            other.restore(cut())
+        counts = other.restore(everything)
+        assert counts.new + counts.same == 5 and counts.conflicting == 0
+        assert _by_id(other.export()) == _by_id(everything)
+        other.close()
+
+    def test_what_is_there_wins_over_what_is_restored(self, backend: Backend) -> None:
+        memory = save(backend, FACTS[0]).memory
+        others = [replace(memory, text="another"), replace(memory, place=USER)]
+        for other in others:
+            assert backend.restore([other]) == Restored(conflicting=1)
+        assert list(backend.export()) == [memory]
+
+    def test_export_can_be_of_some_places(self, backend: Backend) -> None:
+        self.fill(backend)
+        assert {memory.place for memory in backend.export([USER])} == {USER}
+        assert list(backend.export([OTHER])) == []
+
+    def test_stats_count_by_place(self, backend: Backend) -> None:
+        self.fill(backend)
+        stats = backend.stats()
+        assert {place: count for place, count in stats.counts.items() if count} == {
+            PROJECT: 3,
+            USER: 1,
+            AGENT: 1,
+        }
+        assert stats.backend and stats.size > 0
+
+    def fill(self, backend: Backend) -> None:
+        """Five memories in three places, one superseded."""
+        old = save(backend, FACTS[0], meta={"a": [1, {"b": None}]}).memory
+        save(backend, "Redis moved to port 7000", now=NOW + 1, supersedes=old.id)
+        save(backend, FACTS[1], now=NOW + 2, agent=None, session=None)
+        save(backend, "Antworte kurz, 日本語も 🙂", USER, now=NOW + 3)
+        save(backend, FACTS[2], AGENT, now=NOW + 4)
+
+
+def _by_id(memories: Any) -> dict[str, Memory]:
+    return {memory.id: memory for memory in memories}
