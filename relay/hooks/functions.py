@@ -150,8 +150,8 @@ class FunctionRunner:
         return outcomes
 
     def _limit(self, call: Call[R]) -> float:
-        limits = (call.timeout, call.callee.timeout, self._timeout)
-        return next(limit for limit in limits if limit is not None)
+        own = call.callee.timeout if call.timeout is None else call.timeout
+        return self._timeout if own is None else own
 
     def _refused(self, run: Run[R]) -> bool:
         callee = run.call.callee

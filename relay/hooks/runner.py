@@ -11,7 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from relay.hooks import commands, http, outputs
@@ -141,11 +141,12 @@ class HookRunner:
         def read(value: object, name: str) -> HookOutput:
             return outputs.read_value(value, name, event)
 
+        shared = arguments(event, given.payload, ctx)
         calls = []
         for hook in hooks:
             callee = hook.action
             assert isinstance(callee, Callee)
-            offered = partial(_offered, callee, given, ctx)
+            offered = partial(_offered, callee.binding.takes, given, shared, ctx)
             limit = self._limit(hook, callee.timeout or self._timeout)
             calls.append(Call(callee, offered, read, limit))
         began = self._clock()
@@ -247,17 +248,25 @@ class _Input:
         return self._encoded[dialect]
 
 
-def _offered(callee: Callee, given: _Input, ctx: object) -> list[object]:
-    """What ``callee`` may take: copies of what it does take, and nothing for the rest."""
-    event, takes = given.event, callee.binding.takes
+def _offered(
+    takes: frozenset[int], given: _Input, shared: Sequence[object], ctx: object
+) -> Sequence[object]:
+    """What a function that ``takes`` these gets: copies of what is ``shared``, of what it takes."""
+    copied, whole = _to_copy(given.event, takes)
+    if whole:  # and what is in it is the same in both places
+        return arguments(given.event, _copied(given.payload), ctx)
+    offered = list(shared)
+    for index in copied:
+        offered[index] = _copied(shared[index])
+    return offered
+
+
+@lru_cache(maxsize=1024)
+def _to_copy(event: HookEventName, takes: frozenset[int]) -> tuple[tuple[int, ...], bool]:
+    """Which of the arguments have to be copied, and whether the event itself has."""
     names = OFFERED[event]
-    if any(names[index] == "event" for index in takes):
-        return arguments(event, _copied(given.payload), ctx)
-    offered = arguments(event, given.payload, ctx)
-    return [
-        _copied(offered[index]) if index in takes and names[index] != "ctx" else offered[index]
-        for index in range(len(names))
-    ]
+    mutable = tuple(index for index in takes if names[index] not in ("ctx", "phase"))
+    return mutable, any(names[index] == "event" for index in takes)
 
 
 def _result(hook: HookDefinition, outcome: Outcome[HookOutput]) -> HookResult:
