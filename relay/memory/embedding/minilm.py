@@ -131,7 +131,7 @@ class MiniLM:
         tokens = len(qkv)
         heads = qkv.reshape(tokens, 3, _HEADS, DIMS // _HEADS).transpose(1, 2, 0, 3)
         query, key, value = heads
-        scores = query @ key.transpose(0, 2, 1)
+        scores: Any = query @ key.transpose(0, 2, 1)
         scores *= 1 / math.sqrt(DIMS // _HEADS)
         scores -= scores.max(axis=-1, keepdims=True)
         self._np.exp(scores, out=scores)
@@ -141,7 +141,7 @@ class MiniLM:
 
     def _normed(self, flow: Floats, norm: tuple[Floats, Floats]) -> Floats:
         """Layer normalisation, in place."""
-        flow -= self._np.mean(flow, axis=-1, keepdims=True)
+        flow -= flow.mean(axis=-1, keepdims=True)
         spread = self._np.einsum("ij,ij->i", flow, flow)[:, None] / DIMS
         flow /= self._np.sqrt(spread + _EPSILON)
         flow *= norm[0]
