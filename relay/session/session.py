@@ -288,7 +288,8 @@ class Session:
     def hook(self, event: dict[str, Any]) -> None:
         """The agent's own hook reports."""
         self.ears.hook(event, self._clock())
-        self.heard_elsewhere()
+        # The agent may wait: what follows from it is for others.
+        asyncio.get_running_loop().call_soon(self.heard_elsewhere)
 
     def lost(self) -> None:
         """The pump has hung up: the agent is gone."""
