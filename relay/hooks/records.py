@@ -29,13 +29,10 @@ Record = dict[str, Any]
 class HookLog(Protocol):
     """Takes records of any of the kinds above. It is called in the engine's loop: it must not wait.
 
-    What it raises is dropped.
+    What it raises is dropped. One that has a method ``soon`` is given, by that, what makes the
+    records of an event and logs them (a function without arguments), to be called, in order, once
+    nobody waits for what the hooks said; else they are made before.
     """
-
-    def soon(self, work: Callable[[], None]) -> None:
-        """Do ``work``, which makes records and logs them, once nobody waits for what the hooks
-        said; one after the other."""
-        ...
 
     def log(self, kind: str, record: Record) -> None: ...
 
@@ -190,8 +187,13 @@ def _said(said: Aggregated | HookOutput) -> Record:
 
 
 def _soon(log: HookLog, work: Callable[[], None]) -> None:
+    soon: Callable[[Callable[[], None]], None] | None = getattr(log, "soon", None)
     with contextlib.suppress(Exception):  # see _write
-        log.soon(work)
+        (soon or _now)(work)
+
+
+def _now(work: Callable[[], None]) -> None:
+    work()
 
 
 def _write(log: HookLog, kind: str, record: Callable[[], Record]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relay.hooks.bus import MessageBus
@@ -153,9 +153,6 @@ class FakeLog:
         self.records: list[tuple[str, dict[str, Any]]] = []
         self.broken = broken
         self.tries = 0
-
-    def soon(self, work: Callable[[], None]) -> None:
-        work()
 
     def log(self, kind: str, record: dict[str, Any]) -> None:
         self.tries += 1
