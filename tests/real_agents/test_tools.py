@@ -108,9 +108,11 @@ def test_hooks_that_are_turned_off_are_said_to_be(
         ann.call("block")
         assert ann.ran("block") and ann.log("block") == []
         [row] = relay_json("status")["agents"]
-        [note] = row["notes"]
-        assert "tool calls do not reach on_before_tool" in note
-        assert str(ann.recipe.settings_file) in note
+        tools, turns = row["notes"]
+        assert "tool calls do not reach on_before_tool" in tools
+        assert turns.startswith("these hooks never run here") and not ann.turns()
+        for note in (tools, turns):
+            assert str(ann.recipe.settings_file) in note
 
 
 @pytest.mark.parametrize("place", ["everybody's", "root's"])
