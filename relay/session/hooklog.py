@@ -56,7 +56,7 @@ class SessionHookLog:
         self._left_out = 0
 
     def soon(self, work: Callable[[], None]) -> None:
-        """See relay.hooks.records.HookLog: in the loop's next turn, when the agent has its answer."""
+        """See relay.hooks.records.HookLog: in the loop's next turn the agent has its answer."""
         self._unmade.append(work)
         if len(self._unmade) >= UNMADE_MAX:
             self._make()
