@@ -1,0 +1,280 @@
+"""Vectors from a server: ollama's ``/api/embed``, or ``/v1/embeddings`` as OpenAI has it.
+
+Texts go there as they are, cut to ``chars_max``. After a failure the server is left alone for
+``rest`` seconds, so that one that hangs holds up one caller and not all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from relay.errors import ConfigError
+from relay.hooks import http
+from relay.memory.embedding import EmbedderUnavailable
+from relay.memory.embedding.numeric import load_numpy
+from relay.text.redact import redact
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+
+#: Texts of one request.
+BATCH_MAX = 64
+#: Numbers of a vector; the largest of today's models have 8192.
+DIMS_MAX = 16384
+#: Bytes of an answer for each text of the request: numbers are written with up to 25.
+_BYTES_A_NUMBER = 32
+_ANSWER_MIN = 64 * 1024
+_SAID_MAX = 200  # characters of the server's own words in an error
+#: Statuses of a refusal that may be due to a text's length; then the texts are cut once more.
+_TOO_LONG = (400, 413)
+_SHORTER = 4
+
+
+class Api(StrEnum):
+    """How a server is asked."""
+
+    OLLAMA = "ollama"
+    OPENAI = "openai"
+
+
+_PATHS = {Api.OLLAMA: "/api/embed", Api.OPENAI: "/v1/embeddings"}
+
+
+class EndpointEmbedder:
+    """An embedder on a server. May not be called in a thread that runs an event loop."""
+
+    def __init__(
+        self,
+        api: Api,
+        url: str,
+        model: str,
+        *,
+        key_env: str = "",
+        dims: int = 0,
+        timeout: float = 20.0,
+        rest: float = 15.0,
+        chars_max: int = 6000,
+        environ: Mapping[str, str] = os.environ,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is asked yet. Raises ConfigError for what cannot be an endpoint.
+
+        ``url``: the server (``http://127.0.0.1:11434``), with ``/v1`` or the whole path or without.
+        ``key_env``: the name of the environment variable with the key, read at each request.
+        ``dims``: what the vectors must have; 0 takes it from the first answer. ``timeout``, in
+        seconds: for a request of at most ``BATCH_MAX`` texts. ``chars_max``: models read only so
+        much of a text, and some refuse more.
+        """
+        if not model:
+            raise ConfigError("an embedder on a server needs the name of a model")
+        if not 0 <= dims <= DIMS_MAX:
+            raise ConfigError(f"an embedder's dims must lie between 0 and {DIMS_MAX}, not {dims}")
+        self._api, self._url, self._model = Api(api), _address(Api(api), url), model
+        self._host = urlsplit(self._url).netloc
+        self._key_env, self._environ, self._clock = key_env, environ, clock
+        self._timeout, self._rest, self._chars_max = timeout, rest, chars_max
+        self._dims = dims
+        self._failed: tuple[float, EmbedderUnavailable] | None = None
+        self._np = load_numpy()
+
+    @property
+    def name(self) -> str:
+        """The same model on another server is the same embedder."""
+        return f"{self._api.value}:{self._model}"
+
+    @property
+    def dims(self) -> int:
+        """0 before the first answer, unless it was given."""
+        return self._dims
+
+    def embed(self, texts: Sequence[str]) -> Floats:
+        """float32 (len(texts), dims), C-contiguous, rows of length 1.
+
+        Raises EmbedderUnavailable when the server does not answer, or not with such vectors.
+        """
+        self._let_rest()
+        parts = []
+        try:
+            for start in range(0, len(texts), BATCH_MAX):
+                parts.append(self._batch(texts[start : start + BATCH_MAX]))
+        except EmbedderUnavailable as error:
+            self._failed = (self._clock() + self._rest, error)
+            raise
+        if not parts:
+            empty: Floats = self._np.empty((0, self._dims), dtype=self._np.float32)
+            return empty
+        rows: Floats = self._np.concatenate(parts)
+        return rows
+
+    def close(self) -> None:
+        """Nothing is held between two calls."""
+
+    def _let_rest(self) -> None:
+        if self._failed is None:
+            return
+        until, error = self._failed
+        left = until - self._clock()
+        if left > 0:
+            raise EmbedderUnavailable(
+                f"{error.message} (asked again in {left:.0f} s)",
+                hint=error.hint,
+                code=error.code,
+            )
+        self._failed = None
+
+    def _batch(self, texts: Sequence[str]) -> Floats:
+        answer = self._ask([text[: self._chars_max] for text in texts])
+        if answer.status in _TOO_LONG:
+            # How long a text may be is counted in tokens, by the model's own measure.
+            answer = self._ask([text[: self._chars_max // _SHORTER] for text in texts])
+        if answer.error:
+            raise self._unavailable(answer.error, f"is the server at {self._host} running?")
+        if answer.status != 200:
+            raise self._refused(answer.status, answer.body)
+        return self._rows(self._vectors(answer.body), len(texts))
+
+    def _ask(self, texts: Sequence[str]) -> http.Answer:
+        asked: dict[str, object] = {"model": self._model, "input": texts}
+        if self._api is Api.OPENAI:
+            asked["encoding_format"] = "float"
+        return asyncio.run(
+            http.post(
+                self._url,
+                self._headers(),
+                json.dumps(asked).encode(),
+                timeout=self._timeout,
+                body_max=_ANSWER_MIN + len(texts) * (self._dims or DIMS_MAX) * _BYTES_A_NUMBER,
+            )
+        )
+
+    def _headers(self) -> list[tuple[str, str]]:
+        if not self._key_env:
+            return []
+        key = self._environ.get(self._key_env, "").strip()
+        if not key:
+            raise self._unavailable(
+                f"the environment variable {self._key_env} is not set",
+                "set it to the server's key where the broker is started, and restart the broker",
+            )
+        # h11 would put the header it refuses into its error.
+        if not (key.isascii() and key.isprintable()):
+            raise self._unavailable(
+                f"the key in {self._key_env} holds characters that no header may have",
+                f"set {self._key_env} to the key alone",
+            )
+        return [("authorization", f"Bearer {key}")]
+
+    def _vectors(self, body: bytes) -> list[Any]:
+        """The vectors in the order of the texts, not looked at yet."""
+        try:
+            told = json.loads(body)
+            if self._api is Api.OLLAMA:
+                return list(told["embeddings"])
+            data = sorted(told["data"], key=lambda entry: int(entry["index"]))
+            if [entry["index"] for entry in data] != list(range(len(data))):
+                raise self._nonsense("its vectors are not numbered in order")
+            return [entry["embedding"] for entry in data]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise self._nonsense("its answer holds no vectors") from error
+
+    def _rows(self, vectors: list[Any], count: int) -> Floats:
+        np = self._np
+        if len(vectors) != count:
+            raise self._nonsense(f"it made {len(vectors)} vectors of {count} texts")
+        try:
+            rows: Floats = np.array(vectors, dtype=np.float64)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise self._nonsense("its vectors are not numbers, or of different lengths") from error
+        if rows.ndim != 2 or not 0 < rows.shape[1] <= DIMS_MAX:
+            raise self._nonsense("its vectors are no lists of numbers")
+        if self._dims and rows.shape[1] != self._dims:
+            raise self._nonsense(
+                f"its vectors have {rows.shape[1]} numbers, not {self._dims}",
+                "set the embedder's dims to what this model makes",
+                code="embedder_dims",
+            )
+        with np.errstate(all="ignore"):
+            lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        if not (np.isfinite(lengths).all() and (lengths > 0).all()):
+            raise self._nonsense("one of its vectors is zero, or not finite")
+        self._dims = rows.shape[1]
+        scaled: Floats = np.ascontiguousarray(rows / lengths, dtype=np.float32)
+        return scaled
+
+    def _refused(self, status: int | None, body: bytes) -> EmbedderUnavailable:
+        said = _said(body, self._environ.get(self._key_env, "").strip())
+        hint = "memories are saved and found by their words until it answers"
+        if status in (401, 403):
+            hint = "give the name of the environment variable that holds its key"
+            if self._key_env:
+                hint = f"check the key in {self._key_env}"
+        elif status == 404 and self._api is Api.OLLAMA:
+            hint = f"does it have the model? ollama pull {self._model}"
+        elif status == 404:
+            hint = f"check the model's name ({self._model}) and the address ({self._url})"
+        elif status is not None and 300 <= status < 400:
+            hint = "give the address that it points to; relay does not follow it"
+        return self._unavailable(f"it answered {status}{f': {said}' if said else ''}", hint)
+
+    def _nonsense(
+        self, reason: str, hint: str = "", *, code: str | None = None
+    ) -> EmbedderUnavailable:
+        hint = hint or f"is {self._url} an embedding endpoint of the kind {self._api.value}?"
+        return self._unavailable(reason, hint, code=code)
+
+    def _unavailable(
+        self, reason: str, hint: str, *, code: str | None = None
+    ) -> EmbedderUnavailable:
+        return EmbedderUnavailable(
+            f"the embedder {self.name} at {self._host}: {reason}", hint=hint, code=code
+        )
+
+
+def _address(api: Api, url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or "@" in parts.netloc:
+        raise ConfigError(
+            f"an embedder's url must be http://HOST[:PORT] or https://…: {_shown(url)}",
+            hint="a key is not part of it: give the name of its environment variable",
+        )
+    wanted, path = _PATHS[api], parts.path.rstrip("/")
+    # The address of the server, the one that clients call the base, or the whole of it.
+    for cut in (wanted, wanted.rpartition("/")[0]):
+        path = path.removesuffix(cut)
+    return parts._replace(path=path + wanted, fragment="").geturl()
+
+
+def _shown(url: str) -> str:
+    """Without what may be a password."""
+    scheme, mark, rest = url.partition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
+
+
+def _said(body: bytes, key: str) -> str:
+    """The server's words for what is wrong, in one short line; some repeat the key."""
+    try:
+        told = json.loads(body)
+        error = told["error"]
+        text = str(error["message"] if isinstance(error, dict) else error)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    if key:
+        text = text.replace(key, "*" * len(key))
+    # Cut first, but far behind the end: a token that is cut may not be known as one.
+    text = redact(text[: 10 * _SAID_MAX])
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= _SAID_MAX else line[:_SAID_MAX] + "…"
