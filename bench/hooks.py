@@ -7,7 +7,8 @@ Code runs under ``relay wrap``), with no Python hook registered and with one; be
 echo server. The client is the same for both, and nothing but a socket: it opens a connection for
 each request, or keeps one. ``command``: the command line that Codex gets, beside ``sh -c true``,
 both spawned alike. ``many``: 100 Python functions for one event beside one, through the whole
-engine; such as do nothing, and such as wait for 10 ms. ``unused``: an event that nothing is
+engine, until their answer is there (their records are made after it); such as do nothing, and such
+as wait for 10 ms. ``unused``: an event that nothing is
 registered for, beside a look-up in a dictionary and an awaited coroutine that does nothing.
 
 Everything is measured in turn, a few samples at a time; the figures are medians.
