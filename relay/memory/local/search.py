@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from relay.errors import RelayError
+from relay.errors import RelayError, StorageError
 from relay.memory.embedding import Embedder
 from relay.memory.local import query as queries
 from relay.memory.local import ranking
 from relay.memory.local.shelf import Shelf
-from relay.memory.model import Hit, Tier
+from relay.memory.model import Hit, Place, Tier
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +38,9 @@ class Searcher:
     def __init__(self, embedder: Embedder | None) -> None:
         self._embedder = embedder
         self._vectors: dict[str, Vectors] = {}  # by path, the most recently used last
+        # When it last failed: for a query, and for what is stored (one text may be the reason).
         self._failed_ms: int | None = None
+        self._stuck_ms: int | None = None
 
     @property
     def name(self) -> str | None:
@@ -51,25 +53,36 @@ class Searcher:
         ready = self._embedder is not None and self._failed_ms is None
         return Tier.HYBRID if ready else Tier.WORDS
 
-    def search(self, text: str, shelves: Sequence[Shelf], limit: int, now_ms: int) -> list[Hit]:
-        """The best of ``shelves`` (the most specific first): see relay.memory.local.ranking.
+    def search(
+        self,
+        text: str,
+        places: Sequence[Place],
+        open_shelf: Callable[[Place], Shelf | None],
+        limit: int,
+        now_ms: int,
+    ) -> list[Hit]:
+        """The best of ``places`` (the most specific first): see relay.memory.local.ranking.
 
         The score of a hit is its fused score times the fit of its place, from 0 to 1; those in one
-        step of ranking.STEP are in the order of ``shelves``.
+        step of ranking.STEP are in the order of ``places``. ``open_shelf`` is asked each time: to
+        open one may close another.
         """
         found = queries.words(text)
-        vector = self._embed_query(text, shelves, now_ms)
-        hidden = {id_ for shelf in shelves for id_ in shelf.superseded()}
+        vector = self._embed_query(text, now_ms)
+        if vector is not None:
+            self._freshen(places, open_shelf, now_ms)
+        hidden: set[str] = set()
+        for place in places:
+            if shelf := open_shelf(place):
+                hidden |= shelf.superseded()
         tier = Tier.WORDS if vector is None else Tier.HYBRID
-        ranked = []
-        for place, shelf in enumerate(shelves):
-            for row, score in self._rank(shelf, found, vector, hidden, limit).items():
-                ranked.append((score, place, row))
         hits = []
-        for place, shelf in enumerate(shelves):
-            scores = {row: score for score, at, row in ranked if at == place}
+        for rank, place in enumerate(places):
+            if (shelf := open_shelf(place)) is None:
+                continue
+            scores = self._rank(shelf, found, vector, hidden, limit)
             for row, memory in shelf.rows(list(scores)).items():
-                key = ranking.order(scores[row], place, memory.updated_ms)
+                key = ranking.order(scores[row], rank, memory.updated_ms)
                 hits.append((key, Hit(memory, scores[row], tier)))
         hits.sort(key=lambda pair: pair[0])
         return [hit for _, hit in hits[:limit]]
@@ -88,7 +101,9 @@ class Searcher:
         words = shelf.match(queries.expression(found), count) if found else {}
         cosines: dict[int, float] | None = None
         if vector is not None:
+            assert self._embedder is not None
             vectors = self._matrix(shelf)
+            vectors.adopt(self._embedder)
             cosines = vectors.nearest(vector, count)
             cosines |= vectors.cosines(vector, [row for row in words if row not in cosines])
         for row in out:
@@ -110,13 +125,16 @@ class Searcher:
 
     def catch_up(self, shelf: Shelf, limit: int, now_ms: int) -> int:
         """Make at most ``limit`` of the shelf's missing vectors; how many were made."""
-        if limit < 1 or self._embedder is None or self._resting(now_ms):
+        if limit < 1 or self._embedder is None or _within(RETRY_MS, self._stuck_ms, now_ms):
             return 0
         try:
-            return self._catch_up(self._embedder, shelf, limit)
+            made = self._catch_up(self._embedder, shelf, limit)
         except RelayError as error:
-            self._note(error, now_ms)
+            _raise_unless_embedder(error)
+            self._stuck_ms = now_ms
             return 0
+        self._stuck_ms = None
+        return made
 
     def pending(self, shelf: Shelf) -> int:
         """How many of the shelf's memories have no vector of this embedder."""
@@ -134,21 +152,28 @@ class Searcher:
         if self._embedder is not None:
             self._embedder.close()
 
-    def _embed_query(
-        self, text: str, shelves: Sequence[Shelf], now_ms: int
-    ) -> NDArray[np.float32] | None:
-        embedder = self._embedder
-        if embedder is None or not shelves or self._resting(now_ms):
+    def _embed_query(self, text: str, now_ms: int) -> NDArray[np.float32] | None:
+        if self._embedder is None or _within(RETRY_MS, self._failed_ms, now_ms):
             return None
         try:
-            vector: NDArray[np.float32] = embedder.embed([text])[0]
-            for shelf in shelves:
-                self._catch_up(embedder, shelf, _FRESH)
+            vector: NDArray[np.float32] = self._embedder.embed([text])[0]
         except RelayError as error:
-            self._note(error, now_ms)
+            _raise_unless_embedder(error)
+            self._failed_ms = now_ms
             return None
         self._failed_ms = None
         return vector
+
+    def _freshen(
+        self,
+        places: Sequence[Place],
+        open_shelf: Callable[[Place], Shelf | None],
+        now_ms: int,
+    ) -> None:
+        """Make some of the missing vectors."""
+        for place in places:
+            if shelf := open_shelf(place):
+                self.catch_up(shelf, _FRESH, now_ms)
 
     def _catch_up(self, embedder: Embedder, shelf: Shelf, limit: int) -> int:
         vectors = self._matrix(shelf)
@@ -174,14 +199,15 @@ class Searcher:
         self._vectors[shelf.path] = found
         return found
 
-    def _resting(self, now_ms: int) -> bool:
-        return self._failed_ms is not None and 0 <= now_ms - self._failed_ms < RETRY_MS
 
-    def _note(self, error: RelayError, now_ms: int) -> None:
-        """The embedder's failures cost the vectors and nothing else; the store's are raised."""
-        if error.code == "storage":
-            raise error
-        self._failed_ms = now_ms
+def _within(span: int, since_ms: int | None, now_ms: int) -> bool:
+    return since_ms is not None and 0 <= now_ms - since_ms < span
+
+
+def _raise_unless_embedder(error: RelayError) -> None:
+    """The embedder's failures cost the vectors and nothing else; the store's are raised."""
+    if isinstance(error, StorageError):
+        raise error
 
 
 def embedded(day: str, text: str) -> str:

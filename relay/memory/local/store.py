@@ -92,8 +92,7 @@ class LocalStore:
         limit = _limit(limit)
         if not query.strip():
             raise UsageError("there is nothing to search for", hint="give some words")
-        shelves = [shelf for place in dict.fromkeys(places) if (shelf := self._open(place))]
-        return self._search.search(query, shelves, limit, now_ms)
+        return self._search.search(query, list(dict.fromkeys(places)), self._open, limit, now_ms)
 
     def get(self, id_: str) -> Memory:
         """By id or a unique prefix of one, in whatever place."""
