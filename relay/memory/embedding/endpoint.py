@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -126,7 +127,7 @@ class EndpointEmbedder:
         left = until - self._clock()
         if left > 0:
             raise EmbedderUnavailable(
-                f"{error.message} (asked again in {left:.0f} s)",
+                f"{error.message} (asked again in {math.ceil(left)} s)",
                 hint=error.hint,
                 code=error.code,
             )
