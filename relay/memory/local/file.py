@@ -22,7 +22,8 @@ BUSY = 30.0
 
 #: One tuple of statements for each version, applied in one transaction each.
 #:
-#: ``day`` is when the text was written, in words ("22 November 2026"): questions name days.
+#: ``day`` is when the text was written, in words ("22 November 2026"): questions name days. It is
+#: indexed, but not embedded: in a vector it only blurs what the text says.
 #: ``near`` is a hash of the text's key (see near.py). ``vectors`` holds float16, of length 1, for
 #: the one embedder of ``state``; ``stamp`` grows with every vector that is written, and
 #: ``state.removed`` with every one that goes, so that what others changed is read, and no more.

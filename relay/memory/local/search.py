@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from relay.errors import RelayError, StorageError
 from relay.memory.embedding import Embedder
+from relay.memory.embedding.numeric import load_numpy
 from relay.memory.local import query as queries
 from relay.memory.local import ranking
 from relay.memory.local.shelf import Shelf
@@ -156,6 +157,7 @@ class Searcher:
         if self._embedder is None or _within(RETRY_MS, self._failed_ms, now_ms):
             return None
         try:
+            load_numpy()  # before anybody imports it with as many threads as there are cores
             vector: NDArray[np.float32] = self._embedder.embed([text])[0]
         except RelayError as error:
             _raise_unless_embedder(error)
@@ -176,6 +178,7 @@ class Searcher:
                 self.catch_up(shelf, _FRESH, now_ms)
 
     def _catch_up(self, embedder: Embedder, shelf: Shelf, limit: int) -> int:
+        load_numpy()
         vectors = self._matrix(shelf)
         made = 0
         if embedder.dims == 0:
@@ -185,8 +188,7 @@ class Searcher:
             missing = vectors.missing(min(_BATCH, limit - made))
             if not missing:
                 break
-            answer = embedder.embed([embedded(day, text) for _, day, text in missing])
-            vectors.write(embedder, [(row, text) for row, _, text in missing], answer)
+            vectors.write(embedder, missing, embedder.embed([text for _, text in missing]))
             made += len(missing)
         return made
 
@@ -208,8 +210,3 @@ def _raise_unless_embedder(error: RelayError) -> None:
     """The embedder's failures cost the vectors and nothing else; the store's are raised."""
     if isinstance(error, StorageError):
         raise error
-
-
-def embedded(day: str, text: str) -> str:
-    """What the embedder gets of a memory: the day too, as the index does."""
-    return f"{day}: {text}" if day else text

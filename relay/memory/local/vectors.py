@@ -48,11 +48,11 @@ class Vectors:
             name, dims = self._shelf.db.execute("SELECT embedder, dims FROM state").fetchone()
         return name, dims
 
-    def missing(self, limit: int) -> list[tuple[int, str, str]]:
-        """(row, day, text) of those without a vector, the newest first."""
+    def missing(self, limit: int) -> list[tuple[int, str]]:
+        """(row, text) of those without a vector, the newest first."""
         with file.guard(self._shelf.path):
             return self._shelf.db.execute(
-                "SELECT row, day, text FROM memories m WHERE NOT EXISTS"
+                "SELECT row, text FROM memories m WHERE NOT EXISTS"
                 " (SELECT 1 FROM vectors v WHERE v.row=m.row) ORDER BY row DESC LIMIT ?",
                 (limit,),
             ).fetchall()
