@@ -52,7 +52,11 @@ _PATHS = {Api.OLLAMA: "/api/embed", Api.OPENAI: "/v1/embeddings"}
 
 
 class EndpointEmbedder:
-    """An embedder on a server. May not be called in a thread that runs an event loop."""
+    """An embedder on a server. May not be called in a thread that runs an event loop.
+
+    The deadline is for all of a request but the look-up of the host's name, which cannot be broken
+    off: a resolver that hangs is waited for.
+    """
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from relay.errors import ConfigError
-from relay.memory.embedding import EmbedderUnavailable
+from relay.memory.embedding import Embedder, EmbedderUnavailable
 from relay.memory.embedding.endpoint import BATCH_MAX, Api, EndpointEmbedder
 from tests.memory.embedding.server import Answer, Asked, EmbeddingServer
 
@@ -53,7 +53,7 @@ def refusal(reply: Reply, api: Api = Api.OLLAMA, **options: Any) -> EmbedderUnav
 def test_rows_are_scaled_and_in_the_order_of_the_texts(api: Api) -> None:
     texts = ["a", "bb", "c" * 50]
     with EmbeddingServer(right(api)) as server:
-        embedder = EndpointEmbedder(api, server.url, "m")
+        embedder: Embedder = EndpointEmbedder(api, server.url, "m")
         assert embedder.dims == 0
         rows = embedder.embed(texts)
     assert rows.dtype == np.float32

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relay.memory.embedding import EmbedderUnavailable
+from relay.memory.embedding import Embedder, EmbedderUnavailable
 from relay.memory.embedding.minilm import DIMS, TOKENS_MAX, VOCABULARY, WEIGHTS, MiniLM
 from relay.memory.embedding.wordpiece import WordPiece
 
@@ -59,7 +59,8 @@ def test_a_vector_does_not_depend_on_the_texts_beside_it(minilm: MiniLM) -> None
 
 
 def test_rows_are_what_the_protocol_says(minilm: MiniLM) -> None:
-    rows = minilm.embed(["one", "", "two " * 5000])
+    embedder: Embedder = minilm
+    rows = embedder.embed(["one", "", "two " * 5000])
     assert rows.dtype == np.float32
     assert (rows.shape, rows.flags.c_contiguous) == ((3, DIMS), True)
     assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
