@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from relay.agents.installed import parse_version
 from relay.agents.launch import PLANNERS
-from relay.cli.gate_checks import tool_hooks
+from relay.cli.gate_checks import native_hooks
 from relay.errors import RelayError
 from relay.paths import SOCKET_PATH_MAX, Home
 from relay.terminal.dialects import dialect_of
@@ -64,18 +64,18 @@ def examine(home: Home, cwd: str) -> list[Check]:
     ):
         checks.append(_guarded(name, function))
     checks += [_guarded(name, functools.partial(_agent, name)) for name in AGENTS]
-    return checks + _tools(home, cwd)
+    return checks + _hooks(home, cwd)
 
 
-def _tools(home: Home, cwd: str) -> list[Check]:
+def _hooks(home: Home, cwd: str) -> list[Check]:
     hint = "docs/hooks.md says what each agent can do"
     try:
-        lines = tool_hooks(home, cwd)
+        lines = native_hooks(home, cwd)
     except RelayError:
         return []  # the configuration's own line has said so
     except Exception as error:
-        return [Check("tools", "warn", f"cannot be told: {type(error).__name__}: {error}")]
-    return [Check("tools", level, text, "" if level == "ok" else hint) for level, text in lines]
+        return [Check("hooks", "warn", f"cannot be told: {type(error).__name__}: {error}")]
+    return [Check("hooks", level, text, "" if level == "ok" else hint) for level, text in lines]
 
 
 def _guarded(name: str, function: Callable[[], Check]) -> Check:

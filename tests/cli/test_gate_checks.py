@@ -1,4 +1,4 @@
-"""What doctor says of tool calls that reach the hooks, and of those that do not."""
+"""What doctor says of agents that tell hooks of themselves, and of those that do not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relay.cli import checks
-from relay.cli.gate_checks import tool_hooks
+from relay.cli.gate_checks import native_hooks
 from relay.paths import Home
 from relay.trust import trust
 from tests.cli.verbs import program
@@ -33,11 +33,11 @@ def project(isolated_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_who_can_be_gated_is_told_from_who_cannot(isolated_home: Path, project: Path) -> None:
-    first, *more = tool_hooks(Home(str(isolated_home)), str(project))
+    first, *more = native_hooks(Home(str(isolated_home)), str(project))
     assert first == ("ok", "on_before_tool: reached by the tool calls of claude")
     [(level, text)] = more
     assert level == "warn" and text.startswith("aider: tool calls do not reach on_before_tool")
-    found = [c for c in checks.examine(Home(str(isolated_home)), str(project)) if c.name == "tools"]
+    found = [c for c in checks.examine(Home(str(isolated_home)), str(project)) if c.name == "hooks"]
     assert [check.level for check in found] == ["ok", "warn"]
 
 
@@ -48,20 +48,35 @@ def test_settings_that_turn_hooks_off_are_named(
     folder = (project if where == "project" else isolated_home.parent) / ".claude"
     folder.mkdir()
     (folder / "settings.json").write_text(json.dumps({"disableAllHooks": True}))
-    texts = [text for _, text in tool_hooks(Home(str(isolated_home)), str(project))]
+    texts = [text for _, text in native_hooks(Home(str(isolated_home)), str(project))]
     assert texts[0] == "on_before_tool: reached by no tool calls"
     [claude] = [text for text in texts if text.startswith("claude: ")]
     assert "disableAllHooks" in claude and "settings.json" in claude
 
 
-def test_without_hooks_for_tools_nothing_is_said(isolated_home: Path, project: Path) -> None:
+def test_who_tells_of_turns_is_told_from_who_does_not(isolated_home: Path, project: Path) -> None:
+    (project / "relay.config.py").write_text(CONFIG.replace("before_tool", "after_agent"))
+    trust(Home(str(isolated_home)), str(project / "relay.config.py"))
+    assert native_hooks(Home(str(isolated_home)), str(project)) == [
+        ("ok", "on_after_agent: reached by the turns and notices of claude"),
+        (
+            "warn",
+            "aider: these hooks never run here, because aider has no hooks of its own for them: "
+            "on_after_agent",
+        ),
+    ]
+
+
+def test_without_hooks_for_what_agents_tell_nothing_is_said(
+    isolated_home: Path, project: Path
+) -> None:
     home = Home(str(isolated_home))
     (project / "relay.config.py").write_text(CONFIG.replace("before_tool", "idle"))
-    assert tool_hooks(home, str(project)) == []  # not trusted
+    assert native_hooks(home, str(project)) == []  # not trusted
     trust(home, str(project / "relay.config.py"))
-    assert tool_hooks(home, str(project)) == []
+    assert native_hooks(home, str(project)) == []
     (project / "relay.config.py").unlink()
-    assert tool_hooks(home, str(project)) == []
+    assert native_hooks(home, str(project)) == []
 
 
 def test_a_configuration_that_cannot_be_read_is_said_once(
@@ -70,4 +85,4 @@ def test_a_configuration_that_cannot_be_read_is_said_once(
     (project / "relay.config.py").write_text("def broken(:")
     home = Home(str(isolated_home))
     trust(home, str(project / "relay.config.py"))
-    assert [c for c in checks.examine(home, str(project)) if c.name == "tools"] == []
+    assert [c for c in checks.examine(home, str(project)) if c.name == "hooks"] == []
