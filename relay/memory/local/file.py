@@ -27,6 +27,7 @@ BUSY = 30.0
 #: ``near`` is a hash of the text's key (see near.py). ``vectors`` holds float16, of length 1, for
 #: the one embedder of ``state``; ``stamp`` grows with every vector that is written, and
 #: ``state.removed`` with every one that goes, so that what others changed is read, and no more.
+#: ``pending`` are the rows without a vector.
 #: ``state.unclean``: something was forgotten, and the log may still hold its text.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -51,6 +52,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE vectors"
         " (row INTEGER PRIMARY KEY, stamp INTEGER NOT NULL, data BLOB NOT NULL)",
         "CREATE INDEX vectors_stamp ON vectors (stamp)",
+        "CREATE TABLE pending (row INTEGER PRIMARY KEY)",
         """CREATE TABLE state (
             scope TEXT NOT NULL,
             owner TEXT NOT NULL,

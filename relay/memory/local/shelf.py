@@ -188,8 +188,8 @@ class Shelf:
         with file.guard(self.path):
             return int(
                 self.db.execute(
-                    "SELECT count(*) FROM memories m, state s WHERE NOT (s.embedder=? AND s.dims=?"
-                    " AND EXISTS (SELECT 1 FROM vectors v WHERE v.row=m.row))",
+                    "SELECT CASE WHEN embedder=? AND dims=? THEN (SELECT count(*) FROM pending)"
+                    " ELSE (SELECT count(*) FROM memories) END FROM state",
                     (embedder, dims),
                 ).fetchone()[0]
             )
@@ -231,10 +231,7 @@ class Shelf:
         )
         if added.rowcount == 0:
             return False
-        self.db.execute(
-            "INSERT INTO texts (rowid, text, day) VALUES (?,?,?)",
-            (added.lastrowid, memory.text, day(memory.created_ms)),
-        )
+        self._index(int(added.lastrowid or 0), memory.text, day(memory.created_ms))
         return True
 
     def touch(self, row: int, now_ms: int) -> None:
@@ -258,10 +255,7 @@ class Shelf:
                 row,
             ),
         )
-        self.db.execute(
-            "INSERT INTO texts (rowid, text, day) VALUES (?,?,?)",
-            (row, memory.text, day(memory.updated_ms)),
-        )
+        self._index(row, memory.text, day(memory.updated_ms))
 
     def relink(self, old: str, new: str | None) -> None:
         """What superseded ``old``, which goes, supersedes what that superseded."""
@@ -279,12 +273,17 @@ class Shelf:
         self.db.execute("UPDATE state SET unclean=unclean+1")
         return True
 
+    def _index(self, row: int, text: str, written: str) -> None:
+        self.db.execute("INSERT INTO texts (rowid, text, day) VALUES (?,?,?)", (row, text, written))
+        self.db.execute("INSERT OR IGNORE INTO pending VALUES (?)", (row,))
+
     def _unindex(self, row: int) -> None:
         self.db.execute(
             "INSERT INTO texts (texts, rowid, text, day)"
             " SELECT 'delete', row, text, day FROM memories WHERE row=?",
             (row,),
         )
+        self.db.execute("DELETE FROM pending WHERE row=?", (row,))
         if self.db.execute("DELETE FROM vectors WHERE row=?", (row,)).rowcount:
             self.db.execute("UPDATE state SET removed=removed+1")
 

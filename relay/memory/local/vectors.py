@@ -38,6 +38,7 @@ class Vectors:
         if self._known() != (embedder.name, embedder.dims):
             with self._shelf.writing() as db:
                 db.execute("DELETE FROM vectors")
+                db.execute("INSERT OR IGNORE INTO pending SELECT row FROM memories")
                 db.execute(
                     "UPDATE state SET embedder=?, dims=?, removed=removed+1",
                     (embedder.name, embedder.dims),
@@ -52,8 +53,8 @@ class Vectors:
         """(row, text) of those without a vector, the newest first."""
         with file.guard(self._shelf.path):
             return self._shelf.db.execute(
-                "SELECT row, text FROM memories m WHERE NOT EXISTS"
-                " (SELECT 1 FROM vectors v WHERE v.row=m.row) ORDER BY row DESC LIMIT ?",
+                "SELECT m.row, m.text FROM pending p CROSS JOIN memories m ON m.row=p.row"
+                " ORDER BY p.row DESC LIMIT ?",
                 (limit,),
             ).fetchall()
 
@@ -69,6 +70,10 @@ class Vectors:
             if self._known() != (embedder.name, embedder.dims):
                 return
             stamp = db.execute("SELECT ifnull(max(stamp),0) FROM vectors").fetchone()[0]
+            db.executemany(
+                "DELETE FROM pending WHERE row IN (SELECT row FROM memories WHERE row=? AND text=?)",
+                done,
+            )
             db.executemany(
                 "INSERT OR REPLACE INTO vectors (row, stamp, data)"
                 " SELECT row, ?, ? FROM memories WHERE row=? AND text=?",
