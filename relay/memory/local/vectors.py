@@ -71,7 +71,8 @@ class Vectors:
                 return
             stamp = db.execute("SELECT ifnull(max(stamp),0) FROM vectors").fetchone()[0]
             db.executemany(
-                "DELETE FROM pending WHERE row IN (SELECT row FROM memories WHERE row=? AND text=?)",
+                "DELETE FROM pending WHERE row IN"
+                " (SELECT row FROM memories WHERE row=? AND text=?)",
                 done,
             )
             db.executemany(
