@@ -14,7 +14,6 @@ what has not ended is awaited, and a handler that was not quick the last time is
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -23,11 +22,12 @@ from typing import Any
 
 from relay.hooks.hung import Hung
 from relay.hooks.jobs import Job, Lane, Over, Run
+from relay.hooks.loops import HandlerLoop
 from relay.hooks.model import Callee
 from relay.hooks.outcomes import Call, End, Outcome, R, Read, one_line, trace
 from relay.hooks.registry import TIMEOUT_DEFAULT, Registry
 from relay.hooks.results import HandlerError, Result, normalise
-from relay.hooks.threads import CallThreads, LoopJob, LoopThread, label_of
+from relay.hooks.threads import CallThreads, LoopJob
 from relay.hooks.waits import Rest, Waits, side_by_side, stand_still, wake
 
 #: Sync handlers at once, and async handlers at once. Most of them wait for something.
@@ -73,8 +73,9 @@ class FunctionRunner:
         self._slow: set[Callee] = set()  # those that were not quick the last time
         self._threads = CallThreads()
         self._waits = Waits()
-        self._loop_thread: LoopThread | None = None
-        self._closed = False
+        self._loop = HandlerLoop(self._report, self._waits, self._hung, grace)
+        self._stood = 0.0  # seconds that the session's loop has stood still since it last turned
+        self._closed = self._ended = False
 
     @property
     def timeout(self) -> float:
@@ -108,8 +109,9 @@ class FunctionRunner:
         todo = [run for run in runs if not self._refused(run)]
         try:
             rest = await self._begin(todo)
-            if rest:
-                await self._awaited(rest)
+            if rest or self._stood > QUICK:  # many events in a row must not starve the loop
+                self._stood = 0.0
+                await (self._awaited(rest) if rest else asyncio.sleep(0))
         except BaseException:
             for run in todo:
                 self._abandon(run)
@@ -130,11 +132,12 @@ class FunctionRunner:
         end = self._clock() + timeout
         if self._running:
             await asyncio.wait(set(self._running), timeout=timeout)
+        self._ended = True
         self._threads.close()
-        if self._loop_thread is None:
+        stopped = self._loop.stop()
+        if stopped is None:
             return
-        # A retired loop is not waited for: it has been asked to end, and something blocks it.
-        waiter = asyncio.wrap_future(self._loop_thread.stop())
+        waiter = asyncio.wrap_future(stopped)
         await asyncio.wait({waiter}, timeout=max(self._grace, end - self._clock()))
         waiter.cancel()
 
@@ -180,7 +183,7 @@ class FunctionRunner:
         # Those that are not quick do not wait for those that may be.
         waited = not alone
         if waited:
-            stand_still(overs, QUICK)
+            self._stood += stand_still(overs, QUICK)
         rest: list[Rest] = [partial(self._alone, run) for run in alone]
         if lane is not None and not lane.over.yet:
             rest.append(partial(self._follow, lane, plain, waited))
@@ -211,6 +214,11 @@ class FunctionRunner:
         return plain, coroutines, alone
 
     def _start_lane(self, runs: list[Run[R]]) -> Lane:
+        lane = self._lane(runs)
+        self._threads.start(lane)
+        return lane
+
+    def _lane(self, runs: list[Run[R]]) -> Lane:
         jobs = []
         for run in runs:
             callee = run.call.callee
@@ -219,14 +227,18 @@ class FunctionRunner:
         lane = Lane(jobs, self._clock)
         for run in runs:
             run.lane = lane
-        self._threads.start(lane)
         return lane
 
-    def _start_in_loop(self, runs: list[Run[R]]) -> Over:
-        loop = self._current_loop()
+    def _start_in_loop(self, runs: list[Run[R]], begin: Callable[[], Any] | None = None) -> Over:
+        try:
+            loop = self._loop.current()
+        except (OSError, RuntimeError) as error:  # no descriptor or thread can be had
+            lane = self._lane(runs)
+            lane.fail(error)
+            return lane.over
         jobs = []
         for run in runs:
-            job = LoopJob(loop, run.call.begin, run.call.callee, self._clock)
+            job = LoopJob(loop, begin or run.call.begin, run.call.callee, self._clock)
             run.job, run.posted = job, self._clock()
             jobs.append(job)
         return loop.start(jobs)
@@ -292,7 +304,9 @@ class FunctionRunner:
             run.place = place
         finally:
             self._waiting -= 1
-        return True
+        if self._ended:
+            self._conclude(run, End.REFUSED, "relay is closing")
+        return run.outcome is None
 
     async def _rest_in_thread(self, run: Run[R]) -> None:
         """A thread makes the call, or has made it, and what it gave is to be awaited."""
@@ -310,21 +324,20 @@ class FunctionRunner:
         # A plain function that returns a coroutine, such as a lambda.
         value, run.spent, run.job = job.ended.value, job.took or 0.0, None
         if await self._take_place(run, True):
-            loop = self._current_loop()
-            run.job, run.posted = LoopJob(loop, lambda: value, run.call.callee), self._clock()
-            loop.start([run.job])
+            self._start_in_loop([run], lambda: value)
             await self._rest_in_loop(run)
 
     async def _rest_in_loop(self, run: Run[R]) -> None:
-        job, callee = run.job, run.call.callee
+        if self._read(run):
+            return
+        job = run.job
         assert isinstance(job, LoopJob)
         left = run.limit - run.spent - (self._clock() - run.posted)
-        if job.ended is None and not await self._waits.settled(job.future, left):
-            job.cancel()
-            await self._end_in_loop(callee, job.loop, job)
-            self._timed_out(run, run.spent + self._clock() - run.posted)
-        else:
+        if await self._waits.settled(job.future, left):
             self._read(run)
+        else:
+            await self._loop.end(run.call.callee, job)
+            self._timed_out(run, run.spent + self._clock() - run.posted)
 
     def _abandon(self, run: Run[R]) -> None:
         """Nobody waits for this call any more."""
@@ -338,20 +351,6 @@ class FunctionRunner:
             job.cancel()
         else:
             self._hung.add(run.call.callee, job.future)  # until it ends
-
-    async def _end_in_loop(self, callee: Callee, loop: LoopThread, job: LoopJob) -> None:
-        """The call was cancelled: see that it ends, else that it cannot hold up the others."""
-        if await self._waits.settled(job.future, self._grace):
-            return
-        if await loop.responds(self._grace):
-            self._hung.add(callee, job.future)  # it refuses to be cancelled
-            return
-        # Something in this loop blocks it. Whoever it is, the next call gets a new loop.
-        label = loop.current_label()
-        culprit = label if isinstance(label, Callee) else callee
-        if loop is self._loop_thread:
-            self._loop_thread = None
-            self._hung.add(culprit, loop.stop())
 
     def _read(self, run: Run[R]) -> bool:
         """What the call came to; False while it has not ended, or gave what is to be awaited."""
@@ -367,15 +366,17 @@ class FunctionRunner:
         if error is not None:
             self._conclude(run, End.RAISED, one_line(error), spent, trace=trace(error))
             return True
-        if value is not None and not isinstance(job, LoopJob) and inspect.isawaitable(value):
-            return False
         try:
-            self._conclude(run, End.DONE, "", spent, run.call.read(value, callee.name))
+            if value is not None and not isinstance(job, LoopJob) and inspect.isawaitable(value):
+                return False
+            result = run.call.read(value, callee.name)
         except HandlerError as problem:
             self._conclude(run, End.NONSENSE, f"{problem.message}; {problem.hint}", spent)
-        except Exception as problem:  # a value of the user's own making may do anything
+        except BaseException as problem:  # a value of the user's own making may do anything
             text = f"it returned what cannot be read: {one_line(problem)}"
             self._conclude(run, End.NONSENSE, text, spent)
+        else:
+            self._conclude(run, End.DONE, "", spent, result)
         return True
 
     def _timed_out(self, run: Run[R], spent: float) -> None:
@@ -396,25 +397,3 @@ class FunctionRunner:
         run.leave()
         run.outcome = Outcome(run.call.callee.name, end, result, error, spent, trace)
         self._report(run.outcome)
-
-    def _current_loop(self) -> LoopThread:
-        if self._loop_thread is None:
-            session = asyncio.get_running_loop()
-
-            def stray(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-                with contextlib.suppress(RuntimeError):  # the session has gone
-                    session.call_soon_threadsafe(self._report_stray, context)
-
-            self._loop_thread = LoopThread("relay-async-handlers", stray)
-        return self._loop_thread
-
-    def _report_stray(self, context: dict[str, Any]) -> None:
-        """A task that a handler left behind has failed."""
-        label = label_of(context.get("task") or context.get("future"))
-        name = label.name if isinstance(label, Callee) else "a handler"
-        error = context.get("exception")
-        if isinstance(error, BaseException):
-            text, where = one_line(error), trace(error)
-        else:
-            text, where = str(context.get("message", "")), ""
-        self._report(Outcome(name, End.RAISED, None, f"in a task it left: {text}", 0.0, where))

@@ -124,7 +124,6 @@ class Lane:
     def __init__(self, jobs: Iterable[Job], clock: Callable[[], float]) -> None:
         self._left = deque(jobs)
         self._clock = clock
-        self.current: Job | None = None  # the last one that was begun
         self.begun = 0
         self.over = Over()
         self._last: tuple[Job, Ended] | None = None
@@ -140,7 +139,6 @@ class Lane:
                 return
             thread.name = job.name
             job.began = began = clock()
-            self.current = job
             self.begun += 1
             how = ended(job.begin)
             job.took = clock() - began
@@ -154,6 +152,12 @@ class Lane:
         if self._last is not None:
             job, how = self._last
             job.finish(how)
+        self.over.end()
+
+    def fail(self, error: Exception) -> None:
+        """There is no thread for it: each call has ended with ``error``."""
+        while self._left:
+            self._left.popleft().finish(Ended(error=error))
         self.over.end()
 
     def take_back(self) -> None:

@@ -80,7 +80,10 @@ class CallThreads:
         if thread is None:
             thread = _CallThread(self)
             thread.given.put(lane)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:  # the system has no more of them
+                lane.fail(error)
         else:
             thread.given.put(lane)
 
@@ -209,7 +212,11 @@ class LoopThread:
         self._finished: Future[None] = Future()
         self._stopping = False
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.thread.start()
+        try:
+            self.thread.start()
+        except RuntimeError:  # the system has no more of them
+            self.loop.close()
+            raise
 
     def start(self, jobs: Sequence[LoopJob]) -> Over:
         """Run what each job's ``begin`` returns in the loop; ``begin`` itself is called there too.

@@ -52,12 +52,13 @@ def wake(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-def stand_still(overs: Iterable[Over], seconds: float) -> None:
+def stand_still(overs: Iterable[Over], seconds: float) -> float:
     """Stop this very thread until all of it is over, at most so long: to be woken in a loop takes
-    longer than most of what is waited for."""
-    end = time.monotonic() + seconds
+    longer than most of what is waited for. Returns the seconds that it stood."""
+    began = time.monotonic()
     for over in overs:
-        over.wait(max(0.0, end - time.monotonic()))
+        over.wait(max(0.0, began + seconds - time.monotonic()))
+    return time.monotonic() - began
 
 
 async def side_by_side(rest: Sequence[Rest]) -> None:
