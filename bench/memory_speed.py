@@ -7,6 +7,7 @@ the same words searched without vectors.
 
 from __future__ import annotations
 
+import itertools
 import random
 import sqlite3
 import tempfile
@@ -30,7 +31,7 @@ _PLACE = Place(Scope.PROJECT, "/bench")
 _NOW = 1_795_000_000_000
 #: 5000 words, the commonest about 1000 times as frequent as the rarest, as in texts.
 _WORDS = [f"word{number}" for number in range(5000)]
-_WEIGHTS = [1 / (5 + number) for number in range(5000)]
+_WEIGHTS = list(itertools.accumulate(1 / (5 + number) for number in range(5000)))
 
 
 class Store(Protocol):
@@ -128,7 +129,7 @@ class Bare:
 def texts(count: int, seed: int, length: int = 14) -> list[str]:
     """Made-up memories."""
     rng = random.Random(seed)
-    return [" ".join(rng.choices(_WORDS, _WEIGHTS, k=length)) for _ in range(count)]
+    return [" ".join(rng.choices(_WORDS, cum_weights=_WEIGHTS, k=length)) for _ in range(count)]
 
 
 def measure(
@@ -144,8 +145,9 @@ def measure(
             own = Path(folder, name.replace(" ", "-"))
             own.mkdir()
             stores[name] = make(str(own))
+        first = texts(count, 1)
         for store in stores.values():
-            store.fill(texts(count, 1))
+            store.fill(first)
         new, asked = texts(samples, 2), texts(samples, 3, length=6)
         taken: dict[str, dict[str, list[float]]] = {
             name: {"save": [], "search": []} for name in stores

@@ -114,7 +114,10 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a backend holds. ``size``: bytes on disk. ``pending``: memories without a vector."""
+    """What a backend holds. ``size``: bytes on disk. ``pending``: memories without a vector.
+
+    ``problem``: why ``tier`` is not what it could be, or "".
+    """
 
     backend: str
     tier: Tier
@@ -122,6 +125,7 @@ class Stats:
     size: int
     embedder: str | None
     pending: int
+    problem: str = ""
 
 
 def check_text(text: str) -> str:

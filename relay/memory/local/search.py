@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from relay.errors import RelayError, StorageError
-from relay.memory.embedding import Embedder
+from relay.memory.embedding import Embedder, EmbedderUnavailable
 from relay.memory.embedding.numeric import load_numpy
 from relay.memory.local import query as queries
 from relay.memory.local import ranking
@@ -42,6 +41,7 @@ class Searcher:
         # When it last failed: for a query, and for what is stored (one text may be the reason).
         self._failed_ms: int | None = None
         self._stuck_ms: int | None = None
+        self.problem = ""
 
     @property
     def name(self) -> str | None:
@@ -130,9 +130,8 @@ class Searcher:
             return 0
         try:
             made = self._catch_up(self._embedder, shelf, limit)
-        except RelayError as error:
-            _raise_unless_embedder(error)
-            self._stuck_ms = now_ms
+        except EmbedderUnavailable as error:
+            self._stuck_ms, self.problem = now_ms, error.message
             return 0
         self._stuck_ms = None
         return made
@@ -157,13 +156,11 @@ class Searcher:
         if self._embedder is None or _within(RETRY_MS, self._failed_ms, now_ms):
             return None
         try:
-            load_numpy()  # before anybody imports it with as many threads as there are cores
-            vector: NDArray[np.float32] = self._embedder.embed([text])[0]
-        except RelayError as error:
-            _raise_unless_embedder(error)
-            self._failed_ms = now_ms
+            vector: NDArray[np.float32] = _embed(self._embedder, [text])[0]
+        except EmbedderUnavailable as error:
+            self._failed_ms, self.problem = now_ms, error.message
             return None
-        self._failed_ms = None
+        self._failed_ms, self.problem = None, ""
         return vector
 
     def _freshen(
@@ -178,17 +175,17 @@ class Searcher:
                 self.catch_up(shelf, _FRESH, now_ms)
 
     def _catch_up(self, embedder: Embedder, shelf: Shelf, limit: int) -> int:
+        if embedder.dims == 0:
+            _embed(embedder, ["a"])  # one that learns its dimensions from its first answer
         load_numpy()
         vectors = self._matrix(shelf)
         made = 0
-        if embedder.dims == 0:
-            embedder.embed(["a"])  # one that learns its dimensions from its first answer
         vectors.adopt(embedder)
         while made < limit:
             missing = vectors.missing(min(_BATCH, limit - made))
             if not missing:
                 break
-            vectors.write(embedder, missing, embedder.embed([text for _, text in missing]))
+            vectors.write(embedder, missing, _embed(embedder, [text for _, text in missing]))
             made += len(missing)
         return made
 
@@ -206,7 +203,24 @@ def _within(span: int, since_ms: int | None, now_ms: int) -> bool:
     return since_ms is not None and 0 <= now_ms - since_ms < span
 
 
-def _raise_unless_embedder(error: RelayError) -> None:
-    """The embedder's failures cost the vectors and nothing else; the store's are raised."""
-    if isinstance(error, StorageError):
-        raise error
+def _embed(embedder: Embedder, texts: list[str]) -> NDArray[np.float32]:
+    """The vectors of ``texts``; whatever goes wrong is EmbedderUnavailable: it costs the vectors
+    and nothing else, also where the embedder is somebody else's."""
+    load_numpy()  # before anybody imports it with as many threads as there are cores
+    try:
+        made = embedder.embed(texts)
+        shape, kind = made.shape, made.dtype
+    except EmbedderUnavailable:
+        raise
+    except Exception as error:
+        raise EmbedderUnavailable(
+            f"the embedder {embedder.name} failed: {type(error).__name__}: {error}",
+            hint="what has no vector yet gets one when it works again",
+        ) from error
+    if shape != (len(texts), embedder.dims) or kind != "float32":
+        raise EmbedderUnavailable(
+            f"the embedder {embedder.name} gave {kind} of the shape {shape}, not float32 of"
+            f" {(len(texts), embedder.dims)}",
+            hint="mend the embedder, or choose another",
+        )
+    return made

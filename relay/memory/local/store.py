@@ -185,7 +185,8 @@ class LocalStore:
             counts[shelf.place] = shelf.count()
             pending += self._search.pending(shelf)
         size = sum(_size(path + tail) for path in self._paths() for tail in ("", "-wal", "-shm"))
-        return Stats("local", self._search.tier, counts, size, self._search.name, pending)
+        search = self._search
+        return Stats("local", search.tier, counts, size, search.name, pending, search.problem)
 
     def close(self) -> None:
         """Close every file, and the embedder."""

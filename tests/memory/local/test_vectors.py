@@ -115,10 +115,26 @@ def test_an_embedder_that_is_away_costs_nothing_but_the_vectors(
     assert store.catch_up(10, now_ms=1000) == 1
     stats = store.stats()
     assert (stats.tier, stats.embedder, stats.pending) == (Tier.WORDS, "words", 1)
+    assert stats.problem == "the server is away"
     embedder.away = False
     assert find(store, "cache", now_ms=1000 + search.RETRY_MS - 1) == []  # it is left alone
     assert find(store, "cache", now_ms=1000 + search.RETRY_MS) == [memory]
-    assert store.stats().tier is Tier.HYBRID
+    assert (store.stats().tier, store.stats().problem) == (Tier.HYBRID, "")
+
+
+@pytest.mark.parametrize("answer", [RuntimeError("broken"), np.zeros((1, 3)), [[0.5]]])
+def test_an_embedder_that_is_broken_costs_nothing_but_the_vectors(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, answer: object
+) -> None:
+    def broken(self: Words, texts: Sequence[str]) -> object:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    memory = save(store, "Tests need Redis")
+    monkeypatch.setattr(Words, "embed", broken)
+    assert find(store, "redis") == [memory]
+    assert "the embedder words" in store.stats().problem and store.stats().pending == 1
 
 
 def test_another_embedder_makes_them_anew(tmp_path: Path) -> None:
