@@ -95,7 +95,8 @@ class SessionHookLog:
     async def _send(self) -> None:
         try:
             while self._waiting:
-                await asyncio.sleep(TOGETHER)
+                if len(self._waiting) < AT_ONCE:  # else more would come than goes
+                    await asyncio.sleep(TOGETHER)
                 await self._send_some()
         finally:
             self._sending = False

@@ -101,6 +101,17 @@ def test_more_than_may_wait_leaves_the_oldest_out(monkeypatch: pytest.MonkeyPatc
     assert desk.notes == ["2 runs of hooks are in no ledger: they came too fast"]
 
 
+def test_what_fills_a_request_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooklog, "TOGETHER", 3600.0)
+    monkeypatch.setattr(hooklog, "AT_ONCE", 2)
+
+    async def scenario(desk: Desk) -> None:
+        for name in "abcd":
+            desk.log.log(records.RESULT, record(name))
+
+    assert play(scenario).stored == [["a", "b"], ["c", "d"]]
+
+
 def test_at_the_end_what_waits_is_stored_or_said_to_be_lost() -> None:
     async def scenario(desk: Desk) -> None:
         desk.log.log(records.RESULT, record("a"))
