@@ -90,6 +90,7 @@ def test_forgetting_says_so_when_the_log_cannot_be_emptied(
 ) -> None:
     memory = save(store, "the text that stays")
     store._make(USER).db.execute("PRAGMA busy_timeout=10")
+    monkeypatch.setattr(files, "BUSY", 0.05)
     path = path_of(store, USER)
     with closing(sqlite3.connect(path, isolation_level=None)) as reader:
         reader.execute("BEGIN")
