@@ -41,7 +41,7 @@ def test_two_in_one_project_are_not_mixed_up(
             agent.ask(mark)
             answered(agent, model, mark)
         wait_bodies("One", ["from the one"])
-        wait_bodies("Other", ["from the other"])  # a turn that is cleared away is not written down
+        wait_bodies("Other", ["from the other"])  # nothing is cleared away unheard
         for cleared, mark in ((other, "MARK-CLEARED"), (one, "MARK-ANEW")):
             cleared.ask("/clear")
             wait_cleared(cleared)
