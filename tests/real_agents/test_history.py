@@ -51,6 +51,7 @@ def test_history_is_not_heard_again(
             asked = len(model.all_requests)
             ann.terminal.type(COMPACT[name])
             ann.terminal.wait_for(COMPACT[name])
+            ann.terminal.wait_quiet()  # see Running.submit
             ann.terminal.type("\r")
             wait_until(lambda: len(model.all_requests) > asked, 60, "the summary to be asked for")
             wait_until(lambda: model.resting, 60)
