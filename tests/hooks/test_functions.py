@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -17,14 +17,6 @@ from relay.hooks.registry import Registry
 from relay.hooks.results import Result, normalise
 
 SHORT = 0.05
-
-
-@pytest.fixture
-def gate() -> Iterator[threading.Event]:
-    """What a handler hangs on; opened at the end, so that no thread outlives its test."""
-    event = threading.Event()
-    yield event
-    event.set()
 
 
 def _run(
