@@ -27,6 +27,7 @@ MODULES = (
     "relay.cli.broker_verbs",
     "relay.cli.config_verbs",
     "relay.cli.hooks_verbs",
+    "relay.cli.memory_verbs",
     "relay.cli.replay",
     "relay.cli.doctor",
     "relay.cli.demo",
