@@ -79,7 +79,9 @@ def _save(client: Client, options: Any, text: str) -> int:
     )
     memory = answer["memory"]
     if options.json:
-        extra = {key: answer[key] for key in ("outcome", "former", "redacted") if key in answer}
+        extra: Json = {
+            key: answer[key] for key in ("outcome", "former", "redacted") if key in answer
+        }
         output.as_json({**shown(memory), **extra})
         return 0
     output.data(memory["id"])

@@ -56,7 +56,7 @@ def _add_save(verbs: Any) -> None:
     save.add_argument("text", nargs="?", metavar="TEXT", help="the text; - reads it from stdin")
     _where(save)
     save.add_argument("--supersedes", metavar="ID", help="the memory that this one replaces")
-    save.add_argument("--keep-secrets", action="store_true", help="save tokens and keys as they are")
+    save.add_argument("--keep-secrets", action="store_true", help="leave tokens and keys in it")
 
 
 def _sub(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:

@@ -32,3 +32,9 @@ class Facts:
     offset: int = 0
     restarts: int = 0  # sessions of this run before this one
     notes: list[str] = field(default_factory=list)
+    secrets: str = "redact"  # what is done with them in what is saved as a memory
+
+    @property
+    def memory_fields(self) -> dict[str, Any]:
+        """What every request about memories carries: the broker finds the project of the folder."""
+        return {"cwd": self.cwd, "secrets": self.secrets}
