@@ -18,6 +18,9 @@ from relay.paths import Home
 
 Json = dict[str, Any]
 
+#: What a save answers beside the memory.
+EXTRA = ("outcome", "former", "redacted")
+
 #: Memories, and characters of their lines, in one request of an import.
 _IMPORT_ROWS, _IMPORT_SIZE = 500, 1024 * 1024
 #: A line of an import is longer only if it is no memory.

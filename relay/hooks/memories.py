@@ -14,6 +14,8 @@ from relay.suggest import did_you_mean
 T = TypeVar("T")
 #: How many memories are found or listed when nobody says.
 FOUND_MAX, LISTED_MAX = 10, 20
+#: What a save answers beside the memory.
+EXTRA = ("outcome", "former", "redacted")
 
 
 class MemoryActions(Protocol):
