@@ -45,9 +45,12 @@ def write(run: Run, *, patient: bool = True) -> str:
     return _write(run, FILE, ask)
 
 
-def write_teller(run: Run) -> str:
-    """Write the script that tells, and return its path. Raises OSError."""
-    return _write(run, TELL_FILE, reporter())
+def write_teller(run: Run, *, aside: bool = False) -> str:
+    """Write the script that tells, and return its path; ``aside``: nobody waits for the session.
+
+    Raises OSError.
+    """
+    return _write(run, TELL_FILE, reporter(aside=aside))
 
 
 def _write(run: Run, name: str, script: str) -> str:
@@ -69,14 +72,6 @@ def command(path: str, refusal: str = "") -> str:
     """
     otherwise = f"printf '%s' {quoted(refusal)}" if refusal else ":"
     return f"sh {quoted(path)} 2>/dev/null || {otherwise}"
-
-
-def aside(path: str) -> str:
-    """The command line for a hook that runs the script and that nobody waits for.
-
-    (What runs in the background has no standard input of the shell's, unless it is named.)
-    """
-    return f"{{ sh {quoted(path)} <&3 & }} 3<&0 >/dev/null 2>&1"
 
 
 def quoted(text: str) -> str:

@@ -45,11 +45,14 @@ _REPORT = (
     r"""command -v bash >/dev/null 2>&1 || exit 0
 """
     + _BASH
-    + _EVENT
-    + r"""exec 3<>"/dev/tcp/127.0.0.1/$RELAY_PORT" || exit 0
+    + _EVENT,
+    r"""exec 3<>"/dev/tcp/127.0.0.1/$RELAY_PORT" || exit 0
 """,
     """exit 0' 2>/dev/null""",
 )
+# Around what nobody waits for. It begins after the event has been read: whoever runs the command
+# takes its end for the end of its reading, and the rest of a long event would be lost.
+_ASIDE = "{\n", "} </dev/null >/dev/null 2>&1 &\n"
 # $1: seconds to wait, $2: the status without an answer, $3: what to say then. An answer that is cut
 # off would be none to the agent, and it would go on: so its length counts.
 _ASK = (
@@ -81,13 +84,15 @@ exit 0' """.replace("SOON", str(ANSWER_TIMEOUT)).replace("REST", str(CERTAIN - 1
 )
 
 
-def reporter(headers: Mapping[str, str] | None = None) -> str:
+def reporter(headers: Mapping[str, str] | None = None, *, aside: bool = False) -> str:
     """A command line for ``sh`` that posts its standard input (one JSON object) to the session.
 
     ``headers``: more HTTP headers; a value is a variable of the environment, as ``$NAME``.
+    ``aside``: it ends when it has read the event, and does not wait for the session.
     """
-    head, tail = _REPORT
-    return head + _request(headers or {}) + tail
+    read, connect, end = _REPORT
+    opened, closed = _ASIDE if aside else ("", "")
+    return f"{read}{opened}{connect}{_request(headers or {})}{closed}{end}"
 
 
 def asker(timeout: int, why: str = "") -> str:

@@ -69,7 +69,7 @@ class FunctionRunner:
         self._places = {False: asyncio.Semaphore(workers), True: asyncio.Semaphore(ASYNC_MAX)}
         self._waiting = 0
         self._running: set[asyncio.Future[Any]] = set()
-        self._hung = Hung()
+        self._hung = Hung(clock)
         self._slow: set[Callee] = set()  # those that were not quick the last time
         self._threads = CallThreads()
         self._waits = Waits()
@@ -350,7 +350,8 @@ class FunctionRunner:
         if isinstance(job, LoopJob):
             job.cancel()
         else:
-            self._hung.add(run.call.callee, job.future)  # until it ends
+            began = self._clock() if job.began is None else job.began
+            self._hung.add(run.call.callee, job.future, began + run.limit)
 
     def _read(self, run: Run[R]) -> bool:
         """What the call came to; False while it has not ended, or gave what is to be awaited."""

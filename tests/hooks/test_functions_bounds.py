@@ -186,3 +186,26 @@ def test_nothing_begins_once_closing_has_waited_long_enough(gate: threading.Even
 
     _run([hang, other, lambda: asynchronous()], scenario, workers=1)
     assert ran == []
+
+
+def test_an_event_that_is_given_up_switches_no_hook_off(gate: threading.Event) -> None:
+    running = threading.Semaphore(0)
+
+    def waiting() -> str:
+        running.release()
+        gate.wait()
+        return "done"
+
+    async def scenario(runner: FunctionRunner, calls: list[Call[Result]]) -> None:
+        for _ in range(3):  # a person interrupts the agent, say, while the hooks do their work
+            together = asyncio.ensure_future(runner.call_all(calls))
+            for _ in calls:
+                assert await asyncio.to_thread(running.acquire, timeout=20)
+            together.cancel()
+            await asyncio.wait({together})
+        assert runner.hung() == 3 * len(calls)
+        gate.set()
+        assert all(outcome.ok for outcome in await runner.call_all(calls))
+        assert not runner.switched_off()
+
+    _run([waiting] * 20, scenario)

@@ -233,6 +233,13 @@ class BackendContract:
         found = texts(backend, "redis port of the tests", PROJECT, USER)
         assert found[0] == FACTS[0]
 
+    def test_so_it_is_for_a_long_query(self, backend: Backend) -> None:
+        save(backend, "The tests run in parallel", PROJECT)
+        save(backend, FACTS[0], USER)
+        chatter = " ".join(f"chatter{number}" for number in range(50))
+        found = texts(backend, f"redis port of the tests {chatter}", PROJECT, USER)
+        assert found[0] == FACTS[0]
+
     def test_the_limit_holds(self, backend: Backend) -> None:
         for number in range(8):
             save(backend, f"Redis shard {number}")

@@ -141,6 +141,8 @@ def storage_error(error: Exception, path: str) -> StorageError:
         hint = "another program holds it for long: end that, and try again"
     elif code == sqlite3.SQLITE_IOERR:
         hint = "check the disk and its free space; nothing was stored"
+    elif "no such module" in str(error):
+        hint = "this Python's SQLite lacks full-text search (FTS5): run relay with another Python"
     else:
         hint = "check that the file and its directory are writable"
     return StorageError(f"the memories in {path} cannot be used: {error}", hint=hint)

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: Scores that fall into the same step are equally good: the more specific place then comes first.
+#: Scores that fall into the same step, as a part of the best score of all, are equally good: the
+#: more specific place then comes first. A part, because few words of a long query are in any text.
 STEP = 0.05
 
 
@@ -47,6 +48,6 @@ def fit(held: int, asked: int, cosine: float | None) -> float:
     return 0.5 * (share + max(cosine, 0.0)) if asked else max(cosine, 0.0)
 
 
-def order(score: float, place: int, updated_ms: int) -> tuple[int, int, float, int]:
-    """The key to sort by. ``place``: 0 is the most specific."""
-    return -round(score / STEP), place, -score, -updated_ms
+def order(score: float, top: float, place: int, updated_ms: int) -> tuple[int, int, float, int]:
+    """The key to sort by. ``top``: the best score, above 0; ``place``: 0 is the most specific."""
+    return -round(score / top / STEP), place, -score, -updated_ms

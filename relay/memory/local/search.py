@@ -65,8 +65,8 @@ class Searcher:
         """The best of ``places`` (the most specific first): see relay.memory.local.ranking.
 
         The score of a hit is its fused score times the fit of its place, from 0 to 1; those in one
-        step of ranking.STEP are in the order of ``places``. ``open_shelf`` is asked each time: to
-        open one may close another.
+        step (see ranking.STEP) are in the order of ``places``. ``open_shelf`` is asked each time:
+        to open one may close another.
         """
         found = queries.words(text)
         vector = self._embed_query(text, now_ms)
@@ -77,15 +77,17 @@ class Searcher:
             if shelf := open_shelf(place):
                 hidden |= shelf.superseded()
         tier = Tier.WORDS if vector is None else Tier.HYBRID
-        hits = []
+        hits: list[tuple[int, Hit]] = []
         for rank, place in enumerate(places):
             if (shelf := open_shelf(place)) is None:
                 continue
             scores = self._rank(shelf, found, vector, hidden, limit)
             for row, memory in shelf.rows(list(scores)).items():
-                key = ranking.order(scores[row], rank, memory.updated_ms)
-                hits.append((key, Hit(memory, scores[row], tier)))
-        hits.sort(key=lambda pair: pair[0])
+                hits.append((rank, Hit(memory, scores[row], tier)))
+        top = max((hit.score for _, hit in hits), default=0.0)
+        hits.sort(
+            key=lambda one: ranking.order(one[1].score, top, one[0], one[1].memory.updated_ms)
+        )
         return [hit for _, hit in hits[:limit]]
 
     def _rank(

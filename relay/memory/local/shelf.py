@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import sqlite3
+import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -291,8 +293,13 @@ class Shelf:
         """After ``remove``: nothing of it is left in the log. Raises StorageError when another
         program reads for so long that this cannot be done now; then it is done at the next
         opening."""
+        # SQLite waits for readers by itself, but not for others that empty the log just now.
+        end, pause = time.monotonic() + file.BUSY, threading.Event()
         with file.guard(self.path):
-            if not self._empty_log():
+            while not self._empty_log():
+                if time.monotonic() < end:
+                    pause.wait(0.01)
+                    continue
                 raise StorageError(
                     f"it is forgotten, but its text is still in {self.path}-wal: another program"
                     " is reading the file",

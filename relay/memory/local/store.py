@@ -118,13 +118,14 @@ class LocalStore:
         shelf = self._make(memory.place)
         with shelf.writing():
             gone = shelf.remove(memory.id)
+            shelf.relink(memory.id, memory.supersedes)
         if not gone:
             raise self._unknown(id_)
         for other in self._all():
             if memory.id in other.superseded():
                 with other.writing():
                     other.relink(memory.id, memory.supersedes)
-        shelf.purge()
+        self._make(memory.place).purge()  # to look at the others may have closed it
         return memory
 
     def list(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from relay.agents.bridge import aside
+from relay.agents.bridge import write_teller
 from relay.agents.gemini import hooks
 from relay.agents.launch import Launch, Run, plan
 from relay.agents.native import translator, ungated, untold
@@ -18,7 +19,6 @@ from relay.hooks.events import TOOL_CALL, HookEventName
 from relay.hooks.model import Aggregated, Decision
 from relay.session.gate import NativeCall, Translator
 from tests.agents.gemini.test_launch import installed
-from tests.support import wait_until
 
 INPUT = {"command": "ls", "dir_path": "."}
 BASE = {"session_id": "S", "tool_name": "run_shell_command", "tool_input": INPUT}
@@ -221,20 +221,40 @@ def test_it_tells_of_turns_and_notices_without_waiting(gemini: str, tmp_path: Pa
     assert (hook["name"], hook["timeout"]) == ("relay", 5_000)
 
 
-def test_the_hook_that_tells_gets_the_event_and_is_not_waited_for(tmp_path: Path) -> None:
-    """In every shell: what runs in the background would have no standard input."""
-    script, told = tmp_path / "it's tell.sh", tmp_path / "told"
-    go = tmp_path / "go"
-    os.mkfifo(go)
-    script.write_text(f"read -r go <'{go}'\ncat >'{told}.part'\nmv '{told}.part' '{told}'\n")
-    for shell in ("sh", "bash"):
-        line = [shell, "-c", aside(str(script))]
-        done = subprocess.run(line, input=b"event", capture_output=True, timeout=30, check=True)
-        assert (done.stdout, done.stderr) == (b"", b"") and not told.exists()
-        go.write_text("go\n")
-        wait_until(told.exists)
-        assert told.read_text() == "event"
-        told.unlink()
+@pytest.mark.parametrize("size", [10, 65_536, 3_000_000])
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_the_hook_that_tells_has_all_of_the_event_when_it_ends_and_waits_for_nobody(
+    tmp_path: Path, shell: str, size: int
+) -> None:
+    """Gemini CLI hangs up when the command has ended, whatever of the event is left to write."""
+    event = b'{"prompt": "%s"}' % (b"x" * size)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(30)
+        run = Run(
+            name="Bob",
+            run_id="R",
+            token="it's",
+            port=listener.getsockname()[1],
+            folder=str(tmp_path / "it's"),
+        )
+        [group] = hooks.observers(write_teller(run, aside=True), ["BeforeAgent"])["BeforeAgent"]
+        line = [shell, "-c", group["hooks"][0]["command"]]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0) as process:
+            assert process.stdin and process.stdout and process.stderr
+            left = memoryview(event)
+            while left and process.poll() is None:
+                left = left[process.stdin.write(left[:4096]) :]
+            process.stdin.close()
+            assert not left
+            assert process.stdout.read() + process.stderr.read() == b""
+            assert process.wait(30) == 0
+        client, _ = listener.accept()
+        with client, client.makefile("rb") as said:
+            client.settimeout(30)
+            head, _, body = said.read().partition(b"\r\n\r\n")
+    assert b"Authorization: Bearer it's\r\n" in head
+    assert body == event + b"\n"
 
 
 def test_only_root_has_files_that_gemini_cli_believes(

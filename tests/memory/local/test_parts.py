@@ -70,10 +70,10 @@ def test_the_fit_is_absolute() -> None:
 scores = st.floats(0, 1)
 
 
-@given(scores, scores)
-def test_a_step_decides_before_the_place(one: float, other: float) -> None:
-    specific = ranking.order(one, 0, 5)
-    wide = ranking.order(other, 1, 5)
+@given(scores, scores, st.floats(0.001, 1))
+def test_a_step_decides_before_the_place(one: float, other: float, top: float) -> None:
+    specific = ranking.order(one * top, top, 0, 5)
+    wide = ranking.order(other * top, top, 1, 5)
     if other - one > ranking.STEP * 1.01:
         assert wide < specific
     if one >= other:

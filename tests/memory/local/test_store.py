@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,6 +93,7 @@ def test_forgetting_says_so_when_the_log_cannot_be_emptied(
 ) -> None:
     memory = save(store, "the text that stays")
     store._make(USER).db.execute("PRAGMA busy_timeout=10")
+    monkeypatch.setattr(files, "BUSY", 0.05)
     path = path_of(store, USER)
     with closing(sqlite3.connect(path, isolation_level=None)) as reader:
         reader.execute("BEGIN")
@@ -206,6 +210,8 @@ def test_a_bounded_number_of_files_is_open(
     assert [store.get(memory.id) for memory in saved] == saved
     found = store.search("fact", places, 20, now_ms=1)
     assert len(found) == 8 and len(store._shelves) == 3
+    gone = saved.pop(0)
+    assert store.forget(gone.id) == gone
     exported = store.export()
     first = next(exported)
     for place in places:
@@ -237,6 +243,35 @@ def test_look_alikes_in_a_typed_id(store: LocalStore, monkeypatch: pytest.Monkey
     assert store.get("OIl0") == memory
 
 
+def test_a_full_disk_is_told_and_costs_nothing(store: LocalStore) -> None:
+    memory = save(store, "x")
+    db = store._make(USER).db
+    (pages,) = db.execute("PRAGMA page_count").fetchone()
+    db.execute(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(StorageError) as caught:
+        save(store, "long " * 3000)
+    assert "free some space" in caught.value.hint
+    assert store.list([USER], 5) == [memory]
+    db.execute("PRAGMA max_page_count=1000000")
+    assert save(store, "y").text == "y"
+
+
+def test_without_an_embedder_numpy_is_not_imported(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from relay.memory.local.store import LocalStore
+from relay.memory.model import Place, Scope
+store = LocalStore({str(tmp_path)!r})
+store.save("x", Place(Scope.USER), agent=None, session=None, now_ms=1)
+assert store.search("x", [Place(Scope.USER)], 5, now_ms=1) and store.stats().pending == 0
+assert store.catch_up(10, now_ms=1) == 0
+store.close()
+heavy = {{"numpy", "asyncio", "mem0", "http.client"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError) as caught:
@@ -246,8 +281,6 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 def test_many_ids_that_begin_alike_are_shown_in_part(store: LocalStore) -> None:
     memory = save(store, "x")
-    from dataclasses import replace
-
     store.restore(replace(memory, id=f"abc{number:05}") for number in range(30))
     with pytest.raises(UsageError) as caught:
         store.get("abc")

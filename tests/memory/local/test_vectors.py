@@ -212,3 +212,19 @@ def test_restored_memories_get_their_vectors_later(store: LocalStore) -> None:
 def test_a_query_without_a_word_is_for_the_vectors(store: LocalStore) -> None:
     memory = save(store, "Tests need Redis")
     assert find(store, "?!") == [memory]
+
+
+def test_the_vector_of_what_is_forgotten_is_nobody_elses(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(store, "Tests need Redis")
+    gone = save(store, "Release on Monday")
+    assert find(store, "ship")[0] == gone
+    other = LocalStore(str(tmp_path))
+    other.forget(gone.id)
+    new = save(other, "Prices are integers")  # SQLite gives it the row that has become free
+    monkeypatch.setattr(search, "_FRESH", 0)
+    assert new not in find(store, "ship")
+    assert store.catch_up(5, now_ms=1) == 0
+    assert new in find(store, "prices")
+    other.close()
