@@ -163,7 +163,7 @@ class Desk:
             "backend": stats.backend,
             "tier": stats.tier.value,
             "embedder": stats.embedder,
-            "problem": self._problem,
+            "problem": self._problem or stats.problem or None,
             "pending": stats.pending,
             "size": stats.size,
             "folder": self._home.memory,
