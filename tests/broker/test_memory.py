@@ -15,7 +15,7 @@ import pytest
 
 from relay.broker import memory as ops
 from relay.broker.client import Client, connect
-from relay.errors import NotFound, RelayError, Timeout, UsageError
+from relay.errors import NotFound, RelayError, UsageError
 from relay.paths import Home
 from tests.broker.support import (
     Json,
