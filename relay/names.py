@@ -36,6 +36,8 @@ class Claim:
     def release(self) -> None:
         """Give the name back. The file stays: removing it would race with the next claim."""
         if self.fd >= 0:
+            # A copy of this process that was made a moment ago may not have closed its own yet.
+            fcntl.flock(self.fd, fcntl.LOCK_UN)
             os.close(self.fd)
             self.fd = -1
 

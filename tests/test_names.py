@@ -48,6 +48,17 @@ def test_a_taken_name_is_refused_in_any_case(home: Home, bob: names.Claim) -> No
     assert "bOB-2" in caught.value.hint
 
 
+def test_a_released_name_is_free_though_a_forked_process_still_has_its_file(
+    home: Home, bob: names.Claim
+) -> None:
+    copy = os.dup(bob.fd)  # as fork makes one
+    try:
+        bob.release()
+        names.claim(home, "Bob", "bash").release()
+    finally:
+        os.close(copy)
+
+
 def test_a_released_name_is_free(home: Home, bob: names.Claim) -> None:
     bob.release()
     assert names.holder(home, "Bob") is None

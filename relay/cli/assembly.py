@@ -166,6 +166,16 @@ def _introduction(home: Home, choices: Choices, name: str, run_id: str) -> tuple
 def _run_planned(
     home: Home, choices: Choices, about: Run, listeners: Listeners, facts: dict[str, object]
 ) -> int:
+    try:
+        return _run_with(home, choices, about, listeners, facts)
+    except RelayError:
+        _clear_away(about, listeners)  # no session was started that would
+        raise
+
+
+def _run_with(
+    home: Home, choices: Choices, about: Run, listeners: Listeners, facts: dict[str, object]
+) -> int:
     from relay.agents import launch
     from relay.terminal import run as terminal
 
@@ -179,6 +189,20 @@ def _run_planned(
     if not choices.exclusive:
         session.close()
     return status
+
+
+def _clear_away(about: Run, listeners: Listeners) -> None:
+    """Close the sockets of a run that did not begin, and remove what it has in the file system."""
+    import shutil
+
+    from relay.terminal import descriptors
+
+    descriptors.close([fd for fd in (listeners.unix, listeners.tcp) if fd is not None])
+    shutil.rmtree(about.folder, ignore_errors=True)
+    try:
+        os.unlink(about.socket)
+    except OSError:
+        return
 
 
 def _known(home: Home, choices: Choices) -> Known:

@@ -8,6 +8,13 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
+from relay import names
+from relay.agents import launch
+from relay.agents.launch import Launch, Run
+from relay.cli import assembly
+from relay.paths import Home
 from tests.terminal.outer import DRIVER, Fake, stop_sessions
 
 
@@ -63,3 +70,26 @@ print("status", status)
     )
     stop_sessions(fake)
     assert done.stdout == "status 7\n", done.stderr
+
+
+def test_a_run_that_does_not_begin_leaves_nothing_behind(
+    isolated_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qwen = tmp_path / "qwen"
+    qwen.write_text("#!/bin/sh\n")
+    qwen.chmod(0o700)
+    folders: list[str] = []
+
+    def planned(argv: list[str], env: dict[str, str], run: Run) -> Launch:
+        os.mkdir(run.folder)
+        folders.append(run.folder)
+        return Launch(["/nowhere/at/all"], {}, "qwen", {})
+
+    monkeypatch.setattr(launch, "plan", planned)
+    before = set(os.listdir("/dev/fd"))
+    with pytest.raises(assembly.CannotRun):
+        assembly.run(assembly.Choices([str(qwen)], name="Ann"))
+    assert set(os.listdir("/dev/fd")) == before
+    home = Home(str(isolated_home))
+    assert folders and os.listdir(home.run) == []
+    names.claim(home, "Ann", "qwen").release()

@@ -81,7 +81,8 @@ function late() {
 function watching(act) {
   return async (...given) => {
     try {
-      act(...given)
+      // What it gives is the work that goes on behind it, if any.
+      Promise.resolve(act(...given)).catch(() => {})
     } catch {}
   }
 }
@@ -222,10 +223,10 @@ export const RelayGate = async ({ client }) => {
     if (type === "session.idle") rested(properties.sessionID)
     if (type === "permission.asked" || type === "question.asked") asked(type, properties)
     const part = type === "message.part.updated" ? properties.part : undefined
-    if (part?.type === "tool") failed(part)
     if (part?.type === "compaction") {
       remember(compactions, part.sessionID, part.auto ? "auto" : "manual")
     }
+    if (part?.type === "tool") return failed(part)
   }
 
   return {
