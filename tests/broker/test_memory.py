@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,12 +99,13 @@ def test_tools_of_an_agent_speak_as_it_and_nobody_else_can(home: Home, client: C
 def test_an_agent_may_not_write_what_is_another_agents_own(home: Home, client: Client) -> None:
     with register(home, "Ada") as ada, register(home, "Bob", run="run-2") as bob:
         own = save(ada, "mine", scope="agent")["memory"]["id"]
-        for what in (
+        refusals: list[Callable[[], object]] = [
             lambda: save(bob, "yours", scope="agent", agent="Ada"),
             lambda: save(bob, "instead", scope="project", supersedes=own),
             lambda: bob.request("memory_forget", id=own),
             lambda: bob.request("memory_import", memories=[]),
-        ):
+        ]
+        for what in refusals:
             with pytest.raises(RelayError) as refused:
                 what()
             assert refused.value.code == "forbidden"
@@ -128,7 +129,7 @@ def test_errors_are_those_of_the_command_line(client: Client) -> None:
     with pytest.raises(NotFound) as unknown:
         client.request("memory_get", id="zzz")
     assert unknown.value.exit_status == 3
-    for fields in (
+    wrong: list[dict[str, Any]] = [
         {"text": "x", "scope": "planet"},
         {"text": "x", "cwd": "relative"},
         {"text": "x", "cwd": None},
@@ -136,7 +137,8 @@ def test_errors_are_those_of_the_command_line(client: Client) -> None:
         {"text": "x", "meta": []},
         {"text": "x", "scope": "agent"},
         {"text": "  "},
-    ):
+    ]
+    for fields in wrong:
         with pytest.raises(UsageError):
             client.request("memory_save", **{"cwd": CWD, **fields})
     for limit in (0, -1, "many", True):
