@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # typing's own would have to be imported, before the agen
 if TYPE_CHECKING:
     from relay.agents.launch import Run
 
-FILE, TELL_FILE = "ask.sh", "tell.sh"
+FILE, TELL_FILE, TELLER = "ask.sh", "tell.sh", "teller"
 #: Seconds that may pass until the session is told.
 TOLD_TIMEOUT = 5
 #: Seconds that an answer may take: less than the agent waits for the script.
@@ -25,6 +25,17 @@ PATIENCE = GATE_TIMEOUT - 5
 #: The same where nothing is asked, and messages may come with the answer: without one the agent
 #: goes on after so many seconds.
 STEERED, STEERED_TIMEOUT = 2, 3
+
+
+# $1: the process whose hook it is. What the agent's own tools start has its settings too, through
+# the environment, but its turns are none of the agent's. The first that tells anything is the agent
+# itself; it may start anew, as another process.
+_ONLY_ONE = """read -r teller <TELLER
+if [ "$teller" != "$1" ]; then
+  [ -z "$teller" ] || ! kill -0 "$teller" || exit 0
+  echo "$1" >TELLER
+fi
+"""
 
 
 def why_not(run: Run, env: dict[str, str]) -> str:
@@ -50,7 +61,8 @@ def write_teller(run: Run, *, aside: bool = False) -> str:
 
     Raises OSError.
     """
-    return _write(run, TELL_FILE, reporter(aside=aside))
+    only_one = _ONLY_ONE.replace("TELLER", quoted(os.path.join(run.folder, TELLER)))
+    return _write(run, TELL_FILE, only_one + reporter(aside=aside))
 
 
 def _write(run: Run, name: str, script: str) -> str:
@@ -72,6 +84,11 @@ def command(path: str, refusal: str = "") -> str:
     """
     otherwise = f"printf '%s' {quoted(refusal)}" if refusal else ":"
     return f"sh {quoted(path)} 2>/dev/null || {otherwise}"
+
+
+def telling(path: str) -> str:
+    """The command line for a hook that runs the script that tells."""
+    return f"sh {quoted(path)} $PPID 2>/dev/null || :"
 
 
 def quoted(text: str) -> str:

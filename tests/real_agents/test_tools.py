@@ -27,7 +27,7 @@ from tests.real_agents.gated import (
     command,
     gated,
 )
-from tests.real_agents.model import ScriptedModel
+from tests.real_agents.model import Say, ScriptedModel, Shell
 from tests.real_agents.recipe import Options
 from tests.support import wait_until
 
@@ -66,6 +66,11 @@ def stop_broker(isolated_home: Path) -> Iterator[None]:
     relay("broker", "stop", status=None)
 
 
+#: Those whose hooks stand in the environment, which what their tools start has, too; and how one
+#: turn of another of them is started.
+INNER = {"qwen": "-p", "opencode": "run"}
+
+
 @pytest.mark.parametrize("agent", SHELLS)
 def test_a_tool_call_is_seen_and_decided_on(
     agent: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
@@ -95,6 +100,8 @@ def test_a_tool_call_is_seen_and_decided_on(
             asking(ann, "dialog")
         if tells:
             compacted(ann, COMPACTS[agent])
+        if agent in INNER:
+            inner(ann, f"{binary_of(agent)} {INNER[agent]}")
         without_a_session(ann)
         ann.wrapped.quit()
 
@@ -212,6 +219,20 @@ def compacted(ann: GatedAgent, command: str) -> None:
     wait_until(lambda: ann.told("PreCompress", "manual"))
     ann.rest()
     assert len(ann.told("PreCompress")) == 1 and len(ann.turns()) == turns
+
+
+def inner(ann: GatedAgent, start: str) -> None:
+    """The turns of another agent that the agent's shell starts are not told as its own."""
+    turns = ann.turns()
+    ann.model.when("words for another", Say("I am another."))
+    line = f"{start} 'words for another' </dev/null >inner 2>&1"
+    ann.model.when("please start$", Shell(line), times=1)
+    ann.wrapped.ask("please start")
+    own = [*turns, ("BeforeAgent", "please start"), ("AfterAgent", "Done.")]
+    wait_until(lambda: ann.turns()[-1] == own[-1] and len(ann.turns()) >= len(own), 60)
+    ann.rest()
+    assert "I am another." in (ann.recipe.cwd / "inner").read_text()
+    assert ann.turns() == own
 
 
 def without_a_session(ann: GatedAgent) -> None:

@@ -115,7 +115,7 @@ def observers(script: str, tells: list[str]) -> dict[str, list[dict[str, Any]]]:
     It would tell of a compaction before each request to the model, whether there is one or not; but
     one that the person wants always is.
     """
-    hook = {**_hook(bridge.command(script)), "timeout": bridge.TOLD_TIMEOUT * 1000}
+    hook = {**_hook(bridge.telling(script)), "timeout": bridge.TOLD_TIMEOUT * 1000}
     matcher = {"PreCompress": {"matcher": "manual"}}
     return {event: [{**matcher.get(event, {}), "hooks": [hook]}] for event in tells}
 

@@ -8,6 +8,11 @@ import { connect } from "node:net"
 
 const { RELAY_PORT, RELAY_TOKEN, RELAY_GATES = "" } = process.env
 const GATES = new Set(RELAY_GATES.split(","))
+// An opencode that this one's tools start has all of that in its environment, too. It asks about its
+// tool calls, but its turns are none of this one's. (This may be loaded anew in the same process.)
+const { env, pid } = process
+env.RELAY_TELLS ||= String(pid)
+const TELLS = env.RELAY_TELLS === String(pid)
 // Milliseconds that an answer may take.
 const PATIENCE = 600_000
 // The same for what is only told; until then what is to be told next waits, so much at most.
@@ -64,7 +69,7 @@ let told = Promise.resolve()
 let untold = 0
 
 function tell(name, make) {
-  if (!GATES.has(name) || untold >= UNTOLD_MAX) return
+  if (!TELLS || !GATES.has(name) || untold >= UNTOLD_MAX) return
   untold += 1
   told = told
     .then(() => Promise.race([make(), late()]))

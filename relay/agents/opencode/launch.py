@@ -234,6 +234,7 @@ def _configure(env: dict[str, str], run: Run, added: dict[str, str], data: dict[
         return
     if gates:
         added["RELAY_GATES"] = ",".join(gates)
+        added["RELAY_TELLS"] = ""  # of an opencode that we were started from
     added["OPENCODE_CONFIG_CONTENT"] = json.dumps(config)
 
 

@@ -102,7 +102,7 @@ def hooks(script: str, gates: list[str]) -> dict[str, list[dict[str, Any]]]:
 
 def observers(script: str, tells: list[str]) -> dict[str, list[dict[str, Any]]]:
     """Our hooks that tell of turns and notices; Qwen Code does not wait for them."""
-    hook = {**_hook(bridge.command(script), bridge.TOLD_TIMEOUT), "async": True}
+    hook = {**_hook(bridge.telling(script), bridge.TOLD_TIMEOUT), "async": True}
     return {TOLD[event]: [{"hooks": [hook]}] for event in tells}
 
 

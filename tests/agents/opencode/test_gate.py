@@ -160,6 +160,7 @@ def test_nothing_is_put_in_that_nobody_asked_for(tmp_path: Path) -> None:
     launch = start([opencode], hooks=("BeforeTool", "AfterAgent"))
     assert (launch.data["gates"], launch.data["tells"]) == (["BeforeTool"], ["AfterAgent"])
     assert launch.env["RELAY_GATES"] == "BeforeTool,AfterAgent"
+    assert launch.env["RELAY_TELLS"] == ""  # not that of an opencode around this run
 
 
 @pytest.mark.parametrize(
