@@ -18,9 +18,10 @@ from relay.session import recalling
 from relay.suggest import did_you_mean
 
 ACTIONS = ("save", "search", "forget", "list")
-#: Commands, and characters of their texts, that wait; beyond it the agent is told.
+#: Commands, and characters of their texts, that wait; beyond it the agent is told. As JSON in the
+#: checkpoint a character may be twelve bytes.
 PENDING_MAX = 1000
-PENDING_SIZE_MAX = 1024 * 1024
+PENDING_SIZE_MAX = 256 * 1024
 #: A text longer than this is not kept for a broker that is away: no backend takes it either.
 TEXT_MAX = 64 * 1024
 #: How long a search may wait for a broker that is away, and between two tries. Seconds.
