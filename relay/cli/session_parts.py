@@ -28,6 +28,7 @@ from relay.broker.protocol import message_from
 from relay.cli.session_broker import RegisteredBroker
 from relay.cli.session_steering import Steered
 from relay.config import LoadedConfig
+from relay.hooks.plain import encodable
 from relay.model import Message
 from relay.paths import Home
 from relay.session.actions import TEXTS_MAX
@@ -183,8 +184,9 @@ class Parts:
             token=args["token"],
             kind=self._profile.kind,
             pid=self._hello["pid"],
-            cwd=args["cwd"],
-            command=" ".join(args["argv"]),
+            # Paths and arguments may be any bytes; the broker only shows them.
+            cwd=encodable(args["cwd"]),
+            command=encodable(" ".join(args["argv"])),
             resume=bool(self._checkpoint),
         )
         session.restore(self._checkpoint)

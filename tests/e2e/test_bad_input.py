@@ -139,3 +139,11 @@ def test_a_state_directory_that_cannot_be_written(tmp_path: Path) -> None:
 def test_options_that_do_not_exist_get_a_suggestion() -> None:
     assert "did you mean --name" in relay("wrap", "--nmae", "x", "--", "true", status=2)
     assert "did you mean" in relay("agnets", status=2)
+
+
+def test_an_agent_is_reached_whose_command_is_no_text() -> None:
+    with wrapped([*python(ECHO), os.fsdecode(b"caf\xe9")], name="Bob"):
+        wait_registered("Bob")
+        relay("send", "Bob", "hello", "--wait=30")
+        [row] = relay_json("agents")
+        assert row["command"].endswith(" caf\ufffd")

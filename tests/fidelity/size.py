@@ -9,6 +9,7 @@ from tests.fidelity.stage import Stage
 
 #: Tells of each size that a SIGWINCH announces, until a key is pressed.
 _WATCHER = """
+import json  # which show() would: a handler must not, another signal may come in its middle
 def changed(*_):
     rows, columns, x, y = size()
     tell(f"{rows}-{columns}")
