@@ -117,6 +117,12 @@ def test_text_from_stdin_and_what_is_no_text(relay: Run) -> None:
     assert "did you mean search" in relay("memory", "serch", "x").stderr
 
 
+def test_a_mistake_is_explained_by_the_verb_it_is_for(relay: Run) -> None:
+    assert "did you mean --scope?" in relay("memory", "save", "--scop", "user", "x").stderr
+    assert "into quotes" in relay("memory", "save", "two", "words").stderr
+    assert "did you mean --failed?" in relay("hooks", "log", "--faild").stderr
+
+
 def test_a_successor_hides_what_it_replaces(relay: Run) -> None:
     old = save(relay, "The port is 6379")
     new = save(relay, "Redis listens on the port 7000", "--supersedes", old[:5])
