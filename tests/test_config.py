@@ -100,7 +100,7 @@ def test_dictionaries_and_decorators_are_the_same(loads: Load) -> None:
         assert loaded.settings.idle_seconds == 60.0
         assert loaded.settings.handler_timeout == 5.0
         assert loaded.settings.task == "t"
-        assert loaded.settings.given == {"idle_seconds", "timeout", "task"}
+        assert loaded.settings.given == {"idle_seconds", "timeout", "task", "memory"}
         (pattern,) = loaded.registry.patterns()
         assert (pattern.namespace, pattern.target, pattern.override) == ("deploy", "prod-*", True)
         assert pattern.callee.timeout == 9.0

@@ -40,6 +40,12 @@ def test_memory_in_either_spelling_and_its_defaults() -> None:
     assert settings.memory == MemorySettings("local", True, False, "refuse")
 
 
+def test_builtin_names_a_handler_that_is_there_anyway() -> None:
+    registry = Registry()
+    apply_dictionaries({"patterns": {"memory": "builtin"}}, registry, Settings(), source="f")
+    assert registry.patterns() == []
+
+
 @pytest.mark.parametrize("backend", ["mem0", "qdrant", "custom"])
 def test_backends_that_come_later_say_so(backend: str) -> None:
     with pytest.raises(ConfigError, match="is not in this version of relay yet"):

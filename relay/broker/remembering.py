@@ -308,7 +308,10 @@ class _Request:
             return Place(scope, name)
         cwd = self._cwd()
         if cwd is None:
-            raise UsageError("the request names no folder of a project", hint="give a scope")
+            raise UsageError(
+                "there is no project here: the folder's name is missing, or no Unicode",
+                hint="give the scope user",
+            )
         return Place(scope, project_root(cwd))
 
     def _cwd(self) -> str | None:

@@ -15,6 +15,7 @@ from relay.cli import output
 from relay.cli.messages import speaker
 from relay.errors import RelayError, UsageError
 from relay.paths import Home
+from relay.session.facts import named
 
 Json = dict[str, Any]
 
@@ -59,9 +60,9 @@ def _where(options: Any) -> Json:
     return {"scope": options.scope, "agent": options.agent, "cwd": _cwd()}
 
 
-def _cwd() -> str:
+def _cwd() -> str | None:
     try:
-        return os.getcwd()
+        return named(os.getcwd())
     except FileNotFoundError:
         raise UsageError(
             "the working directory is gone", hint="change to a folder that is there"

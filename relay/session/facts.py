@@ -8,6 +8,15 @@ from typing import Any, Protocol
 from relay.session.actions import TEXTS_MAX
 
 
+def named(path: str) -> str | None:
+    """``path`` where it can be written as JSON, else None."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return None
+    return path
+
+
 class Broker(Protocol):
     """The part of the broker's client that a session needs."""
 
@@ -36,5 +45,8 @@ class Facts:
 
     @property
     def memory_fields(self) -> dict[str, Any]:
-        """What every request about memories carries: the broker finds the project of the folder."""
-        return {"cwd": self.cwd, "secrets": self.secrets}
+        """What every request about memories carries: the broker finds the project of the folder.
+
+        One whose name is no Unicode cannot be named there: the user's and the agent's remain.
+        """
+        return {"cwd": named(self.cwd), "secrets": self.secrets}

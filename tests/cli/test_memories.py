@@ -117,6 +117,21 @@ def test_text_from_stdin_and_what_is_no_text(relay: Run) -> None:
     assert "did you mean search" in relay("memory", "serch", "x").stderr
 
 
+def test_a_folder_whose_name_is_no_unicode_has_no_project(
+    relay: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    try:
+        os.mkdir(folder)
+    except OSError:
+        return  # macOS has no such names
+    monkeypatch.chdir(os.fsdecode(folder))
+    save(relay, "of the user", "--scope", "user")
+    assert len(parsed(relay("memory", "list", "--json"))) == 1
+    done = relay("memory", "save", "x")
+    assert done.returncode == 2 and "give the scope user" in done.stderr
+
+
 def test_a_mistake_is_explained_by_the_verb_it_is_for(relay: Run) -> None:
     assert "did you mean --scope?" in relay("memory", "save", "--scop", "user", "x").stderr
     assert "into quotes" in relay("memory", "save", "two", "words").stderr
