@@ -100,7 +100,7 @@ def test_dictionaries_and_decorators_are_the_same(loads: Load) -> None:
         assert loaded.settings.idle_seconds == 60.0
         assert loaded.settings.handler_timeout == 5.0
         assert loaded.settings.task == "t"
-        assert loaded.settings.given == {"idle_seconds", "timeout", "task", "memory"}
+        assert loaded.settings.given == {"idle_seconds", "timeout", "task"}
         (pattern,) = loaded.registry.patterns()
         assert (pattern.namespace, pattern.target, pattern.override) == ("deploy", "prod-*", True)
         assert pattern.callee.timeout == 9.0
@@ -315,7 +315,7 @@ def test_the_example_has_every_event_and_both_kinds_of_handlers(example: LoadedC
     assert {hook.event for hook in hooks} == set(OFFERED) - OF_MODELS
     assert {callee.is_async for callee in callees} == {True, False}
     assert {hook.kind for hook in hooks} == {"function", "command"}
-    assert example.settings.given == {"idle_seconds", "timeout", "task"}
+    assert example.settings.given == {"idle_seconds", "timeout", "task", "memory"}
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from relay.broker.client import Client, connect
 from relay.cli import output
 from relay.cli.messages import speaker
 from relay.errors import RelayError, UsageError
+from relay.jsontext import named
 from relay.paths import Home
-from relay.session.facts import named
 
 Json = dict[str, Any]
 

@@ -5,16 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from relay.jsontext import named
 from relay.session.actions import TEXTS_MAX
-
-
-def named(path: str) -> str | None:
-    """``path`` where it can be written as JSON, else None."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return None
-    return path
 
 
 class Broker(Protocol):
