@@ -40,11 +40,15 @@ def test_two_in_one_project_are_not_mixed_up(
             agent.ready()
             agent.ask(mark)
             answered(agent, model, mark)
+        wait_bodies("One", ["from the one"])
+        wait_bodies("Other", ["from the other"])  # nothing is cleared away unheard
         for cleared, mark in ((other, "MARK-CLEARED"), (one, "MARK-ANEW")):
             cleared.ask("/clear")
             wait_cleared(cleared)
             cleared.ask(mark)
             answered(cleared, model, mark)
+        wait_bodies("One", ["from the one", "from a new one"])
+        wait_bodies("Other", ["from the other", "from a cleared one"])
         relay("send", "Other", "MARK-TYPED words", "--wait=60")
         one.quit()
         # Each is resumed once, the latest first. Resumed in the minute of its start a conversation
