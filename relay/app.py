@@ -39,6 +39,7 @@ class Relay:
         timeout: float = TIMEOUT_DEFAULT,
         hook_files: Sequence[str] = (),
         end_seconds: float = END_SECONDS,
+        memory: Mapping[str, object] | None = None,
     ) -> None:
         self.name = name
         self.registry = Registry()
@@ -50,6 +51,7 @@ class Relay:
             ("task", task, None),
             ("hook_files", hook_files, ()),
             ("end_seconds", end_seconds, END_SECONDS),
+            ("memory", memory, None),
         ):
             if value != default:
                 settings = with_setting(settings, key, value)

@@ -193,6 +193,7 @@ def _collect(file: ConfigFile, module: types.ModuleType) -> LoadedConfig:
     except ConfigError as error:
         raise ConfigError(f"{file.path}: {error.message}", hint=error.hint) from None
     something = registry.all_hooks() or registry.patterns() or settings.hook_files
+    something = something or "memory" in settings.given
     warnings = () if something else _empty(names)
     return LoadedConfig(file.path, registry, settings, file.sha256, warnings=warnings)
 

@@ -28,3 +28,12 @@ def dumps(value: object) -> str:
     if isinstance(value, dict):
         return "{" + ",".join([_quote(key) + ":" + dumps(v) for key, v in value.items()]) + "}"
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def named(path: str) -> str | None:
+    """``path`` where it can be written as JSON, else None."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return None
+    return path

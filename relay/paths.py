@@ -21,6 +21,8 @@ class Home:
         self.ledger = os.path.join(self.root, "ledger.db")
         self.names = os.path.join(self.root, "names")
         self.logs = os.path.join(self.root, "log")
+        self.memory = os.path.join(self.root, "memory")
+        self.models = os.path.join(self.root, "models")
         self.trust = os.path.join(self.root, "trust.json")
         self.broker_lock = os.path.join(self.root, "broker.lock")
         self.broker_log = os.path.join(self.logs, "broker.log")

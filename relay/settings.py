@@ -32,6 +32,7 @@ KEYS = {
     "timeout": "seconds that a handler may take",
     "end_seconds": "seconds that an agent has, after its terminal was closed, for its last hooks",
     "hook_files": "hook files of Claude Code or Gemini CLI that apply too",
+    "memory": "how memories are kept, and what the agent is told of them; see docs/memory.md",
     "task": "what the agent is to do, as ctx.task; relay wrap --task wins",
 }
 PATTERN_KEYS = ("handler", "override", "timeout")
@@ -43,6 +44,23 @@ HOOK_KEYS = (
 )
 
 
+#: The keys of ``memory = {…}``.
+MEMORY_KEYS = ("backend", "prompt_on_end", "inject_on_start", "secrets", "auto_save", "config")
+_SECRETS = ("redact", "refuse", "keep")
+#: Backends of the design that this version has not.
+_LATER = ("mem0", "qdrant", "custom")
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """``memory: {…}``. The defaults are those of a configuration that does not name it."""
+
+    backend: str = "local"
+    prompt_on_end: bool = False
+    inject_on_start: bool = False
+    secrets: str = "redact"
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What is not a handler. Times in seconds. ``given`` names what the file or program set."""
@@ -52,6 +70,7 @@ class Settings:
     end_seconds: float = END_SECONDS
     task: str | None = None
     hook_files: tuple[str, ...] = ()
+    memory: MemorySettings = MemorySettings()
     given: frozenset[str] = field(default=frozenset())
 
 
@@ -69,9 +88,48 @@ def with_setting(settings: Settings, key: str, value: object) -> Settings:
         if not isinstance(files, list | tuple) or not all(isinstance(one, str) for one in files):
             raise ConfigError(f"{key} must be a list of paths, not {value!r}")
         return replace(settings, hook_files=tuple(files), given=given)
+    if key == "memory":
+        return replace(settings, memory=memory_settings(value), given=given)
     if value is not None and not isinstance(value, str):
         raise ConfigError(f"{key} must be a string, not {value!r}")
     return replace(settings, task=value, given=given)
+
+
+def memory_settings(value: object) -> MemorySettings:
+    """``memory: {…}`` in either spelling, checked. Raises ConfigError."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"memory must be a dictionary, not {value!r}", hint='write {"backend": "local"}'
+        )
+    found = {known_key(key, MEMORY_KEYS, "memory"): item for key, item in value.items()}
+    backend = found.get("backend", "local")
+    if backend in _LATER:
+        raise ConfigError(
+            f"memory: the backend {backend!r} is not in this version of relay yet",
+            hint='use "local", which needs nothing; relay memory export keeps the way open',
+        )
+    if backend != "local":
+        raise ConfigError(
+            f"memory: there is no backend {backend!r}", hint=did_you_mean(str(backend), ["local"])
+        )
+    if found.get("config"):
+        raise ConfigError("memory: the backend 'local' takes no config", hint="leave it out")
+    for key in ("prompt_on_end", "inject_on_start", "auto_save"):
+        if not isinstance(found.get(key, False), bool):
+            raise ConfigError(f"memory: {key} must be True or False, not {found[key]!r}")
+    if found.get("auto_save"):
+        raise ConfigError(
+            "memory: auto_save is not in this version of relay yet",
+            hint="agents save with @memory:save; prompt_on_end reminds them",
+        )
+    secrets = found.get("secrets", "redact")
+    if secrets not in _SECRETS:
+        raise ConfigError(
+            f"memory: secrets are not {secrets!r}", hint=f"give one of {', '.join(_SECRETS)}"
+        )
+    return MemorySettings(
+        backend, found.get("prompt_on_end", False), found.get("inject_on_start", True), secrets
+    )
 
 
 def apply_dictionaries(

@@ -19,18 +19,20 @@ if TYPE_CHECKING:
 #: Patterns of one configuration that are kept; a primer has room for far fewer.
 PATTERNS_MAX = 100
 RELAY = "relay"
+#: The namespaces that relay acts on itself.
+OWN = (RELAY, "memory")
 
 
 class Known:
     """What is known of a configuration before it runs.
 
-    ``namespaces``: ``relay`` and an example for each further one: ``deploy:staging``, or only
+    ``namespaces``: relay's own and an example for each further one: ``deploy:staging``, or only
     ``who``. ``hooks``: the events (values of HookEventName) that it may register hooks for.
     """
 
     __slots__ = ("namespaces", "hooks")
 
-    def __init__(self, namespaces: tuple[str, ...] = (RELAY,), hooks: tuple[str, ...] = ()) -> None:
+    def __init__(self, namespaces: tuple[str, ...] = OWN, hooks: tuple[str, ...] = ()) -> None:
         self.namespaces = namespaces
         self.hooks = hooks
 
@@ -60,7 +62,7 @@ def vocabulary(home: Home, cwd: str, explicit: str | None = None) -> Known:
 
 def examples(patterns: list[str]) -> tuple[str, ...]:
     """One of the patterns for each namespace: the first that names a target, else the first."""
-    chosen: dict[str, str] = {RELAY: RELAY}
+    chosen: dict[str, str] = {name: name for name in OWN}
     for pattern in patterns:
         namespace, _, target = pattern.partition(":")
         if not pattern.isprintable():
@@ -68,7 +70,7 @@ def examples(patterns: list[str]) -> tuple[str, ...]:
         exact = bool(target) and not set(target) & set("*?[")
         if namespace not in chosen or (exact and ":" not in chosen[namespace]):
             chosen[namespace] = pattern if exact else namespace
-    chosen[RELAY] = RELAY
+    chosen.update({name: name for name in OWN})
     return tuple(chosen.values())
 
 

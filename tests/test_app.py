@@ -104,7 +104,10 @@ def test_wrap_runs_the_command_with_these_handlers(
 
     def run(choices: Choices) -> int:
         assert choices.known is not None and choices.session_factory is not None
-        assert (choices.known.namespaces, choices.known.hooks) == (("relay",), ("BeforeTool",))
+        assert (choices.known.namespaces, choices.known.hooks) == (
+            ("relay", "memory"),
+            ("BeforeTool",),
+        )
         registry = choices.session_factory().registry
         seen.append((choices.command, choices.name, choices.task, registry))
         return 7

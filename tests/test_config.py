@@ -315,7 +315,7 @@ def test_the_example_has_every_event_and_both_kinds_of_handlers(example: LoadedC
     assert {hook.event for hook in hooks} == set(OFFERED) - OF_MODELS
     assert {callee.is_async for callee in callees} == {True, False}
     assert {hook.kind for hook in hooks} == {"function", "command"}
-    assert example.settings.given == {"idle_seconds", "timeout", "task"}
+    assert example.settings.given == {"idle_seconds", "timeout", "task", "memory"}
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,12 @@ def _blocks(page: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "block",
-    [block for page in ("config", "hooks", "tools", "trail") for block in _blocks(f"{page}.md")],
+    [
+        block
+        for page in ("config", "hooks", "tools", "trail", "memory")
+        for block in _blocks(f"{page}.md")
+        if "LocalStore(" not in block  # the library's
+    ],
 )
 def test_every_example_of_the_documentation_loads(loads: Load, block: str) -> None:
     loaded = loads(block)

@@ -41,9 +41,9 @@ def test_a_trusted_configuration_is_told_of(
 ) -> None:
     home = Home(str(isolated_home))
     cwd = str(config.parent)
-    assert told(home, cwd) == ("relay",)
+    assert told(home, cwd) == ("relay", "memory")
     trust(home, str(config))
-    expected = ("relay", "deploy:staging", "who")
+    expected = ("relay", "memory", "deploy:staging", "who")
     assert told(home, cwd) == expected
 
     def never(*_: object) -> None:
@@ -52,15 +52,15 @@ def test_a_trusted_configuration_is_told_of(
     monkeypatch.setattr(outline, "outline", never)
     assert told(home, cwd) == expected
     config.write_text(CONFIG + "\n")
-    assert told(home, cwd) == ("relay",)
+    assert told(home, cwd) == ("relay", "memory")
 
 
 def test_what_cannot_be_read_is_left_out(isolated_home: Path, config: Path) -> None:
     home = Home(str(isolated_home))
     config.write_text("def broken(:")
     trust(home, str(config))
-    assert told(home, str(config.parent)) == ("relay",)
-    assert told(home, str(config.parent), "missing.py") == ("relay",)
+    assert told(home, str(config.parent)) == ("relay", "memory")
+    assert told(home, str(config.parent), "missing.py") == ("relay", "memory")
 
 
 def test_a_damaged_memory_of_it_is_made_anew(isolated_home: Path, config: Path) -> None:
@@ -76,12 +76,12 @@ def test_a_damaged_memory_of_it_is_made_anew(isolated_home: Path, config: Path) 
 
 
 def test_each_namespace_has_one_example() -> None:
-    assert examples(["a:*", "a:one", "a:two", "b", "b:x?"]) == ("relay", "a:one", "b")
+    assert examples(["a:*", "a:one", "a:two", "b", "b:x?"]) == ("relay", "memory", "a:one", "b")
 
 
 def test_what_no_command_line_can_hold_is_left_out() -> None:
     patterns = ["de\0ploy:x", "\ud800:x", "build:a\nb", "who:me"]
-    assert examples(patterns) == ("relay", "who:me")
+    assert examples(patterns) == ("relay", "memory", "who:me")
 
 
 def test_the_hooks_of_a_trusted_configuration_are_known(isolated_home: Path, config: Path) -> None:

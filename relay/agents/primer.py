@@ -37,7 +37,8 @@ other words before the @.
 """
 
 _BUILT_IN = {
-    "memory": "@memory:save, @memory:search and @memory:forget keep and find notes the same way."
+    "memory": "In the same way @memory:save TEXT keeps a fact for later sessions of this project, "
+    "@memory:search WORDS finds it, @memory:forget ID removes it."
 }
 
 

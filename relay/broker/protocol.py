@@ -49,6 +49,16 @@ Ops (``?`` marks what may be left out):
 ``held``      -> rows (with ``hops``), more: what the loop guard has parked for the person
 ``decide``    which? (ids, parts of ids, names; without it all), refuse? -> rows [{id, from, to}]:
               parked messages go on, or fail. Not for agents.
+``memory_save`` text, scope? (project), cwd?, agent?, supersedes?, meta?, secrets? (redact, refuse
+              or keep), auth? -> memory, outcome, former?, redacted (the kinds of secrets). Answered
+              once it is on the disk. A memory is what relay.memory.model.to_json makes.
+``memory_search`` query, limit?, scope?, cwd?, agent?, auth? -> memories, the best first, each with
+              score and tier. Without a scope: in the agent's, the project's and the user's.
+``memory_list`` limit?, before_ms?, scope?, cwd?, agent?, auth? -> memories (newest first), more
+``memory_get``, ``memory_forget`` id, auth? -> memory
+``memory_stats`` -> backend, tier, embedder, problem, pending, size, folder, count, places
+``memory_export`` after? -> memories, after, more; ``memory_import`` memories, auth? -> new, same,
+              conflicting. An import is not for agents.
 ``status``    -> running, pid, socket, home, version, uptime_s, counts, agents, connections, parked
 ``stop``      -> stopping
 

@@ -16,6 +16,7 @@ from relay.broker.connection import Connection
 from relay.broker.directory import Directory, owner_login, person_name
 from relay.broker.guard import LoopGuard
 from relay.broker.invoking import Invoking
+from relay.broker.memory import Memories
 from relay.broker.parking import Parking
 from relay.broker.protocol import PROTOCOL, Json
 from relay.broker.pushing import Pushing
@@ -103,6 +104,9 @@ class Broker:
         )
         self._invoking = Invoking(ledger, self._sending.authenticated)
         self._asking = Asking(self._directory, self._sending.authenticated, self.flush_soon)
+        self._memories = Memories(
+            home, self._sending.authenticated, self.flush_soon, fault=fault, log=log
+        )
         self._sending.admit = self._parking.admit
         self._reporting.on_progress = self._parking.reached
         self._handlers = self._all_handlers()
@@ -130,6 +134,7 @@ class Broker:
             "hook_answer": self._asking.hook_answer,
             "held": self._with_sends(self._parking.held),
             "decide": self._with_sends(self._parking.decide),
+            **self._memories.handlers(),
             "status": self._with_sends(self._status),
             "stop": self._stop,
         }
@@ -173,6 +178,7 @@ class Broker:
             for connection in self._connections:
                 connection.stop_reading()
             await self._committer.drain()
+            await self._memories.close()
             await self._close_connections()
             for timer in self._timers:
                 timer.cancel()

@@ -193,7 +193,7 @@ async def _configuration(start: Start, home: Home) -> tuple[LoadedConfig, str]:
             problem = "the configuration with which this agent was started is gone"
         if problem:
             _stay_shut(config.registry, problem)
-    register(config.registry)
+    register(config.registry, config.settings.memory)
     return config, problem
 
 

@@ -15,7 +15,7 @@ from relay.broker.hookcall import fire
 from relay.cli import output
 from relay.cli.messages import speaker
 from relay.config import LoadedConfig, load_for_session
-from relay.errors import EXIT_FAILED, UsageError
+from relay.errors import EXIT_FAILED, NotFound, UsageError
 from relay.hooks.context import Context, Identity
 from relay.hooks.events import HookEventName, RegistrationError, event_name
 from relay.hooks.functions import FunctionRunner
@@ -172,6 +172,21 @@ class _DryActions:
         future: Future[list[dict[str, Any]]] = Future()
         future.set_result([])
         return future
+
+    def memory(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
+        """A dry run finds nothing, and saves nothing."""
+        future: Future[dict[str, Any]] = Future()
+        if op in ("get", "forget"):
+            future.set_exception(NotFound("a dry run looks up no memory"))
+            return future
+        memory = {"id": "dry-run", "text": fields.get("text", ""), "scope": fields.get("scope")}
+        future.set_result({"memory": memory, "outcome": "new", "redacted": [], "memories": []})
+        if op == "save":
+            self._note(memory=memory["text"])
+        return future
+
+    def memory_command(self, action: str, text: str) -> None:
+        self._note(memory=text, action=action)
 
     def _note(self, **what: str) -> tuple[str, Future[Any]]:
         self.asked.append(what)

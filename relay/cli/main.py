@@ -27,6 +27,7 @@ MODULES = (
     "relay.cli.broker_verbs",
     "relay.cli.config_verbs",
     "relay.cli.hooks_verbs",
+    "relay.cli.memory_verbs",
     "relay.cli.replay",
     "relay.cli.doctor",
     "relay.cli.demo",
@@ -109,7 +110,7 @@ def _run(argv: list[str]) -> int:
     except SystemExit as end:  # --help and --version
         return end.code if isinstance(end.code, int) else EXIT_FAILED
     if rest:
-        raise _unknown(rest, chosen, argv)
+        raise _unknown(rest, _nested(chosen, words), argv)
     run: Callable[[Any], int] = options.run
     return run(options)
 
@@ -156,6 +157,14 @@ def _check_verb(argv: list[str], verbs: dict[str, Parser]) -> None:
     close = difflib.get_close_matches(first, [*verbs, _WRAP[0]], n=1, cutoff=0.5)
     hint = f"did you mean relay {close[0]}?" if close else "relay --help lists the verbs"
     raise UsageError(f"there is no verb {first!r}", hint=hint)
+
+
+def _nested(parser: Parser, words: list[str]) -> Parser:
+    """The parser of the verb within a group (``relay memory save``) that these words are for."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return next((action.choices[word] for word in words if word in action.choices), parser)
+    return parser
 
 
 def _unknown(rest: list[str], parser: Parser, argv: list[str]) -> UsageError:

@@ -112,6 +112,7 @@ class Parts:
             end_seconds=config.settings.end_seconds,
             offset=hello["offset"],
             restarts=hello["restarts"],
+            secrets=config.settings.memory.secrets,
             notes=[str(note) for note in checkpoint.get("notes", [])],
         )
         self._profile = profile_named(args.get("profile") or "")

@@ -6,17 +6,17 @@ an Answer, which a sync handler may wait for, an async one may await, and either
 
 from __future__ import annotations
 
-import asyncio
 import re
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-from relay.errors import Timeout, UsageError
+from relay.errors import UsageError
+from relay.hooks.memories import MemoryActions, MemoryService
+from relay.hooks.promises import WAIT_DEFAULT, awaitable, wait
 from relay.model import BODY_MAX, Message, Mode
 from relay.suggest import did_you_mean
 
@@ -25,13 +25,11 @@ T = TypeVar("T")
 OUTPUT_ENTRIES_MAX = 1000
 OUTPUT_BYTES_MAX = 1024 * 1024
 MESSAGES_MAX = 1000
-#: How long Answer.wait() waits when it is not told, in seconds.
-WAIT_DEFAULT = 10.0
 
 Agent = dict[str, Any]
 
 
-class Actions(Protocol):
+class Actions(MemoryActions, Protocol):
     """What the session does for handlers. Every method is thread-safe and returns at once.
 
     The futures end with the value, or with a RelayError that says why not.
@@ -77,11 +75,11 @@ class Receipt(str):
 
     def wait(self, timeout: float = WAIT_DEFAULT) -> str:
         """The id, once the message is stored. ``timeout`` in seconds; then errors.Timeout."""
-        _wait(self._future, timeout)
+        wait(self._future, timeout)
         return str(self)
 
     def __await__(self) -> Generator[Any, None, str]:
-        yield from _awaitable(self._future)
+        yield from awaitable(self._future)
         return str(self)
 
 
@@ -93,10 +91,10 @@ class Agents(Sequence[Agent]):
 
     def wait(self, timeout: float = WAIT_DEFAULT) -> list[Agent]:
         """The list. ``timeout`` in seconds; then errors.Timeout."""
-        return _wait(self._future, timeout)
+        return wait(self._future, timeout)
 
     def __await__(self) -> Generator[Any, None, list[Agent]]:
-        return (yield from _awaitable(self._future))
+        return (yield from awaitable(self._future))
 
     def __len__(self) -> int:
         return len(self.wait())
@@ -110,26 +108,6 @@ class Agents(Sequence[Agent]):
     def __getitem__(self, index: slice) -> list[Agent]: ...
     def __getitem__(self, index: int | slice) -> Agent | list[Agent]:
         return self.wait()[index]
-
-
-def _wait(future: Future[T], timeout: float) -> T:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass
-    else:
-        if not future.done():
-            # Waiting here would stop the very loop that runs every async handler.
-            raise UsageError("this would block an async handler", hint="use await")
-    try:
-        return future.result(timeout)
-    except FutureTimeout:
-        raise Timeout(f"no answer within {timeout:g} s") from None
-
-
-def _awaitable(future: Future[T]) -> Generator[Any, None, T]:
-    # Shielded: a handler that is cancelled while it waits does not cancel what it has sent.
-    return (yield from asyncio.shield(asyncio.wrap_future(future)).__await__())
 
 
 class Recent(Generic[T]):
@@ -234,6 +212,7 @@ class Context:
         self.working_dir = identity.working_dir
         self.task = identity.task
         self.relay = RelayService(actions)
+        self.memory = MemoryService(actions)
         self._env = dict(identity.env)
         self._actions = actions
         self._output = recent_output() if output is None else output

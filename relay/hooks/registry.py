@@ -27,7 +27,7 @@ from relay.suggest import did_you_mean
 #: The source of relay's own handlers.
 BUILTIN = "built-in"
 #: The namespaces for which relay brings a handler; ``"builtin"`` in a configuration names one.
-BUILTIN_NAMESPACES = frozenset({"relay", "broadcast"})
+BUILTIN_NAMESPACES = frozenset({"relay", "broadcast", "memory"})
 #: The time that a handler has when nothing else is configured, and the longest, in seconds.
 TIMEOUT_DEFAULT = 30.0
 TIMEOUT_MAX = 3600.0

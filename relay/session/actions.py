@@ -10,10 +10,11 @@ from concurrent.futures import Future
 from typing import Any
 
 from relay.errors import RelayError
-from relay.ids import new_ulid
+from relay.ids import derived_ulid, new_ulid
 from relay.model import Mode
 from relay.session.builtin import send_fields
 from relay.session.hearing import Heard
+from relay.session.remembering import Command
 from relay.text.grammar import Match
 
 #: So many texts may handlers give the agent within a minute in which the person says nothing.
@@ -40,6 +41,7 @@ class SessionActions:
         person: str,
         texts_max: int = TEXTS_MAX,
         note: Callable[[str], None] = lambda text: None,
+        memory: dict[str, Any] | None = None,
     ) -> None:
         self._loop = loop
         self._send = send
@@ -49,6 +51,9 @@ class SessionActions:
         self._person = person
         self._texts_max = texts_max
         self._note = note
+        self._memory = memory or {}
+        #: What the agent says to ``@memory:`` goes here.
+        self.remember: Callable[[Command], None] = lambda command: None
         self._given: deque[int] = deque()  # when handlers gave the agent texts, in ms
         self._lock = threading.Lock()
         self._told = False
@@ -123,6 +128,30 @@ class SessionActions:
         self._call(ask, answer)
         return answer
 
+    def memory(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
+        """Ask the broker's op ``memory_<op>``, in the places that apply here."""
+        answer: Future[dict[str, Any]] = Future()
+
+        def ask() -> None:
+            request = self._request(f"memory_{op}", {**self._memory, **fields})
+            _chain(request, answer, lambda reply: reply)
+
+        self._call(ask, answer)
+        return answer
+
+    def memory_command(self, action: str, text: str) -> None:
+        """Do what ``@memory:action text`` does, and tell the agent what came of it."""
+        self._command(Command(new_ulid(self._now_ms()), action, text))
+
+    def answer(self, identifier: str, text: str) -> None:
+        """Tell the agent what came of the command with this id, once however often it is asked."""
+        own = identifier[:10] + derived_ulid(0, identifier, "memory")[10:]
+        if self._admits():
+            self._post({"to": [self._own_name], "body": text, "notice": True, "id": own})
+
+    def _command(self, command: Command) -> None:
+        self._call(lambda: self.remember(command), Future())
+
     def for_match(self, heard: Heard) -> MatchActions:
         """The same for the handlers of one match: what they send first is that match."""
         return MatchActions(self, heard)
@@ -159,18 +188,23 @@ class MatchActions(SessionActions):
     ) -> tuple[str, Future[Any]]:
         heard, self._heard = self._heard, None
         match = heard.found if heard is not None else None
-        if (
-            heard is None
-            or not isinstance(match, Match)
-            or (to, text)
-            != (
-                match.target,
-                match.body,
-            )
-        ):
+        if heard is None or not isinstance(match, Match) or (to, text) != _said(match):
             self._heard = heard
             return super().send(to, text, mode=mode, thread=thread)
         return self._post(send_fields(match, heard.id))
+
+    def memory_command(self, action: str, text: str) -> None:
+        heard = self._heard
+        match = heard.found if heard is not None else None
+        if heard is None or not isinstance(match, Match) or (action, text) != _said(match):
+            super().memory_command(action, text)
+            return
+        self._heard = None
+        self._command(Command(heard.id, action, text, dict(match.attributes)))
+
+
+def _said(match: Match) -> tuple[str, str]:
+    return match.target, match.body
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from relay.jsontext import named
 from relay.session.actions import TEXTS_MAX
 
 
@@ -32,3 +33,12 @@ class Facts:
     offset: int = 0
     restarts: int = 0  # sessions of this run before this one
     notes: list[str] = field(default_factory=list)
+    secrets: str = "redact"  # what is done with them in what is saved as a memory
+
+    @property
+    def memory_fields(self) -> dict[str, Any]:
+        """What every request about memories carries: the broker finds the project of the folder.
+
+        One whose name is no Unicode cannot be named there: the user's and the agent's remain.
+        """
+        return {"cwd": named(self.cwd), "secrets": self.secrets}

@@ -44,6 +44,7 @@ from relay.session.leaving import Leaving
 from relay.session.lifecycle import Lifecycle
 from relay.session.ports import Proof, StateChange
 from relay.session.progress import Link, Progress
+from relay.session.remembering import Remembering
 from relay.session.reports import Reports
 from relay.session.sender import Sender
 from relay.session.tasks import Tasks
@@ -118,7 +119,16 @@ class Session:
             person=facts.person,
             texts_max=facts.texts_max,
             note=self.note,
+            memory=facts.memory_fields,
         )
+        self.remembering = Remembering(
+            broker.request,
+            self.actions.answer,
+            self.note,
+            self.spawn,
+            settings=facts.memory_fields,
+        )
+        self.actions.remember = self.remembering.take
         runner = FunctionRunner(registry, timeout=facts.handler_timeout)
         self.context = Context(self._identity, self.actions, self._output, self._messages)
         self.dispatcher = Dispatcher(
@@ -176,6 +186,7 @@ class Session:
         """Go on where an earlier session of this run was."""
         self.dispatcher.restore(checkpoint.get("unfinished", []))
         self.sender.restore(checkpoint.get("pending", []))
+        self.remembering.restore(checkpoint.get("memory", []))
         self.lifecycle.restore(checkpoint.get("fired", {}))
 
     def begin(self) -> None:
@@ -214,6 +225,9 @@ class Session:
                 await self.lifecycle.settle(HOOKS_DEADLINE)
                 await self._last_hooks()
                 await self.dispatcher.settle(CLOSING_DEADLINE)
+        self.remembering.agent_gone()
+        if not await self.remembering.settle(SENDING_DEADLINE):
+            print("given up: memories that the broker did not take", file=sys.stderr)
         if not await self.sender.settle(SENDING_DEADLINE):
             left = len(self.sender.state())
             print(f"given up: {left} messages that the broker did not take", file=sys.stderr)
@@ -369,6 +383,7 @@ class Session:
     def _checkpoint(self) -> bytes:
         extra: dict[str, Any] = {"unfinished": self.dispatcher.state()}
         extra |= {"pending": self.sender.state(), "fired": self.lifecycle.state()}
+        extra["memory"] = self.remembering.state()
         return self.ears.checkpoint(extra | self.more_state())
 
     def _delivery(self, identifier: str, state: State) -> None:

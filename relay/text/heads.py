@@ -14,12 +14,21 @@ from dataclasses import dataclass, field
 BULLETS = "●•✦◆◇⏺"
 #: The attributes that may follow a target. Other words in brackets belong to the body.
 ATTRIBUTES = ("thread", "mode", "await", "re")
+#: Those of the namespaces that have others.
+OWN_ATTRIBUTES = {"memory": ("scope", "supersedes", "limit")}
 
 _EVERYONE = frozenset({"", "*", "all", "everyone"})
-_ATTRIBUTE = re.compile(rf"\[({'|'.join(ATTRIBUTES)}):[ ]?([^\[\]\s]{{1,200}})\]")
 _TARGET_START = re.compile(r"[\w*#./~-]")
 _NAMESPACE = re.compile(r"@([^\s:@\\]{1,64}):")
 _TRAILING = ",;:.!?"
+
+
+def _shape(names: Collection[str]) -> re.Pattern[str]:
+    return re.compile(rf"\[({'|'.join(names)}):[ ]?([^\[\]\s]{{1,200}})\]")
+
+
+_ATTRIBUTE = _shape(ATTRIBUTES)
+_OWN = {namespace: _shape(names) for namespace, names in OWN_ATTRIBUTES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +93,13 @@ class Reader:
         broadcast = self._broadcast and namespace == "broadcast"
         if not broadcast and namespace not in self._namespaces:
             return None
-        found = _everyone(line, named.end()) if broadcast else _target(line, named.end())
+        shape = _OWN.get(namespace, _ATTRIBUTE)
+        at = named.end()
+        found = _everyone(line, at) if broadcast else _target(line, at, shape)
         if found is None:
             return None
         target, at = found
-        attributes, at = _attributes(line, at)
+        attributes, at = _attributes(line, at, shape)
         text, block = _text(line[at:])
         return Head(
             namespace="relay" if broadcast else namespace,
@@ -123,10 +134,10 @@ class Reader:
         return self._escaped.sub(r"\1", text) if "\\@" in text else text
 
 
-def _target(line: str, at: int) -> tuple[str, int] | None:
+def _target(line: str, at: int, shape: re.Pattern[str] = _ATTRIBUTE) -> tuple[str, int] | None:
     """The target that begins at ``at`` and where it ends; None when there is none."""
     end = _word_end(line, at)
-    glued = _ATTRIBUTE.search(line, at, end)
+    glued = shape.search(line, at, end)
     if glued is not None:
         end = glued.start()
     elif line.endswith("<<<", at, end):
@@ -156,14 +167,14 @@ def _word_end(line: str, at: int) -> int:
     return at + len(words[0])
 
 
-def _attributes(line: str, at: int) -> tuple[dict[str, str], int]:
+def _attributes(line: str, at: int, shape: re.Pattern[str]) -> tuple[dict[str, str], int]:
     """The known attributes that begin at ``at``, and where the rest begins. The last one counts."""
     found: dict[str, str] = {}
     while True:
         start = at
         while start < len(line) and line[start] == " ":
             start += 1
-        match = _ATTRIBUTE.match(line, start)
+        match = shape.match(line, start)
         if match is None:
             return found, at
         found[match[1]] = match[2]

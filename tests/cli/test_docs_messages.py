@@ -1,4 +1,4 @@
-"""The examples of docs/messages.md, run in order; ``…`` stands for anything."""
+"""The examples of docs/messages.md and docs/memory.md, run in order; ``…`` stands for anything."""
 
 from __future__ import annotations
 
@@ -9,25 +9,34 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from relay.paths import Home
 
-PAGE = Path(__file__).parents[2] / "docs" / "messages.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def examples() -> list[tuple[str, str]]:
+def examples(page: str) -> list[tuple[str, str]]:
     """(command, expected output) of every ``$`` line."""
     out: list[tuple[str, str]] = []
-    for block in re.findall(r"```console\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
+    for block in re.findall(
+        r"```console\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL
+    ):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, expected = part.partition("\n")
             out.append((command, expected))
     return out
 
 
-def test_the_examples(broker_home: Home) -> None:
+@pytest.mark.parametrize("page", ["messages.md", "memory.md"])
+def test_the_examples(
+    page: str, broker_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "repository" / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "repository")
     script = f'relay() {{ {shlex.quote(sys.executable)} -m relay "$@"; }}\n'
-    found = examples()
-    assert len(found) > 10
+    found = examples(page)
+    assert len(found) >= 10
     status = 0
     for command, expected in found:
         if command == "echo $?":

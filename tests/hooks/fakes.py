@@ -20,6 +20,7 @@ class FakeActions:
         self.done: list[tuple[object, ...]] = []
         self.refusal: BaseException | None = None
         self.known = agents or []
+        self.memories: dict[str, Any] = {"memories": []}
 
     def inject(self, text: str) -> tuple[str, Future[Any]]:
         return self._did("inject", text)
@@ -36,6 +37,18 @@ class FakeActions:
         future: Future[list[Agent]] = Future()
         future.set_result(self.known)
         return future
+
+    def memory(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
+        self.done.append((op, fields))
+        future: Future[dict[str, Any]] = Future()
+        if self.refusal is None:
+            future.set_result(self.memories)
+        else:
+            future.set_exception(self.refusal)
+        return future
+
+    def memory_command(self, action: str, text: str) -> None:
+        self.done.append(("command", action, text))
 
     def _did(self, *what: object) -> tuple[str, Future[Any]]:
         self.done.append(what)

@@ -1,4 +1,4 @@
-"""The example in docs/memory.md runs, and prints what it should."""
+"""The example of the store in docs/memory.md runs, and prints what it should."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "memory.md"
 def test_the_example_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (example,) = [block for block in blocks if "LocalStore(" in block]
     monkeypatch.chdir(tmp_path)
     exec(compile(example, str(PAGE), "exec"), {})
     printed = capsys.readouterr().out

@@ -111,7 +111,7 @@ def test_what_is_the_persons_stays_and_the_model_is_told(
         before = gem.recipe.settings_file.read_bytes()
         gem.ask("MARK-TOLD")
         answered(gem, model, "MARK-TOLD")
-        assert model.requests[0].last_text.count(primer("Gem")) == 1
+        assert model.requests[0].last_text.count(primer("Gem", ("relay", "memory"))) == 1
         gem.ask("MARK-REFUSED")
         wait_state("Gem", "limited")
         assert about("Gem")[1] == "the API refuses: scripted refusal"

@@ -11,6 +11,7 @@ from relay.errors import RelayError, UsageError
 from relay.model import Mode
 from relay.session.actions import SessionActions
 from relay.session.hearing import Heard
+from relay.session.remembering import Command
 from relay.text.grammar import Match
 
 HEARD = Heard("01K00000000000000000000001", Match("relay", "Bob", "hi", {}, False, "@relay:Bob hi"))
@@ -21,6 +22,7 @@ class Desk:
         self.now_ms = 1_700_000_000_000
         self.notes: list[str] = []
         self.sent: list[dict[str, Any]] = []
+        self.asked: list[tuple[str, dict[str, Any]]] = []
         self.error: RelayError | None = None
         self.actions = SessionActions(
             asyncio.get_running_loop(),
@@ -38,6 +40,7 @@ class Desk:
         return self.future({"id": fields["id"]})
 
     def request(self, op: str, extra: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
+        self.asked.append((op, extra))
         return self.future({"agents": [{"name": "Bob"}]})
 
     def future(self, answer: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
@@ -119,5 +122,47 @@ def test_handlers_that_tell_the_agent_more_and_more_are_stopped_until_the_person
         assert [told() for _ in range(3)] == [True, True, False]
         desk.now_ms += 60_000
         assert told() and len(desk.notes) == 2
+
+    asyncio.run(scenario())
+
+
+def test_memory_is_asked_for_where_the_agent_works() -> None:
+    async def scenario() -> None:
+        desk = Desk(memory={"cwd": "/src/shop"})
+
+        def work() -> object:
+            return desk.actions.memory("save", {"text": "x"}).result(10)
+
+        assert await asyncio.to_thread(work) == {"agents": [{"name": "Bob"}]}
+        assert desk.asked == [("memory_save", {"cwd": "/src/shop", "text": "x"})]
+
+    asyncio.run(scenario())
+
+
+def test_what_is_said_to_memory_keeps_its_id_and_its_options_once() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        commands: list[Command] = []
+        desk.actions.remember = commands.append
+        match = Match("memory", "save", "tea", {"scope": "user"}, False, "@memory:save tea")
+        actions = desk.actions.for_match(Heard(HEARD.id, match))
+        actions.memory_command("save", "something else")
+        actions.memory_command("save", "tea")
+        actions.memory_command("save", "tea")
+        assert commands[1] == Command(HEARD.id, "save", "tea", {"scope": "user"})
+        assert len({command.id for command in commands}) == 3
+        assert commands[2].attributes == {}
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_of_memory_has_one_id_however_often_it_is_given() -> None:
+    async def scenario() -> None:
+        desk = Desk(texts_max=2)
+        for identifier in (HEARD.id, HEARD.id, "01K00000000000000000000002"):
+            desk.actions.answer(identifier, "memory: saved")
+        first, again = desk.sent  # and the third was one too many
+        assert first == again and first["id"] not in (HEARD.id, None) and first["notice"]
+        assert first["id"][:10] == HEARD.id[:10] and len(first["id"]) == 26
 
     asyncio.run(scenario())

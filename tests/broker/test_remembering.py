@@ -1,0 +1,104 @@
+"""The desk of the memory's thread: an embedder that is set up while the broker runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from relay.broker import remembering
+from relay.broker.remembering import Desk
+from relay.errors import UsageError
+from relay.memory.embedding import EmbedderUnavailable, minilm
+from relay.paths import Home
+from tests.memory.local.test_vectors import Words
+
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+def ask(home: Home) -> Any:
+    desk = Desk(home, lambda text: None)
+
+    def asking(op: str, **fields: Any) -> dict[str, Any]:
+        request = {"op": f"memory_{op}", "cwd": "/src/shop", **fields}
+        return desk.answer(request, None, None, NOW)
+
+    asking.desk = desk  # type: ignore[attr-defined]
+    yield asking
+    desk.close()
+
+
+def set_up(monkeypatch: pytest.MonkeyPatch, make: Callable[[str], object]) -> None:
+    monkeypatch.setattr(remembering, "installed", lambda models: models)
+    monkeypatch.setattr(minilm, "MiniLM", make)
+
+
+def test_a_model_that_is_set_up_later_is_used_from_then_on(
+    ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask("save", text="the cache listens on 6379")
+    assert ask("stats")["tier"] == "words" and ask.desk.caught_up(NOW)
+    embedder = Words()
+    set_up(monkeypatch, lambda folder: embedder)
+    stats = ask("stats")
+    assert (stats["tier"], stats["embedder"], stats["pending"]) == ("hybrid", "words", 1)
+    while not ask.desk.caught_up(NOW):
+        pass
+    assert ask("stats")["pending"] == 0 and len(embedder.asked) == 1
+    [hit] = ask("search", query="redis")["memories"]
+    assert (hit["tier"], hit["text"]) == ("hybrid", "the cache listens on 6379")
+    ask("save", text="we release on Mondays")
+    while not ask.desk.caught_up(NOW):
+        pass
+    assert ask("stats")["pending"] == 0
+    ask.desk.close()
+    assert embedder.closed == 1
+
+
+def test_an_embedder_that_is_away_is_not_asked_without_end(
+    ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedder = Words()
+    embedder.away = True
+    set_up(monkeypatch, lambda folder: embedder)
+    ask("save", text="the cache listens on 6379")
+    for _ in range(3):
+        if ask.desk.caught_up(NOW):
+            break
+    else:
+        raise AssertionError("it goes on")
+    assert ask("search", query="cache")["memories"][0]["tier"] == "words"
+
+
+def test_a_model_that_is_damaged_costs_the_meaning_only(
+    ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(folder: str) -> object:
+        raise EmbedderUnavailable("the weights are damaged")
+
+    set_up(monkeypatch, broken)
+    ask("save", text="the cache listens on 6379")
+    stats = ask("stats")
+    assert (stats["tier"], stats["problem"]) == ("words", "the weights are damaged")
+
+
+def test_an_answer_is_no_longer_than_a_line_of_the_protocol(
+    ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remembering, "PAGE_MAX", 2000)
+    for number in range(5):
+        ask("save", text=f"fact number {number} " + "x" * 800)
+    listed = ask("list", limit=5)
+    assert len(listed["memories"]) < 5 and listed["more"]
+    rows: list[object] = []
+    while (page := ask("export", after=len(rows)))["more"]:
+        assert len(page["memories"]) == 1
+        rows += page["memories"]
+    assert len(rows) == 5
+
+
+def test_an_import_has_a_limit(ask: Any) -> None:
+    with pytest.raises(UsageError, match="at most 500"):
+        ask("import", memories=[{}] * 501)

@@ -1,0 +1,68 @@
+"""Where memories of a folder belong."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from relay.memory.model import Place, Scope
+from relay.memory.places import applying, project_root
+
+
+def git(folder: Path, *words: str) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run(
+        ["git", *identity, *words], cwd=folder, check=True, capture_output=True, timeout=60
+    )
+
+
+def repository(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "first")
+    return folder
+
+
+def test_a_repository_is_one_project_from_every_folder_of_it(tmp_path: Path) -> None:
+    root = repository(tmp_path / "shop")
+    inner = root / "src" / "deep"
+    inner.mkdir(parents=True)
+    assert project_root(str(inner)) == project_root(str(root)) == str(root.resolve())
+
+
+def test_a_link_to_a_repository_is_that_repository(tmp_path: Path) -> None:
+    root = repository(tmp_path / "shop")
+    (tmp_path / "link").symlink_to(root)
+    assert project_root(str(tmp_path / "link")) == str(root.resolve())
+
+
+def test_worktrees_share_the_project_of_the_main_one(tmp_path: Path) -> None:
+    root = repository(tmp_path / "shop")
+    git(root, "worktree", "add", "-q", str(tmp_path / "fix"))
+    (tmp_path / "fix" / "src").mkdir()
+    assert project_root(str(tmp_path / "fix" / "src")) == str(root.resolve())
+
+
+def test_a_submodule_is_a_project_of_its_own(tmp_path: Path) -> None:
+    library = repository(tmp_path / "library")
+    root = repository(tmp_path / "shop")
+    git(root, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(library), "lib")
+    assert project_root(str(root / "lib")) == str((root / "lib").resolve())
+
+
+def test_a_git_file_that_leads_nowhere_still_marks_the_root(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_text("gitdir: nowhere\n")
+    (tmp_path / "src").mkdir()
+    assert project_root(str(tmp_path / "src")) == str(tmp_path.resolve())
+
+
+def test_without_a_repository_the_folder_itself_is_the_project(tmp_path: Path) -> None:
+    assert project_root(str(tmp_path)) == str(tmp_path.resolve())
+    assert project_root(str(tmp_path / "gone")) == str(tmp_path.resolve() / "gone")
+
+
+def test_the_most_specific_place_comes_first(tmp_path: Path) -> None:
+    project = Place(Scope.PROJECT, str(tmp_path.resolve()))
+    user = Place(Scope.USER)
+    assert applying("Ada", str(tmp_path)) == [Place(Scope.AGENT, "ada"), project, user]
+    assert applying(None, None) == [user]

@@ -1,0 +1,59 @@
+"""relay's own handlers for ``@memory:`` and for what is remembered at a start and an end."""
+
+from __future__ import annotations
+
+import asyncio
+
+from relay.hooks.events import HookEventName
+from relay.hooks.registry import Registry
+from relay.session import builtin, recalling
+from relay.settings import MemorySettings
+from tests.hooks.fakes import FakeActions, context
+
+ROW = {"id": "k23fb0fc", "text": "the port is 6379", "scope": "project"}
+
+
+def registered(memories: MemorySettings | None = None) -> Registry:
+    registry = Registry()
+    builtin.register(registry, memories or MemorySettings())
+    return registry
+
+
+def test_memory_has_four_actions_of_relays_own() -> None:
+    registry = registered()
+    assert registry.namespaces() == {"relay", "memory"}
+    for action in ("save", "search", "forget", "list"):
+        [handler] = registry.select("memory", action)
+        actions = FakeActions()
+        handler.callee.binding.call(handler.callee.function, (action, "x", context(actions)))
+        assert handler.builtin and actions.done == [("command", action, "x")]
+    assert registry.select("memory", "burn") == []
+
+
+def test_an_overriding_handler_of_the_users_takes_its_place() -> None:
+    registry = registered()
+    registry.add_pattern("memory", "*", lambda target: None, override=True)
+    assert [handler.builtin for handler in registry.select("memory", "save")] == [False]
+
+
+def test_hooks_only_where_memory_is_configured() -> None:
+    start, end = HookEventName.SESSION_START, HookEventName.SESSION_END
+    assert not registered().all_hooks()
+    assert registered(MemorySettings(inject_on_start=True)).hooks(start)
+    registry = registered(MemorySettings(prompt_on_end=True))
+    assert not registry.hooks(start) and registry.hooks(end)
+
+
+def test_a_start_recalls_what_fits_the_task_and_what_is_newest() -> None:
+    actions = FakeActions()
+    actions.memories = {"memories": [ROW], "more": False}
+    text = asyncio.run(builtin.recall(context(actions)))
+    assert text == recalling.at_start([ROW], [])
+    assert actions.done == [
+        ("search", {"query": "the task", "limit": 20}),
+        ("list", {"limit": 20}),
+    ]
+
+
+def test_a_start_without_memories_says_nothing() -> None:
+    assert asyncio.run(builtin.recall(context(FakeActions()))) is None
