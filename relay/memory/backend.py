@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from relay.errors import RelayError
 from relay.memory.model import Hit, Memory, Place, Restored, Saved, Stats
 
 #: Named here, because a backend has a method ``list``.
@@ -12,12 +13,18 @@ Hits = list[Hit]
 Memories = list[Memory]
 
 
+class StoreUnavailable(RelayError):
+    """The store cannot be reached now (a server is away); later it may. Nothing was changed."""
+
+    code = "memory_unavailable"
+
+
 class Backend(Protocol):
     """A store of memories.
 
     All times are milliseconds since the epoch. Whatever is wrong with the request is a UsageError,
-    whatever is wrong with the store a StorageError; then nothing was changed. ``tests/memory/
-    contract.py`` says what a backend must do, and can be run against any.
+    whatever is wrong with the store a StorageError, or StoreUnavailable; then nothing was changed.
+    ``relay.memory.contract`` says what a backend must do, and can be run against any.
     """
 
     def save(
@@ -30,12 +37,14 @@ class Backend(Protocol):
         supersedes: str | None = None,
         meta: Mapping[str, object] | None = None,
         now_ms: int,
+        new_id: str | None = None,
     ) -> Saved:
         """Remember ``text``; it is durable before this returns.
 
         What is there already in ``place``, exactly or nearly, is updated instead. ``supersedes``
         (an id, or a unique prefix of one) is what this one replaces: it stays, but is not found by
-        a search any more. Raises NotFound when that is unknown.
+        a search any more. Raises NotFound when that is unknown. ``new_id``: the id of a memory that
+        is new, given by relay to what it had to keep for a while; else the backend chooses one.
         """
 
     def search(self, query: str, places: Sequence[Place], limit: int, *, now_ms: int) -> Hits:
@@ -55,13 +64,27 @@ class Backend(Protocol):
         """Remove it so that nothing of its text is left, and return it. Errors as for ``get``."""
 
     def list(
-        self, places: Sequence[Place], limit: int, *, before_ms: int | None = None
+        self,
+        places: Sequence[Place],
+        limit: int,
+        *,
+        before_ms: int | None = None,
+        before_id: str = "",
     ) -> Memories:
-        """The newest first, by ``updated_ms``, superseded ones too; only those before
-        ``before_ms`` when it is given."""
+        """The newest first, by ``updated_ms`` and then by id, superseded ones too.
 
-    def export(self, places: Sequence[Place] | None = None) -> Iterator[Memory]:
-        """Every memory (in ``places``), superseded ones too, for ``restore``."""
+        Only those before ``before_ms`` when it is given, and of that very time those whose id is
+        less than ``before_id``: with both from the last of a page the next page begins.
+        """
+
+    def export(
+        self, places: Sequence[Place] | None = None, *, after: tuple[Place, str] | None = None
+    ) -> Iterator[Memory]:
+        """Every memory (in ``places``), superseded ones too, for ``restore``.
+
+        In an order that saves and forgets do not change: whatever of places, in each by id.
+        ``after``: only what stands behind this place and id there, be it forgotten meanwhile.
+        """
 
     def restore(self, memories: Iterable[Memory]) -> Restored:
         """Store memories as they are. Ids that are there already stay as they are, so that what

@@ -77,20 +77,24 @@ class Memory:
 
 class Outcome(StrEnum):
     """What a save did: ``new``; ``same``, it was there and only its time is new; ``updated``, it
-    was nearly there, and its text (or its meta) is the new one."""
+    was nearly there, and its text (or its meta) is the new one; ``kept``, the store cannot be
+    reached and gets it later."""
 
     NEW = "new"
     SAME = "same"
     UPDATED = "updated"
+    KEPT = "kept"
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The answer to a save. ``former``: the text that an update replaced."""
+    """The answer to a save. ``former``: the text that an update replaced. ``problem``: why it is
+    kept, or ""."""
 
     memory: Memory
     outcome: Outcome
     former: str | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,8 @@ class Restored:
 class Stats:
     """What a backend holds. ``size``: bytes on disk. ``pending``: memories without a vector.
 
-    ``problem``: why ``tier`` is not what it could be, or "".
+    ``problem``: why ``tier`` is not what it could be, or "". ``kept``: saves that wait until the
+    store can be reached.
     """
 
     backend: str
@@ -126,6 +131,7 @@ class Stats:
     embedder: str | None
     pending: int
     problem: str = ""
+    kept: int = 0
 
 
 def check_text(text: str) -> str:

@@ -74,6 +74,7 @@ class Guarded:
         supersedes: str | None = None,
         meta: Mapping[str, object] | None = None,
         now_ms: int,
+        new_id: str | None = None,
     ) -> Saved:
         """As the backend does, of what the policy lets through."""
         return self.backend.save(
@@ -84,6 +85,7 @@ class Guarded:
             supersedes=supersedes,
             meta=None if meta is None else clean_meta(meta, self.policy),
             now_ms=now_ms,
+            new_id=new_id,
         )
 
     def restore(self, memories: Iterable[Memory]) -> Restored:
@@ -120,14 +122,21 @@ class Guarded:
         return self.backend.forget(id_)
 
     def list(
-        self, places: Sequence[Place], limit: int, *, before_ms: int | None = None
+        self,
+        places: Sequence[Place],
+        limit: int,
+        *,
+        before_ms: int | None = None,
+        before_id: str = "",
     ) -> Memories:
         """As the backend does."""
-        return self.backend.list(places, limit, before_ms=before_ms)
+        return self.backend.list(places, limit, before_ms=before_ms, before_id=before_id)
 
-    def export(self, places: Sequence[Place] | None = None) -> Iterator[Memory]:
+    def export(
+        self, places: Sequence[Place] | None = None, *, after: tuple[Place, str] | None = None
+    ) -> Iterator[Memory]:
         """As the backend does."""
-        return self.backend.export(places)
+        return self.backend.export(places, after=after)
 
     def stats(self) -> Stats:
         """As the backend does."""

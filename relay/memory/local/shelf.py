@@ -113,25 +113,23 @@ class Shelf:
             ).fetchall()
         return [row[0] for row in found]
 
-    def newest(self, limit: int, before_ms: int | None) -> list[Memory]:
-        """The newest first."""
+    def newest(self, limit: int, before_ms: int | None, before_id: str = "") -> list[Memory]:
+        """The newest first, of those before this time and id."""
         with file.guard(self.path):
             found = self.db.execute(
-                f"SELECT {_COLUMNS} FROM memories WHERE updated_ms<?"
-                " ORDER BY updated_ms DESC, row DESC LIMIT ?",
-                ((1 << 62) if before_ms is None else before_ms, limit),
+                f"SELECT {_COLUMNS} FROM memories WHERE (updated_ms, id) < (?, ?)"
+                " ORDER BY updated_ms DESC, id DESC LIMIT ?",
+                ((1 << 62) if before_ms is None else before_ms, before_id, limit),
             ).fetchall()
         return [self._memory(row) for row in found]
 
-    def page(self, after: int) -> tuple[list[Memory], int]:
-        """Some of those behind the row ``after``, in the order in which they were saved, and where
-        the next page begins; no memories when there are no more."""
+    def page(self, after: str) -> list[Memory]:
+        """Some of those behind the id ``after``, by id; none when there are no more."""
         with file.guard(self.path):
             page = self.db.execute(
-                f"SELECT {_COLUMNS}, row FROM memories WHERE row>? ORDER BY row LIMIT ?",
-                (after, _PAGE),
+                f"SELECT {_COLUMNS} FROM memories WHERE id>? ORDER BY id LIMIT ?", (after, _PAGE)
             ).fetchall()
-        return [self._memory(row) for row in page], page[-1][-1] if page else after
+        return [self._memory(row) for row in page]
 
     def rows(self, rows: Sequence[int]) -> dict[int, Memory]:
         """The memories of these rows."""

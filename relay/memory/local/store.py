@@ -12,7 +12,8 @@ from relay.errors import NotFound, StorageError, UsageError
 from relay.memory.backend import Hits, Memories
 from relay.memory.embedding import Embedder
 from relay.memory.local import file, naming
-from relay.memory.local.ids import new_id, readings
+from relay.memory.local.ids import new_id as random_id
+from relay.memory.local.ids import readings
 from relay.memory.local.search import Searcher
 from relay.memory.local.shelf import Shelf
 from relay.memory.model import (
@@ -70,20 +71,22 @@ class LocalStore:
         supersedes: str | None = None,
         meta: Mapping[str, object] | None = None,
         now_ms: int,
+        new_id: str | None = None,
     ) -> Saved:
         """Durable when it returns. Near duplicates: see relay.memory.local.near."""
         text = check_text(text)
         check_meta(meta)
         old = self.get(supersedes).id if supersedes is not None else None
         shelf = self._make(place)
-        fresh = Memory(
-            self._free_id(), text, place, agent, session, now_ms, now_ms, old, dict(meta or {})
+        id_ = self._free_id() if new_id is None else new_id
+        fresh = check_memory(
+            Memory(id_, text, place, agent, session, now_ms, now_ms, old, dict(meta or {}))
         )
         with shelf.writing():
             known = shelf.alike(text, old)
             if known is None:
-                if not shelf.insert(fresh):
-                    raise StorageError("two memories got the same id", hint="save it again")
+                if new_id is not None and self._taken(id_) or not shelf.insert(fresh):
+                    raise StorageError(f"another memory has the id {id_}", hint="save it again")
                 return Saved(fresh, Outcome.NEW)
             return self._update(shelf, known[0], known[1], fresh, meta is not None)
 
@@ -129,31 +132,39 @@ class LocalStore:
         return memory
 
     def list(
-        self, places: Sequence[Place], limit: int, *, before_ms: int | None = None
+        self,
+        places: Sequence[Place],
+        limit: int,
+        *,
+        before_ms: int | None = None,
+        before_id: str = "",
     ) -> Memories:
-        """The newest first. Of those with one time a page may end between two."""
+        """The newest first; at most LIMIT_MAX."""
         limit = _limit(limit)
         found = [
             memory
             for place in dict.fromkeys(places)
             if (shelf := self._open(place))
-            for memory in shelf.newest(limit, before_ms)
+            for memory in shelf.newest(limit, before_ms, before_id)
         ]
-        return sorted(found, key=lambda memory: -memory.updated_ms)[:limit]
+        return sorted(found, key=lambda memory: (memory.updated_ms, memory.id))[: -limit - 1 : -1]
 
-    def export(self, places: Sequence[Place] | None = None) -> Iterator[Memory]:
-        """Place after place, each in the order in which it was saved."""
+    def export(
+        self, places: Sequence[Place] | None = None, *, after: tuple[Place, str] | None = None
+    ) -> Iterator[Memory]:
+        """File after file by their names, in each by id."""
         paths = self._paths()
         if places is not None:
-            paths = [self._path(place) for place in dict.fromkeys(places)]
+            paths = sorted({self._path(place) for place in places})
+        first, last_id = ("", "") if after is None else (self._path(after[0]), after[1])
         for path in paths:
-            after = 0
+            if path < first:
+                continue
+            at = last_id if path == first else ""
             # Opened again for each page: meanwhile others may have taken its place.
-            while (shelf := self._shelf(path)) is not None:
-                page, after = shelf.page(after)
-                if not page:
-                    break
+            while (shelf := self._shelf(path)) is not None and (page := shelf.page(at)):
                 yield from page
+                at = page[-1].id
 
     def restore(self, memories: Iterable[Memory]) -> Restored:
         """In batches, each of which is durable before the next one is read."""
@@ -266,9 +277,12 @@ class LocalStore:
 
     def _free_id(self) -> str:
         while True:
-            id_ = new_id()
-            if not any(self._has(path, id_) for path in self._paths()):
+            id_ = random_id()
+            if not self._taken(id_):
                 return id_
+
+    def _taken(self, id_: str) -> bool:
+        return any(self._has(path, id_) for path in self._paths())
 
     def _has(self, path: str, id_: str) -> bool:
         shelf = self._shelves.get(path)
@@ -308,10 +322,10 @@ def _limit(limit: int) -> int:
 
 
 def _ambiguous(id_: str, found: Memories) -> UsageError:
-    ids = [memory.id for memory in found[:_MATCHES_SHOWN]]
+    shown = [memory.id for memory in found[:_MATCHES_SHOWN]]
     more = " …" if len(found) > _MATCHES_SHOWN else ""
     return UsageError(
-        f"{id_.strip()!r} begins several ids: {', '.join(ids)}{more}",
+        f"{id_.strip()!r} begins several ids: {', '.join(shown)}{more}",
         hint="give more of its characters",
         code="ambiguous",
         details={"matches": [to_json(memory) for memory in found[:_MATCHES_SHOWN]]},

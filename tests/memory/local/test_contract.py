@@ -7,7 +7,7 @@ from pathlib import Path
 from relay.memory.backend import Backend
 from relay.memory.local.store import LocalStore
 from relay.memory.policy import Guarded, Secrets
-from tests.memory.contract import BackendContract
+from relay.memory.contract import BackendContract
 
 
 class TestLocal(BackendContract):

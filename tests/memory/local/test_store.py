@@ -223,7 +223,7 @@ def test_an_id_is_taken_once_in_the_whole_store(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = iter(["aaaaaaaa", "aaaaaaaa", "bbbbbbbb", "bbbbbbbb", "aaaaaaaa", "cccccccc"])
-    monkeypatch.setattr(module, "new_id", lambda: next(drawn))
+    monkeypatch.setattr(module, "random_id", lambda: next(drawn))
     assert save(store, "one", USER).id == "aaaaaaaa"
     assert save(store, "two", PROJECT).id == "bbbbbbbb"
     store.close()  # the look at a file that is not open finds it too

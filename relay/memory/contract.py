@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from relay.errors import NotFound, UsageError
+from relay.errors import NotFound, RelayError, UsageError
 from relay.memory.backend import Backend
 from relay.memory.model import (
     META_MAX,
@@ -112,6 +112,15 @@ class BackendContract:
         save(backend, FACTS[0])
         assert save(backend, other).outcome is Outcome.NEW
         assert len(backend.list([PROJECT], 10)) == 2
+
+    def test_what_was_kept_for_a_while_has_the_id_that_was_told(self, backend: Backend) -> None:
+        assert save(backend, FACTS[0], new_id="kept0001").memory.id == "kept0001"
+        assert save(backend, FACTS[0], new_id="kept0001").outcome is Outcome.SAME
+        again = save(backend, FACTS[0], new_id="kept0002")
+        assert (again.outcome, again.memory.id) == (Outcome.SAME, "kept0001")
+        with pytest.raises(RelayError):
+            save(backend, FACTS[1], new_id="kept0001")
+        assert [memory.id for memory in backend.list([PROJECT], 5)] == ["kept0001"]
 
     def test_other_places_do_not_count_as_there(self, backend: Backend) -> None:
         outcomes = {save(backend, FACTS[0], place).outcome for place in (USER, PROJECT, OTHER)}
