@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from relay.memory.backend import Backend
+from relay.memory.contract import BackendContract
 from relay.memory.local.store import LocalStore
 from relay.memory.policy import Guarded, Secrets
-from relay.memory.contract import BackendContract
 
 
 class TestLocal(BackendContract):

@@ -238,7 +238,7 @@ def test_days_are_found(store: LocalStore) -> None:
 
 
 def test_look_alikes_in_a_typed_id(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "new_id", lambda: "0110wxyz")
+    monkeypatch.setattr(module, "random_id", lambda: "0110wxyz")
     memory = save(store, "x")
     assert store.get("OIl0") == memory
 
