@@ -54,11 +54,13 @@ Ops (``?`` marks what may be left out):
               once it is on the disk. A memory is what relay.memory.model.to_json makes.
 ``memory_search`` query, limit?, scope?, cwd?, agent?, auth? -> memories, the best first, each with
               score and tier. Without a scope: in the agent's, the project's and the user's.
-``memory_list`` limit?, before_ms?, scope?, cwd?, agent?, auth? -> memories (newest first), more
+``memory_list`` limit?, before_ms? and before_id? (of the last memory that was had), scope?, cwd?,
+              agent?, auth? -> memories (newest first), more
 ``memory_get``, ``memory_forget`` id, auth? -> memory
 ``memory_stats`` -> backend, tier, embedder, problem, pending, size, folder, count, places
-``memory_export`` after? -> memories, after, more; ``memory_import`` memories, auth? -> new, same,
-              conflicting. An import is not for agents.
+``memory_export`` after? (what the page before it gave) -> memories, after, more.
+              What is saved or forgotten between two pages changes nothing else of the export.
+``memory_import`` memories, auth? -> new, same, conflicting. Not for agents.
 ``status``    -> running, pid, socket, home, version, uptime_s, counts, agents, connections, parked
 ``stop``      -> stopping
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -17,7 +17,7 @@ from relay.memory.embedding import Embedder
 from relay.memory.embedding.numeric import have_numpy
 from relay.memory.embedding.setup import installed
 from relay.memory.local.store import LocalStore
-from relay.memory.model import Memory, Outcome, Place, Scope, from_json, to_json
+from relay.memory.model import Outcome, Place, Scope, from_json, to_json
 from relay.memory.places import applying, project_root
 from relay.memory.policy import Guarded, Secrets
 from relay.paths import Home
@@ -43,7 +43,6 @@ class Desk:
         self._hybrid = False
         self._problem: str | None = None  # why there is no embedder, although it is set up
         self._pending = 0  # vectors that are missing, as far as is known
-        self._export: tuple[int, Iterator[Memory]] | None = None
         self._ops: dict[str, Callable[[_Request], Json]] = {
             "memory_save": self._save,
             "memory_search": self._search,
@@ -72,7 +71,6 @@ class Desk:
 
     def close(self) -> None:
         """Close the store, if it is open."""
-        self._export = None
         store, self._store = self._store, None
         if store is not None:
             store.close()
@@ -145,11 +143,15 @@ class Desk:
         return {"memory": to_json(self._opened().get(ask.text("id")))}
 
     def _list(self, ask: _Request) -> Json:
-        before = ask.number("before_ms")
-        limit = ask.limit()
-        found = self._opened().list(ask.places(), min(limit + 1, LIMIT_MAX), before_ms=before)
-        rows = _fitting([to_json(memory) for memory in found[:limit]])
-        return {"memories": rows, "more": len(rows) < len(found)}
+        before_ms, before_id = ask.number("before_ms"), ask.optional("before_id") or ""
+        store, places, limit = self._opened(), ask.places(), ask.limit()
+        found = store.list(places, limit, before_ms=before_ms, before_id=before_id)
+        rows = _fitting([to_json(memory) for memory in found])
+        more = len(rows) < len(found)
+        if len(found) == limit:
+            last = found[-1]
+            more |= bool(store.list(places, 1, before_ms=last.updated_ms, before_id=last.id))
+        return {"memories": rows, "more": more}
 
     def _forget(self, ask: _Request) -> Json:
         store = self._opened()
@@ -175,19 +177,16 @@ class Desk:
         }
 
     def _exported(self, ask: _Request) -> Json:
-        """One page. The iterator is kept for the next; another start begins anew."""
-        after = ask.number("after") or 0
-        if self._export is None or self._export[0] != after:
-            self._export = (after, islice(self._opened().export(), after, None))
+        """One page: nothing is kept for the next, so that others may save and forget meanwhile."""
         rows: list[Json] = []
         size = 0
-        for memory in islice(self._export[1], LIMIT_MAX):
+        for memory in islice(self._opened().export(after=ask.after()), LIMIT_MAX):
             rows.append(to_json(memory))
             size += len(memory.text)
             if size > PAGE_MAX // 8:  # as JSON it may be longer, six times at most
                 break
-        self._export = (after + len(rows), self._export[1]) if rows else None
-        return {"memories": rows, "after": after + len(rows), "more": bool(rows)}
+        last = {key: rows[-1][key] for key in ("scope", "owner", "id")} if rows else None
+        return {"memories": rows, "after": last, "more": bool(rows)}
 
     def _import(self, ask: _Request) -> Json:
         if ask.agent is not None:
@@ -233,6 +232,16 @@ class _Request:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise UsageError(f"{key} is no number from 0 on")
         return value
+
+    def after(self) -> tuple[Place, str] | None:
+        """Where a page of an export begins: the ``after`` of the one before it."""
+        value = self.fields.get("after")
+        if value is None:
+            return None
+        try:
+            return Place(Scope(value["scope"]), value["owner"]), str(value["id"])
+        except (TypeError, KeyError, ValueError, AttributeError):
+            raise UsageError("'after' is not what the page before it gave") from None
 
     def limit(self) -> int:
         """How many memories are wanted."""

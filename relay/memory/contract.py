@@ -340,6 +340,19 @@ class BackendContract:
         assert backend.list(places, 2, before_ms=page[-1].updated_ms) == [saved[1], saved[0]]
         assert backend.list([OTHER], 10) == []
 
+    def test_a_list_pages_through_memories_of_one_time(self, backend: Backend) -> None:
+        places = (USER, PROJECT, AGENT, USER)
+        saved = [save(backend, *one, now=NOW).memory for one in zip(FACTS, places, strict=True)]
+        paged: list[Memory] = []
+        while page := backend.list(
+            [PROJECT, AGENT, USER],
+            1,
+            before_ms=paged[-1].updated_ms if paged else None,
+            before_id=paged[-1].id if paged else "",
+        ):
+            paged += page
+        assert paged == sorted(saved, key=lambda memory: memory.id, reverse=True)
+
     # -- moving
 
     def test_export_and_restore_lose_nothing(self, backend: Backend, tmp_path: Path) -> None:
@@ -378,6 +391,24 @@ class BackendContract:
         for other in others:
             assert backend.restore([other]) == Restored(conflicting=1)
         assert list(backend.export()) == [memory]
+
+    def test_an_export_goes_on_behind_any_memory_whatever_is_saved_and_forgotten(
+        self, backend: Backend
+    ) -> None:
+        self.fill(backend)
+        everything = list(backend.export())
+        for number, memory in enumerate(everything):
+            behind = backend.export(after=(memory.place, memory.id))
+            assert list(behind) == everything[number + 1 :]
+        for memory in everything[:3]:
+            backend.forget(memory.id)
+        save(backend, "a fact that is new", everything[0].place)
+        rest = list(backend.export(after=(everything[2].place, everything[2].id)))
+        assert [one for one in rest if one.text != "a fact that is new"] == [
+            replace(one, supersedes=backend.get(one.id).supersedes) for one in everything[3:]
+        ]
+        some = list(backend.export([USER], after=(everything[0].place, everything[0].id)))
+        assert {memory.place for memory in some} <= {USER}
 
     def test_export_can_be_of_some_places(self, backend: Backend) -> None:
         self.fill(backend)

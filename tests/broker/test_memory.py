@@ -169,12 +169,21 @@ def test_an_export_of_many_pages_is_whole_and_can_be_imported(
         assert counts["new"] == 400
     assert client.request("memory_import", memories=rows[:500])["same"] == 500
     exported: list[Json] = []
-    while (page := client.request("memory_export", after=len(exported)))["more"]:
+    after: Json | None = None
+    while (page := client.request("memory_export", after=after))["more"]:
         exported += page["memories"]
-        assert page["after"] == len(exported)
-    assert [row["id"] for row in exported] == [row["id"] for row in rows]
+        after = page["after"]
+        # Others save and forget between two pages: nothing is skipped or given twice.
+        if len(exported) == 1000:
+            client.request("memory_forget", id="row-00003")
+            save(client, "a fact in between", scope="user", cwd=None)
+    theirs = [row["id"] for row in exported if row["text"] != "a fact in between"]
+    assert theirs == [row["id"] for row in rows]
     # A page that is asked for again, as after a lost answer, is the same.
-    assert client.request("memory_export", after=1000)["memories"] == exported[1000:]
+    where = {"scope": "user", "owner": "", "id": rows[999]["id"]}
+    assert client.request("memory_export", after=where)["memories"] == exported[1000:]
+    with pytest.raises(UsageError, match="not what the page before it gave"):
+        client.request("memory_export", after=1000)
     first, conflicting = exported[0], {**exported[0], "text": "another"}
     counts = client.request("memory_import", memories=[first, conflicting])
     assert (counts["same"], counts["conflicting"]) == (1, 1)
@@ -186,6 +195,20 @@ def test_a_list_says_whether_there_are_more(client: Client) -> None:
     answer = client.request("memory_list", cwd=CWD, limit=2)
     assert ([m["text"] for m in answer["memories"]], answer["more"]) == (["fact 2", "fact 1"], True)
     assert client.request("memory_list", cwd=CWD, limit=3)["more"] is False
+
+
+def test_a_list_of_the_most_says_that_there_are_more_and_can_be_paged(client: Client) -> None:
+    stamp = {"scope": "user", "owner": "", "created_ms": 1, "updated_ms": 1}
+    rows = [{"id": f"row-{n:05}", "text": f"fact {n}", **stamp} for n in range(1001)]
+    for at in range(0, 1001, 500):
+        client.request("memory_import", memories=rows[at : at + 500])
+    first = client.request("memory_list", scope="user", limit=1000)
+    assert (len(first["memories"]), first["more"]) == (1000, True)
+    last = first["memories"][-1]
+    rest = client.request(
+        "memory_list", scope="user", before_ms=last["updated_ms"], before_id=last["id"]
+    )
+    assert ([row["id"] for row in rest["memories"]], rest["more"]) == (["row-00000"], False)
 
 
 def test_stats_say_where_and_how(client: Client, home: Home) -> None:

@@ -93,9 +93,11 @@ def test_an_answer_is_no_longer_than_a_line_of_the_protocol(
     listed = ask("list", limit=5)
     assert len(listed["memories"]) < 5 and listed["more"]
     rows: list[object] = []
-    while (page := ask("export", after=len(rows)))["more"]:
+    after: object = None
+    while (page := ask("export", after=after))["more"]:
         assert len(page["memories"]) == 1
         rows += page["memories"]
+        after = page["after"]
     assert len(rows) == 5
 
 
