@@ -38,3 +38,30 @@ def isolated_home(
     for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "RELAY_AGENT", "RELAY_RUN", "RELAY_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     return home
+
+
+@pytest.fixture(scope="session")
+def weights() -> str:
+    """The folder of MiniLM's real weights; where they cannot be had the test is skipped, in CI it
+    fails.
+
+    Parallel workers share the folder: one fetches, the others wait for it.
+    """
+    from relay.errors import RelayError
+    from tests.memory.embedding import models
+
+    try:
+        return models.minilm()
+    except RelayError as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"CI must have the weights of MiniLM: {error}")
+        pytest.skip(f"{error} ({error.hint})")
+
+
+@pytest.fixture
+def models(isolated_home: Path, weights: str) -> Path:
+    """RELAY_HOME's own ``models``, as ``relay memory setup`` leaves it."""
+    isolated_home.mkdir(mode=0o700, exist_ok=True)
+    folder = isolated_home / "models"
+    folder.symlink_to(Path(weights).parent)
+    return folder
