@@ -82,11 +82,16 @@ class Parser(argparse.ArgumentParser):
 def main(argv: list[str]) -> int:
     """Run one command line; returns the exit status and raises nothing."""
     in_json = "--json" in argv
+    _open_closed()
     output.prepare()
     try:
         status = _run(argv)
-        sys.stdout.flush()
+        with output.writing():
+            sys.stdout.flush()
         return status
+    except output.OutputFailed as error:
+        _drop_output()
+        return _report(error, in_json=False)  # stdout is no place to say so
     except RelayError as error:
         return _report(error, in_json)
     except BrokenPipeError:
@@ -95,6 +100,26 @@ def main(argv: list[str]) -> int:
         return _die_of(signal.SIGINT)
     except Exception:
         return _report(fault(), in_json)
+
+
+def _open_closed() -> None:
+    """Open what the caller has closed (``>&-``): an empty stdin, a stdout that refuses, no stderr.
+
+    Otherwise the stream is None, and the next file that is opened takes its number.
+    """
+    for number, name, flags in (
+        (0, "stdin", os.O_RDONLY),
+        (1, "stdout", os.O_RDONLY),
+        (2, "stderr", os.O_WRONLY),
+    ):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, flags)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            mode = "w" if number else "r"
+            stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - it stays
+            setattr(sys, name, stream)
 
 
 def _run(argv: list[str]) -> int:
@@ -193,17 +218,22 @@ def _report(error: RelayError, in_json: bool) -> int:
     try:
         output.error(error, in_json=in_json)
         sys.stdout.flush()
-    except BrokenPipeError:
-        _quiet_pipe()
+    except (OSError, output.OutputFailed):  # the status says it
+        _drop_output()
     return error.exit_status
 
 
 def _quiet_pipe() -> int:
     """The reader has gone: nothing more can be said, and nothing must be said at exit."""
+    _drop_output()
+    return 128 + signal.SIGPIPE
+
+
+def _drop_output() -> None:
+    """What is still to be written to stdout goes nowhere: it would fail again at the exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
-    return 128 + signal.SIGPIPE
 
 
 def _die_of(number: signal.Signals) -> int:

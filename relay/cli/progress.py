@@ -1,0 +1,91 @@
+"""How far a verb has come: one line on a terminal that is written over, and gone at the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import IO
+
+#: Seconds between two redraws.
+EVERY = 0.1
+#: Columns of the bar itself; a narrower one says nothing and is left out.
+_BAR_MAX, _BAR_MIN = 30, 5
+_COLUMNS = 80
+
+
+class Bar:
+    """Draws on ``stream`` when ``wanted``, at most every EVERY seconds of ``clock``.
+
+    Only carriage returns and spaces are used, so that any terminal shows it. A stream that cannot
+    be written any more ends the drawing, not the verb.
+    """
+
+    def __init__(
+        self,
+        stream: IO[str],
+        *,
+        wanted: bool,
+        clock: Callable[[], float] = time.monotonic,
+        columns: Callable[[], int] | None = None,
+    ) -> None:
+        self.wanted = wanted
+        self._stream = stream
+        self._clock = clock
+        self._columns = columns or (lambda: _columns_of(stream))
+        self._next: float | None = None
+        self._drawn = 0
+
+    def show(self, done: int, total: int | None, text: str) -> None:
+        """``done`` of ``total`` (None where nobody knows) in whatever unit; ``text`` says it."""
+        if not self.wanted:
+            return
+        now = self._clock()
+        if self._next is not None and now < self._next:
+            return
+        self._next = now + EVERY
+        width = self._columns()
+        drawn = line(done, total, text, width)
+        # What was longer is covered, within what the terminal is wide by now.
+        self._write("\r" + drawn.ljust(min(self._drawn, max(0, width - 1))))
+        self._drawn = len(drawn)
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._drawn:
+            blank = " " * min(self._drawn, max(0, self._columns() - 1))
+            self._drawn = 0
+            self._write(f"\r{blank}\r")
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:
+            self.wanted = False
+
+
+def on_stderr(*, data_on_stdout: bool = False) -> Bar:
+    """A bar on stderr when that is a terminal, and not the one on which the data appears."""
+    wanted = sys.stderr.isatty() and not (data_on_stdout and sys.stdout.isatty())
+    return Bar(sys.stderr, wanted=wanted)
+
+
+def line(done: int, total: int | None, text: str, width: int) -> str:
+    """``[####....] text``, shorter than ``width`` columns: in the last one a terminal may wrap."""
+    room = max(0, width - 1)
+    bar = min(_BAR_MAX, room - len(text) - len("[] "))
+    if not total or bar < _BAR_MIN:
+        return text[:room]
+    full = min(bar, max(0, done * bar // total))
+    return f"[{'#' * full}{'.' * (bar - full)}] {text}"
+
+
+def _columns_of(stream: IO[str]) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
+    except (OSError, ValueError):
+        return _COLUMNS
