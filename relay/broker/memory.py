@@ -85,6 +85,7 @@ class Memories:
         self._size = 0
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._desk: Desk | None = None  # only the thread touches it
         self._ended = asyncio.Event()
 
     def handlers(self) -> dict[str, Handler]:
@@ -147,49 +148,56 @@ class Memories:
     # -- the thread
 
     def _work(self) -> None:
-        from relay.broker.remembering import Desk
-
-        desk = Desk(self._home, self._log)
         try:
-            while (job := self._next(desk)) is not None:
+            while (job := self._next()) is not None:
                 if not job.over:
                     job.begun = True
-                    self._in_loop(partial(self._end, job, self._answer(desk, job)))
+                    self._in_loop(partial(self._end, job, self._answer(job)))
         finally:
             try:
-                desk.close()
+                if self._desk is not None:
+                    self._desk.close()
             except Exception:
                 self._fault()
             self._in_loop(self._ended.set)
 
-    def _next(self, desk: Desk) -> Job | None:
+    def _next(self) -> Job | None:
         """The next job; while there is none, vectors that are missing are made."""
         while True:
             try:
                 return self._jobs.get_nowait()
             except queue.Empty:
-                if not self._caught_up(desk):
+                if not self._caught_up():
                     continue
                 return self._jobs.get()
 
-    def _caught_up(self, desk: Desk) -> bool:
+    def _caught_up(self) -> bool:
         try:
-            return desk.caught_up(int(time.time() * 1000))
+            return self._desk is None or self._desk.caught_up(int(time.time() * 1000))
         except RelayError as error:
             self._log(f"the memory's vectors wait: {error.message}")
         except Exception:
             self._fault()
         return True
 
-    def _answer(self, desk: Desk, job: Job) -> bytes:
+    def _answer(self, job: Job) -> bytes:
         n = job.request["n"]
         try:
-            fields = desk.answer(job.request, job.agent, job.run, job.now_ms)
+            fields = self._at_desk().answer(job.request, job.agent, job.run, job.now_ms)
             return encode({"n": n, "ok": True, **fields})
         except RelayError as error:
             return refusal(n, error)
         except Exception:
             return refusal(n, self._fault())
+
+    def _at_desk(self) -> Desk:
+        """What answers. That it cannot be imported (relay was updated while the broker ran, say) is
+        told to whoever asks, and does not end the thread."""
+        if self._desk is None:
+            from relay.broker.remembering import Desk
+
+            self._desk = Desk(self._home, self._log)
+        return self._desk
 
     def _in_loop(self, call: Callable[[], None]) -> None:
         try:

@@ -8,6 +8,7 @@ from typing import Any
 
 from relay.hooks.context import Context
 from relay.hooks.registry import BUILTIN, Registry
+from relay.jsontext import named
 from relay.model import Mode
 from relay.session import recalling
 from relay.session.remembering import ACTIONS
@@ -50,7 +51,9 @@ def memory(target: str, message: str, ctx: Context) -> None:
 
 async def recall(ctx: Context) -> str | None:
     """What was saved before that this agent may need, at its start."""
-    about = f"{ctx.task or ''} {os.path.basename(ctx.working_dir)}".strip()
+    # Bytes that are no Unicode, in the name of a folder say, cannot be asked for.
+    words = (named(ctx.task or ""), named(os.path.basename(ctx.working_dir)))
+    about = " ".join(filter(None, words)).strip()
     found = await ctx.memory.search(about, limit=RECALLED_MAX) if about else []
     newest = await ctx.memory.list(limit=RECALLED_MAX)
     return recalling.at_start(found, newest) or None

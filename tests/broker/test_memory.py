@@ -113,6 +113,22 @@ def test_an_agent_may_not_write_what_is_another_agents_own(home: Home, client: C
     assert client.request("memory_forget", id=own)["memory"]["text"] == "mine"
 
 
+def test_an_agent_changes_nothing_of_another_project(home: Home, client: Client) -> None:
+    old = save(client, "of the shop")["memory"]["id"]
+    with register(home, "Ada") as ada:
+        refusals: list[Callable[[], object]] = [
+            lambda: ada.request("memory_forget", id=old[:5], cwd="/src/other"),
+            lambda: save(ada, "instead", supersedes=old, cwd="/src/other"),
+        ]
+        for what in refusals:
+            with pytest.raises(RelayError, match="belongs to another project: /src/shop"):
+                what()
+        assert texts(client) == ["of the shop"]
+        assert ada.request("memory_forget", id=old[:5], cwd=CWD)["memory"]["id"] == old
+    other = save(client, "of the shop", cwd="/src/other")["memory"]["id"]
+    assert client.request("memory_forget", id=other, cwd=CWD)["memory"]["id"] == other
+
+
 def test_secrets_are_left_out_refused_or_kept(client: Client) -> None:
     token = "ghp_" + "0123456789" * 3 + "abcdef"
     answer = save(client, f"push with {token}")
@@ -340,6 +356,51 @@ def test_full_late_and_closing(monkeypatch: pytest.MonkeyPatch, home: Home) -> N
         await memories.close()
         assert caller.lines[3] == b'{"n":4,"ok":true,"text":"t4"}\n'
         assert Slow.done == ["t0", "t4", "closed"] and logged == []
+
+    asyncio.run(scenario())
+
+
+def test_what_cannot_be_imported_is_told_and_costs_no_later_request(
+    monkeypatch: pytest.MonkeyPatch, home: Home
+) -> None:
+    import asyncio
+
+    from relay.broker import remembering
+    from relay.broker.committer import Batch
+
+    def broken(home: Home, log: Any) -> Any:
+        raise ImportError("a module of another version")
+
+    async def scenario() -> None:
+        caller: Any = Caller()
+        memories = ops.Memories(
+            home,
+            lambda connection, request: None,
+            lambda: None,
+            fault=lambda: RelayError("a fault"),
+            log=lambda text: None,
+        )
+
+        async def asked() -> None:
+            batch = Batch(1)
+            request = {"n": 1, "op": "memory_save", "text": "x"}
+            memories.handlers()["memory_save"](caller, request, batch)
+            for call in batch.after:
+                call()
+            before = len(caller.lines)
+            async with asyncio.timeout(20):
+                while len(caller.lines) == before:
+                    await asyncio.sleep(0.01)
+
+        monkeypatch.setattr(remembering, "Desk", broken)
+        await asked()
+        assert b'"message":"a fault"' in caller.lines[0]
+        monkeypatch.setattr(remembering, "Desk", Slow)
+        Slow.go.set()
+        await asked()
+        assert b'"ok":true' in caller.lines[1]
+        async with asyncio.timeout(10):
+            await memories.close()
 
     asyncio.run(scenario())
 

@@ -55,5 +55,19 @@ def test_a_start_recalls_what_fits_the_task_and_what_is_newest() -> None:
     ]
 
 
+def test_a_folder_whose_name_is_no_unicode_costs_only_that_name() -> None:
+    actions = FakeActions()
+    ctx = context(actions)
+    ctx.working_dir = "/src/caf\udce9"
+    asyncio.run(builtin.recall(ctx))
+    ctx.task = None
+    asyncio.run(builtin.recall(ctx))
+    assert actions.done == [
+        ("search", {"query": "the task", "limit": 20}),
+        ("list", {"limit": 20}),
+        ("list", {"limit": 20}),
+    ]
+
+
 def test_a_start_without_memories_says_nothing() -> None:
     assert asyncio.run(builtin.recall(context(FakeActions()))) is None
