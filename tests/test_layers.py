@@ -16,8 +16,8 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "agents",
         "session",
         "broker",
-        "ledger memory",
-        "config settings outline foresight trust vocabulary",
+        "ledger",
+        "memory config settings outline foresight trust vocabulary",
         "hooks",
         "text",
         "names paths ids jsontext suggest model errors",
@@ -34,7 +34,7 @@ PURE = (
             ("hooks", "aggregator answers binding definitions environment events files matching"),
             ("hooks", "model outputs plain planner registry replies requests results spelling"),
             ("hooks", "translation utterances validation"),
-            ("memory", "embedding/wordpiece"),
+            ("memory", "embedding/wordpiece providers spec"),
         )
         for name in names.split()
     ),

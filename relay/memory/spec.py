@@ -1,0 +1,263 @@
+"""Which store memories are kept in: what ``memory: {backend, config}`` says, checked. Pure.
+
+Of the whole package a session imports nothing else than this, so it imports nothing that is large.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from relay.errors import ConfigError, UsageError
+from relay.memory import providers
+from relay.suggest import did_you_mean
+
+BACKENDS = ("local", "mem0", "qdrant", "custom")
+#: Keys of ``config``, by backend. mem0's ``version`` has one value only, and is dropped.
+CONFIG_KEYS: Mapping[str, tuple[str, ...]] = {
+    "local": ("embedder", "llm"),
+    "mem0": ("vector_store", "embedder", "llm", "telemetry"),
+    "qdrant": ("vector_store", "embedder", "llm"),
+    "custom": ("object", "llm"),
+}
+_QDRANT_WORDS = ("url", "host", "port", "path", "api_key", "api_key_env", "collection", "https")
+_NOT_USED = ("history_db_path", "reranker", "graph_store", "custom_instructions")
+#: What may change while the store stays the same one.
+_NOT_THE_STORE = ("embedder", "telemetry")
+#: Characters of a spec's JSON.
+SIZE_MAX = 64 * 1024
+_MASK = "…"
+_SECRET = re.compile(
+    r"(?:.*_)?(?:password|passwd|passphrase|token|secret|credentials?|connection_string|dsn"
+    r"|authorization|(?:api|access|secret|account|private|service)_?key(?:_id)?|credentials_json)"
+)
+#: A user's name and password within an address.
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+
+
+@dataclass(frozen=True)
+class StoreSpec:
+    """A store. ``config`` is plain JSON in snake case and without what parse_store understood:
+
+    mem0: ``vector_store``, ``embedder``, maybe ``telemetry``; qdrant: ``vector_store`` (of the
+    provider qdrant), ``embedder``; local: maybe ``embedder``; custom: nothing. A section is flat:
+    its ``provider`` and, beside it, what mem0 nests in ``config``. In ``vector_store`` the names
+    are mem0's (``collection_name``, ``embedding_model_dims``); in ``embedder`` an address is
+    ``url`` and the vectors' length ``dims``, whoever asks it. No ``embedder``: the default one.
+
+    ``file`` and ``sha256``: of a custom one, the configuration that makes the object.
+    """
+
+    backend: str = "local"
+    config: Mapping[str, object] = field(default_factory=dict)
+    file: str = ""
+    sha256: str = ""
+
+    def key(self) -> str:
+        """16 hexadecimal digits: the same store has the same, whoever embeds and with which key.
+
+        Kept saves are filed under it. The default store has one, too.
+        """
+        named = {key: item for key, item in self.config.items() if key not in _NOT_THE_STORE}
+        return _digest([self.backend, _without_secrets(named), self.file])
+
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits over everything: what is open for another one is opened anew."""
+        return _digest([self.backend, self.config, self.file, self.sha256])
+
+    def resolved(self, environ: Mapping[str, str]) -> StoreSpec:
+        """With the values of the variables that ``…_env`` keys name. Raises ConfigError.
+
+        Done where the user's environment is: in the session and on the command line.
+        """
+        return replace(self, config=resolve(self.config, environ))
+
+    def to_json(self) -> dict[str, object]:
+        """For a request to the broker; with the secrets that it holds."""
+        found: dict[str, object] = {"backend": self.backend, "config": dict(self.config)}
+        return found | ({"file": self.file, "sha256": self.sha256} if self.file else {})
+
+    @classmethod
+    def from_json(cls, value: object) -> StoreSpec:
+        """The opposite of ``to_json``; None is the default store. Raises UsageError."""
+        if value is None:
+            return cls()
+        if not isinstance(value, dict) or not set(value) <= set(cls.__dataclass_fields__):
+            raise UsageError("the store is not what relay sends: it is no object of its fields")
+        file, sha256 = value.get("file", ""), value.get("sha256", "")
+        backend, config = value.get("backend", "local"), value.get("config", {})
+        if not isinstance(file, str) or not isinstance(sha256, str):
+            raise UsageError("the store is not what relay sends: its file is no text")
+        if backend == "custom":
+            if config or not file or not sha256:
+                raise UsageError("a custom store is named by its file and the hash of that")
+            return cls(backend, {}, file, sha256)
+        try:
+            return parse_store(backend, config)
+        except ConfigError as error:
+            raise UsageError(error.message, hint=error.hint) from None
+
+    def masked(self) -> dict[str, object]:
+        """As ``to_json``, without what is secret, for people and logs."""
+        return {**self.to_json(), "config": masked(self.config)}
+
+
+def parse_store(backend: object, config: object = None) -> StoreSpec:
+    """``memory: {backend, config}`` as written, in either spelling. Raises ConfigError.
+
+    The ``llm`` in it belongs to no store: see parse_llm. Of a custom one the ``file`` is missing
+    still, which only the loader knows.
+    """
+    if backend not in BACKENDS or not isinstance(backend, str):
+        raise ConfigError(
+            f"memory: there is no backend {backend!r}",
+            hint=did_you_mean(str(backend)[:80], BACKENDS),
+        )
+    given = _config(config)
+    if backend == "custom":
+        return _custom(given)
+    found = providers.plain(given, "memory.config")
+    if len(json.dumps(found)) > SIZE_MAX:
+        raise ConfigError(f"memory.config is larger than {SIZE_MAX} characters")
+    found.pop("llm", None)
+    if found.get("version") in ("v1.0", "v1.1"):
+        found.pop("version")
+    if backend == "qdrant":
+        found = _qdrant(found)
+    _only(found, backend)
+    parsed: dict[str, object] = {}
+    if backend in ("mem0", "qdrant"):
+        where = "memory.config.vector_store"
+        parsed["vector_store"] = providers.vector_store(found.get("vector_store") or {}, where)
+    if found.get("embedder") is not None:
+        where = "memory.config.embedder"
+        parsed["embedder"] = providers.embedder(found["embedder"], where, backend)
+    if "telemetry" in found:
+        if not isinstance(found["telemetry"], bool):
+            raise ConfigError("memory.config: telemetry must be True or False")
+        parsed["telemetry"] = found["telemetry"]
+    return StoreSpec(backend, parsed)
+
+
+def parse_llm(config: object) -> dict[str, Any] | None:
+    """The ``llm`` of ``memory.config``, flat and checked, or None. Raises ConfigError."""
+    for key, value in _config(config).items():
+        if key == "llm" and value is not None:
+            where = "memory.config.llm"
+            return providers.llm(providers.plain(value, where), where)
+    return None
+
+
+def resolve(section: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Plain JSON in which every ``…_env`` key has become what the variable holds.
+
+    Raises ConfigError that names the variable when it is not set.
+    """
+    found: dict[str, Any] = {}
+    for key, value in section.items():
+        if key.endswith("_env") and isinstance(value, str):
+            held = environ.get(value, "").strip()
+            if not held:
+                raise ConfigError(
+                    f"memory: the environment variable {value} is not set",
+                    hint=f"set it where relay is started: it holds the {key[:-4]} of the store",
+                    details={"variable": value},
+                )
+            found[key[:-4]] = held
+        else:
+            found[key] = resolve(value, environ) if isinstance(value, Mapping) else value
+    return found
+
+
+def masked(value: Any) -> Any:
+    """``value`` with every secret as “…”: by its key, by its shape, within an address."""
+    if isinstance(value, Mapping):
+        return {
+            key: _MASK if _is_secret(key) and item else masked(item) for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [masked(item) for item in value]
+    if isinstance(value, str):
+        from relay.text.redact import redact
+
+        return redact(_USERINFO.sub(_MASK, value))
+    return value
+
+
+def _config(config: object) -> dict[str, object]:
+    if config is None:
+        return {}
+    if not isinstance(config, Mapping):
+        raise ConfigError(
+            f"memory: the config must be a dictionary, not a {type(config).__name__}",
+            hint='write {"vector_store": {…}, "embedder": {…}}',
+        )
+    return {providers.snake(str(key)): value for key, value in config.items()}
+
+
+def _custom(given: dict[str, object]) -> StoreSpec:
+    _only(given, "custom")
+    if given.get("object") is None:
+        raise ConfigError(
+            "memory: the backend 'custom' needs its object",
+            hint='write "config": {"object": MyStore}, something that makes one when it is called',
+        )
+    return StoreSpec("custom")
+
+
+def _qdrant(found: dict[str, Any]) -> dict[str, Any]:
+    """The server's address may stand beside the embedder, too."""
+    words = {key: found.pop(key) for key in list(found) if key in _QDRANT_WORDS}
+    store = found.get("vector_store") or {}
+    if not isinstance(store, Mapping) or store.get("provider", "qdrant") != "qdrant":
+        raise ConfigError(
+            "memory.config.vector_store: the backend 'qdrant' has no other store",
+            hint="mem0 knows the others: write the backend 'mem0'",
+        )
+    if words and store:
+        raise ConfigError(
+            f"memory.config has {next(iter(words))!r} beside vector_store",
+            hint="write it within vector_store",
+        )
+    return {**found, "vector_store": {**store, **words}}
+
+
+def _only(found: Mapping[str, object], backend: str) -> None:
+    known = CONFIG_KEYS[backend]
+    for key in found:
+        if key in known:
+            continue
+        if backend == "mem0" and key in _NOT_USED:
+            raise ConfigError(
+                f"memory.config: relay has no use for mem0's {key!r}", hint="leave it out"
+            )
+        hint = did_you_mean(key[:80], known)
+        if key == "vector_store":
+            hint = "a vector store needs the backend 'mem0' or 'qdrant'"
+        raise ConfigError(f"memory.config: the backend {backend!r} takes no {key!r}", hint=hint)
+
+
+def _is_secret(key: str) -> bool:
+    return bool(_SECRET.fullmatch(key.lower().replace("-", "_")))
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            key: _without_secrets(item)
+            for key, item in value.items()
+            if not _is_secret(key.removesuffix("_env"))
+        }
+    if isinstance(value, list):
+        return [_without_secrets(item) for item in value]
+    return _USERINFO.sub("", value) if isinstance(value, str) else value
+
+
+def _digest(value: object) -> str:
+    import hashlib
+
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
