@@ -53,6 +53,7 @@ class Remembering:
 
     ``answer(command_id, text)`` tells the agent what came of one, once; ``note(text)`` is for the
     person. ``settings`` are fields of every request: where the agent works, what is a secret.
+    ``changed()`` is called when ``state()`` has become less: what is done is not to be done again.
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class Remembering:
         spawn: Callable[[Awaitable[None]], None],
         *,
         settings: dict[str, Any],
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._request = request
         self._answer = answer
         self._note = note
         self._spawn = spawn
         self._settings = settings
+        self._changed = changed
         self._pending: OrderedDict[str, Command] = OrderedDict()
         self._size = 0
         self._working = False
@@ -125,6 +128,7 @@ class Remembering:
                 finally:
                     del self._pending[command.id]
                     self._size -= len(command.text)
+                    self._changed()
         finally:
             self._working = False
             self._idle.set()

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 import struct
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -35,6 +34,7 @@ from relay.session.builtin import await_seconds
 from relay.session.courier import Courier
 from relay.session.dispatch import Dispatcher
 from relay.session.ears import Ears
+from relay.session.ending import end
 from relay.session.engine import SessionConfig, SessionHooks
 from relay.session.facts import Broker, Facts
 from relay.session.goodbye import Goodbye
@@ -49,15 +49,6 @@ from relay.session.reports import Reports
 from relay.session.sender import Sender
 from relay.session.tasks import Tasks
 from relay.text.grammar import Match
-
-#: How long an ended agent's last words, hooks and messages may take.
-CLOSING_DEADLINE = 20.0
-#: How much of that the hooks of what happened before may take from those of the end.
-HOOKS_DEADLINE = 8.0
-#: How long the broker may take to hear of what was noted last.
-TELLING_DEADLINE = 2.0
-#: How long what it said is kept for a broker that is away or has no room: nobody waits for us now.
-SENDING_DEADLINE = 600.0
 
 _SIZE = struct.Struct(">4H")
 
@@ -80,9 +71,9 @@ class Session:
         self.guards = guards
         self._registry = registry
         self._link = link
-        self._clock = clock
+        self.now = clock
         self._now_ms = now_ms
-        self._tasks = Tasks(self.note)
+        self.tasks = Tasks(self.note)
         self._alarm = Alarm(self._deadlines, self._tick, clock)
         self.more_state: Callable[[], dict[str, Any]] = dict
         self._state = StateChange(AgentState.STARTING)
@@ -127,6 +118,7 @@ class Session:
             self.note,
             self.spawn,
             settings=facts.memory_fields,
+            changed=lambda: self.progress.heard(0),
         )
         self.actions.remember = self.remembering.take
         runner = FunctionRunner(registry, timeout=facts.handler_timeout)
@@ -198,9 +190,9 @@ class Session:
         elif self.ears.agent_state is not AgentState.STARTING:
             # As the session before this one left it: the source tells only of changes.
             self._state = StateChange(self.ears.agent_state)
-            self.guards.changed(self._state, self._clock())
+            self.guards.changed(self._state, self.now())
         self.spawn(self.courier.run())
-        self.lifecycle.begin(self._clock())
+        self.lifecycle.begin(self.now())
         if self.lifecycle.has(HookEventName.SESSION_START):
             self.lifecycle.background(self._start_hooks())
         if self.lifecycle.has(HookEventName.SESSION_END):
@@ -214,46 +206,22 @@ class Session:
 
     async def end(self) -> None:
         """The agent is gone: settle what it said, run the last hooks, say what came of it."""
-        self.lifecycle.agent_gone()
-        self.ears.finish(self._clock())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSING_DEADLINE):
-                # Before what may take long: it decides whether the next run gets them again.
-                await self.courier.close(self.exit_unread)
-                await self.leaving.agent_gone()
-                # The start comes before the end, and so does what the agent said last.
-                await self.lifecycle.settle(HOOKS_DEADLINE)
-                await self._last_hooks()
-                await self.dispatcher.settle(CLOSING_DEADLINE)
-        self.remembering.agent_gone()
-        if not await self.remembering.settle(SENDING_DEADLINE):
-            print("given up: memories that the broker did not take", file=sys.stderr)
-        if not await self.sender.settle(SENDING_DEADLINE):
-            left = len(self.sender.state())
-            print(f"given up: {left} messages that the broker did not take", file=sys.stderr)
-        self.progress.acknowledge()
-        await self.hooks.close(CLOSING_DEADLINE)
-        await self.reports.settle(TELLING_DEADLINE)  # what went wrong at the end, too
-        await self._tasks.end(CLOSING_DEADLINE / 2)
+        await end(self)
+
+    def stop(self) -> None:
+        """Nothing more is acknowledged, and nothing is due any more."""
         self.progress.stop()
         self._alarm.cancel()
 
-    async def _last_hooks(self) -> None:
-        try:
-            await self.lifecycle.end("exit")
-        except asyncio.CancelledError:
-            self.note("on_session_end took too long after the agent's end, and was ended")
-            raise
-
     def spawn(self, work: Awaitable[None]) -> None:
         """Run ``work`` in this session; a failure is noted, never raised."""
-        self._tasks.spawn(work)
+        self.tasks.spawn(work)
 
     # -- from the pump --------------------------------------------------------------------------
 
     def frame(self, kind: int, payload: bytes) -> None:
         """One frame of the pump's."""
-        now = self._clock()
+        now = self.now()
         if kind == frames.OUTPUT:
             self.guards.output(now)
             self.goodbye.output(now)
@@ -281,7 +249,7 @@ class Session:
             self.ears.resize(cols, rows, now)
         elif kind == frames.REST:
             self.on_rest(int.from_bytes(payload, "big") / 1000)
-            self.ears.tick(self._clock())
+            self.ears.tick(self.now())
         elif kind == frames.JOB:
             self.guards.job(payload == frames.STOPPED)
             self.courier.look_again()
@@ -301,7 +269,7 @@ class Session:
 
     def hook(self, event: dict[str, Any]) -> None:
         """The agent's own hook reports."""
-        self.ears.hook(event, self._clock())
+        self.ears.hook(event, self.now())
         # The agent may wait: what follows from it is for others.
         asyncio.get_running_loop().call_soon(self.heard_elsewhere)
 
@@ -338,7 +306,7 @@ class Session:
                 )
             )
             if (seconds := await_seconds(heard.found)) is not None:
-                self.awaiting.ask(heard.id, heard.found.target, seconds, self._clock())
+                self.awaiting.ask(heard.id, heard.found.target, seconds, self.now())
         self.dispatcher.take(heard)
 
     def said(self, texts: list[str]) -> None:
@@ -358,7 +326,7 @@ class Session:
     def state_changed(self, change: StateChange) -> None:
         """The agent is idle, busy or blocked now."""
         self._state = change
-        self.guards.changed(change, self._clock())
+        self.guards.changed(change, self.now())
         self.goodbye.state(change.state, tells=self.ears.source != "screen")
         self.courier.look_again()
         self._report_state()

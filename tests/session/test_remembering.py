@@ -31,7 +31,9 @@ class Desk:
             self.noted.append,
             self.spawn,
             settings={"cwd": "/src/shop", "secrets": "redact"},
+            changed=lambda: self.states.append(len(self.memory.state())),
         )
+        self.states: list[int] = []
 
     def spawn(self, work: Awaitable[None]) -> None:
         self.tasks.append(asyncio.ensure_future(work))
@@ -137,6 +139,17 @@ def test_what_waits_is_in_the_checkpoint_and_is_done_by_the_next_session() -> No
         second.memory.restore(state)
         await second.settled()
         assert second.asked[0][1]["scope"] == "user" and second.memory.state() == []
+
+    asyncio.run(scenario())
+
+
+def test_what_is_done_leaves_the_checkpoint_at_once() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        desk.say("save", "first", "1")
+        desk.say("forget", "k23", "2")
+        await desk.settled()
+        assert desk.states == [1, 0]
 
     asyncio.run(scenario())
 

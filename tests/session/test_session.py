@@ -12,10 +12,11 @@ import pytest
 
 from relay.agents.codex.source import CodexSource
 from relay.errors import BrokerUnavailable, RelayError, StorageError, UsageError
+from relay.hooks.context import Context
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
 from relay.model import AgentState, Message, State
-from relay.session import frames, retrying
+from relay.session import builtin, frames, retrying
 from relay.session.courier import Courier
 from relay.session.ears import Ears, Structured
 from relay.session.facts import Facts
@@ -294,10 +295,37 @@ def test_the_start_and_the_last_words_come_before_the_end_however_short_the_life
     play(scenario)
 
 
+def test_last_words_are_saved_and_the_next_agent_of_that_name_is_not_told() -> None:
+    async def scenario() -> None:
+        registry = Registry()
+        builtin.register(registry)
+        saved: list[bool] = []
+
+        async def last(ctx: Context) -> None:
+            await until(lambda: "memory_save" in [op for op, _ in desk.broker.asked])
+            await until(lambda: not desk.session.remembering.state())  # it has its answer
+            saved.append(True)
+
+        registry.add_hook("session_end", last)
+        desk = Desk(registry)
+        desk.broker.answer = {
+            "memory": {"id": "k23fb0fc", "text": "x", "scope": "project"},
+            "outcome": "new",
+            "redacted": [],
+        }
+        desk.session.begin()
+        found = Match("memory", "save", "x", {}, False, "@memory:save x")
+        desk.session.heard(Heard(f"01K{3:023d}", found))
+        await desk.session.end()
+        assert saved and "send" not in [op for op, _ in desk.broker.asked]
+
+    play(scenario)
+
+
 def test_last_hooks_that_take_too_long_are_ended_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("relay.session.session.CLOSING_DEADLINE", 0.3)
+    monkeypatch.setattr("relay.session.ending.CLOSING_DEADLINE", 0.3)
 
     async def hang(ctx: object) -> None:
         await asyncio.Event().wait()
