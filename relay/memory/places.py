@@ -48,8 +48,22 @@ def _main_worktree(git: str) -> str | None:
     if not common:
         return None
     shared = os.path.realpath(os.path.join(gitdir, common))
+    if not _registered(git, os.path.realpath(gitdir), shared):
+        return None
     # A bare repository has no worktree that could stand for all; it is the project itself.
     return os.path.dirname(shared) if os.path.basename(shared) == ".git" else shared
+
+
+def _registered(git: str, gitdir: str, shared: str) -> bool:
+    """Whether the repository itself knows of the worktree, as ``git worktree add`` leaves it.
+
+    Else a folder that came from elsewhere could say that it belongs to any project, and whoever
+    works in it would be told what is remembered there.
+    """
+    if os.path.dirname(gitdir) != os.path.join(shared, "worktrees"):
+        return False
+    back = _line(os.path.join(gitdir, "gitdir"))  # absolute, or relative to the folder it is in
+    return bool(back) and os.path.realpath(os.path.join(gitdir, back)) == os.path.realpath(git)
 
 
 def _line(path: str) -> str:

@@ -43,6 +43,28 @@ def test_worktrees_share_the_project_of_the_main_one(tmp_path: Path) -> None:
     assert project_root(str(tmp_path / "fix" / "src")) == str(root.resolve())
 
 
+def test_a_folder_cannot_say_that_it_belongs_to_another_project(tmp_path: Path) -> None:
+    root = repository(tmp_path / "shop")
+    git(root, "worktree", "add", "-q", str(tmp_path / "fix"))
+    known = root / ".git" / "worktrees" / "fix"
+    stranger = tmp_path / "unpacked"
+    (stranger / "fake").mkdir(parents=True)
+    (stranger / "fake" / "commondir").write_text(f"{root}/.git\n")
+    (stranger / "fake" / "gitdir").write_text(f"{stranger}/.git\n")
+    for gitdir in ("fake", str(known)):
+        (stranger / ".git").write_text(f"gitdir: {gitdir}\n")
+        assert project_root(str(stranger)) == str(stranger.resolve())
+    assert project_root(str(tmp_path / "fix")) == str(root.resolve())
+
+
+def test_a_worktree_that_is_named_by_relative_paths_is_one_too(tmp_path: Path) -> None:
+    root = repository(tmp_path / "shop")
+    git(root, "worktree", "add", "-q", str(tmp_path / "fix"))
+    (tmp_path / "fix" / ".git").write_text("gitdir: ../shop/.git/worktrees/fix\n")
+    (root / ".git" / "worktrees" / "fix" / "gitdir").write_text("../../../../fix/.git\n")
+    assert project_root(str(tmp_path / "fix")) == str(root.resolve())
+
+
 def test_a_submodule_is_a_project_of_its_own(tmp_path: Path) -> None:
     library = repository(tmp_path / "library")
     root = repository(tmp_path / "shop")
