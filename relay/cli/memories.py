@@ -56,7 +56,12 @@ def _where(options: Any) -> Json:
             " means others",
             hint="leave one of them out",
         )
-    return {"scope": options.scope, "agent": options.agent, "cwd": _cwd()}
+    scope = options.scope
+    if scope is None and options.agent is not None and options.memory_verb == "save":
+        scope = "agent"  # the agent is named: it is not the project that is meant
+    # The folder is asked for only where it matters: it may be gone.
+    cwd = None if scope in ("user", "agent") else _cwd()
+    return {"scope": scope, "agent": options.agent, "cwd": cwd}
 
 
 def _cwd() -> str | None:
@@ -64,7 +69,8 @@ def _cwd() -> str | None:
         return named(os.getcwd())
     except FileNotFoundError:
         raise UsageError(
-            "the working directory is gone", hint="change to a folder that is there"
+            "the working directory is gone",
+            hint="change to a folder that is there, or give --scope user",
         ) from None
 
 
@@ -72,16 +78,13 @@ def _cwd() -> str | None:
 
 
 def _save(client: Client, options: Any, text: str) -> int:
-    place = _where(options)
-    if options.agent is not None:
-        place["scope"] = "agent"  # the agent is named: it is not the project that is meant
     answer = ask(
         client,
         "memory_save",
         text=text,
         supersedes=options.supersedes,
         secrets="keep" if options.keep_secrets else None,
-        **place,
+        **_where(options),
     )
     memory = answer["memory"]
     if options.json:

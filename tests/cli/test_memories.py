@@ -142,6 +142,20 @@ def test_a_folder_whose_name_is_no_unicode_has_no_project(
     assert done.returncode == 2 and "give the scope user" in done.stderr
 
 
+def test_in_a_folder_that_is_gone_only_a_project_is_missed(
+    relay: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    save(relay, "of the user", "--scope", "user")
+    save(relay, "of Ada", "--agent", "Ada")
+    assert len(parsed(relay("memory", "list", "--scope", "user", "--json"))) == 1
+    done = relay("memory", "save", "x")
+    assert done.returncode == 2 and "give --scope user" in done.stderr
+
+
 def test_a_mistake_is_explained_by_the_verb_it_is_for(relay: Run) -> None:
     assert "did you mean --scope?" in relay("memory", "save", "--scop", "user", "x").stderr
     assert "into quotes" in relay("memory", "save", "two", "words").stderr

@@ -79,6 +79,33 @@ def test_a_file_that_somebody_makes_meanwhile_is_not_replaced(tmp_path: Path) ->
     assert file.read_text() == "theirs" and os.listdir(tmp_path) == ["new.jsonl", "shop"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_one_that_is_ended_leaves_no_part(number: signal.Signals, tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "from relay.cli.memory_moves import _target\n"
+        "with _target(sys.argv[1], replace=True) as target:\n"
+        "    target.write('half')\n"
+        "    target.flush()\n"
+        "    print('begun', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    file = tmp_path / "kept.jsonl"
+    file.write_text("the backup of yesterday\n")
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdout is not None and process.stdout.readline() == b"begun\n"
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode in (-signal.SIGINT, 128 + number)
+    assert file.read_text() == "the backup of yesterday\n"
+    assert sorted(os.listdir(tmp_path)) == ["kept.jsonl", "shop"]
+
+
 def test_a_pipe_is_written_and_stays_a_pipe(relay: Run, tmp_path: Path) -> None:
     relay("memory", "import", "-", stdin=lines(row(1), row(2)))
     pipe = tmp_path / "pipe"
