@@ -207,6 +207,13 @@ def _record(
     values = {
         "idle_seconds": settings.idle_seconds,
         "timeout": settings.handler_timeout,
+        "end_seconds": settings.end_seconds,
+        "memory": {
+            "backend": str(settings.memory.backend),
+            "prompt_on_end": settings.memory.prompt_on_end,
+            "inject_on_start": settings.memory.inject_on_start,
+            "secrets": settings.memory.secrets,
+        },
         "task": settings.task,
     }
     return {
@@ -231,6 +238,8 @@ def _print_record(record: dict[str, Any]) -> None:
         print(f"hooks         {_names(record['hooks'])}")
     for key, entry in record["settings"].items():
         value = "-" if entry["value"] is None else entry["value"]
+        if isinstance(value, dict):
+            value = ", ".join(f"{name} {item}" for name, item in value.items())
         print(f"{key:<13} {clean(str(value))}  ({clean(entry['from'])})")
     for warning in record["warnings"]:
         _say(f"! {warning}")

@@ -179,7 +179,19 @@ class _DryActions:
         if op in ("get", "forget"):
             future.set_exception(NotFound("a dry run looks up no memory"))
             return future
-        memory = {"id": "dry-run", "text": fields.get("text", ""), "scope": fields.get("scope")}
+        now_ms = time.time_ns() // 1_000_000
+        memory = {
+            "id": "dry-run",
+            "text": fields.get("text", ""),
+            "scope": fields.get("scope") or "project",
+            "owner": "",
+            "agent": "test",
+            "session": "dry-run",
+            "created_ms": now_ms,
+            "updated_ms": now_ms,
+            "supersedes": fields.get("supersedes"),
+            "meta": fields.get("meta") or {},
+        }
         future.set_result({"memory": memory, "outcome": "new", "redacted": [], "memories": []})
         if op == "save":
             self._note(memory=memory["text"])

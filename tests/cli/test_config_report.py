@@ -92,6 +92,7 @@ def test_show_says_where_each_value_comes_from(
     assert record["settings"]["timeout"] == {"value": 5.0, "from": str(path)}
     assert record["settings"]["idle_seconds"]["from"] == "default"
     path.write_text("patterns = {}\n")
+    assert record["settings"]["memory"]["value"]["secrets"] == "redact"
     relay("config", "show")
     captured = capsys.readouterr()
     assert "changed" in captured.out

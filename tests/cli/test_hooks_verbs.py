@@ -213,3 +213,21 @@ def test_the_log_is_what_the_ledger_has_the_newest_last(broker_home: Home, relay
     assert relay("hooks", "log", "--event", "before_tool").stdout.count("guard") == 1
     assert relay("hooks", "log", "--limit", "0").returncode == 2
     assert relay("hooks", "lst").returncode == 2
+
+
+def test_a_dry_run_saves_nothing_and_answers_in_the_shape_of_a_save(
+    hooks: Hooks, capsys: pytest.CaptureFixture[str], isolated_home: Path
+) -> None:
+    Path(CONFIG_NAME).write_text(
+        "def end(ctx):\n"
+        '    saved = ctx.memory.add("a fact", meta={"a": 1}).wait()\n'
+        "    assert saved.created_ms == saved.updated_ms and saved.supersedes is None\n"
+        '    return f"{saved.scope} {saved.meta} {saved.agent} {len(ctx.memory.list())}"\n'
+        'hooks = {"session_start": end}\n'
+    )
+    file = read_config(str(Path(CONFIG_NAME).absolute()))
+    trust(Home.from_env(), file.path, file.sha256)
+    assert hooks("hooks", "test", "session_start") == 0
+    shown = capsys.readouterr().out
+    assert "inject: project {'a': 1} test 0" in shown and '"memory": "a fact"' in shown
+    assert not (isolated_home / "memory").exists()
