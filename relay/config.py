@@ -192,6 +192,7 @@ def _collect(file: ConfigFile, module: types.ModuleType) -> LoadedConfig:
         settings = apply_dictionaries(names, registry, settings, source=file.path)
     except ConfigError as error:
         raise ConfigError(f"{file.path}: {error.message}", hint=error.hint) from None
+    settings = replace(settings, memory=settings.memory.of_file(file.path, file.sha256))
     something = registry.all_hooks() or registry.patterns() or settings.hook_files
     something = something or "memory" in settings.given
     warnings = () if something else _empty(names)

@@ -17,6 +17,7 @@ from relay.hooks.registry import (
     checked_builtin,
     split_pattern,
 )
+from relay.memory_settings import MEMORY_KEYS, MemorySettings, parsed
 from relay.suggest import did_you_mean
 
 IDLE_SECONDS = 30.0
@@ -42,23 +43,6 @@ HOOK_KEYS = (
     *("handler", "command", "url", "headers", "cwd", "env"),
     *("matcher", "on_failure", "sequential", "priority", "timeout", "name"),
 )
-
-
-#: The keys of ``memory = {…}``.
-MEMORY_KEYS = ("backend", "prompt_on_end", "inject_on_start", "secrets", "auto_save", "config")
-_SECRETS = ("redact", "refuse", "keep")
-#: Backends of the design that this version has not.
-_LATER = ("mem0", "qdrant", "custom")
-
-
-@dataclass(frozen=True, slots=True)
-class MemorySettings:
-    """``memory: {…}``. The defaults are those of a configuration that does not name it."""
-
-    backend: str = "local"
-    prompt_on_end: bool = False
-    inject_on_start: bool = False
-    secrets: str = "redact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,35 +85,7 @@ def memory_settings(value: object) -> MemorySettings:
         raise ConfigError(
             f"memory must be a dictionary, not {value!r}", hint='write {"backend": "local"}'
         )
-    found = {known_key(key, MEMORY_KEYS, "memory"): item for key, item in value.items()}
-    backend = found.get("backend", "local")
-    if backend in _LATER:
-        raise ConfigError(
-            f"memory: the backend {backend!r} is not in this version of relay yet",
-            hint='use "local", which needs nothing; relay memory export keeps the way open',
-        )
-    if backend != "local":
-        raise ConfigError(
-            f"memory: there is no backend {backend!r}", hint=did_you_mean(str(backend), ["local"])
-        )
-    if found.get("config"):
-        raise ConfigError("memory: the backend 'local' takes no config", hint="leave it out")
-    for key in ("prompt_on_end", "inject_on_start", "auto_save"):
-        if not isinstance(found.get(key, False), bool):
-            raise ConfigError(f"memory: {key} must be True or False, not {found[key]!r}")
-    if found.get("auto_save"):
-        raise ConfigError(
-            "memory: auto_save is not in this version of relay yet",
-            hint="agents save with @memory:save; prompt_on_end reminds them",
-        )
-    secrets = found.get("secrets", "redact")
-    if secrets not in _SECRETS:
-        raise ConfigError(
-            f"memory: secrets are not {secrets!r}", hint=f"give one of {', '.join(_SECRETS)}"
-        )
-    return MemorySettings(
-        backend, found.get("prompt_on_end", False), found.get("inject_on_start", True), secrets
-    )
+    return parsed({known_key(key, MEMORY_KEYS, "memory"): item for key, item in value.items()})
 
 
 def apply_dictionaries(

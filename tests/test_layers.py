@@ -17,7 +17,7 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "session",
         "broker",
         "ledger",
-        "memory config settings outline foresight trust vocabulary",
+        "memory memory_settings config settings outline foresight trust vocabulary",
         "hooks",
         "text",
         "names paths ids jsontext suggest model errors",

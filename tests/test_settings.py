@@ -2,8 +2,9 @@ import pytest
 
 from relay.errors import ConfigError
 from relay.hooks.registry import Registry
+from relay.memory.spec import StoreSpec, parse_store
+from relay.memory_settings import MemorySettings
 from relay.settings import (
-    MemorySettings,
     Settings,
     apply_dictionaries,
     known_key,
@@ -30,14 +31,14 @@ def test_without_dictionaries_nothing_changes() -> None:
 
 
 def test_memory_in_either_spelling_and_its_defaults() -> None:
-    assert Settings().memory == MemorySettings("local", False, False, "redact")
+    assert Settings().memory == MemorySettings(StoreSpec(), False, False, "redact")
     configured = with_setting(Settings(), "memory", {})
-    assert configured.memory == MemorySettings("local", False, True, "redact")
+    assert configured.memory == MemorySettings(StoreSpec(), False, True, "redact")
     assert configured.given == {"memory"}
     table = {"backend": "local", "autoSave": False, "promptOnEnd": True, "injectOnStart": False}
     names = {"config": {"memory": {**table, "secrets": "refuse"}}}
     settings = apply_dictionaries(names, Registry(), Settings(), source="f")
-    assert settings.memory == MemorySettings("local", True, False, "refuse")
+    assert settings.memory == MemorySettings(StoreSpec(), True, False, "refuse")
 
 
 def test_builtin_names_a_handler_that_is_there_anyway() -> None:
@@ -46,10 +47,36 @@ def test_builtin_names_a_handler_that_is_there_anyway() -> None:
     assert registry.patterns() == []
 
 
-@pytest.mark.parametrize("backend", ["mem0", "qdrant", "custom"])
-def test_backends_that_come_later_say_so(backend: str) -> None:
-    with pytest.raises(ConfigError, match="is not in this version of relay yet"):
-        memory_settings({"backend": backend, "config": {"vectorStore": {}}})
+def test_the_memory_of_the_design_document() -> None:
+    table = {
+        "backend": "mem0",
+        "config": {
+            "vectorStore": {"provider": "qdrant", "url": "http://localhost:6333"},
+            "embedder": {"provider": "ollama", "model": "nomic-embed-text"},
+        },
+    }
+    settings = memory_settings(table)
+    assert settings.backend == "mem0" and settings.store == parse_store("mem0", table["config"])
+
+
+def test_auto_save_asks_the_llm_that_is_configured() -> None:
+    llm = {"provider": "ollama", "model": "m"}
+    settings = memory_settings({"autoSave": True, "config": {"llm": llm}})
+    assert settings.auto_save and settings.llm == llm and settings.store == StoreSpec()
+
+
+def test_what_is_shown_of_it_holds_no_secret() -> None:
+    config = {"vectorStore": {"url": "http://u:hidden@q", "apiKey": "hidden"}}
+    config["llm"] = {"provider": "openai", "model": "m", "apiKey": "hidden"}
+    shown = memory_settings({"backend": "mem0", "config": config}).shown()
+    assert "hidden" not in str(shown) and shown["llm"]
+
+
+def test_a_custom_store_is_made_by_its_file() -> None:
+    settings = memory_settings({"backend": "custom", "config": {"object": dict}})
+    assert settings.custom is dict
+    assert settings.of_file("/c.py", "s").store == StoreSpec("custom", {}, "/c.py", "s")
+    assert MemorySettings().of_file("/c.py", "s").store == StoreSpec()
 
 
 @pytest.mark.parametrize(
@@ -59,9 +86,9 @@ def test_backends_that_come_later_say_so(backend: str) -> None:
         ({"backend": "locl"}, "no backend 'locl'"),
         ({"backnd": "local"}, "unknown key 'backnd'"),
         ({"promptOnEnd": "yes"}, "prompt_on_end must be True or False"),
-        ({"autoSave": True}, "auto_save is not in this version"),
+        ({"autoSave": True}, "auto_save needs an LLM"),
         ({"secrets": "hide"}, "secrets are not 'hide'"),
-        ({"config": {"url": "x"}}, "takes no config"),
+        ({"config": {"url": "x"}}, "takes no 'url'"),
     ],
 )
 def test_what_memory_cannot_be(value: object, words: str) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 from relay.hooks.context import Context
 from relay.hooks.registry import BUILTIN, Registry
 from relay.jsontext import named
+from relay.memory_settings import MemorySettings
 from relay.model import Mode
 from relay.session import recalling
 from relay.session.remembering import ACTIONS
-from relay.settings import MemorySettings
 from relay.text.grammar import Match
 
 _AWAIT = re.compile(r"(\d{1,5})(s|m|h)?")
