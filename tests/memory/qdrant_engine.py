@@ -1,0 +1,294 @@
+"""The engine behind the test server: qdrant-client's own local mode, and what a server adds to it.
+
+It is stricter than local mode where the real server is known to be: ids must be unsigned integers
+or UUIDs wherever they are given, what is ordered by needs an index over a range, points that are
+not there cannot be changed. Payload indexes are remembered and told, they make nothing faster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from pydantic import TypeAdapter, ValidationError
+from qdrant_client import QdrantClient
+from qdrant_client import models as m
+
+#: Indexes that scrolling in the order of a key can use.
+_RANGES = {"integer", "float", "datetime", "uuid"}
+_INDEXES = "payload_indexes.json"
+_SCHEMA: TypeAdapter[Any] = TypeAdapter(m.PayloadFieldSchema)
+
+
+class Refused(Exception):
+    """A request that is not done: the HTTP status, and the message of the answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Engine:
+    """All collections of one folder (None: of memory). Each method is one request.
+
+    What changes points returns None; the answer to it is the same for all. Raises Refused; one
+    request at a time is at work, as local mode is not made for several threads.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.lock = threading.Lock()
+        location: dict[str, Any] = {"path": str(folder)} if folder else {"location": ":memory:"}
+        self._client = QdrantClient(**location, force_disable_check_same_thread=True)
+        self._file = folder / _INDEXES if folder else None
+        self._indexes: dict[str, dict[str, Any]] = {}
+        if self._file and self._file.exists():
+            self._indexes = json.loads(self._file.read_text())
+
+    def close(self) -> None:
+        """Let go of the folder when what is being done is done."""
+        with self.lock:
+            self._client.close()
+
+    # -- collections
+
+    def list_collections(self) -> m.CollectionsResponse:
+        return self._client.get_collections()
+
+    def exists(self, name: str) -> m.CollectionExistence:
+        return m.CollectionExistence(exists=self._client.collection_exists(name))
+
+    def create(self, name: str, asked: m.CreateCollection) -> bool:
+        if self._client.collection_exists(name):
+            raise Refused(409, f"Wrong input: Collection `{name}` already exists!")
+        return self._client.create_collection(
+            name,
+            vectors_config=asked.vectors if asked.vectors is not None else {},
+            sparse_vectors_config=asked.sparse_vectors,
+        )
+
+    def collection(self, name: str) -> m.CollectionInfo:
+        self._must_exist(name)
+        info = self._client.get_collection(name)
+        for field, schema in self._indexes.get(name, {}).items():
+            info.payload_schema[field] = self._index_info(name, field, schema)
+        return info
+
+    def drop(self, name: str) -> bool:
+        if self._indexes.pop(name, None) is not None:
+            self._remember_indexes()
+        return self._client.delete_collection(name)
+
+    # -- payload indexes
+
+    def create_index(self, name: str, asked: m.CreateFieldIndex) -> None:
+        self._must_exist(name)
+        if asked.field_schema is None:
+            raise Refused(400, "Bad request: the type of the index is not given")
+        schema = _SCHEMA.dump_python(asked.field_schema, mode="json", exclude_none=True)
+        self._indexes.setdefault(name, {})[asked.field_name] = schema
+        self._remember_indexes()
+
+    def drop_index(self, name: str, field: str) -> None:
+        self._must_exist(name)
+        if self._indexes.get(name, {}).pop(field, None) is not None:
+            self._remember_indexes()
+
+    def _index_info(self, name: str, field: str, schema: Any) -> m.PayloadIndexInfo:
+        empty = m.IsEmptyCondition(is_empty=m.PayloadField(key=field))
+        return m.PayloadIndexInfo(
+            data_type=m.PayloadSchemaType(_kind(schema)),
+            params=_SCHEMA.validate_python(schema) if isinstance(schema, dict) else None,
+            points=self._client.count(name, count_filter=m.Filter(must_not=[empty])).count,
+        )
+
+    def _remember_indexes(self) -> None:
+        if self._file:
+            new = self._file.with_suffix(".new")
+            new.write_text(json.dumps(self._indexes))
+            os.replace(new, self._file)
+
+    # -- reading points
+
+    def retrieve(self, name: str, asked: m.PointRequest) -> list[m.Record]:
+        self._must_exist(name)
+        return self._client.retrieve(
+            name,
+            _checked(asked.ids),
+            with_payload=_unless_none(asked.with_payload, True),
+            with_vectors=_unless_none(asked.with_vector, False),
+        )
+
+    def one_point(self, name: str, id_: str) -> m.Record:
+        point = int(id_) if id_.isdigit() else id_
+        found = self.retrieve(name, m.PointRequest(ids=[point], with_vector=True))
+        if not found:
+            raise Refused(404, f"Not found: Point with id {id_} does not exists!")
+        return found[0]
+
+    def query(self, name: str, asked: m.QueryRequest) -> m.QueryResponse:
+        self._must_exist(name)
+        return self._client.query_points(
+            name,
+            query=asked.query,
+            using=asked.using,
+            prefetch=asked.prefetch,
+            query_filter=asked.filter,
+            search_params=asked.params,
+            limit=_unless_none(asked.limit, 10),
+            offset=asked.offset,
+            with_payload=_unless_none(asked.with_payload, False),
+            with_vectors=_unless_none(asked.with_vector, False),
+            score_threshold=asked.score_threshold,
+            lookup_from=asked.lookup_from,
+        )
+
+    def query_batch(self, name: str, asked: m.QueryRequestBatch) -> list[m.QueryResponse]:
+        return [self.query(name, one) for one in asked.searches]
+
+    def scroll(self, name: str, asked: m.ScrollRequest) -> m.ScrollResult:
+        self._must_exist(name)
+        if asked.order_by is not None:
+            self._must_be_ordered(name, asked.order_by)
+        points, following = self._client.scroll(
+            name,
+            scroll_filter=asked.filter,
+            limit=_unless_none(asked.limit, 10),
+            order_by=asked.order_by,
+            offset=asked.offset,
+            with_payload=_unless_none(asked.with_payload, True),
+            with_vectors=_unless_none(asked.with_vector, False),
+        )
+        return m.ScrollResult(points=points, next_page_offset=following)
+
+    def count(self, name: str, asked: m.CountRequest) -> m.CountResult:
+        self._must_exist(name)
+        return self._client.count(name, count_filter=asked.filter)
+
+    # -- changing points
+
+    def upsert(self, name: str, asked: m.PointsList | m.PointsBatch) -> None:
+        self._must_exist(name)
+        points = asked.points if isinstance(asked, m.PointsList) else asked.batch
+        self._client.upsert(
+            name, points, update_filter=asked.update_filter, update_mode=asked.update_mode
+        )
+
+    def delete(self, name: str, asked: m.PointIdsList | m.FilterSelector) -> None:
+        self._must_exist(name)
+        if isinstance(asked, m.PointIdsList):
+            _checked(asked.points)
+        self._client.delete(name, points_selector=asked)
+
+    def set_payload(self, name: str, asked: m.SetPayload) -> None:
+        self._client.set_payload(name, asked.payload, self._chosen(name, asked), key=asked.key)
+
+    def overwrite_payload(self, name: str, asked: m.SetPayload) -> None:
+        self._client.overwrite_payload(name, asked.payload, self._chosen(name, asked))
+
+    def delete_payload(self, name: str, asked: m.DeletePayload) -> None:
+        self._client.delete_payload(name, asked.keys, self._chosen(name, asked))
+
+    def clear_payload(self, name: str, asked: m.PointIdsList | m.FilterSelector) -> None:
+        self._must_exist(name)
+        if isinstance(asked, m.PointIdsList):
+            self._must_be_there(name, asked.points)
+        self._client.clear_payload(name, asked)
+
+    def update_vectors(self, name: str, asked: m.UpdateVectors) -> None:
+        self._must_exist(name)
+        self._must_be_there(name, [point.id for point in asked.points])
+        self._client.update_vectors(name, asked.points, update_filter=asked.update_filter)
+
+    def delete_vectors(self, name: str, asked: m.DeleteVectors) -> None:
+        chosen = self._chosen(name, asked, missing=True)
+        self._client.delete_vectors(name, asked.vector, chosen)
+
+    def batch(self, name: str, asked: m.UpdateOperations) -> list[m.UpdateResult]:
+        self._must_exist(name)
+        return list(self._client.batch_update_points(name, asked.operations))
+
+    # -- what is refused
+
+    def _must_exist(self, name: str) -> None:
+        if not self._client.collection_exists(name):
+            raise Refused(404, f"Not found: Collection `{name}` doesn't exist!")
+
+    def _must_be_there(self, name: str, ids: Sequence[Any]) -> None:
+        there = {str(point.id) for point in self._client.retrieve(name, _checked(ids))}
+        for id_ in ids:
+            if _canonical(id_) not in there:
+                raise Refused(404, f"Not found: No point with id {id_} found")
+
+    def _must_be_ordered(self, name: str, order: m.OrderBy | str) -> None:
+        key = order if isinstance(order, str) else order.key
+        if _kind(self._indexes.get(name, {}).get(key)) not in _RANGES:
+            raise Refused(
+                400, f"Wrong input: No range index for `order_by` key: `{key}`. Please create one"
+            )
+
+    def _chosen(self, name: str, asked: Any, missing: bool = False) -> Any:
+        """The points that a change is for: a filter, or ids, which must be there or ``missing``."""
+        self._must_exist(name)
+        if asked.points is None and asked.filter is None:
+            raise Refused(400, "Bad request: Either list of points or filter must be provided")
+        if asked.points is None:
+            return asked.filter
+        if missing:
+            return _checked(asked.points)
+        self._must_be_there(name, asked.points)
+        return asked.points
+
+
+def _kind(schema: Any) -> str:
+    """The type of an index as it was asked for; "" for none."""
+    return str(schema.get("type", "")) if isinstance(schema, dict) else str(schema or "")
+
+
+def _unless_none(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _canonical(id_: Any) -> str:
+    """An id as text, each UUID in its one spelling. Raises ValueError: it is no id."""
+    if isinstance(id_, int):
+        if not 0 <= id_ < 1 << 64:
+            raise ValueError
+        return str(id_)
+    return str(UUID(str(id_)))
+
+
+def _checked(ids: Sequence[Any]) -> list[Any]:
+    for id_ in ids:
+        try:
+            _canonical(id_)
+        except ValueError:
+            raise Refused(
+                400,
+                f"Format error in JSON body: value {id_} is not a valid point ID,"
+                " valid values are either an unsigned integer or a UUID",
+            ) from None
+    return list(ids)
+
+
+def refusal(error: Exception) -> Refused:
+    """What the server answers to an error of validation, of the engine, or of ours."""
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return Refused(400, f"Format error in JSON body: {where}: {first['msg']}")
+    if isinstance(error, ValueError):
+        said = str(error).removeprefix("Wrong input: ")
+        outside = "is invalid. Must be" in said or "ndices" in said
+        return (
+            Refused(422, f"Validation error in JSON body: [{said}]")
+            if outside
+            else Refused(400, f"Wrong input: {said}")
+        )
+    return Refused(500, f"Service internal error: {type(error).__name__}: {error}")
