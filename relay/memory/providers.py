@@ -28,10 +28,10 @@ MEM0_EMBEDDERS = (
     *("aws_bedrock", "azure_openai", "fastembed", "gemini", "huggingface", "langchain"),
     *("lmstudio", "together", "vertexai"),
 )
+#: Those whose address relay knows (relay.memory.llm); any other is asked as OpenAI is, by ``url``.
 LLMS = (
-    *("anthropic", "aws_bedrock", "azure_openai", "azure_openai_structured", "deepseek", "gemini"),
-    *("groq", "langchain", "litellm", "lmstudio", "minimax", "ollama", "openai"),
-    *("openai_structured", "sarvam", "together", "vllm", "xai"),
+    *("anthropic", "deepseek", "gemini", "groq", "lmstudio", "ollama", "openai", "openrouter"),
+    *("together", "vllm"),
 )
 _OWN_EMBEDDER_KEYS = ("provider", "model", "url", "api_key", "api_key_env", "dims", "timeout")
 _QDRANT_KEYS = (
@@ -144,7 +144,9 @@ def embedder(value: object, where: str, backend: str) -> Section:
         raise ConfigError(f"{where}: the model must be a name, not {found['model']!r}")
     if provider not in ("minilm", "none", "ollama") and not found.get("model"):
         raise ConfigError(f"{where}: the embedder {provider!r} needs the name of a model")
-    _own_key(found)
+    has_key = "api_key" in found or "api_key_env" in found
+    if provider == "openai" and not found.get("url") and not has_key:
+        found["api_key_env"] = _OPENAI_KEY  # its own server wants one
     return found
 
 
@@ -161,20 +163,12 @@ def llm(value: object, where: str) -> Section:
         raise ConfigError(
             f"{where} has no provider", hint='write {"provider": "ollama", "model": "…"}'
         )
-    _known(found["provider"], LLMS, f"{where}: there is no LLM provider")
+    if not found.get("url") or not isinstance(found["provider"], str):
+        _known(found["provider"], LLMS, f"{where}: without a url relay knows no LLM of")
     _url(found, where)
     if not isinstance(found.get("model"), str) or not found["model"]:
         raise ConfigError(f"{where} needs the name of a model")
-    _own_key(found)
     return found
-
-
-def _own_key(section: Section) -> None:
-    """OpenAI's own server wants a key, which everybody has in the same variable."""
-    if section["provider"] != "openai" or section.get("url"):
-        return
-    if "api_key" not in section and "api_key_env" not in section:
-        section["api_key_env"] = _OPENAI_KEY
 
 
 def _section(value: object, where: str, words: Mapping[str, str]) -> Section:

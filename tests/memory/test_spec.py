@@ -68,7 +68,6 @@ def test_a_configuration_as_mem0_writes_it_is_the_same() -> None:
         "provider": "openai",
         "model": "m",
         "temperature": 0.1,
-        "api_key_env": "OPENAI_API_KEY",
     }
 
 
@@ -247,6 +246,8 @@ def test_an_llm_is_checked_too() -> None:
     assert parse_llm(None) is None and parse_llm({"llm": None}) is None
     ollama = {"provider": "ollama", "model": "m", "url": "http://127.0.0.1:11434"}
     assert parse_llm({"llm": ollama}) == ollama
+    own = {"provider": "ours", "model": "m", "url": "http://127.0.0.1:9"}
+    assert parse_llm({"llm": own}) == own
     for section, words in (
         ({"provider": "olama", "model": "m"}, "did you mean 'ollama'"),
         ({"model": "m"}, "has no provider"),
