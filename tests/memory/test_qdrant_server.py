@@ -188,7 +188,7 @@ def test_several_clients_write_at_once(server: QdrantProcess, client: QdrantClie
     def write(first: int) -> None:
         with connected(server) as mine:
             for number in range(first, first + 20):
-                vector = {"": [1.0, 0.5, number / 100]}
+                vector: dict[str, Any] = {"": [1.0, 0.5, number / 100]}
                 mine.upsert("c", [m.PointStruct(id=number, vector=vector, payload={})])
 
     threads = [threading.Thread(target=write, args=(first,)) for first in (0, 100, 200)]
