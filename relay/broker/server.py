@@ -14,7 +14,9 @@ from relay.broker.asking import Asking
 from relay.broker.committer import Batch, Committer, Handler
 from relay.broker.connection import Connection
 from relay.broker.directory import Directory, owner_login, person_name
+from relay.broker.extracting import Extracting
 from relay.broker.guard import LoopGuard
+from relay.broker.inner import Inner
 from relay.broker.invoking import Invoking
 from relay.broker.memory import Memories
 from relay.broker.parking import Parking
@@ -107,6 +109,8 @@ class Broker:
         self._memories = Memories(
             home, self._sending.authenticated, self.flush_soon, fault=fault, log=log
         )
+        inner = Inner(submit, self._memories.handlers())
+        self._extracting = Extracting(home, inner.ask, self.flush_soon, fault=fault, log=log)
         self._sending.admit = self._parking.admit
         self._reporting.on_progress = self._parking.reached
         self._handlers = self._all_handlers()
@@ -135,6 +139,7 @@ class Broker:
             "held": self._with_sends(self._parking.held),
             "decide": self._with_sends(self._parking.decide),
             **self._memories.handlers(),
+            **self._extracting.handlers(),
             "status": self._with_sends(self._status),
             "stop": self._stop,
         }
@@ -170,6 +175,7 @@ class Broker:
         self._needed = time.monotonic()  # not before anybody could come
         self._sweep()
         self._look_if_idle()
+        self._extracting.start()
         try:
             await self.stopped.wait()
         finally:
@@ -177,6 +183,7 @@ class Broker:
             server.close()
             for connection in self._connections:
                 connection.stop_reading()
+            await self._extracting.close()  # its saves are the memory's to do
             await self._committer.drain()
             await self._memories.close()
             await self._close_connections()

@@ -1,0 +1,74 @@
+"""Requests that the broker itself makes of its own ops, for an agent that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, cast
+
+from relay.broker.committer import Handler
+from relay.broker.directory import Member
+from relay.broker.protocol import Json, decode, error_from
+from relay.errors import UsageError
+from relay.ledger.rows import AgentRecord
+from relay.model import AgentState
+
+if TYPE_CHECKING:
+    from relay.broker.connection import Connection
+
+Submit = Callable[[Handler, "Connection | None", Json], None]
+
+
+class _Inner:
+    """Stands in for a connection: one request, whose answer is a future."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+
+    def send(self, line: bytes) -> None:
+        if self.answer.done():
+            return
+        record = decode(line)
+        if record.get("ok"):
+            self.answer.set_result(record)
+        else:
+            self.answer.set_exception(error_from(record.get("error") or {}))
+
+    def defer(self) -> None:
+        """One request only: there is nothing to bound."""
+
+    def undefer(self) -> None:
+        """See ``defer``."""
+
+    def answered(self, size: int) -> None:
+        """See ``defer``."""
+
+
+class Inner:
+    """``ask`` goes the way of any client's request, its bounds and deadlines included."""
+
+    def __init__(self, submit: Submit, handlers: Mapping[str, Handler]) -> None:
+        self._submit = submit
+        self._handlers = handlers
+
+    async def ask(self, request: Json, agent: str, run: str) -> Json:
+        """The answer's fields to what ``agent`` asks in ``run``. Raises RelayError."""
+        handler = self._handlers.get(request["op"])
+        if handler is None:
+            raise UsageError(f"this broker knows no op {request['op']!r}")
+        now_ms = int(time.time() * 1000)
+        record = AgentRecord(
+            name=agent,
+            person=False,
+            kind="relay",
+            state=AgentState.GONE.value,
+            since_ms=now_ms,
+            last_seen_ms=now_ms,
+            run=run,
+        )
+        inner = _Inner(Member(record))
+        size = sum(len(value) for value in request.values() if isinstance(value, str))
+        self._submit(handler, cast("Connection", inner), {**request, "n": 0, "size": size})
+        return await inner.answer
