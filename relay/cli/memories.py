@@ -125,14 +125,28 @@ def _search(client: Client, options: Any) -> int:
 
 
 def _list(client: Client, options: Any) -> int:
-    answer = ask(client, "memory_list", limit=options.limit, **_where(options))
+    rows, more = _newest(client, options)
     if options.json:
-        output.as_json([shown(memory) for memory in answer["memories"]])
+        output.as_json([shown(memory) for memory in rows])
         return 0
-    _table(answer["memories"], "there are no memories here yet")
-    if answer["more"]:
-        output.note("there are more: give --limit")
+    _table(rows, "there are no memories here yet")
+    if more:
+        output.note("there are more: give a larger --limit")
     return 0
+
+
+def _newest(client: Client, options: Any) -> tuple[list[Json], bool]:
+    """As many as are wanted, however few an answer holds; whether there are more."""
+    rows: list[Json] = []
+    last: Json = {}
+    while True:
+        answer = ask(
+            client, "memory_list", limit=options.limit - len(rows), **last, **_where(options)
+        )
+        rows += answer["memories"]
+        if not answer["more"] or len(rows) >= options.limit or not answer["memories"]:
+            return rows, answer["more"]
+        last = {"before_ms": rows[-1]["updated_ms"], "before_id": rows[-1]["id"]}
 
 
 def _table(rows: list[Json], none: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from relay.cli.arguments import count
 from relay.cli.messages import verb
 
 SCOPES = ("user", "project", "agent")
@@ -32,14 +33,16 @@ def add(subparsers: Any) -> None:
     search.add_argument("query", metavar="QUERY", help="some words, or a question")
     _where(search)
     search.add_argument(
-        "--limit", type=_limit, default=10, metavar="N", help="at most so many (10)"
+        "--limit",
+        type=count,
+        default=10,
+        metavar="N",
+        help="at most so many (10; never more than 1000)",
     )
 
     listed = _sub(verbs, "list", "the newest memories; without --scope of all that apply here")
     _where(listed)
-    listed.add_argument(
-        "--limit", type=_limit, default=20, metavar="N", help="at most so many (20)"
-    )
+    listed.add_argument("--limit", type=count, default=20, metavar="N", help="at most so many (20)")
 
     for name, text in (("show", "all of one memory"), ("forget", "remove a memory for good")):
         parser = _sub(verbs, name, text)
@@ -75,13 +78,6 @@ def _sub(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
 def _where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scope", choices=SCOPES, metavar="SCOPE", help=", ".join(SCOPES))
     parser.add_argument("--agent", metavar="NAME", help="the agent whose own memories are meant")
-
-
-def _limit(text: str) -> int:
-    """A number from 1 to 1000: no answer of the broker has more."""
-    if not text.isdecimal() or not 0 < int(text) <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 1000")
-    return int(text)
 
 
 def _run(options: argparse.Namespace) -> int:
