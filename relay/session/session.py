@@ -12,7 +12,7 @@ import contextlib
 import json
 import struct
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relay.errors import RelayError
 from relay.hooks.context import (
@@ -49,6 +49,9 @@ from relay.session.reports import Reports
 from relay.session.sender import Sender
 from relay.session.tasks import Tasks
 from relay.text.grammar import Match
+
+if TYPE_CHECKING:
+    from relay.session.lastwords import LastWords
 
 _SIZE = struct.Struct(">4H")
 
@@ -121,6 +124,7 @@ class Session:
             changed=lambda: self.progress.heard(0),
         )
         self.actions.remember = self.remembering.take
+        self.last_words: LastWords | None = None  # with auto_save
         runner = FunctionRunner(registry, timeout=facts.handler_timeout)
         self.context = Context(self._identity, self.actions, self._output, self._messages)
         self.dispatcher = Dispatcher(
@@ -281,6 +285,11 @@ class Session:
 
     def deliver(self, message: Message) -> None:
         """A message for the agent."""
+        if message.sender_kind == "relay" and message.created_at < self.facts.started_ms:
+            # What relay told an agent before this one: it may be of another project's memories.
+            reason = "the agent that it was for has ended"
+            self.spawn(self.reports.delivery(message, State.FAILED, reason, ""))
+            return
         if self.courier.offer(message) and message.sender_kind != "relay":
             self.awaiting.heard_from(message.sender)
             self._messages.append(message)
@@ -313,6 +322,8 @@ class Session:
         """The agent said these lines, whatever they hold."""
         for text in texts[-OUTPUT_ENTRIES_MAX:]:
             self._output.append(text)
+        if self.last_words is not None:
+            self.last_words.said(texts)
         self.lifecycle.output(texts)
 
     def proof(self, proof: Proof) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,6 +67,7 @@ class Desk:
         registry: Registry | None = None,
         *,
         restarts: int = 0,
+        started_ms: int = 0,
         structured: Structured | None = None,
         handler_timeout: float = 30.0,
     ) -> None:
@@ -74,7 +76,14 @@ class Desk:
         self.door = FakeDoor()
         loop = asyncio.get_running_loop()
         facts = Facts(
-            "run", "Ben", "me", 0, "/", {}, restarts=restarts, handler_timeout=handler_timeout
+            "run",
+            "Ben",
+            "me",
+            started_ms,
+            "/",
+            {},
+            restarts=restarts,
+            handler_timeout=handler_timeout,
         )
         self.session = Session(
             facts,
@@ -291,6 +300,24 @@ def test_the_start_and_the_last_words_come_before_the_end_however_short_the_life
         desk.session.frame(frames.OUTPUT, b"ERROR: boom\r\n")
         await desk.session.end()
         assert sorted(fired[:2]) == ["ERROR: boom", "start"] and fired[2:] == ["exit"]
+
+    play(scenario)
+
+
+def test_what_relay_told_an_earlier_agent_of_that_name_is_not_for_this_one() -> None:
+    async def scenario() -> None:
+        desk = Desk(started_ms=1000)
+        desk.session.begin()
+        answer = replace(MESSAGE, sender="relay", sender_kind="relay", created_at=999)
+        desk.session.deliver(answer)
+        await until(lambda: desk.broker.states("state"))
+        [(_, reported)] = [asked for asked in desk.broker.asked if asked[0] == "state"]
+        assert reported["state"] == "failed" and "has ended" in reported["reason"]
+        # What others said waits for whoever has the name, and what relay says now is for this one.
+        desk.session.deliver(replace(MESSAGE, id=f"01K{8:023d}", created_at=999))
+        desk.session.deliver(replace(answer, id=f"01K{9:023d}", created_at=1000))
+        await until(lambda: len(desk.door.through) == 2)
+        await desk.session.end()
 
     play(scenario)
 
