@@ -46,6 +46,7 @@ from relay.session.link import PumpLink
 from relay.session.manners import UNKNOWN, Manners
 from relay.session.session import Session
 from relay.session.steering import waits
+from relay.session.stores import MemoryGate, chosen
 from relay.session.typing import TerminalDoor
 from relay.terminal.environment import original
 from relay.terminal.inner import InnerTerminal, NoTerminal
@@ -98,13 +99,15 @@ class Parts:
         self._guards = Guards()
         self._clock = LateClock()
         self._terminal = _terminal(hello)
+        env = {os.fsdecode(name): os.fsdecode(value) for name, value in original().items()}
+        self._store = chosen(config.settings.memory.store, env)
         self.facts = Facts(
             run_id=args["run_id"],
             name=args["name"],
             person=person_name(owner_login()),
             started_ms=hello["started_ms"],
             cwd=args["cwd"],
-            env={os.fsdecode(name): os.fsdecode(value) for name, value in original().items()},
+            env=env,
             task=args.get("task") or config.settings.task,
             idle_seconds=config.settings.idle_seconds,
             handler_timeout=config.settings.handler_timeout,
@@ -113,6 +116,7 @@ class Parts:
             offset=hello["offset"],
             restarts=hello["restarts"],
             secrets=config.settings.memory.secrets,
+            store=self._store.fields,
             notes=[str(note) for note in checkpoint.get("notes", [])],
         )
         self._profile = profile_named(args.get("profile") or "")
@@ -133,6 +137,8 @@ class Parts:
         degraded = (args.get("launch") or {}).get("degraded")
         if degraded:
             self.facts.notes.append(str(degraded))
+        if self._store.note:
+            self.facts.notes.append(self._store.note)
         self._built = self._clock()
         self._channel: ChannelDoor | None = None
         self._either: EitherDoor | None = None
@@ -146,10 +152,11 @@ class Parts:
         """Connect the parts and start the session."""
         broker = RegisteredBroker(self._home, self._push, self._note, self._returned)
         self._broker = broker
+        problem = self._store.problem
         session = Session(
             self.facts,
             self._config.registry,
-            broker,
+            broker if problem is None else MemoryGate(broker, problem),
             self._link,
             self._guards,
             clock=self._clock,
@@ -176,6 +183,7 @@ class Parts:
             self._clock,
         )
         session.connect(ears, courier)
+        self._save_last_words(session, broker)
         await self._listen(session, ears)
         args = self._start.args
         broker.start(
@@ -192,6 +200,20 @@ class Parts:
         session.restore(self._checkpoint)
         session.begin()
         return session
+
+    def _save_last_words(self, session: Session, broker: RegisteredBroker) -> None:
+        """With ``auto_save``; nothing of it is imported without."""
+        memory = self._config.settings.memory
+        if memory.auto_save and memory.llm is not None:
+            from relay.session.lastwords import LastWords
+
+            session.last_words = LastWords(
+                memory.llm,
+                self.facts.env,
+                broker.request,
+                session.note,
+                settings=self.facts.memory_fields,
+            )
 
     def _ears(self, session: Session) -> Ears:
         """The sources, going on from the checkpoint if there is one."""

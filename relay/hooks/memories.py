@@ -15,7 +15,7 @@ T = TypeVar("T")
 #: How many memories are found or listed when nobody says.
 FOUND_MAX, LISTED_MAX = 10, 20
 #: What a save answers beside the memory.
-EXTRA = ("outcome", "former", "redacted")
+EXTRA = ("outcome", "former", "redacted", "problem")
 
 
 class MemoryActions(Protocol):
@@ -32,7 +32,8 @@ class MemoryActions(Protocol):
 
 class Remembered(dict[str, Any]):
     """One memory: ``id, text, scope, owner, agent, session, created_ms, updated_ms, supersedes,
-    meta``; from a search ``score`` too; from an ``add`` ``outcome`` and ``redacted``.
+    meta``; from a search ``score`` too; from an ``add`` ``outcome`` and ``redacted``, and when it
+    is ``kept`` until the store can be reached, the ``problem``.
 
     All of it as attributes as well, and ``content`` for ``text``. As a string it is its text.
     """
@@ -165,9 +166,7 @@ def _text(text: object) -> str:
 
 
 def _saved(answer: dict[str, Any]) -> Remembered:
-    extra: dict[str, Any] = {
-        key: answer[key] for key in ("outcome", "former", "redacted") if key in answer
-    }
+    extra: dict[str, Any] = {key: answer[key] for key in EXTRA if key in answer}
     return Remembered({**answer["memory"], **extra})
 
 

@@ -34,6 +34,7 @@ class Facts:
     restarts: int = 0  # sessions of this run before this one
     notes: list[str] = field(default_factory=list)
     secrets: str = "redact"  # what is done with them in what is saved as a memory
+    store: dict[str, Any] = field(default_factory=dict)  # fields that name it; of the default none
 
     @property
     def memory_fields(self) -> dict[str, Any]:
@@ -41,4 +42,4 @@ class Facts:
 
         One whose name is no Unicode cannot be named there: the user's and the agent's remain.
         """
-        return {"cwd": named(self.cwd), "secrets": self.secrets}
+        return {"cwd": named(self.cwd), "secrets": self.secrets, **self.store}

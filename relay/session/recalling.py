@@ -15,6 +15,8 @@ from relay.text.escape import clean
 #: Lines of one answer, and characters of each text.
 LINES_MAX = 10
 TEXT_MAX = 160
+#: Characters of why something is kept.
+REASON_MAX = 300
 #: Characters of all that an agent is told of memories at its start.
 START_MAX = 1500
 
@@ -69,6 +71,12 @@ def quoted(text: str, limit: int) -> str:
     return f'"{words}"' if len(words) <= limit else f'"{words[: limit - 1]}…"'
 
 
+def _clause(text: str) -> str:
+    """A reason on one line; it may hold words of a server's."""
+    words = " ".join(clean(text).split())
+    return words if len(words) <= REASON_MAX else words[: REASON_MAX - 1] + "…"
+
+
 def _saved(reply: Json) -> str:
     memory = reply["memory"]
     head = f"memory: saved as {memory['id']} ({memory['scope']})"
@@ -78,6 +86,10 @@ def _saved(reply: Json) -> str:
         head = f"memory: {memory['id']} ({memory['scope']}) said nearly the same and is updated"
         if reply.get("former") and reply["former"] != memory["text"]:
             head += f"; it was {quoted(reply['former'], TEXT_MAX)}"
+    elif reply["outcome"] == "kept":
+        head = f"memory: kept as {memory['id']} ({memory['scope']}) until the store can be reached"
+        if reply.get("problem"):
+            head += f": {_clause(reply['problem'])}"
     if reply["redacted"]:
         head += f"; left out of it as secret: {', '.join(reply['redacted'])}"
     return head
