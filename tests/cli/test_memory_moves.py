@@ -259,6 +259,37 @@ def test_what_was_imported_cannot_steer_the_terminal(relay: Run) -> None:
         assert "^[[31mred" in out and "\x1b" not in out
 
 
+# -- setup
+
+
+def test_a_setup_that_is_ended_leaves_no_pip(tmp_path: Path, broker_home: Home) -> None:
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__init__.py").touch()
+    told = tmp_path / "told"
+    (tmp_path / "pip" / "__main__.py").write_text(
+        "import os, signal, time\n"
+        f"with open({str(told) + '.part'!r}, 'w') as file:\n"
+        "    file.write(str(os.getpid()))\n"
+        f"os.rename({str(told) + '.part'!r}, {str(told)!r})\n"
+        "signal.pause()\n"
+    )
+    process = subprocess.Popen(
+        [*RELAY, "setup"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: told.exists() or process.poll() is not None)
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=30)[1]
+    if "numpy" in said:
+        assert process.returncode == 1  # there is nothing to fetch without it
+        return
+    assert process.returncode == 128 + signal.SIGTERM, said
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(told.read_text()), 0)
+
+
 # -- in a terminal
 
 

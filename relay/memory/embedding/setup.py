@@ -221,7 +221,7 @@ def _verify(path: str, pinned: Pinned) -> None:
         what = f"it has {size} bytes, not {pinned.size}" if not found else "its hash is another"
         raise SetupFailed(
             f"{path} is not the file that relay knows: {what}",
-            hint=f"it is not used. {_by_hand()}",
+            hint=f"it is not used; {_by_hand()}",
             code="model_mismatch",
         )
 
