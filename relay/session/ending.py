@@ -40,6 +40,8 @@ async def end(session: Session) -> None:
     if not await session.sender.settle(SENDING_DEADLINE):
         left = len(session.sender.state())
         print(f"given up: {left} messages that the broker did not take", file=sys.stderr)
+    if session.last_words is not None:
+        await session.last_words.end()
     session.progress.acknowledge()
     await session.hooks.close(CLOSING_DEADLINE)
     await session.reports.settle(TELLING_DEADLINE)  # what went wrong at the end, too
