@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from relay.memory.model import Place, Scope
 
@@ -68,7 +69,13 @@ def _registered(git: str, gitdir: str, shared: str) -> bool:
 
 def _line(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read(_LINE_MAX).strip()
+        # A pipe of that name would keep whoever opens it waiting, and all memories with it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return ""
+            return os.read(descriptor, _LINE_MAX).decode(errors="surrogateescape").strip()
+        finally:
+            os.close(descriptor)
     except OSError:
         return ""

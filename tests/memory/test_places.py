@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import threading
 from pathlib import Path
 
 from relay.memory.model import Place, Scope
@@ -70,6 +72,17 @@ def test_a_submodule_is_a_project_of_its_own(tmp_path: Path) -> None:
     root = repository(tmp_path / "shop")
     git(root, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(library), "lib")
     assert project_root(str(root / "lib")) == str((root / "lib").resolve())
+
+
+def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_text("gitdir: piped\n")
+    (tmp_path / "piped").mkdir()
+    os.mkfifo(tmp_path / "piped" / "commondir")
+    found: list[str] = []
+    asking = threading.Thread(target=lambda: found.append(project_root(str(tmp_path))), daemon=True)
+    asking.start()
+    asking.join(20)
+    assert found == [str(tmp_path.resolve())]
 
 
 def test_a_git_file_that_leads_nowhere_still_marks_the_root(tmp_path: Path) -> None:
