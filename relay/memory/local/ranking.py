@@ -13,14 +13,18 @@ mean of that and their cosine), and the best of them counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
+
+#: Whatever names a memory: a row, a key.
+Row = TypeVar("Row", bound=Hashable)
 
 #: Scores that fall into the same step, as a part of the best score of all, are equally good: the
 #: more specific place then comes first. A part, because few words of a long query are in any text.
 STEP = 0.05
 
 
-def fuse(words: Mapping[int, float], cosines: Mapping[int, float] | None) -> dict[int, float]:
+def fuse(words: Mapping[Row, float], cosines: Mapping[Row, float] | None) -> dict[Row, float]:
     """Scores from 0 to 1 by row: ``words`` are BM25 (higher is better), ``cosines`` -1 to 1."""
     top = max(words.values(), default=0.0)
     relative = {row: max(value, 0.0) / top if top > 0 else 0.0 for row, value in words.items()}

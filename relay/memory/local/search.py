@@ -158,7 +158,7 @@ class Searcher:
         if self._embedder is None or _within(RETRY_MS, self._failed_ms, now_ms):
             return None
         try:
-            vector: NDArray[np.float32] = _embed(self._embedder, [text])[0]
+            vector: NDArray[np.float32] = embed_texts(self._embedder, [text])[0]
         except EmbedderUnavailable as error:
             self._failed_ms, self.problem = now_ms, error.message
             return None
@@ -178,7 +178,7 @@ class Searcher:
 
     def _catch_up(self, embedder: Embedder, shelf: Shelf, limit: int) -> int:
         if embedder.dims == 0:
-            _embed(embedder, ["a"])  # one that learns its dimensions from its first answer
+            embed_texts(embedder, ["a"])  # one that learns its dimensions from its first answer
         load_numpy()
         vectors = self._matrix(shelf)
         made = 0
@@ -187,7 +187,7 @@ class Searcher:
             missing = vectors.missing(min(_BATCH, limit - made))
             if not missing:
                 break
-            vectors.write(embedder, missing, _embed(embedder, [text for _, text in missing]))
+            vectors.write(embedder, missing, embed_texts(embedder, [text for _, text in missing]))
             made += len(missing)
         return made
 
@@ -205,7 +205,7 @@ def _within(span: int, since_ms: int | None, now_ms: int) -> bool:
     return since_ms is not None and 0 <= now_ms - since_ms < span
 
 
-def _embed(embedder: Embedder, texts: list[str]) -> NDArray[np.float32]:
+def embed_texts(embedder: Embedder, texts: list[str]) -> NDArray[np.float32]:
     """The vectors of ``texts``; whatever goes wrong is EmbedderUnavailable: it costs the vectors
     and nothing else, also where the embedder is somebody else's."""
     load_numpy()  # before anybody imports it with as many threads as there are cores

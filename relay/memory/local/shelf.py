@@ -10,16 +10,15 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 from relay.errors import StorageError
+from relay.memory.days import day
 from relay.memory.local import file
 from relay.memory.local.near import near_key
 from relay.memory.model import Memory, Place, check_meta
 
 _COLUMNS = "id, text, agent, session, created_ms, updated_ms, supersedes, meta"
-_MONTHS = "January February March April May June July August September October November December"
 #: Rows that are read at a time, so that no reader holds the log for long.
 _PAGE = 500
 
@@ -330,15 +329,6 @@ class Shelf:
             supersedes,
             json.loads(meta),
         )
-
-
-def day(ms: int) -> str:
-    """The day (UTC) in words, as questions name it."""
-    try:
-        date = datetime.fromtimestamp(ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return ""
-    return f"{date.day} {_MONTHS.split()[date.month - 1]} {date.year}"
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -1,0 +1,57 @@
+"""Texts to vectors, for a store that must have one for each memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from relay.errors import ConfigError
+from relay.memory.embedding import Embedder, EmbedderUnavailable
+from relay.memory.local.search import embed_texts
+from relay.memory.vectors.faults import no_vectors
+
+_BATCH = 32
+
+
+class Embedding:
+    """An embedder of relay's. Where that cannot answer StoreUnavailable is raised: a save waits."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        """Asks for a vector when the embedder does not know yet how long it is."""
+        self._embedder = embedder
+        if embedder.dims == 0:
+            self.vectors(["a"])
+
+    @property
+    def name(self) -> str:
+        """Which model it is."""
+        return self._embedder.name
+
+    @property
+    def dims(self) -> int:
+        """How long its vectors are."""
+        return self._embedder.dims
+
+    def vectors(self, texts: Sequence[str]) -> list[list[float]]:
+        """One for each text, of length 1."""
+        made: list[list[float]] = []
+        try:
+            for start in range(0, len(texts), _BATCH):
+                made += embed_texts(self._embedder, list(texts[start : start + _BATCH])).tolist()
+        except EmbedderUnavailable as error:
+            raise no_vectors(error) from error
+        return made
+
+    def close(self) -> None:
+        """Close the embedder."""
+        self._embedder.close()
+
+
+def needed(embedder: Embedder | None) -> Embedder:
+    """The embedder. Raises ConfigError where there is none."""
+    if embedder is None:
+        raise ConfigError(
+            "this store of memories needs an embedder, and none is set up",
+            hint="run: relay memory setup; or name one in memory.config.embedder; or use the"
+            " backend 'local', which needs none",
+        )
+    return embedder

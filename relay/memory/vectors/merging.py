@@ -1,0 +1,78 @@
+"""From what a store finds in each place to one list of hits. Pure.
+
+The scores are those of relay.memory.local.ranking: words and meaning are fused within a place, and
+a place counts by how well its best memories answer. Where the store has mixed them itself, as most
+of mem0's do, its scores are taken as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from relay.memory.days import day
+from relay.memory.local import ranking
+from relay.memory.model import Hit, Memory, Tier
+from relay.memory.vectors import words as sparse
+from relay.memory.vectors.port import Answer
+
+#: So many of each way to search are fused at least; what is beyond has no score of that way.
+_CANDIDATES = 200
+#: So many of a place's best are asked how well they answer; the best of them speaks for it.
+_JUDGED = 3
+
+
+def candidates(limit: int) -> int:
+    """How many of each way to search are wanted for ``limit`` hits."""
+    return max(_CANDIDATES, 2 * limit)
+
+
+def best(answer: Answer, hidden: set[str], limit: int) -> dict[str, float]:
+    """Key -> score of the best of one place, the best first, without the ids ``hidden``."""
+    seen = [key for key, id_ in answer.ids.items() if id_ not in hidden]
+    meaning = {key: answer.scores[key] for key in seen if key in answer.scores}
+    if answer.words is None:
+        scores = {key: min(score, 1.0) for key, score in meaning.items() if score > 0}
+    else:
+        words = {key: answer.words[key] for key in seen if key in answer.words}
+        fused = ranking.fuse(words, meaning)
+        scores = {key: score for key, score in fused.items() if score > 0}
+    order = sorted(scores, key=lambda key: (-scores[key], answer.ids[key]))
+    return {key: scores[key] for key in order[:limit]}
+
+
+def fit(
+    answer: Answer, chosen: Mapping[str, float], words: Sequence[str], found: Mapping[str, Memory]
+) -> float:
+    """How well the place answers in absolute terms, from 0 to 1."""
+    if answer.words is None:
+        return 1.0
+    judged = [key for key in chosen if key in found][:_JUDGED]
+    return max(
+        (
+            ranking.fit(
+                sparse.held(words, searched(found[key])), len(words), answer.scores.get(key, 0.0)
+            )
+            for key in judged
+        ),
+        default=0.0,
+    )
+
+
+def searched(memory: Memory) -> str:
+    """What is searched by its words: the text, and the day as questions name it."""
+    return f"{memory.text}\n{day(memory.updated_ms)}"
+
+
+def hit(memory: Memory, score: float) -> Hit:
+    """A hit; rounding may have made its score a little more than 1."""
+    return Hit(memory, min(score, 1.0), Tier.HYBRID)
+
+
+def ordered(hits: Sequence[tuple[int, Hit]]) -> list[Hit]:
+    """All hits with the ranks of their places, in the order of an answer."""
+    top = max((one.score for _, one in hits), default=0.0)
+    ranked = sorted(
+        hits,
+        key=lambda one: ranking.order(one[1].score, top, one[0], one[1].memory.updated_ms),
+    )
+    return [one for _, one in ranked]
