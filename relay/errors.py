@@ -106,3 +106,16 @@ BY_CODE: dict[str, type[RelayError]] = {
         ConfigError,
     )
 }
+
+
+def error_fields(error: RelayError) -> dict[str, object]:
+    """What ``error`` looks like on the wire and in ``--json``."""
+    fields: dict[str, object] = {
+        "code": error.code,
+        "message": error.message,
+        "hint": error.hint,
+        "status": error.exit_status,
+    }
+    if error.details:
+        fields["details"] = error.details
+    return fields

@@ -1,27 +1,26 @@
-"""The ops of memory: asked here, done in one thread, so that no message waits for a search.
+"""The ops of memory: asked here, done in threads and processes, so that no message waits for them.
 
-Nothing of relay.memory is imported before the first such op. What was accepted is done in the
-order in which it came, also when the broker stops; then the store is closed.
+Nothing of relay.memory is imported before the first such op, and nothing of what a store in a
+worker process needs ever. What was accepted is done in the order in which it came, also when the
+broker stops; then the stores are closed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from relay.broker.committer import Batch, Handler, refusal
-from relay.broker.protocol import Json, encode
+from relay.broker.memory_lanes import Clerk, Job, Lane, Lanes
+from relay.broker.protocol import Json
 from relay.errors import RelayError, Timeout
 
 if TYPE_CHECKING:
     from relay.broker.connection import Connection
     from relay.broker.directory import Member
-    from relay.broker.remembering import Desk
+    from relay.memory.spec import StoreSpec
     from relay.paths import Home
 
 OPS = (
@@ -35,27 +34,8 @@ PENDING_SIZE_MAX = 32 * 1024 * 1024
 DEADLINE = 25.0
 #: How long a broker that stops waits for what it has accepted. Seconds.
 CLOSE_DEADLINE = 15.0
-
-
-class Job:
-    """One request. ``agent`` and ``run`` are None for a person's."""
-
-    __slots__ = ("connection", "request", "agent", "run", "now_ms", "timer", "begun", "over")
-
-    def __init__(self, connection: Connection, request: Json, now_ms: int) -> None:
-        self.connection = connection
-        self.request = request
-        self.agent: str | None = None
-        self.run: str | None = None
-        self.now_ms = now_ms
-        self.timer: asyncio.TimerHandle | None = None
-        self.begun = False
-        self.over = False
-
-    @property
-    def size(self) -> int:
-        """Characters of the request's line."""
-        return int(self.request.get("size", 0))
+#: And then for processes that it kills. Seconds.
+KILL_DEADLINE = 3.0
 
 
 class Memories:
@@ -83,10 +63,7 @@ class Memories:
         self._loop = asyncio.get_running_loop()
         self._pending: set[Job] = set()
         self._size = 0
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._desk: Desk | None = None  # only the thread touches it
-        self._ended = asyncio.Event()
+        self._lanes = Lanes(self._lane)
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each op."""
@@ -95,7 +72,7 @@ class Memories:
     def _ask(self, connection: Connection | None, request: Json, batch: Batch) -> None:
         assert connection is not None
         member = self._authenticated(connection, request)
-        job = Job(connection, request, batch.now_ms)
+        job = Job(connection, request, _spec(request), batch.now_ms)
         if member is not None:
             job.agent, job.run = member.name, member.record.run
         if len(self._pending) >= PENDING_MAX or self._size + job.size > PENDING_SIZE_MAX:
@@ -110,10 +87,14 @@ class Memories:
 
     def _begin(self, job: Job) -> None:
         job.timer = self._loop.call_later(self._deadline, self._late, job)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="relay-memory", daemon=True)
-            self._thread.start()
-        self._jobs.put(job)
+        try:
+            lane = self._lanes.lane(job.spec)
+        except RelayError as error:
+            self._end(job, refusal(job.request["n"], error))
+            return
+        job.lane = lane
+        lane.pending += 1
+        lane.put(job)
 
     def _late(self, job: Job) -> None:
         # What has begun cannot be taken back: to save it again then changes nothing more.
@@ -131,76 +112,54 @@ class Memories:
         job.over = True
         self._pending.discard(job)
         self._size -= job.size
+        if job.lane is not None:
+            job.lane.pending -= 1
         if job.timer is not None:
             job.timer.cancel()
         job.connection.undefer()
 
     async def close(self) -> None:
-        """Do what was accepted, then close the store; at most CLOSE_DEADLINE seconds."""
-        if self._thread is None:
-            return
-        self._jobs.put(None)
-        try:
-            await asyncio.wait_for(self._ended.wait(), CLOSE_DEADLINE)
-        except TimeoutError:
+        """Do what was accepted, then close the stores; what takes longer than CLOSE_DEADLINE
+        seconds is given up, its process killed."""
+        if not await self._lanes.close(CLOSE_DEADLINE, KILL_DEADLINE):
             self._log("the memory was not done in time, and is left")
 
-    # -- the thread
+    # -- lanes
 
-    def _work(self) -> None:
-        try:
-            while (job := self._next()) is not None:
-                if not job.over:
-                    job.begun = True
-                    self._in_loop(partial(self._end, job, self._answer(job)))
-        finally:
-            try:
-                if self._desk is not None:
-                    self._desk.close()
-            except Exception:
-                self._fault()
-            self._in_loop(self._ended.set)
+    def _lane(self, spec: StoreSpec | None, before: list[Lane]) -> Lane:
+        return Lane(
+            spec,
+            partial(self._clerk, spec),
+            before=before,
+            done=self._end,
+            on_end=self._lanes.ended,
+            fault=self._fault,
+            log=self._log,
+        )
 
-    def _next(self) -> Job | None:
-        """The next job; while there is none, vectors that are missing are made."""
-        while True:
-            try:
-                return self._jobs.get_nowait()
-            except queue.Empty:
-                if not self._caught_up():
-                    continue
-                return self._jobs.get()
+    def _clerk(self, spec: StoreSpec | None) -> Clerk:
+        """Who answers for a store; called in its lane's thread."""
+        if spec is not None and spec.backend != "local":
+            from relay.broker.memory_process import Worker
 
-    def _caught_up(self) -> bool:
-        try:
-            return self._desk is None or self._desk.caught_up(int(time.time() * 1000))
-        except RelayError as error:
-            self._log(f"the memory's vectors wait: {error.message}")
-        except Exception:
-            self._fault()
-        return True
+            return Worker(self._home, spec.to_json(), self._log)
+        return _local_desk(self._home, spec, self._log)
 
-    def _answer(self, job: Job) -> bytes:
-        n = job.request["n"]
-        try:
-            fields = self._at_desk().answer(job.request, job.agent, job.run, job.now_ms)
-            return encode({"n": n, "ok": True, **fields})
-        except RelayError as error:
-            return refusal(n, error)
-        except Exception:
-            return refusal(n, self._fault())
 
-    def _at_desk(self) -> Desk:
-        """What answers. That it cannot be imported (relay was updated while the broker ran, say) is
-        told to whoever asks, and does not end the thread."""
-        if self._desk is None:
-            from relay.broker.remembering import Desk
+def _local_desk(home: Home, spec: StoreSpec | None, log: Callable[[str], None]) -> Clerk:
+    from relay.memory.desk import Desk
+    from relay.memory.sources import LocalSource
+    from relay.memory.spec import StoreSpec
 
-            self._desk = Desk(self._home, self._log)
-        return self._desk
+    spec = spec or StoreSpec()
+    return Desk(LocalSource(home, spec, log), spec.masked(), home.memory)
 
-    def _in_loop(self, call: Callable[[], None]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(call)
-        except RuntimeError:  # the loop is closed: nobody waits any more
-            return
+
+def _spec(request: Json) -> StoreSpec | None:
+    """The store that a request is for; None: the default one. Raises UsageError."""
+    if request.get("store") is None:
+        return None
+    from relay.memory.spec import StoreSpec
+
+    spec = StoreSpec.from_json(request["store"])
+    return None if spec == StoreSpec() else spec

@@ -60,6 +60,10 @@ Ops (``?`` marks what may be left out):
 ``memory_stats`` -> backend, tier, embedder, problem, pending, size, folder, count, places
 ``memory_export`` after? (what the page before it gave) -> memories, after, more.
               What is saved or forgotten between two pages changes nothing else of the export.
+``memory_extract`` text (at most 64 KiB), llm {provider, model, url, api_key}, cwd?, secrets?,
+              store? -> duplicate, waiting, failed, last_error. Only from the connection of a
+              session, once a run: what a model finds worth keeping in its agent's last words is
+              saved later. Answered once they are on the disk.
 ``memory_import`` memories, auth? -> new, same, conflicting. Not for agents.
 ``status``    -> running, pid, socket, home, version, uptime_s, counts, agents, connections, parked
 ``stop``      -> stopping
@@ -84,6 +88,7 @@ import json
 from typing import Any
 
 from relay.errors import BY_CODE, NotDelivered, NotFound, RelayError, Timeout, UsageError
+from relay.errors import error_fields as error_fields
 from relay.model import Message, Mode
 
 PROTOCOL = 1
@@ -128,19 +133,6 @@ def decode(line: bytes) -> Json:
     if not isinstance(record, dict):
         raise ValueError("not an object")
     return record
-
-
-def error_fields(error: RelayError) -> Json:
-    """What ``error`` looks like on the wire and in ``--json``."""
-    fields: Json = {
-        "code": error.code,
-        "message": error.message,
-        "hint": error.hint,
-        "status": error.exit_status,
-    }
-    if error.details:
-        fields["details"] = error.details
-    return fields
 
 
 def error_from(fields: Json) -> RelayError:

@@ -121,7 +121,7 @@ class Stats:
     """What a backend holds. ``size``: bytes on disk. ``pending``: memories without a vector.
 
     ``problem``: why ``tier`` is not what it could be, or "". ``kept``: saves that wait until the
-    store can be reached.
+    store can be reached. ``refused``: those that it then would not take.
     """
 
     backend: str
@@ -132,6 +132,7 @@ class Stats:
     pending: int
     problem: str = ""
     kept: int = 0
+    refused: int = 0
 
 
 def check_text(text: str) -> str:

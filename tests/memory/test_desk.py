@@ -1,16 +1,20 @@
-"""The desk of the memory's thread: an embedder that is set up while the broker runs."""
+"""The desk: an embedder that is set up while the broker runs, and answers of bounded length."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from relay.broker import remembering
-from relay.broker.remembering import Desk
 from relay.errors import UsageError
+from relay.memory import desk as desk_module
+from relay.memory import sources
+from relay.memory.desk import Desk
 from relay.memory.embedding import EmbedderUnavailable, minilm
+from relay.memory.sources import LocalSource
+from relay.memory.spec import StoreSpec
 from relay.paths import Home
 from tests.memory.local.test_vectors import Words
 
@@ -18,8 +22,14 @@ NOW = 1_700_000_000_000
 
 
 @pytest.fixture
+def home(isolated_home: Path) -> Home:
+    return Home(str(isolated_home))
+
+
+@pytest.fixture
 def ask(home: Home) -> Any:
-    desk = Desk(home, lambda text: None)
+    spec = StoreSpec()
+    desk = Desk(LocalSource(home, spec, lambda text: None), spec.masked(), home.memory)
 
     def asking(op: str, **fields: Any) -> dict[str, Any]:
         request = {"op": f"memory_{op}", "cwd": "/src/shop", **fields}
@@ -31,7 +41,7 @@ def ask(home: Home) -> Any:
 
 
 def set_up(monkeypatch: pytest.MonkeyPatch, make: Callable[[str], object]) -> None:
-    monkeypatch.setattr(remembering, "installed", lambda models: models)
+    monkeypatch.setattr(sources, "installed", lambda models: models)
     monkeypatch.setattr(minilm, "MiniLM", make)
 
 
@@ -87,7 +97,7 @@ def test_a_model_that_is_damaged_costs_the_meaning_only(
 def test_an_answer_is_no_longer_than_a_line_of_the_protocol(
     ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remembering, "PAGE_MAX", 2000)
+    monkeypatch.setattr(desk_module, "PAGE_MAX", 2000)
     for number in range(5):
         ask("save", text=f"fact number {number} " + "x" * 800)
     listed = ask("list", limit=5)

@@ -1,0 +1,153 @@
+"""The fields of one request to the memory, checked as they are asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from relay.errors import RelayError, UsageError
+from relay.memory.model import Place, Scope
+from relay.memory.places import applying, project_root
+from relay.memory.policy import Secrets
+from relay.suggest import did_you_mean
+
+Json = dict[str, Any]
+
+#: How many memories an answer has when nobody says, and at most.
+LIMIT, LIMIT_MAX = 10, 1000
+
+
+class Asked:
+    """One request's fields, checked as they are asked for: UsageError says what is wrong."""
+
+    def __init__(self, fields: Json, agent: str | None, run: str | None, now_ms: int) -> None:
+        self.fields = fields
+        self.agent = agent
+        self.run = run
+        self.now_ms = now_ms
+
+    def text(self, key: str) -> str:
+        """A text that must be there."""
+        value = self.fields.get(key)
+        if not isinstance(value, str):
+            raise UsageError(f"the request has no {key}")
+        return value
+
+    def optional(self, key: str) -> str | None:
+        """A text, or None."""
+        return None if self.fields.get(key) is None else self.text(key)
+
+    def number(self, key: str) -> int | None:
+        """A whole number from 0 on, or None."""
+        value = self.fields.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise UsageError(f"{key} is no number from 0 on")
+        return value
+
+    def after(self) -> tuple[Place, str] | None:
+        """Where a page of an export begins: the ``after`` of the one before it."""
+        value = self.fields.get("after")
+        if value is None:
+            return None
+        try:
+            return Place(Scope(value["scope"]), value["owner"]), str(value["id"])
+        except (TypeError, KeyError, ValueError, AttributeError):
+            raise UsageError("'after' is not what the page before it gave") from None
+
+    def limit(self) -> int:
+        """How many memories are wanted."""
+        limit = self.number("limit")
+        if limit == 0:
+            raise UsageError("a limit of 0 asks for nothing", hint="give 1 or more")
+        return min(limit or LIMIT, LIMIT_MAX)
+
+    def meta(self) -> dict[str, Any] | None:
+        """What else is to be kept, or None."""
+        meta = self.fields.get("meta")
+        if meta is not None and not isinstance(meta, dict):
+            raise UsageError("the meta of a memory is not an object")
+        return meta
+
+    def secrets(self) -> Secrets:
+        """What is done with secrets in the text."""
+        try:
+            return Secrets(self.optional("secrets") or Secrets.REDACT)
+        except ValueError:
+            raise UsageError(
+                f"secrets are not {self.optional('secrets')!r}",
+                hint=f"give one of {', '.join(Secrets)}",
+            ) from None
+
+    def place(self) -> Place:
+        """Where a save goes: the project unless it says otherwise."""
+        place = self._place(self._scope() or Scope.PROJECT)
+        self.may_write(place)
+        return place
+
+    def places(self) -> Sequence[Place]:
+        """Where to look: all that apply, or the one scope that is asked for; ``all``: anywhere
+        that this one may look."""
+        scope = self._scope()
+        if scope is not None:
+            return [self._place(scope)]
+        return applying(self._whose(), self._cwd())
+
+    def may_write(self, place: Place) -> None:
+        """Raises RelayError when ``place`` is another agent's own, or not the project in which the
+        agent works: a short id may be the beginning of something that it has never seen."""
+        if self.agent is None or place.scope is Scope.USER:
+            return
+        if place.scope is Scope.PROJECT:
+            cwd = self._cwd()
+            if cwd is not None and place.owner != project_root(cwd):
+                raise RelayError(
+                    f"that memory belongs to another project: {place.owner}",
+                    hint="the person can do that: relay memory forget ID",
+                    code="forbidden",
+                )
+        elif place.owner != self.agent.lower():
+            raise RelayError(
+                f"that memory is {place.owner}'s own; {self.agent} may not change it",
+                hint=f"ask {place.owner}, or the person",
+                code="forbidden",
+            )
+
+    def _whose(self) -> str | None:
+        """Whose own memories are meant: the agent's that asks, or those that a person names."""
+        return self.optional("agent") or self.agent
+
+    def _scope(self) -> Scope | None:
+        word = self.optional("scope")
+        if word is None:
+            return None
+        try:
+            return Scope(word.lower())
+        except ValueError:
+            raise UsageError(
+                f"there is no scope {word[:40]!r}", hint=did_you_mean(word[:40], list(Scope))
+            ) from None
+
+    def _place(self, scope: Scope) -> Place:
+        if scope is Scope.USER:
+            return Place(scope)
+        if scope is Scope.AGENT:
+            name = self._whose()
+            if name is None:
+                raise UsageError("whose own memories? no agent is named", hint="give --agent NAME")
+            return Place(scope, name)
+        cwd = self._cwd()
+        if cwd is None:
+            raise UsageError(
+                "there is no project here: the folder's name is missing, or no Unicode",
+                hint="give the scope user",
+            )
+        return Place(scope, project_root(cwd))
+
+    def _cwd(self) -> str | None:
+        cwd = self.optional("cwd")
+        if cwd is not None and (not os.path.isabs(cwd) or "\0" in cwd):
+            raise UsageError(f"{cwd[:80]!r} is not an absolute path")
+        return cwd

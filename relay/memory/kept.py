@@ -1,0 +1,387 @@
+"""A backend that keeps saves while its store cannot be reached, and gives them to it afterwards.
+
+Kept saves are applied in the order in which they came, before anything newer; each is removed only
+after the store has it, under the id that was told. So one that is applied twice, because the
+process was killed in between, is there once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from relay.errors import NotFound, RelayError, StorageError, UsageError
+from relay.memory.backend import Backend, Hits, Memories, StoreUnavailable
+from relay.memory.local.ids import new_id as random_id
+from relay.memory.local.ids import readings
+from relay.memory.model import (
+    ID_PATTERN,
+    Memory,
+    Outcome,
+    Place,
+    Restored,
+    Saved,
+    Scope,
+    Stats,
+    Tier,
+    check_meta,
+    check_text,
+    to_json,
+)
+from relay.memory.outbox import Outbox, Waiting
+
+#: For so long kept saves are applied before what somebody waits for. Seconds.
+APPLY_FOR = 5.0
+#: A store that could not be opened is tried again after as long as that took, but after at most
+#: this. Seconds.
+PAUSE_MAX = 5.0
+#: So often the store may fail at one save (not: be away) before it counts as refused.
+TRIES_MAX = 5
+_MATCHES_SHOWN = 10
+
+
+class Kept:
+    """The backend (see relay.memory.backend) that ``open_backend`` opens, when it can.
+
+    ``name`` is the backend's, for as long as it is away. ``clock`` gives seconds. Owns the outbox:
+    ``close`` closes it.
+    """
+
+    def __init__(
+        self,
+        open_backend: Callable[[], Backend],
+        outbox: Outbox,
+        *,
+        name: str = "memory",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._open_backend = open_backend
+        self._outbox = outbox
+        self._name = name
+        self._clock = clock
+        self._backend: Backend | None = None
+        self._why: RelayError | None = None  # why it could not be opened
+        self._not_before = 0.0
+        self._seen = ""  # the id that was asked for last: who asked has seen whose it is
+
+    # -- the protocol
+
+    def save(
+        self,
+        text: str,
+        place: Place,
+        *,
+        agent: str | None,
+        session: str | None,
+        supersedes: str | None = None,
+        meta: Mapping[str, object] | None = None,
+        now_ms: int,
+        new_id: str | None = None,
+    ) -> Saved:
+        """As the backend does, or KEPT: durable in either case. Nothing overtakes what is kept."""
+        text = check_text(text)
+        check_meta(meta)
+        if supersedes is not None:
+            supersedes = _checked_id(self._outbox.alias(supersedes) or supersedes)
+        id_ = new_id or random_id()
+        plain = None if meta is None else dict(meta)
+        wanted = Waiting(id_, text, place, agent, session, supersedes, plain, now_ms)
+        try:
+            backend = self._ready()
+            if self._outbox.first() is not None:
+                return self._keep(wanted, "saves from before this one are being stored still")
+            self._may_replace(backend, wanted)
+            return backend.save(
+                text,
+                place,
+                agent=agent,
+                session=session,
+                supersedes=supersedes,
+                meta=meta,
+                now_ms=now_ms,
+                new_id=new_id,
+            )
+        except StoreUnavailable as error:
+            return self._keep(wanted, error.message)
+
+    def search(self, query: str, places: Sequence[Place], limit: int, *, now_ms: int) -> Hits:
+        """As the backend does; nothing that is kept is found."""
+        with _Telling(self):
+            return self._ready().search(query, places, limit, now_ms=now_ms)
+
+    def get(self, id_: str) -> Memory:
+        """By the id that was told, also of what is kept."""
+        self._seen = ""
+        memory = self._get(id_)[0]
+        self._seen = memory.id
+        return memory
+
+    def forget(self, id_: str) -> Memory:
+        """Also what is kept, which is then never stored."""
+        memory, waiting = self._get(id_)
+        if waiting is None:
+            with _Telling(self):
+                return self._ready().forget(memory.id)
+        self._outbox.remove(waiting)
+        return memory
+
+    def list(
+        self,
+        places: Sequence[Place],
+        limit: int,
+        *,
+        before_ms: int | None = None,
+        before_id: str = "",
+    ) -> Memories:
+        """As the backend does; without what is kept."""
+        with _Telling(self):
+            return self._ready().list(places, limit, before_ms=before_ms, before_id=before_id)
+
+    def export(
+        self, places: Sequence[Place] | None = None, *, after: tuple[Place, str] | None = None
+    ) -> Iterator[Memory]:
+        """As the backend does; without what is kept."""
+        with _Telling(self):
+            yield from self._ready().export(places, after=after)
+
+    def restore(self, memories: Iterable[Memory]) -> Restored:
+        """As the backend does: it is run again when the store is there."""
+        with _Telling(self):
+            return self._ready().restore(memories)
+
+    def stats(self) -> Stats:
+        """What the store says; of one that is away the reason. ``kept`` and ``refused`` always."""
+        problem = ""
+        try:
+            found = self._ready().stats()
+        except StoreUnavailable as error:
+            found = Stats(self._name, Tier.WORDS, {}, 0, None, 0)
+            problem = error.message
+        kept, refused = self._outbox.counts()
+        problems = (problem, self._refusals(refused), found.problem)
+        text = "; ".join(part for part in problems if part)
+        return replace(found, problem=text, kept=kept, refused=refused)
+
+    def close(self) -> None:
+        """Close the store and the outbox."""
+        backend, self._backend = self._backend, None
+        try:
+            if backend is not None:
+                backend.close()
+        finally:
+            self._outbox.close()
+
+    # -- beyond the protocol
+
+    def waiting(self) -> int:
+        """How many saves are kept."""
+        return self._outbox.counts()[0]
+
+    def catch_up(self, seconds: float) -> int:
+        """Apply what is kept for about so long; how many still wait. Raises as opening does."""
+        if self._outbox.first() is not None:
+            self._apply(self._opened(), seconds)
+        return self.waiting()
+
+    # -- the store
+
+    def _ready(self) -> Backend:
+        """The store, after as much of what is kept as APPLY_FOR allows."""
+        backend = self._opened()
+        self._apply(backend, APPLY_FOR)
+        return backend
+
+    def _opened(self) -> Backend:
+        if self._backend is not None:
+            return self._backend
+        begun = self._clock()
+        if self._why is not None and begun < self._not_before:
+            raise self._why.with_traceback(None)
+        self._why = None
+        try:
+            self._backend = self._open_backend()
+        except RelayError as error:
+            self._put_off(error, begun)
+            raise
+        except Exception as error:
+            why = StorageError(
+                f"the store of memories cannot be opened: {type(error).__name__}: {error}",
+                hint="relay doctor says more",
+            )
+            self._put_off(why, begun)
+            raise why from error
+        return self._backend
+
+    def _put_off(self, why: RelayError, begun: float) -> None:
+        # What takes long to fail must not make everybody wait all the time.
+        now = self._clock()
+        self._why, self._not_before = why, now + min(PAUSE_MAX, now - begun)
+
+    # -- keeping and applying
+
+    def _keep(self, save: Waiting, why: str) -> Saved:
+        while self._known(save.id):
+            save = replace(save, id=random_id())
+        self._outbox.add(save)
+        return Saved(save.memory(), Outcome.KEPT, problem=why)
+
+    def _known(self, id_: str) -> bool:
+        there = self._outbox.starting_with(id_, 1)
+        return bool(there) and there[0].id == id_ or self._outbox.alias(id_) is not None
+
+    def _apply(self, backend: Backend, seconds: float) -> None:
+        """Until nothing waits, the time is over, or the store fails. Raises StoreUnavailable."""
+        end = self._clock() + seconds
+        applied = 0
+        try:
+            while (save := self._outbox.first()) is not None:
+                if not self._apply_one(backend, save):
+                    return
+                applied += 1
+                if self._clock() >= end:
+                    return
+        finally:
+            if applied:
+                self._outbox.purge()
+
+    def _apply_one(self, backend: Backend, save: Waiting) -> bool:
+        """Whether the next one may be tried."""
+        try:
+            if save.supersedes is not None:
+                there = self._outbox.alias(save.supersedes)
+                save = replace(save, supersedes=there or save.supersedes)
+                self._seen = ""  # whoever asks now asks for something else
+                self._may_replace(backend, save)
+            saved = backend.save(
+                save.text,
+                save.place,
+                agent=save.agent,
+                session=save.session,
+                supersedes=save.supersedes,
+                meta=save.meta,
+                now_ms=save.now_ms,
+                new_id=save.id,
+            )
+        except StoreUnavailable:
+            raise
+        except (UsageError, NotFound, _Forbidden) as error:
+            self._outbox.failed(save, refused=error.message)
+            return True
+        except Exception as error:
+            why = error.message if isinstance(error, RelayError) else f"{error!r}"[:500]
+            for_good = save.tries + 1 >= TRIES_MAX
+            self._outbox.failed(save, refused=why if for_good else None)
+            return for_good
+        self._outbox.applied(save, saved.memory.id)
+        return True
+
+    def _may_replace(self, backend: Backend, save: Waiting) -> None:
+        """Whether an agent may supersede what it could not be shown when it asked for that.
+
+        Narrower than what one may who is there: nothing of another project than the save's own.
+        """
+        if save.supersedes is None or save.agent is None or save.supersedes == self._seen:
+            return
+        old = backend.get(save.supersedes).place
+        own = Place(Scope.AGENT, save.agent)
+        if old.scope is not Scope.USER and old not in (save.place, own):
+            raise _Forbidden(
+                f"{save.agent} may not replace a memory of {old}",
+                hint="ask the person",
+                code="forbidden",
+            )
+
+    # -- what is kept, beside what is stored
+
+    def _get(self, id_: str) -> tuple[Memory, Waiting | None]:
+        told = readings(id_)
+        there = next((found for one in told if (found := self._outbox.alias(one))), None)
+        kept: list[Waiting] = []
+        for one in told:
+            kept = kept or self._outbox.starting_with(one, _MATCHES_SHOWN)
+        if len(kept) == 1 and kept[0].id in told and there is None:
+            # What the person sees of it is its place in the queue; it may be stored any moment.
+            return self._now_stored(kept[0])
+        try:
+            with _Telling(self):
+                stored = [self._ready().get(there or id_)]
+        except (NotFound, StoreUnavailable):
+            kept = [one for one in kept if self._waits(one)]
+            if not kept:
+                raise
+            stored = []
+        if stored and (there or stored[0].id in told):
+            return stored[0], None
+        kept = [one for one in kept if self._waits(one)]
+        matches = stored + [one.memory() for one in kept]
+        if len(matches) == 1:
+            return matches[0], None if stored else kept[0]
+        raise _ambiguous(id_, matches)
+
+    def _now_stored(self, save: Waiting) -> tuple[Memory, Waiting | None]:
+        if save.refused is None:
+            try:
+                backend = self._ready()
+                if not self._waits(save):
+                    return backend.get(self._outbox.alias(save.id) or save.id), None
+            except StoreUnavailable:
+                pass
+        return save.memory(), save
+
+    def _waits(self, save: Waiting) -> bool:
+        return any(one.id == save.id for one in self._outbox.starting_with(save.id, 1))
+
+    def _refusals(self, count: int) -> str:
+        last = self._outbox.last_refused() if count else None
+        if last is None:
+            return ""
+        return (
+            f"{count} kept {'save was' if count == 1 else 'saves were'} refused by the store, at"
+            f" last {last.id}: {last.refused} (relay memory show {last.id}, then save it anew or"
+            f" relay memory forget {last.id})"
+        )
+
+
+class _Forbidden(RelayError):
+    """A save that its agent may not make."""
+
+
+class _Telling:
+    """Adds to a StoreUnavailable how many saves wait."""
+
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, StoreUnavailable):
+            return
+        count = self._kept.waiting()
+        if not count or "kept" in error.details:
+            return
+        said = "1 save is" if count == 1 else f"{count} saves are"
+        raise StoreUnavailable(
+            f"{error.message}; {said} kept until then",
+            hint=error.hint,
+            details={**error.details, "kept": count},
+        ) from error
+
+
+def _checked_id(id_: str) -> str:
+    found = id_.strip().lower()
+    if not ID_PATTERN.fullmatch(found):
+        raise UsageError(f"{id_[:80]!r} cannot be an id", hint="give the id of a memory")
+    return found
+
+
+def _ambiguous(id_: str, found: Memories) -> UsageError:
+    shown = found[:_MATCHES_SHOWN]
+    return UsageError(
+        f"{id_.strip()!r} begins several ids: {', '.join(memory.id for memory in shown)}",
+        hint="give more of its characters",
+        code="ambiguous",
+        details={"matches": [to_json(memory) for memory in shown]},
+    )

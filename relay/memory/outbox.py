@@ -1,0 +1,392 @@
+"""Saves that wait for a store that cannot be reached: one SQLite file for each store.
+
+A save is on the disk when ``add`` returns, and leaves only after the store has it, or when somebody
+forgets it. What leaves is overwritten with zeros, in the log too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from relay.errors import RelayError, StorageError
+from relay.memory.backend import StoreUnavailable
+from relay.memory.model import Memory, Place, Scope
+
+#: Bounds of what waits: beyond them a save is refused.
+SAVES_MAX = 10_000
+SIZE_MAX = 64 * 1024 * 1024
+#: Ids that were told for what the store had under another one; the oldest are forgotten.
+ALIASES_MAX = 10_000
+#: How long to wait for the process that has the file. Seconds.
+OWNER_WAIT = 10.0
+#: How long SQLite waits for somebody who reads the file. Seconds.
+_BUSY = 10.0
+#: "rkpt": marks the file as ours.
+_APPLICATION_ID = 0x726B7074
+_VERSION = 1
+_SCHEMA = (
+    """CREATE TABLE saves (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        text TEXT NOT NULL,
+        scope TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        agent TEXT,
+        session TEXT,
+        supersedes TEXT,
+        meta TEXT,
+        now_ms INTEGER NOT NULL,
+        tries INTEGER NOT NULL DEFAULT 0,
+        refused TEXT
+    )""",
+    "CREATE TABLE aliases (seq INTEGER PRIMARY KEY AUTOINCREMENT, told TEXT NOT NULL UNIQUE,"
+    " id TEXT NOT NULL)",
+)
+_COLUMNS = "id, text, scope, owner, agent, session, supersedes, meta, now_ms, tries, refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One save as it was asked for. ``meta`` None: none was given, which is not the same as {}.
+
+    ``tries``: how often the store failed at it. ``refused``: why the store will never take it.
+    """
+
+    id: str
+    text: str
+    place: Place
+    agent: str | None
+    session: str | None
+    supersedes: str | None
+    meta: dict[str, object] | None
+    now_ms: int
+    tries: int = 0
+    refused: str | None = None
+
+    def memory(self) -> Memory:
+        """What it will be, unless the store has it already."""
+        return Memory(
+            self.id,
+            self.text,
+            self.place,
+            self.agent,
+            self.session,
+            self.now_ms,
+            self.now_ms,
+            self.supersedes,
+            dict(self.meta or {}),
+        )
+
+
+class Outbox:
+    """The saves that wait, oldest first. Raises StorageError; only one process has it open.
+
+    ``OWNER_WAIT`` seconds are given to a former process that is just ending, then
+    StoreUnavailable is raised.
+    """
+
+    def __init__(self, path: str, *, saves_max: int = SAVES_MAX, size_max: int = SIZE_MAX) -> None:
+        self.path = path
+        self._saves_max = saves_max
+        self._size_max = size_max
+        self._lock = _own(path)
+        try:
+            self._db = self._opened()
+            with self._guarded():
+                count, size = self._db.execute(
+                    "SELECT count(*), coalesce(sum(length(CAST(text AS BLOB))"
+                    " + coalesce(length(CAST(meta AS BLOB)), 0)), 0) FROM saves"
+                ).fetchone()
+            self.purge()  # who had it before may have been killed
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._count: int = count
+        self._size: int = size
+
+    def add(self, save: Waiting) -> None:
+        """Keep it. Raises RelayError of the code ``full`` when no more may wait."""
+        size = _size(save)
+        if self._count >= self._saves_max or self._size + size > self._size_max:
+            raise RelayError(
+                f"{self._count} saves wait for the store already, and no more are kept:"
+                " this one was not saved",
+                hint="start the store's server, then save it again",
+                code="full",
+            )
+        meta = None if save.meta is None else json.dumps(save.meta, ensure_ascii=False)
+        values = (
+            *(save.id, save.text, save.place.scope.value, save.place.owner, save.agent),
+            *(save.session, save.supersedes, meta, save.now_ms, save.tries, save.refused),
+        )
+        with self._writing():
+            self._db.execute(
+                f"INSERT INTO saves ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?)", values
+            )
+        self._count += 1
+        self._size += size
+
+    def first(self) -> Waiting | None:
+        """The oldest that the store has not refused."""
+        found = self._rows("WHERE refused IS NULL ORDER BY seq LIMIT 1")
+        return found[0] if found else None
+
+    def counts(self) -> tuple[int, int]:
+        """How many wait, and how many the store has refused."""
+        with self._guarded():
+            waiting, refused = self._db.execute(
+                "SELECT count(*) FILTER (WHERE refused IS NULL), count(refused) FROM saves"
+            ).fetchone()
+        return waiting, refused
+
+    def last_refused(self) -> Waiting | None:
+        """The newest that the store has refused."""
+        found = self._rows("WHERE refused NOT NULL ORDER BY seq DESC LIMIT 1")
+        return found[0] if found else None
+
+    def starting_with(self, prefix: str, limit: int) -> list[Waiting]:
+        """Those whose ids begin so, refused ones too; the one with just this id alone."""
+        exact = self._rows("WHERE id=?", prefix)
+        return exact or self._rows(
+            "WHERE substr(id, 1, ?)=? ORDER BY seq LIMIT ?", len(prefix), prefix, limit
+        )
+
+    def alias(self, told: str) -> str | None:
+        """The store's id for what was told ``told`` when it was kept."""
+        with self._guarded():
+            row = self._db.execute("SELECT id FROM aliases WHERE told=?", (told,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def applied(self, save: Waiting, id_: str) -> None:
+        """The store has it, as ``id_``."""
+        with self._writing():
+            self._db.execute("DELETE FROM saves WHERE id=?", (save.id,))
+            if id_ != save.id:
+                self._db.execute(
+                    "INSERT OR REPLACE INTO aliases (told, id) VALUES (?,?)", (save.id, id_)
+                )
+                self._db.execute(
+                    "DELETE FROM aliases WHERE seq <= (SELECT max(seq) FROM aliases) - ?",
+                    (ALIASES_MAX,),
+                )
+        self._gone(save)
+
+    def failed(self, save: Waiting, *, refused: str | None = None) -> None:
+        """The store failed at it once more, or refuses it for good.
+
+        What supersedes one that is refused supersedes what that would have, as when one forgets.
+        """
+        with self._writing():
+            self._db.execute(
+                "UPDATE saves SET tries=tries+1, refused=? WHERE id=?", (refused, save.id)
+            )
+            if refused is not None:
+                self._relink(save)
+
+    def remove(self, save: Waiting) -> None:
+        """Forget it: nothing of its text is left."""
+        with self._writing():
+            self._db.execute("DELETE FROM saves WHERE id=?", (save.id,))
+            self._relink(save)
+        self._gone(save)
+        self.purge()
+
+    def purge(self) -> None:
+        """Empty the log: what has left stands in it still."""
+        with self._guarded():
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def close(self) -> None:
+        """Close the file, and let the next process have it."""
+        if self._lock < 0:
+            return
+        try:
+            with self._guarded():
+                self._db.close()
+        finally:
+            os.close(self._lock)
+            self._lock = -1
+
+    # -- parts of the above
+
+    def _relink(self, save: Waiting) -> None:
+        self._db.execute(
+            "UPDATE saves SET supersedes=? WHERE supersedes=?", (save.supersedes, save.id)
+        )
+
+    def _gone(self, save: Waiting) -> None:
+        self._count -= 1
+        self._size -= _size(save)
+
+    def _rows(self, where: str, *values: object) -> list[Waiting]:
+        with self._guarded():
+            rows = self._db.execute(f"SELECT {_COLUMNS} FROM saves {where}", values).fetchall()
+        return [_waiting(row) for row in rows]
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One transaction, on the disk at its end."""
+        with self._guarded():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise _storage_error(self.path, error) from error
+
+    def _opened(self) -> sqlite3.Connection:
+        with self._guarded():
+            # Before SQLite makes it: its log takes over the permissions.
+            try:
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                os.close(os.open(self.path, flags, 0o600))
+            except OSError as error:
+                raise _storage_error(self.path, error) from error
+            db = sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None)
+            try:
+                self._prepare(db)
+            except BaseException:
+                db.close()
+                raise
+            return db
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        version = _pragma(db, "user_version")
+        marked = _pragma(db, "application_id") == _APPLICATION_ID
+        if not marked and _pragma(db, "schema_version") or marked and version > _VERSION:
+            raise StorageError(
+                f"{self.path} holds no saves of this version of relay",
+                hint="upgrade relay, or move the file away",
+            )
+        db.execute("PRAGMA journal_mode=WAL")
+        # The log is synced at every commit: what was confirmed survives a power failure.
+        db.execute("PRAGMA synchronous=FULL")
+        if os.uname().sysname == "Darwin":
+            db.execute("PRAGMA fullfsync=ON")
+            db.execute("PRAGMA checkpoint_fullfsync=ON")
+        db.execute("PRAGMA secure_delete=ON")
+        db.execute("PRAGMA temp_store=MEMORY")
+        if version < _VERSION:
+            db.execute("BEGIN IMMEDIATE")
+            for statement in _SCHEMA:
+                db.execute(statement)
+            db.execute(f"PRAGMA application_id={_APPLICATION_ID}")
+            db.execute(f"PRAGMA user_version={_VERSION}")
+            db.execute("COMMIT")
+
+
+def path_of(folder: str, key: str) -> str:
+    """The file of the store ``key`` in the folder ``folder`` of a RELAY_HOME's memory."""
+    return os.path.join(folder, "kept", f"{key}.db")
+
+
+def waiting_in(folder: str) -> dict[str, tuple[int, int]]:
+    """How many saves wait and were refused, by the key of their store; whoever has it open.
+
+    What cannot be read counts as nothing: to say why is for whoever opens it.
+    """
+    kept = os.path.join(folder, "kept")
+    try:
+        names = sorted(name for name in os.listdir(kept) if name.endswith(".db"))
+    except OSError:
+        return {}
+    found: dict[str, tuple[int, int]] = {}
+    for name in names:
+        address = f"file:{quote(os.path.join(kept, name))}?mode=ro"
+        try:
+            with closing(sqlite3.connect(address, uri=True, timeout=1.0)) as db:
+                waiting, refused = db.execute(
+                    "SELECT count(*) FILTER (WHERE refused IS NULL), count(refused) FROM saves"
+                ).fetchone()
+        except sqlite3.Error:
+            continue
+        if waiting or refused:
+            found[name.removesuffix(".db")] = (waiting, refused)
+    return found
+
+
+def _own(path: str, clock: Callable[[], float] = time.monotonic) -> int:
+    """The descriptor of the lock of ``path``, which makes this process its owner.
+
+    Of the POSIX kind: a child that somebody forks does not have it.
+    """
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        lock = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise _storage_error(path, error) from error
+    end = clock() + OWNER_WAIT
+    while True:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except (BlockingIOError, PermissionError) as error:
+            if clock() > end:
+                os.close(lock)
+                raise StoreUnavailable(
+                    "another process of relay still has this store",
+                    hint="it ends by itself when its broker has ended: try again",
+                ) from error
+            time.sleep(0.05)  # it ends; there is no event to wait for with a deadline
+        except OSError as error:
+            os.close(lock)
+            raise _storage_error(path, error) from error
+
+
+def _pragma(db: sqlite3.Connection, name: str) -> int:
+    return int(db.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _size(save: Waiting) -> int:
+    """Bytes, as they are counted when the file is opened."""
+    meta = "" if save.meta is None else json.dumps(save.meta, ensure_ascii=False)
+    return len(save.text.encode()) + len(meta.encode())
+
+
+def _waiting(row: tuple[object, ...]) -> Waiting:
+    id_, text, scope, owner, agent, session, supersedes, meta, now_ms, tries, refused = row
+    return Waiting(
+        str(id_),
+        str(text),
+        Place(Scope(str(scope)), str(owner)),
+        _optional(agent),
+        _optional(session),
+        _optional(supersedes),
+        None if meta is None else json.loads(str(meta)),
+        int(str(now_ms)),
+        int(str(tries)),
+        _optional(refused),
+    )
+
+
+def _optional(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _storage_error(path: str, error: Exception) -> StorageError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL:
+        hint = "free some space on that disk; nothing was stored"
+    elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        hint = "move the file away, or restore it from a copy; relay starts a new one"
+    else:
+        hint = "check that the file and its directory are writable, and the disk's free space"
+    reason = error.strerror if isinstance(error, OSError) else error
+    return StorageError(f"the saves kept in {path} cannot be used: {reason}", hint=hint)
