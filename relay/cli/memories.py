@@ -8,18 +8,20 @@ import sys
 import time
 from typing import Any
 
-from relay.broker.client import Client, connect
+from relay.broker.client import Client
 from relay.cli import output
+from relay.cli.memory_store import connected
 from relay.cli.messages import speaker
 from relay.errors import UsageError
 from relay.jsontext import named
-from relay.paths import Home
 
 Json = dict[str, Any]
 
 #: More than a memory may have, so that what is too long is refused and not cut. Bytes.
 _READ_MAX = 1024 * 1024
 _DEADLINE = 60.0
+#: What a save answers beside the memory.
+EXTRA = ("outcome", "former", "redacted", "problem")
 
 
 def run(options: Any) -> int:
@@ -31,7 +33,7 @@ def run(options: Any) -> int:
         moves = {"setup": memory_moves.setup, "export": memory_moves.export}
         return moves.get(verb, memory_moves.import_)(options)
     text = _text(options.text) if verb == "save" else ""
-    with connect(Home.from_env()) as client:
+    with connected(options.config) as client:
         if verb == "save":
             return _save(client, options, text)
         if verb == "search":
@@ -88,9 +90,7 @@ def _save(client: Client, options: Any, text: str) -> int:
     )
     memory = answer["memory"]
     if options.json:
-        extra: Json = {
-            key: answer[key] for key in ("outcome", "former", "redacted") if key in answer
-        }
+        extra: Json = {key: answer[key] for key in EXTRA if key in answer}
         output.as_json({**shown(memory), **extra})
         return 0
     output.data(memory["id"])
@@ -104,9 +104,12 @@ def _said(answer: Json) -> str:
         "new": f"saved ({place})",
         "same": f"it was there already ({place}); its time is new",
         "updated": f"a memory that said nearly the same was updated ({place})",
+        "kept": f"kept ({place}) until the store can be reached",
     }[answer["outcome"]]
     if answer.get("former") and answer["former"] != answer["memory"]["text"]:
         words += f"; it was: {output.summary(answer['former'])}"
+    if answer.get("problem"):
+        words += f": {output.summary(answer['problem'])}"
     if answer["redacted"]:
         words += f"; left out as a secret: {', '.join(answer['redacted'])}"
     return words

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from relay.broker.client import Client, connect
+from relay.broker.client import Client
 from relay.cli import output, progress
 from relay.cli.memories import ask
+from relay.cli.memory_store import connected
 from relay.errors import RelayError, UsageError
 from relay.memory.model import from_json
 from relay.paths import Home
@@ -61,7 +62,7 @@ def export(options: Any) -> int:
     """All memories as JSON lines, page by page; the exit status."""
     file = None if options.file == "-" else options.file
     with (
-        connect(Home.from_env()) as client,
+        connected(options.config) as client,
         _target(file, replace=options.force) as target,
         progress.on_stderr(data_on_stdout=file is None) as bar,
     ):
@@ -220,7 +221,7 @@ class _Counts:
 def import_(options: Any) -> int:
     """Store the lines of a file, those that are memories, page by page; the exit status."""
     counts = _Counts()
-    with _source(options.file) as source, connect(Home.from_env()) as client:
+    with _source(options.file) as source, connected(options.config) as client:
         try:
             _read_all(client, source, counts)
         except (RelayError, KeyboardInterrupt):

@@ -71,6 +71,10 @@ def _sub(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
         name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
     )
     parser.add_argument("--json", action="store_true", help="for programs")
+    if name != "setup":
+        parser.add_argument(
+            "--config", metavar="FILE", help="the configuration that says where memories are"
+        )
     parser.set_defaults(run=_run)
     return parser
 

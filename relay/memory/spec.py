@@ -100,6 +100,24 @@ class StoreSpec:
         except ConfigError as error:
             raise UsageError(error.message, hint=error.hint) from None
 
+    @property
+    def title(self) -> str:
+        """What it is and where, for people: no secret is in it."""
+        if self.backend == "custom":
+            return f"custom, made by {self.file}"
+        store = self.config.get("vector_store")
+        if not isinstance(store, Mapping):
+            return self.backend
+        words = [self.backend] if store["provider"] == self.backend else [self.backend, "on"]
+        words += [] if store["provider"] == self.backend else [str(store["provider"])]
+        host = f"{store['host']}:{store.get('port') or 6333}" if store.get("host") else None
+        where = store.get("url") or host
+        if where:
+            words += ["at", str(masked(where))]
+        elif store["provider"] == "qdrant":
+            words.append(f"in {store['path']}" if store.get("path") else "within RELAY_HOME")
+        return " ".join(words)
+
     def masked(self) -> dict[str, object]:
         """As ``to_json``, without what is secret, for people and logs."""
         return {**self.to_json(), "config": masked(self.config)}

@@ -1,0 +1,81 @@
+"""Which store ``relay memory`` asks for: what the trusted configuration of this folder says."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from relay.broker.client import Client
+from relay.broker.protocol import Json
+from relay.cli import output
+from relay.config import load
+from relay.errors import ConfigError
+from relay.memory.spec import StoreSpec
+from relay.memory_settings import MemorySettings
+from relay.paths import Home
+from relay.trust import find_config, is_trusted, read_config
+
+
+@dataclass(frozen=True, slots=True)
+class Applying:
+    """The settings that apply. ``untrusted``: a file that may say something else, but not run."""
+
+    settings: MemorySettings
+    path: str | None = None
+    untrusted: str | None = None
+
+
+def applying(home: Home, explicit: str | None = None) -> Applying:
+    """The memory settings of ``explicit``, or of the configuration that applies in this folder.
+
+    Raises ConfigError when a trusted one cannot be used, and when ``explicit`` may not run.
+    """
+    path = find_config(_cwd(), explicit)
+    if path is None:
+        return Applying(MemorySettings())
+    file = read_config(path)
+    if is_trusted(home, path, file.sha256):
+        return Applying(load(file, home=home).settings.memory, path)
+    if explicit is not None:
+        raise ConfigError(
+            f"{path} is not trusted, so it does not run", hint="read it, then: relay trust"
+        )
+    says = b"memory" in file.data
+    return Applying(MemorySettings(), None, path if says else None)
+
+
+def connected(explicit: str | None = None) -> Client:
+    """A client whose requests about memories name the store that applies here."""
+    home = Home.from_env()
+    found = applying(home, explicit)
+    if found.untrusted is not None:
+        output.note(
+            f"{output.visible(found.untrusted)} is not trusted, so it does not choose where"
+            " memories are: this is the local store. Read it, then: relay trust"
+        )
+    return StoreClient(home, found.settings.store.resolved(os.environ), found.settings.secrets)
+
+
+class StoreClient(Client):
+    """A client that names ``spec`` (which is resolved) in every request about memories."""
+
+    def __init__(self, home: Home, spec: StoreSpec, secrets: str) -> None:
+        self._spec = spec
+        self._secrets = secrets
+        super().__init__(home)
+
+    def request(self, op: str, *, deadline: float = 30.0, **fields: object) -> Json:
+        """As any client does."""
+        if op.startswith("memory_") and self._spec != StoreSpec():
+            fields["store"] = self._spec.to_json()
+        if op == "memory_save" and fields.get("secrets") is None:
+            fields["secrets"] = self._secrets
+        return super().request(op, deadline=deadline, **fields)
+
+
+def _cwd() -> str:
+    """Where no folder is any more, only the user's own configuration can apply."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return os.sep
