@@ -1,8 +1,9 @@
 """The engine behind the test server: qdrant-client's own local mode, and what a server adds to it.
 
 It is stricter than local mode where the real server is known to be: ids must be unsigned integers
-or UUIDs wherever they are given, what is ordered by needs an index over a range, points that are
-not there cannot be changed. Payload indexes are remembered and told, they make nothing faster.
+or UUIDs wherever they are given, what is ordered by needs an index over a range, what is counted by
+its values an index too, and points that are not there cannot be changed. Payload indexes are
+remembered and told; they make nothing faster.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from qdrant_client import models as m
 
 #: Indexes that scrolling in the order of a key can use.
 _RANGES = {"integer", "float", "datetime", "uuid"}
+#: Those by which values can be counted.
+_FACETS = {"keyword", "integer", "uuid", "bool"}
 _INDEXES = "payload_indexes.json"
 _SCHEMA: TypeAdapter[Any] = TypeAdapter(m.PayloadFieldSchema)
 
@@ -168,6 +171,16 @@ class Engine:
     def count(self, name: str, asked: m.CountRequest) -> m.CountResult:
         self._must_exist(name)
         return self._client.count(name, count_filter=asked.filter)
+
+    def facet(self, name: str, asked: m.FacetRequest) -> m.FacetResponse:
+        self._must_exist(name)
+        if _kind(self._indexes.get(name, {}).get(asked.key)) not in _FACETS:
+            raise Refused(
+                400, f"Bad request: No appropriate index for faceting: `{asked.key}`. Create one"
+            )
+        return self._client.facet(
+            name, asked.key, facet_filter=asked.filter, limit=_unless_none(asked.limit, 10)
+        )
 
     # -- changing points
 

@@ -98,6 +98,7 @@ ROUTES = (
     ),
     _route(f"POST {_POINTS}/scroll", Engine.scroll, m.ScrollRequest, m.InlineResponse20019),
     _route(f"POST {_POINTS}/count", Engine.count, m.CountRequest, m.InlineResponse20020),
+    _route(f"POST {_ONE}/facet", Engine.facet, m.FacetRequest, m.InlineResponse20021),
     _route(f"PUT {_POINTS}", Engine.upsert, m.PointInsertOperations, _CHANGED),
     _route(f"POST {_POINTS}/delete", Engine.delete, m.PointsSelector, _CHANGED),
     _route(f"POST {_POINTS}/payload", Engine.set_payload, m.SetPayload, _CHANGED),

@@ -219,6 +219,7 @@ NEW = {"id": UUIDS[0], "vector": [1, 0, 0], "payload": {}}
         (lambda client: client.query_points("c", query=[1.0], using="no"), 400, "no is not"),
         (lambda client: client.scroll("c", limit=0), 422, "limit value 0"),
         (lambda client: client.scroll("c", order_by="n"), 400, "No range index"),
+        (lambda client: client.facet("c", "n"), 400, "No appropriate index"),
         (lambda client: client.set_payload("c", {"a": 1}, points=[UUIDS[7]]), 404, "No point"),
         (
             lambda client: client.update_vectors("c", [m.PointVectors(id=UUIDS[7], vector=AXIS)]),
@@ -271,6 +272,13 @@ def test_an_order_needs_an_index_over_a_range(client: QdrantClient) -> None:
     client.create_payload_index("c", "n", field_schema=m.PayloadSchemaType.INTEGER)
     order = m.OrderBy(key="n", direction=m.Direction.DESC)
     assert numbers(client.scroll("c", order_by=order, limit=2)[0]) == [7, 6]
+
+
+def test_values_are_counted_with_an_index(client: QdrantClient) -> None:
+    filled(client, 5)
+    client.create_payload_index("c", "owner", field_schema=m.PayloadSchemaType.KEYWORD)
+    hits = client.facet("c", "owner", exact=True).hits
+    assert [(hit.value, hit.count) for hit in hits] == [("a", 3), ("b", 2)]
 
 
 # -- the process
