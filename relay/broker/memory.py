@@ -64,6 +64,7 @@ class Memories:
         self._pending: set[Job] = set()
         self._size = 0
         self._lanes = Lanes(self._lane)
+        self.extractions: Callable[[], Json] = dict  # what memory_stats tells of them
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each op."""
@@ -75,6 +76,8 @@ class Memories:
         job = Job(connection, request, _spec(request), batch.now_ms)
         if member is not None:
             job.agent, job.run = member.name, member.record.run
+        if request["op"] == "memory_stats":
+            job.more = {"extractions": self.extractions()}
         if len(self._pending) >= PENDING_MAX or self._size + job.size > PENDING_SIZE_MAX:
             raise RelayError(
                 "too many requests to the memory wait already", hint="try again", code="busy"

@@ -28,10 +28,11 @@ LANES_MAX = 4
 
 
 class Job:
-    """One request. ``agent`` and ``run`` are None for a person's."""
+    """One request. ``agent`` and ``run`` are None for a person's. ``more``: what the answer has
+    beside what the store says."""
 
     __slots__ = (
-        *("connection", "request", "agent", "run", "now_ms"),
+        *("connection", "request", "agent", "run", "now_ms", "more"),
         *("spec", "lane", "timer", "begun", "over"),
     )
 
@@ -44,6 +45,7 @@ class Job:
         self.agent: str | None = None
         self.run: str | None = None
         self.now_ms = now_ms
+        self.more: Json = {}
         self.lane: Lane | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.begun = False
@@ -163,7 +165,7 @@ class Lane:
             if self._killed:
                 raise RelayError("the broker stops", hint="try again", code="busy")
             fields = self._at_desk().answer(job.request, job.agent, job.run, job.now_ms)
-            return encode({"n": n, "ok": True, **fields})
+            return encode({"n": n, "ok": True, **fields, **job.more})
         except RelayError as error:
             return refusal(n, error)
         except Exception:

@@ -57,7 +57,8 @@ Ops (``?`` marks what may be left out):
 ``memory_list`` limit?, before_ms? and before_id? (of the last memory that was had), scope?, cwd?,
               agent?, auth? -> memories (newest first), more
 ``memory_get``, ``memory_forget`` id, auth? -> memory
-``memory_stats`` -> backend, tier, embedder, problem, pending, size, folder, count, places
+``memory_stats`` -> backend, tier, embedder, problem, pending, size, folder, count, places,
+              extractions {waiting, failed, last_error} (see ``memory_extract``)
 ``memory_export`` after? (what the page before it gave) -> memories, after, more.
               What is saved or forgotten between two pages changes nothing else of the export.
 ``memory_extract`` text (at most 64 KiB), llm {provider, model, url, api_key}, cwd?, secrets?,

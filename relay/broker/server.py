@@ -111,6 +111,7 @@ class Broker:
         )
         inner = Inner(submit, self._memories.handlers())
         self._extracting = Extracting(home, inner.ask, self.flush_soon, fault=fault, log=log)
+        self._memories.extractions = self._extracting.stats
         self._sending.admit = self._parking.admit
         self._reporting.on_progress = self._parking.reached
         self._handlers = self._all_handlers()
