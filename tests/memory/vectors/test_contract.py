@@ -7,7 +7,9 @@ from pathlib import Path
 from relay.memory.backend import Backend
 from relay.memory.contract import BackendContract
 from relay.memory.policy import Guarded, Secrets
-from relay.memory.vectors.qdrant_points import open_qdrant
+from relay.memory.vectors.backend import VectorBackend
+from relay.memory.vectors.mem0_points import Mem0OnQdrant, Mem0Points, open_mem0
+from relay.memory.vectors.qdrant_points import QdrantPoints, open_qdrant
 from tests.memory.vectors.cheap import Cheap
 
 
@@ -19,3 +21,35 @@ class TestQdrant(BackendContract):
 class TestQdrantGuarded(BackendContract):
     def make(self, folder: Path) -> Backend:
         return Guarded(open_qdrant({}, str(folder), Cheap()), Secrets.REDACT)
+
+
+class TestMem0(BackendContract):
+    def make(self, folder: Path) -> Backend:
+        return open_mem0({}, str(folder), Cheap())
+
+
+class TestMem0Guarded(BackendContract):
+    def make(self, folder: Path) -> Backend:
+        return Guarded(open_mem0({}, str(folder), Cheap()), Secrets.REDACT)
+
+
+class TestQdrantThatOthersWriteToo(BackendContract):
+    """Nothing is remembered between two calls, as with a server."""
+
+    def make(self, folder: Path) -> Backend:
+        backend = open_qdrant({}, str(folder), Cheap())
+        assert isinstance(backend, VectorBackend) and isinstance(backend._points, QdrantPoints)
+        backend._points.alone = False
+        return VectorBackend(backend._points)
+
+
+class TestAnyStoreOfMem0s(BackendContract):
+    """Only by what every store of mem0's can: its qdrant store stands for all of them."""
+
+    def make(self, folder: Path) -> Backend:
+        backend = open_mem0({}, str(folder), Cheap())
+        assert isinstance(backend, VectorBackend) and isinstance(backend._points, Mem0OnQdrant)
+        points = backend._points
+        return VectorBackend(
+            Mem0Points(points._memory, "qdrant", "", points._opened.path, points._embedding)
+        )
