@@ -26,6 +26,12 @@ class QdrantProcess:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process
+        return self._process.pid
+
     def start(self) -> QdrantProcess:
         """Start it and wait until it answers."""
         assert self._process is None
