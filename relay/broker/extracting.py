@@ -160,8 +160,8 @@ class Extracting:
         """Give what ``giver`` has to those that only lack that."""
         for one in self._all.values():
             lacked = one.lacks
-            if one.llm == giver.llm and not one.key:
-                one.key = giver.key
+            if one.llm == giver.llm:
+                one.key = giver.key or one.key
             if one.store_key is not None and one.store_key == giver.store_key:
                 one.secret_store = giver.secret_store
             if lacked and not one.lacks and not one.failed:
@@ -233,8 +233,6 @@ class Extracting:
         self._log(f"{one.agent}'s last words: {len(one.facts or ())} facts for the memory")
         # The model answers: those that it did not answer may be asked again.
         for other in [other for other in self._all.values() if other.failed]:
-            if other.llm == one.llm:
-                other.key = other.key or one.key
             if other.llm == one.llm and not other.lacks:
                 other.failed = None
                 self._spawn(partial(self._work, other))

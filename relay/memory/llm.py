@@ -7,6 +7,7 @@ Three kinds of servers: OpenAI's ``/v1/chat/completions``, which most others hav
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -27,6 +28,8 @@ _TOKENS_MAX = 8192
 _SAID_MAX = 200  # characters of the server's own words in an error
 #: Refusals that may pass: too busy, too many, took too long.
 _PASSING = (408, 409, 425, 429)
+#: A key in an address would be kept and shown with it.
+_KEY_IN_QUERY = re.compile(r"(?:key|token|secret|password|sig(?:nature)?)=", re.IGNORECASE)
 _ANTHROPIC_VERSION = "2023-06-01"
 #: ollama forgets the beginning of what does not fit its context, which is small unless told.
 _CONTEXT_MIN, _CONTEXT_MAX = 4096, 32768
@@ -178,7 +181,7 @@ def _address(api: Api, url: str) -> str:
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         usable = False
-    if not usable or "@" in parts.netloc:
+    if not usable or "@" in parts.netloc or _KEY_IN_QUERY.search(parts.query):
         raise ConfigError(
             "memory: the llm's url must be http://HOST[:PORT] or https://…",
             hint="a key is not part of it: give api_key_env",

@@ -237,15 +237,16 @@ def test_a_huge_answer_is_refused(home: Home, size: int) -> None:
 
 
 def test_a_refused_key_is_no_reason_to_ask_again_until_another_was_heard(home: Home) -> None:
-    replies: list[Answer] = [Answer({"error": "bad key"}, 401)]
+    def reply(asked: Asked) -> Answer:
+        right = asked.headers["authorization"] == "Bearer right"
+        return saying(FACTS) if right else Answer({"error": "bad key"}, 401)
 
     async def story(rig: Rig) -> None:
-        with EmbeddingServer(lambda _: replies[-1]) as server:
+        with EmbeddingServer(reply) as server:
             await rig.extract(server.url, llm={"api_key": KEY})
             assert (await rig.settled())["failed"] == 1
             assert len(server.asked) == 1
-            replies.append(saying(FACTS))
-            await rig.extract(server.url, "run-2", llm={"api_key": "another"})
+            await rig.extract(server.url, "run-2", llm={"api_key": "right"})
             assert await rig.settled() == {"waiting": 0, "failed": 0, "last_error": None}
         assert [run_id for _, _, run_id in rig.memory.saved] == ["run-2"] * 2 + ["run-1"] * 2
 

@@ -107,6 +107,7 @@ def test_the_configuration_knows_the_providers_that_can_be_asked() -> None:
         ({"provider": "openai"}, "no model"),
         ({"provider": "openai", "model": "m", "url": "ftp://h"}, "must be http"),
         ({"provider": "openai", "model": "m", "url": "http://u:p@h"}, "must be http"),
+        ({"provider": "openai", "model": "m", "url": "http://h/v1?key=x"}, "must be http"),
         ({"provider": "openai", "model": 3}, "model must be a string"),
         ({"provider": "openai", "model": "m", "api_key": "a\nb"}, "no header"),
     ],
