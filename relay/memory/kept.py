@@ -36,8 +36,9 @@ APPLY_FOR = 5.0
 #: A store that could not be opened is tried again after as long as that took, but after at most
 #: this. Seconds.
 PAUSE_MAX = 5.0
-#: So often the store may fail at one save (not: be away) before it counts as refused.
-TRIES_MAX = 5
+#: So often the store may fail at one save (not: be away) before that counts as refused, and so long
+#: it is left alone after each time. Seconds.
+TRIES_MAX, TRY_AFTER = 8, 15.0
 _MATCHES_SHOWN = 10
 
 
@@ -63,6 +64,8 @@ class Kept:
         self._backend: Backend | None = None
         self._why: RelayError | None = None  # why it could not be opened
         self._not_before = 0.0
+        self._failed = ""  # why the store failed at the oldest one that is kept
+        self._try_after = 0.0
         self._seen = ""  # the id that was asked for last: who asked has seen whose it is
 
     # -- the protocol
@@ -90,7 +93,7 @@ class Kept:
         try:
             backend = self._ready()
             if self._outbox.first() is not None:
-                return self._keep(wanted, "saves from before this one are being stored still")
+                return self._keep(wanted, self._failed or "earlier saves are being stored still")
             self._may_replace(backend, wanted)
             return backend.save(
                 text,
@@ -159,7 +162,7 @@ class Kept:
             found = Stats(self._name, Tier.WORDS, {}, 0, None, 0)
             problem = error.message
         kept, refused = self._outbox.counts()
-        problems = (problem, self._refusals(refused), found.problem)
+        problems = (problem, self._failed, self._refusals(refused), found.problem)
         text = "; ".join(part for part in problems if part)
         return replace(found, problem=text, kept=kept, refused=refused)
 
@@ -232,6 +235,9 @@ class Kept:
 
     def _apply(self, backend: Backend, seconds: float) -> None:
         """Until nothing waits, the time is over, or the store fails. Raises StoreUnavailable."""
+        if self._failed and self._clock() < self._try_after:
+            return
+        self._failed = ""
         end = self._clock() + seconds
         applied = 0
         try:
@@ -272,6 +278,8 @@ class Kept:
             why = error.message if isinstance(error, RelayError) else f"{error!r}"[:500]
             for_good = save.tries + 1 >= TRIES_MAX
             self._outbox.failed(save, refused=why if for_good else None)
+            if not for_good:
+                self._failed, self._try_after = why, self._clock() + TRY_AFTER
             return for_good
         self._outbox.applied(save, saved.memory.id)
         return True
