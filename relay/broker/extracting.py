@@ -143,6 +143,9 @@ class Extracting:
         except RelayError as error:
             del self._all[one.run]
             line = refusal(n, error)
+        except Exception:
+            del self._all[one.run]
+            line = refusal(n, self._fault())
         connection.undefer()
         connection.send(line)
         self._flush_soon()
@@ -201,7 +204,10 @@ class Extracting:
             await asyncio.sleep(pause)
         assert problem is not None
         one.failed = problem.message
-        await self._aside.call(lambda: self._folder.write(one))
+        try:
+            await self._aside.call(lambda: self._folder.write(one))
+        except RelayError as error:  # then the next broker tries again
+            self._log(error.message)
 
     async def _find(self, one: Extraction, problem: RelayError | None) -> None:
         """Ask the model, unless it has answered, and write down what it found."""
