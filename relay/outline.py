@@ -62,7 +62,7 @@ def _call(found: Outline, node: ast.Call) -> None:
     function = node.func
     if isinstance(function, ast.Name) and function.id == "Relay":
         for keyword in node.keywords:
-            if keyword.arg in ("idle_seconds", "timeout", "task"):
+            if keyword.arg in ("idle_seconds", "timeout", "task", "end_seconds", "memory"):
                 _setting(found, keyword.arg, keyword.value)
     if not isinstance(function, ast.Attribute) or function.attr not in ("pattern", "on"):
         return

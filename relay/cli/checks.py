@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from relay.agents.installed import parse_version
 from relay.agents.launch import PLANNERS
 from relay.cli.gate_checks import native_hooks
+from relay.cli.memory_checks import memory_lines
 from relay.errors import RelayError
 from relay.paths import SOCKET_PATH_MAX, Home
 from relay.terminal.dialects import dialect_of
@@ -64,7 +65,7 @@ def examine(home: Home, cwd: str) -> list[Check]:
     ):
         checks.append(_guarded(name, function))
     checks += [_guarded(name, functools.partial(_agent, name)) for name in AGENTS]
-    return checks + _hooks(home, cwd)
+    return checks + _memory(home, cwd) + _hooks(home, cwd)
 
 
 def _hooks(home: Home, cwd: str) -> list[Check]:
@@ -76,6 +77,16 @@ def _hooks(home: Home, cwd: str) -> list[Check]:
     except Exception as error:
         return [Check("hooks", "warn", f"cannot be told: {type(error).__name__}: {error}")]
     return [Check("hooks", level, text, "" if level == "ok" else hint) for level, text in lines]
+
+
+def _memory(home: Home, cwd: str) -> list[Check]:
+    try:
+        lines = list(memory_lines(home, cwd, os.environ))
+    except RelayError:
+        return []  # the configuration's own line has said so
+    except Exception as error:
+        return [Check("memory", "warn", f"cannot be told: {type(error).__name__}: {error}")]
+    return [Check("memory", level, text, hint) for level, text, hint in lines]
 
 
 def _guarded(name: str, function: Callable[[], Check]) -> Check:

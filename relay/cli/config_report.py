@@ -78,7 +78,7 @@ def run_show(args: argparse.Namespace) -> int:
         word = _trust_word(home, file)
         if word == "yes":
             loaded = load(file, home=home)
-            warnings = [*loaded.warnings, *loaded.hook_problems]
+            warnings = [*loaded.warnings, *loaded.hook_problems, *_of_memory(loaded.settings)]
             patterns, hooks = _patterns(loaded), _hooks(loaded)
             record = _record(file, word, loaded.settings, patterns, hooks, warnings)
         else:
@@ -100,7 +100,7 @@ def run_check(args: argparse.Namespace) -> int:
     if executed:
         loaded = load(file, home=home)
         patterns, hooks = _patterns(loaded), _hooks(loaded)
-        warnings += [*loaded.warnings, *loaded.hook_problems]
+        warnings += [*loaded.warnings, *loaded.hook_problems, *_of_memory(loaded.settings)]
     else:
         found = outline(file)
         if found.problems:
@@ -110,6 +110,7 @@ def run_check(args: argparse.Namespace) -> int:
                 details={"problems": list(found.problems)},
             )
         patterns, hooks = found.patterns, found.hooks
+        warnings += _of_memory(found.settings)
         warnings.append("it is not trusted, so it was read but not run: handlers are unchecked")
     if args.json:
         _print_json(
@@ -130,6 +131,12 @@ def run_check(args: argparse.Namespace) -> int:
     if not executed:
         _say(f"To let it run: relay trust {shlex.quote(file.path)}")
     return 0
+
+
+def _of_memory(settings: Settings) -> list[str]:
+    from relay.cli.memory_checks import config_warnings
+
+    return config_warnings(settings.memory, os.environ)
 
 
 def _revoke(home: Home, args: argparse.Namespace) -> int:
@@ -208,12 +215,7 @@ def _record(
         "idle_seconds": settings.idle_seconds,
         "timeout": settings.handler_timeout,
         "end_seconds": settings.end_seconds,
-        "memory": {
-            "backend": str(settings.memory.backend),
-            "prompt_on_end": settings.memory.prompt_on_end,
-            "inject_on_start": settings.memory.inject_on_start,
-            "secrets": settings.memory.secrets,
-        },
+        "memory": settings.memory.shown(),
         "task": settings.task,
     }
     return {
@@ -239,12 +241,16 @@ def _print_record(record: dict[str, Any]) -> None:
     for key, entry in record["settings"].items():
         value = "-" if entry["value"] is None else entry["value"]
         if isinstance(value, dict):
-            value = ", ".join(f"{name} {item}" for name, item in value.items())
+            value = ", ".join(f"{name} {_shown(item)}" for name, item in value.items())
         print(f"{key:<13} {clean(str(value))}  ({clean(entry['from'])})")
     for warning in record["warnings"]:
         _say(f"! {warning}")
     if record["trusted"] in ("no", "changed"):
         _say("It does not run, so the defaults apply. To let it run: relay trust")
+
+
+def _shown(item: object) -> str:
+    return json.dumps(item, ensure_ascii=False) if isinstance(item, dict) else str(item)
 
 
 def _say_problems(found: Outline) -> None:

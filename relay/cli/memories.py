@@ -14,6 +14,7 @@ from relay.cli.memory_store import connected
 from relay.cli.messages import speaker
 from relay.errors import UsageError
 from relay.jsontext import named
+from relay.memory.spec import StoreSpec
 
 Json = dict[str, Any]
 
@@ -199,20 +200,27 @@ def _one(client: Client, options: Any) -> int:
 
 def _stats(client: Client, options: Any) -> int:
     answer = ask(client, "memory_stats")
-    names = ("backend", "tier", "embedder", "problem", "pending", "size", "folder", "count")
-    fields = {name: answer[name] for name in names}
+    names = ("backend", "tier", "embedder", "problem", "pending", "kept", "refused", "size")
+    fields = {name: answer.get(name) for name in (*names, "folder", "store", "count")}
     if options.json:
         output.as_json({**fields, "places": answer["places"]})
         return 0
     tier = "words and meaning" if answer["tier"] == "hybrid" else "words"
-    output.data(f"{'backend:':<12}{answer['backend']}")
+    title = StoreSpec.from_json(answer["store"]).title if answer.get("store") else ""
+    output.data(f"{'backend:':<12}{output.visible(title or answer['backend'])}")
     output.data(f"{'search by:':<12}{tier}")
-    output.data(f"{'embedder:':<12}{answer['embedder'] or 'none (relay memory setup gets one)'}")
+    none = "none (relay memory setup gets one)" if answer["backend"] == "local" else "none"
+    output.data(f"{'embedder:':<12}{answer['embedder'] or none}")
     if answer["problem"]:
         output.data(f"{'problem:':<12}{output.visible(answer['problem'])}")
     if answer["pending"]:
         output.data(f"{'pending:':<12}{answer['pending']} without a vector yet")
-    output.data(f"{'size:':<12}{answer['size']} bytes in {output.visible(answer['folder'])}")
+    if answer.get("kept"):
+        output.data(f"{'kept:':<12}{answer['kept']} until the store can be reached")
+    if answer.get("refused"):
+        output.data(f"{'refused:':<12}{answer['refused']} kept ones that the store would not take")
+    if answer["folder"]:
+        output.data(f"{'size:':<12}{answer['size']} bytes in {output.visible(answer['folder'])}")
     output.data(f"{'memories:':<12}{answer['count']}")
     for place in answer["places"]:
         output.data(f"  {place['count']:>8}  {_place(place)}")

@@ -70,6 +70,12 @@ def made(found: Any) -> Backend:
     return backend
 
 
+def lacking(found: Any) -> list[str]:
+    """The methods that are known to be missing, without anything being made."""
+    missing = _missing(found)
+    return [] if callable(found) and not isinstance(found, type) else missing
+
+
 class Checked:
     """A backend whose mistakes are errors of the store."""
 

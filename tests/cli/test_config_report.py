@@ -122,3 +122,37 @@ def test_check_finds_mistakes_without_running(relay: Verb) -> None:
         relay("config", "check")
     with pytest.raises(ConfigError, match="no configuration file missing"):
         relay("config", "check", "missing.py")
+
+
+def test_show_masks_the_secrets_of_memory(relay: Verb, capsys: pytest.CaptureFixture[str]) -> None:
+    store = {"url": "http://me:hidden@q:6333", "apiKey": "hidden", "collection": "team"}
+    memory = {"backend": "qdrant", "config": store}
+    Path(CONFIG_NAME).write_text(f"config = {{'memory': {memory!r}}}\n")
+    relay("trust")
+    relay("config", "show")
+    shown = capsys.readouterr()
+    assert "hidden" not in shown.out + shown.err
+    assert "backend qdrant" in shown.out and '"collection_name": "team"' in shown.out
+    relay("config", "show", "--json")
+    record = printed_json(capsys)["settings"]["memory"]["value"]
+    assert record["config"]["vector_store"]["api_key"] == "…"
+
+
+def test_check_finds_mistakes_in_memory_trusted_or_not(
+    relay: Verb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(CONFIG_NAME).write_text("config = {'memory': {'backend': 'mem1'}}\n")
+    with pytest.raises(ConfigError, match="no backend 'mem1'"):
+        relay("config", "check")
+    relay("trust")
+    with pytest.raises(ConfigError, match="no backend 'mem1'") as caught:
+        relay("config", "check")
+    assert "mem0" in caught.value.hint
+    memory = {"backend": "qdrant", "config": {"url": "http://q", "apiKeyEnv": "NOT_SET_HERE"}}
+    Path(CONFIG_NAME).write_text(f"config = {{'memory': {memory!r}}}\n")
+    capsys.readouterr()
+    for _ in range(2):
+        assert relay("config", "check") == 0
+        assert "variable NOT_SET_HERE is not set here" in capsys.readouterr().err
+        relay("trust")
+        capsys.readouterr()

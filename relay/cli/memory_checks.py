@@ -1,0 +1,283 @@
+"""What ``relay doctor`` and ``relay config`` look at for memory: files, and servers that answer.
+
+Nothing is run, started or changed: no broker, no backend, no model.
+"""
+
+from __future__ import annotations
+
+import http.client
+import importlib.util
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+from relay.errors import ConfigError
+from relay.memory.embedding.numeric import have_numpy
+from relay.memory.embedding.setup import installed
+from relay.memory.outbox import waiting_in
+from relay.memory.providers import own_embedder
+from relay.memory.spec import StoreSpec, masked
+from relay.memory_settings import MemorySettings
+from relay.outline import outline
+from relay.paths import Home
+from relay.trust import find_config, is_trusted, read_config
+
+#: How long one server may take to answer, name and all, in seconds.
+SERVER_TIMEOUT = 2.0
+_ANSWER_MAX = 1024 * 1024
+_PORTS = {"http": 80, "https": 443, "redis": 6379, "rediss": 6379, "mongodb": 27017, "bolt": 7687}
+_PORTS |= dict.fromkeys(("postgres", "postgresql"), 5432)
+_PACKAGES = {"mem0": ("mem0", "mem0ai"), "qdrant": ("qdrant_client", "qdrant-client")}
+#: Where stores of mem0's have their address.
+_ADDRESSES = (
+    *("url", "connection_string", "host", "endpoint", "cluster_url", "mongo_uri"),
+    *("redis_url", "valkey_url"),
+)
+_SETUP = "relay memory setup"
+
+Result = TypeVar("Result")
+#: Level, text and hint, as relay.cli.checks.Check has them.
+Line = tuple[str, str, str]
+
+
+def memory_lines(home: Home, cwd: str, environ: Mapping[str, str]) -> Iterator[Line]:
+    """The store of this folder, its embedder, and what is kept for any store."""
+    settings, computed = _settings(home, cwd)
+    if computed:
+        yield "ok", f"said by {computed} when it runs", "what it is: relay memory stats"
+    else:
+        try:
+            spec = settings.store.resolved(environ)
+        except ConfigError as error:
+            yield "warn", error.message, error.hint
+        else:
+            yield from _store(spec, home)
+            yield from _embedder(spec, home)
+    yield from _kept(home, None if computed else settings.store)
+
+
+def config_warnings(settings: MemorySettings, environ: Mapping[str, str]) -> list[str]:
+    """What is allowed in the settings, but cannot work here or looks like a mistake."""
+    found = []
+    sections = [settings.store.config, {"llm": settings.llm} if settings.llm else {}]
+    for name in sorted({name for one in sections for name in _variables(one)}):
+        if not environ.get(name, "").strip():
+            found.append(f"memory: the environment variable {name} is not set here")
+    if settings.llm and not settings.auto_save:
+        found.append("memory: the llm is not used, because auto_save is not on")
+    if settings.custom is not None:
+        from relay.memory.custom import lacking
+
+        missing = lacking(settings.custom)
+        if missing:
+            found.append(f"memory: the object of the custom backend has no {', '.join(missing)}")
+    return found
+
+
+def _settings(home: Home, cwd: str) -> tuple[MemorySettings, str]:
+    """What applies in ``cwd``, as far as it can be read; else the file that computes it."""
+    path = find_config(cwd)
+    if path is None:
+        return MemorySettings(), ""
+    file = read_config(path)
+    if not is_trusted(home, path, file.sha256):
+        return MemorySettings(), ""
+    found = outline(file)
+    if "memory" in found.computed:
+        return MemorySettings(), path
+    return found.settings.memory, ""
+
+
+def _store(spec: StoreSpec, home: Home) -> Iterator[Line]:
+    if spec.backend == "local":
+        yield "ok", _local(spec, home), ""
+        return
+    module, package = _PACKAGES[spec.backend]
+    if importlib.util.find_spec(module) is None:
+        yield "warn", f"{spec.title}: {package} is not installed", f"pip install {package}"
+        return
+    store: Any = spec.config["vector_store"]
+    try:
+        asked = _ask_store(store)
+    except OSError as error:
+        yield (
+            "warn",
+            f"{spec.title}: {error}",
+            "saves are kept until it answers; how to start a server: docs/memory.md",
+        )
+        return
+    yield "ok", f"{spec.title}{asked}", ""
+
+
+def _local(spec: StoreSpec, home: Home) -> str:
+    section: Any = spec.config.get("embedder") or {}
+    provider = section.get("provider", "minilm")
+    if provider == "none":
+        return "local, found by words"
+    if provider != "minilm":
+        return f"local, found by words and meaning ({provider})"
+    if installed(home.models) is not None and have_numpy():
+        return "local, found by words and meaning (MiniLM)"
+    return f"local, found by words; by meaning too after: {_SETUP}"
+
+
+def _embedder(spec: StoreSpec, home: Home) -> Iterator[Line]:
+    section: Any = spec.config.get("embedder") or {}
+    provider = section.get("provider", "minilm")
+    if provider == "minilm":
+        if spec.backend != "local" and installed(home.models) is None:
+            yield "warn", f"{spec.backend} needs an embedder, and none is set up", _SETUP
+        return
+    if provider == "none":
+        return
+    if not own_embedder(section):
+        yield "ok", f"embedder {provider} of mem0's, not looked at", ""
+        return
+    name = f"embedder {provider}"
+    local = "http://127.0.0.1:11434" if provider == "ollama" else "https://api.openai.com"
+    url = str(section.get("url") or local)
+    try:
+        said = _ask_embedder(provider, url, section)
+    except OSError as error:
+        yield "warn", f"{name} at {masked(url)}: {error}", "start it, or correct memory.config"
+        return
+    if said:
+        yield "warn", f"{name} at {masked(url)}: {said}", f"ollama pull {section.get('model')}"
+    else:
+        yield "ok", f"{name} at {masked(url)}", ""
+
+
+def _kept(home: Home, spec: StoreSpec | None) -> Iterator[Line]:
+    own = spec.key() if spec is not None else None
+    for key, (waiting, refused) in sorted(waiting_in(home.memory).items()):
+        whose = "this store" if key == own else "another store"
+        where = os.path.join(home.memory, "kept")
+        if waiting:
+            yield (
+                "warn",
+                f"{waiting} saves wait for {whose} ({where})",
+                "they are stored when it is asked again: relay memory stats, where it applies",
+            )
+        if refused:
+            yield (
+                "warn",
+                f"{refused} kept saves were refused by {whose} ({where})",
+                "why: relay memory stats, where it applies",
+            )
+
+
+# -- servers
+
+
+def _ask_store(store: Mapping[str, Any]) -> str:
+    """What is told of the server beside its address; raises OSError that says why it is not."""
+    provider = str(store["provider"])
+    if provider == "qdrant":
+        return _ask_qdrant(store) if store.get("url") or store.get("host") else ""
+    for key in _ADDRESSES:
+        value = store.get(key)
+        if not isinstance(value, str) or not value:
+            continue
+        parts = urlsplit(value if "://" in value else f"//{value}")
+        port = parts.port or store.get("port") or _PORTS.get(parts.scheme)
+        if parts.hostname and isinstance(port, int):
+            _connect(parts.hostname, port)
+            return f" at {parts.hostname}:{port}"
+    return ", not looked at: relay memory stats asks it"
+
+
+def _ask_qdrant(store: Mapping[str, Any]) -> str:
+    scheme = "https" if store.get("https") else "http"
+    url = str(store.get("url") or f"{scheme}://{store['host']}:{store.get('port') or 6333}")
+    key = store.get("api_key")
+    parts = urlsplit(url)
+    if parts.port is None and store.get("url"):
+        # The client's own way: without a port it means 6333.
+        parts = parts._replace(netloc=f"{parts.netloc}:{store.get('port') or 6333}")
+    status, body = _get(parts, "/collections", {"api-key": str(key)} if key else {})
+    if status in (401, 403):
+        raise OSError("it refuses the key" if key else "it wants an api_key_env")
+    if status != 200 or not isinstance(_json(body), dict):
+        raise OSError(f"it answered {status}: is it a qdrant server?")
+    return ""
+
+
+def _ask_embedder(provider: str, url: str, section: Mapping[str, Any]) -> str:
+    """What is wrong with a server that answers, or ""; raises OSError."""
+    parts = urlsplit(url)
+    if provider != "ollama":
+        _connect(parts.hostname or "", parts.port or _PORTS[parts.scheme])
+        return ""
+    status, body = _get(parts._replace(path=""), "/api/tags", {})
+    found = _json(body)
+    models = found.get("models") if isinstance(found, dict) else None
+    if status != 200 or not isinstance(models, list):
+        raise OSError(f"it answered {status}: is it ollama?")
+    wanted = str(section.get("model") or "nomic-embed-text")
+    names = {str(one.get("name")) for one in models if isinstance(one, dict)}
+    short = {name.removesuffix(":latest") for name in names}
+    return "" if wanted in names | short else f"it has no model {wanted}"
+
+
+def _get(parts: SplitResult, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+
+    def ask() -> tuple[int, bytes]:
+        connection = kind(parts.hostname or "", parts.port, timeout=SERVER_TIMEOUT)
+        try:
+            connection.request("GET", parts.path.rstrip("/") + path, headers=dict(headers))
+            answer = connection.getresponse()
+            return answer.status, answer.read(_ANSWER_MAX)
+        except http.client.HTTPException as error:
+            raise OSError(f"it does not speak HTTP ({type(error).__name__})") from None
+        finally:
+            connection.close()
+
+    return _within(ask)
+
+
+def _connect(host: str, port: int) -> None:
+    _within(lambda: socket.create_connection((host, port), SERVER_TIMEOUT).close())
+
+
+def _within(ask: Callable[[], Result]) -> Result:
+    """What ``ask`` answers; it has SERVER_TIMEOUT for all, also for a name that is looked up."""
+    answers: list[Result] = []
+    errors: list[OSError] = []
+
+    def run() -> None:
+        try:
+            answers.append(ask())
+        except OSError as error:
+            errors.append(error)
+        except ValueError as error:
+            errors.append(OSError(f"it cannot be asked: {error}"))
+
+    thread = threading.Thread(target=run, name="relay-doctor", daemon=True)
+    thread.start()
+    thread.join(SERVER_TIMEOUT)
+    if errors:
+        raise OSError(errors[0].strerror or str(errors[0]))
+    if not answers:
+        raise OSError(f"no answer within {SERVER_TIMEOUT:g} s")
+    return answers[0]
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _variables(section: Any) -> Iterator[str]:
+    if isinstance(section, Mapping):
+        for key, value in section.items():
+            if key.endswith("_env") and isinstance(value, str):
+                yield value
+            else:
+                yield from _variables(value)

@@ -1,0 +1,222 @@
+"""What doctor and config say about memory, beside servers of the tests' own."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from relay import trust
+from relay.cli import memory_checks
+from relay.cli.memory_checks import config_warnings, memory_lines
+from relay.memory.model import Place, Scope
+from relay.memory.outbox import Outbox, Waiting, path_of
+from relay.memory.spec import StoreSpec
+from relay.memory_settings import MemorySettings
+from relay.paths import Home
+from relay.settings import memory_settings
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Answers as qdrant and as ollama do; the former wants ``key`` if there is one."""
+
+    daemon_threads = True
+    key = ""
+    asked: list[str]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        answers: dict[str, object] = {
+            "/collections": {"result": {"collections": []}, "status": "ok"},
+            "/api/tags": {"models": [{"name": "nomic-embed-text:latest"}]},
+        }
+        wanted = self.server.key if self.path == "/collections" else ""
+        wrong = wanted and self.headers.get("api-key") != wanted
+        status = 403 if wrong else 200 if self.path in answers else 404
+        body = json.dumps(answers.get(self.path)).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(("127.0.0.1", 0), Handler) as found:
+        found.asked = []
+        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield found
+        found.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def nobody() -> Iterator[int]:
+    """A port of which it is certain that nobody listens there."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(str(tmp_path / "home"))
+
+
+def lines(home: Home, memory: object, **environ: str) -> list[memory_checks.Line]:
+    folder = Path(home.root).parent
+    path = folder / "relay.config.py"
+    path.write_text(f"config = {{'memory': {memory!r}}}\n")
+    trust.trust(home, str(path))
+    return list(memory_lines(home, str(folder), environ))
+
+
+def test_the_default_needs_nothing(home: Home, tmp_path: Path) -> None:
+    told = "local, found by words; by meaning too after: relay memory setup"
+    assert list(memory_lines(home, str(tmp_path), {})) == [("ok", told, "")]
+    assert not Path(home.root).exists()
+
+
+def test_an_untrusted_file_says_nothing(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "relay.config.py").write_text("config = {'memory': {'backend': 'mem0'}}\n")
+    [(level, text, _)] = memory_lines(home, str(tmp_path), {})
+    assert level == "ok" and text.startswith("local")
+
+
+def test_a_server_that_answers_is_fine(home: Home, server: Server) -> None:
+    memory = {
+        "backend": "qdrant",
+        "config": {
+            "url": server.url,
+            "apiKeyEnv": "Q",
+            "embedder": {"provider": "ollama", "url": server.url, "model": "nomic-embed-text"},
+        },
+    }
+    server.key = "right"
+    found = lines(home, memory, Q="right")
+    assert [level for level, _, _ in found] == ["ok", "ok"]
+    assert found[0][1] == f"qdrant at {server.url}"
+    assert server.asked == ["/collections", "/api/tags"]
+    assert lines(home, memory, Q="wrong")[0][1].endswith("it refuses the key")
+    [first, *_] = lines(home, memory)
+    assert first[0] == "warn" and "variable Q is not set" in first[1]
+
+
+def test_a_server_that_is_away_says_what_becomes_of_saves(home: Home, nobody: int) -> None:
+    url = f"http://127.0.0.1:{nobody}"
+    store = {"provider": "qdrant", "url": url}
+    embedder = {"provider": "ollama", "url": url, "model": "m"}
+    memory = {"backend": "mem0", "config": {"vectorStore": store, "embedder": embedder}}
+    first, second = lines(home, memory)
+    assert first == (
+        "warn",
+        f"mem0 on qdrant at {url}: Connection refused",
+        "saves are kept until it answers; how to start a server: docs/memory.md",
+    )
+    assert second[:2] == ("warn", f"embedder ollama at {url}: Connection refused")
+
+
+def test_what_is_no_such_server_is_told(home: Home, server: Server) -> None:
+    config = {"url": server.url + "/elsewhere"}
+    [first, _] = lines(home, {"backend": "qdrant", "config": config})
+    assert first[1].endswith("it answered 404: is it a qdrant server?")
+    embedder = {"provider": "ollama", "url": server.url, "model": "other"}
+    first = lines(home, {"backend": "local", "config": {"embedder": embedder}})[1]
+    assert first[1].endswith("it has no model other") and first[2] == "ollama pull other"
+
+
+def test_a_server_that_hangs_is_not_waited_for(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_checks, "SERVER_TIMEOUT", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = {"url": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        [first, _] = lines(home, {"backend": "qdrant", "config": config})
+    assert first[0] == "warn" and ("no answer within" in first[1] or "timed out" in first[1])
+
+
+def test_other_stores_of_mem0_are_looked_at_by_their_address(home: Home, server: Server) -> None:
+    port = server.server_address[1]
+    for section, told in (
+        ({"connectionString": f"postgresql://u:hidden@127.0.0.1:{port}/d"}, f"127.0.0.1:{port}"),
+        ({"host": "127.0.0.1", "port": port}, f"127.0.0.1:{port}"),
+        ({"dbname": "d"}, "not looked at"),
+    ):
+        store = {"provider": "pgvector", **section}
+        [first, _] = lines(home, {"backend": "mem0", "config": {"vectorStore": store}})
+        assert first[0] == "ok" and told in first[1] and "hidden" not in first[1]
+
+
+def test_a_backend_of_vectors_without_an_embedder_is_told(home: Home) -> None:
+    first, second = lines(home, {"backend": "mem0"})
+    assert first == ("ok", "mem0 on qdrant within RELAY_HOME", "")
+    assert second == (
+        "warn",
+        "mem0 needs an embedder, and none is set up",
+        "relay memory setup",
+    )
+
+
+def test_what_is_computed_is_not_run(home: Home, tmp_path: Path) -> None:
+    path = tmp_path / "relay.config.py"
+    path.write_text("open('ran', 'w')\nconfig = {'memory': {'backend': str('mem0')}}\n")
+    trust.trust(home, str(path))
+    [(level, text, hint)] = memory_lines(home, str(tmp_path), {})
+    assert (level, hint) == ("ok", "what it is: relay memory stats") and str(path) in text
+    assert not os.path.exists(tmp_path / "ran") and not os.path.exists("ran")
+
+
+def test_kept_saves_of_any_store_are_counted(home: Home, tmp_path: Path) -> None:
+    for key in (StoreSpec().key(), "0123456789abcdef"):
+        outbox = Outbox(path_of(home.memory, key))
+        for number in range(2):
+            save = Waiting(f"id{number}", "x", Place(Scope.USER), None, None, None, None, number)
+            outbox.add(save)
+        outbox.close()
+    _, *found = memory_lines(home, str(tmp_path), {})
+    words = sorted(text.split(" (")[0] for _, text, _ in found)
+    assert words == ["2 saves wait for another store", "2 saves wait for this store"]
+    assert {level for level, _, _ in found} == {"warn"}
+
+
+def test_mistakes_in_the_settings_that_are_allowed() -> None:
+    assert config_warnings(MemorySettings(), {}) == []
+    config = {
+        "url": "http://q",
+        "apiKeyEnv": "Q",
+        "llm": {"provider": "groq", "model": "m", "apiKeyEnv": "G"},
+    }
+    settings = memory_settings({"backend": "qdrant", "config": config})
+    assert config_warnings(settings, {"Q": "k"}) == [
+        "memory: the environment variable G is not set here",
+        "memory: the llm is not used, because auto_save is not on",
+    ]
+
+
+class Half:
+    def save(self) -> None: ...
+
+
+@pytest.mark.parametrize("found", [Half, Half()])
+def test_an_object_that_is_no_backend_is_told_before_it_is_used(found: object) -> None:
+    settings = memory_settings({"backend": "custom", "config": {"object": found}})
+    [warning] = config_warnings(settings, {})
+    assert warning.startswith("memory: the object of the custom backend has no search, get")
+    settings = memory_settings({"backend": "custom", "config": {"object": lambda: found}})
+    assert config_warnings(settings, {}) == []
