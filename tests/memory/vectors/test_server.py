@@ -21,6 +21,7 @@ from relay.errors import ConfigError, NotFound, error_fields
 from relay.memory.backend import Backend, StoreUnavailable
 from relay.memory.contract import FACTS, NOW, PROJECT, BackendContract, save, texts
 from relay.memory.model import Outcome
+from relay.memory.vectors.mem0_points import open_mem0
 from relay.memory.vectors.qdrant_points import open_qdrant
 from tests.memory.qdrant_process import QdrantProcess
 from tests.memory.vectors.cheap import Cheap
@@ -48,19 +49,28 @@ def collection(folder: Path) -> str:
     return hashlib.sha256(str(folder).encode()).hexdigest()[:16]
 
 
-OPENERS: dict[str, Opened] = {"qdrant": open_qdrant}
+OPENERS: dict[str, Opened] = {"qdrant": open_qdrant, "mem0": open_mem0}
 kinds = pytest.mark.parametrize("kind", sorted(OPENERS))
 
 
-class TestQdrantOnAServer(BackendContract):
+class OnAServer(BackendContract):
     own_files = False
+    kind = ""
 
     @pytest.fixture(autouse=True)
     def _on(self, server: QdrantProcess) -> None:
         self.url = server.url
 
     def make(self, folder: Path) -> Backend:
-        return opened("qdrant", self.url, folder)
+        return opened(self.kind, self.url, folder)
+
+
+class TestQdrantOnAServer(OnAServer):
+    kind = "qdrant"
+
+
+class TestMem0OnAServer(OnAServer):
+    kind = "mem0"
 
 
 # -- a server that is away
