@@ -85,6 +85,7 @@ class Session:
         self.awaiting = Awaiting()
         self.exited = asyncio.Event()
         self.exit_unread: int | None = None
+        self._dealt_with = 0  # of the person's keys, by earlier sessions: the last sequence
         self.orderly = False  # the pump has said that the agent exited
         self._identity = Identity(
             facts.name, facts.name, facts.run_id, facts.cwd, facts.env, facts.task
@@ -184,6 +185,7 @@ class Session:
         self.sender.restore(checkpoint.get("pending", []))
         self.remembering.restore(checkpoint.get("memory", []))
         self.lifecycle.restore(checkpoint.get("fired", {}))
+        self._dealt_with = checkpoint.get("pressed", 0)
 
     def begin(self) -> None:
         """Start delivering, and fire the session-start hooks unless an earlier session has."""
@@ -234,19 +236,7 @@ class Session:
             self.progress.heard(len(payload))
             self.progress.slow_down()
         elif kind == frames.ACTIVITY:
-            sequence, activity = int.from_bytes(payload[:4], "big"), payload[4:5]
-            if activity == frames.FLUSHED:
-                # The line that was being written is thrown away too.
-                self.spawn(self.courier.thrown_away(int.from_bytes(payload[5:9], "big")))
-                activity = frames.CLEARED
-            self.guards.activity(sequence, activity, now)
-            self.ears.activity(activity, now)
-            if activity == frames.ENTERED:
-                self.on_enter(now)
-                self.sender.person()
-                self.reports.person()
-                self.lifecycle.person()
-                self.actions.person()
+            self._pressed(int.from_bytes(payload[:4], "big"), payload[4:5], payload[5:9], now)
             self.courier.look_again()
         elif kind == frames.SIZE:
             cols, rows, _, _ = _SIZE.unpack(payload)
@@ -264,6 +254,23 @@ class Session:
             self.orderly = True
             self.exited.set()
         self._alarm.set()
+
+    def _pressed(self, sequence: int, activity: bytes, unread: bytes, now: float) -> None:
+        if activity == frames.FLUSHED:
+            # The line that was being written is thrown away too.
+            if sequence > self._dealt_with:
+                self.spawn(self.courier.thrown_away(int.from_bytes(unread, "big")))
+            activity = frames.CLEARED
+        self.guards.activity(sequence, activity, now)
+        if sequence <= self._dealt_with:
+            return  # the pump repeats it for the guards: no line that follows is its echo
+        self.ears.activity(activity, now)
+        if activity == frames.ENTERED:
+            self.on_enter(now)
+            self.sender.person()
+            self.reports.person()
+            self.lifecycle.person()
+            self.actions.person()
 
     def heard_elsewhere(self) -> None:
         """A source other than the terminal has said something, has failed or hears again."""
@@ -362,7 +369,7 @@ class Session:
     def _checkpoint(self) -> bytes:
         extra: dict[str, Any] = {"unfinished": self.dispatcher.state()}
         extra |= {"pending": self.sender.state(), "fired": self.lifecycle.state()}
-        extra["memory"] = self.remembering.state()
+        extra |= {"memory": self.remembering.state(), "pressed": self.guards.sequence}
         return self.ears.checkpoint(extra | self.more_state())
 
     def _delivery(self, identifier: str, state: State) -> None:

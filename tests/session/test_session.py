@@ -322,6 +322,34 @@ def test_what_relay_told_an_earlier_agent_of_that_name_is_not_for_this_one() -> 
     play(scenario)
 
 
+def test_a_key_that_an_earlier_session_dealt_with_hides_no_line_of_the_agents() -> None:
+    async def scenario() -> None:
+        enter = (3).to_bytes(4, "big") + frames.ENTERED
+        first = Desk()
+        first.session.begin()
+        first.session.frame(frames.ACTIVITY, enter)
+        first.session.frame(frames.OUTPUT, b"echo\r\nsaid\r\n")
+        await first.session.end()
+        checkpoint = json.loads(first.link.acks[-1][1])
+        # The pump repeats the last key for a next session.
+        registry = Registry()
+        builtin.register(registry)
+        second = Desk(registry, restarts=1)
+        second.session.restore(checkpoint)
+        second.session.begin()
+        second.session.frame(frames.ACTIVITY, enter)
+        second.session.frame(frames.OUTPUT, b"@relay:Ann first\r\n\r\n")
+        assert second.session.guards.sequence == 3
+        # A key that is new is the person's, and so is its echo.
+        second.session.frame(frames.ACTIVITY, (4).to_bytes(4, "big") + frames.ENTERED)
+        second.session.frame(frames.OUTPUT, b"@relay:Ann typed\r\n@relay:Ann second\r\n\r\n")
+        await second.session.end()
+        sent = [fields["body"] for op, fields in second.broker.asked if op == "send"]
+        assert sent == ["first", "second"]
+
+    play(scenario)
+
+
 def test_last_words_are_saved_and_the_next_agent_of_that_name_is_not_told() -> None:
     async def scenario() -> None:
         registry = Registry()
