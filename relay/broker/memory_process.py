@@ -95,7 +95,8 @@ class Worker:
                 hint=f"it may have been done: look before you do it again; see {self._log_path}",
             ) from None
         except _Ended:
-            how = self._end(0.0)
+            # Its files are closed a moment before it is to be reaped.
+            how = self._end(1.0)
             self._log(f"the memory's process {how}")
             raise StorageError(
                 f"the process of the memory {how} before it answered",
