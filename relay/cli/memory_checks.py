@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
+from relay.broker.extract_files import left_in
 from relay.errors import ConfigError
 from relay.memory.embedding.numeric import have_numpy
 from relay.memory.embedding.setup import installed
@@ -58,6 +59,7 @@ def memory_lines(home: Home, cwd: str, environ: Mapping[str, str]) -> Iterator[L
             yield from _store(spec, home)
             yield from _embedder(spec, home)
     yield from _kept(home, None if computed else settings.store)
+    yield from _last_words(home)
 
 
 def config_warnings(settings: MemorySettings, environ: Mapping[str, str]) -> list[str]:
@@ -159,15 +161,30 @@ def _kept(home: Home, spec: StoreSpec | None) -> Iterator[Line]:
         if waiting:
             yield (
                 "warn",
-                f"{waiting} saves wait for {whose} ({where})",
-                "they are stored when it is asked again: relay memory stats, where it applies",
+                f"{waiting} {'save waits' if waiting == 1 else 'saves wait'} for {whose} ({where})",
+                "stored when it is asked again: relay memory stats, where it applies",
             )
         if refused:
             yield (
                 "warn",
-                f"{refused} kept saves were refused by {whose} ({where})",
+                f"{whose} would not take {refused} kept before ({where})",
                 "why: relay memory stats, where it applies",
             )
+
+
+def _last_words(home: Home) -> Iterator[Line]:
+    """What auto_save has not done yet."""
+    where, found = left_in(home)
+    failed = [one.failed for one in found if one.failed]
+    if len(found) > len(failed):
+        count = len(found) - len(failed)
+        yield "ok", f"auto_save: last words that wait for the model: {count} ({where})", ""
+    if failed:
+        yield (
+            "warn",
+            f"auto_save: last words that came to nothing: {len(failed)} ({where}): {failed[-1]}",
+            "they are tried again when the model has answered for a later session",
+        )
 
 
 # -- servers

@@ -26,9 +26,9 @@ def make(spec: StoreSpec, home: Home) -> Backend:
     StorageError; EmbedderUnavailable when weights are damaged.
     """
     if spec.backend == "custom":
-        from relay.memory import custom
+        from relay.memory.custom import load
 
-        return custom.load(spec, home)
+        return load(spec, home)
     embedder = make_embedder(spec.config, home)
     try:
         if spec.backend == "local":
