@@ -11,10 +11,12 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from relay.broker.protocol import Json
 from relay.errors import StorageError
+from relay.paths import Home
 
 #: Conversations that are kept, those that failed too; bytes of one, as UTF-8.
 FILES_MAX = 32
@@ -69,24 +71,26 @@ class Folder:
     def load(self) -> list[Extraction]:
         """All that wait or have failed, the oldest first. Makes nothing."""
         found = []
+        for name in self._names():
+            if name.endswith(".tmp"):  # cut off by a kill: nobody was told that it is kept
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(self._path, name))
+        for name in self._names():
+            try:
+                if name.endswith(".json"):
+                    found.append(_read(os.path.join(self._path, name)))
+            except (OSError, ValueError, TypeError) as error:
+                self._log(f"{name} is not a conversation that waits for a model: {error}")
+        return sorted(found, key=lambda one: (one.asked_ms, one.run))
+
+    def _names(self) -> list[str]:
         try:
-            names = os.listdir(self._path)
+            return os.listdir(self._path)
         except FileNotFoundError:
             return []
         except OSError as error:
             self._log(f"conversations that wait for a model cannot be read: {error}")
             return []
-        for name in names:
-            if name.endswith(".tmp"):  # cut off by a kill: nobody was told that it is kept
-                with contextlib.suppress(OSError):
-                    os.unlink(os.path.join(self._path, name))
-            elif name.endswith(".json"):
-                try:
-                    with open(os.path.join(self._path, name), encoding="utf-8") as file:
-                        found.append(Extraction(**json.load(file)))
-                except (OSError, ValueError, TypeError) as error:
-                    self._log(f"{name} is not a conversation that waits for a model: {error}")
-        return sorted(found, key=lambda one: (one.asked_ms, one.run))
 
     def write(self, one: Extraction) -> None:
         """Durable when this returns. Raises StorageError."""
@@ -139,6 +143,26 @@ class Folder:
                 os.close(folder)
         except OSError as error:
             raise _failed(error) from error
+
+
+def left_in(home: Home) -> tuple[str, list[Extraction]]:
+    """The folder and what is in it, for whoever only looks, be there a broker or not."""
+    path = folder_of(home)
+    found = []
+    for entry in sorted(Path(path).glob("*.json")):
+        with contextlib.suppress(OSError, ValueError, TypeError):  # done meanwhile, or damaged
+            found.append(_read(str(entry)))
+    return path, found
+
+
+def folder_of(home: Home) -> str:
+    """Where they are."""
+    return os.path.join(home.memory, "extract")
+
+
+def _read(path: str) -> Extraction:
+    with open(path, encoding="utf-8") as file:
+        return Extraction(**json.load(file))
 
 
 def _failed(error: OSError) -> StorageError:

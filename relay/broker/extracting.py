@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from relay.broker.aside import Aside
 from relay.broker.committer import Batch, Handler, refusal
-from relay.broker.extract_files import FILES_MAX, TEXT_MAX, Extraction, Folder, split
+from relay.broker.extract_files import FILES_MAX, TEXT_MAX, Extraction, Folder, folder_of, split
 from relay.broker.protocol import Json, encode
 from relay.errors import RelayError, UsageError
 
@@ -48,7 +47,7 @@ class Extracting:
         log: Callable[[str], None],
         pauses: Sequence[float] = PAUSES,
     ) -> None:
-        self._folder = Folder(os.path.join(home.memory, "extract"), log)
+        self._folder = Folder(folder_of(home), log)
         self._ask = ask
         self._flush_soon = flush_soon
         self._fault = fault
@@ -236,7 +235,7 @@ class Extracting:
         await self._aside.call(lambda: self._folder.write_done(self._done))
         await self._aside.call(lambda: self._folder.remove(one.run))
         del self._all[one.run]
-        self._log(f"{one.agent}'s last words: {len(one.facts or ())} facts for the memory")
+        self._log(f"{one.agent}'s last words: facts for the memory: {len(one.facts or ())}")
         # The model answers: those that it did not answer may be asked again.
         for other in [other for other in self._all.values() if other.failed]:
             if other.llm == one.llm and not other.lacks:

@@ -203,7 +203,8 @@ def _stats(client: Client, options: Any) -> int:
     names = ("backend", "tier", "embedder", "problem", "pending", "kept", "refused", "size")
     fields = {name: answer.get(name) for name in (*names, "folder", "store", "count")}
     if options.json:
-        output.as_json({**fields, "places": answer["places"]})
+        extractions = answer.get("extractions")
+        output.as_json({**fields, "places": answer["places"], "extractions": extractions})
         return 0
     tier = "words and meaning" if answer["tier"] == "hybrid" else "words"
     title = StoreSpec.from_json(answer["store"]).title if answer.get("store") else ""
@@ -219,12 +220,22 @@ def _stats(client: Client, options: Any) -> int:
         output.data(f"{'kept:':<12}{answer['kept']} until the store can be reached")
     if answer.get("refused"):
         output.data(f"{'refused:':<12}{answer['refused']} kept ones that the store would not take")
+    _auto_save(answer.get("extractions") or {})
     if answer["folder"]:
         output.data(f"{'size:':<12}{answer['size']} bytes in {output.visible(answer['folder'])}")
     output.data(f"{'memories:':<12}{answer['count']}")
     for place in answer["places"]:
         output.data(f"  {place['count']:>8}  {_place(place)}")
     return 0
+
+
+def _auto_save(extractions: Json) -> None:
+    """What auto_save has not done yet, if there is anything."""
+    counts = [f"{extractions[key]} {key}" for key in ("waiting", "failed") if extractions.get(key)]
+    if counts:
+        output.data(f"{'auto_save:':<12}{', '.join(counts)} (the last words of so many sessions)")
+        if extractions.get("last_error"):
+            output.data(f"{'':<12}{output.visible(extractions['last_error'])}")
 
 
 def _place(memory: Json) -> str:

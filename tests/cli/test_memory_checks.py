@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from relay import trust
+from relay.broker.extract_files import Extraction, Folder, folder_of
 from relay.cli import memory_checks
 from relay.cli.memory_checks import config_warnings, memory_lines
 from relay.memory.model import Place, Scope
@@ -220,3 +221,20 @@ def test_an_object_that_is_no_backend_is_told_before_it_is_used(found: object) -
     assert warning.startswith("memory: the object of the custom backend has no search, get")
     settings = memory_settings({"backend": "custom", "config": {"object": lambda: found}})
     assert config_warnings(settings, {}) == []
+
+
+def test_doctor_tells_of_last_words_that_wait_or_came_to_nothing(home: Home) -> None:
+    folder = Folder(folder_of(home), print)
+    folder.write(extraction("run-1"))
+    where = folder_of(home)
+    waits = ("ok", f"auto_save: last words that wait for the model: 1 ({where})", "")
+    assert lines(home, {})[-1] == waits
+    folder.write(extraction("run-2", failed="the model m at h: it answered 404"))
+    *_, first, (level, text, hint) = lines(home, {})
+    assert first == waits
+    assert (level, "came to nothing: 1" in text, "answered 404" in text) == ("warn", True, True)
+    assert "tried again" in hint
+
+
+def extraction(run: str, failed: str | None = None) -> Extraction:
+    return Extraction(run, "Ada", "words", 0, {}, False, failed=failed)
