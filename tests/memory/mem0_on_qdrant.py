@@ -1,7 +1,8 @@
 """Runs the real mem0 on a qdrant server, without a key, and prints what it answered as JSON.
 
 A process of its own, since mem0 reads its environment when it is imported: ``MEM0_DIR`` and
-``MEM0_TELEMETRY`` must be set. The argument is the server's url.
+``MEM0_TELEMETRY`` must be set, and no test may import this. The arguments are the server's url and
+three facts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from mem0.utils.factory import EmbedderFactory, LlmFactory
 
 DIMS = 64
 USER = {"user_id": "project:/src/shop"}
-FACTS = ("The tests need Redis on port 6379", "Deploy with make ship", "Invoices are rounded")
 
 
 class WordEmbedder(EmbeddingBase):  # type: ignore[misc]
@@ -69,7 +69,7 @@ def main() -> None:
     memory = opened(sys.argv[1])
     ids = [
         memory.add(text, metadata={"number": number}, infer=False, **USER)["results"][0]["id"]
-        for number, text in enumerate(FACTS)
+        for number, text in enumerate(sys.argv[2:])
     ]
     answer: dict[str, Any] = {"slot": memory.vector_store._has_bm25_slot}
     answer["found"] = texts(memory.search("redis tests port", filters=USER, threshold=0.0))

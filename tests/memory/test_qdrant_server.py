@@ -19,7 +19,6 @@ from qdrant_client import QdrantClient
 from qdrant_client import models as m
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
-from tests.memory.mem0_on_qdrant import FACTS
 from tests.memory.qdrant_process import QdrantProcess
 
 UUIDS = [f"00000000-0000-4000-8000-{number:012x}" for number in range(1, 9)]
@@ -321,11 +320,13 @@ def _with_key(server: QdrantProcess, key: str | None) -> Iterator[QdrantClient]:
 
 # -- mem0
 
+FACTS = ("The tests need Redis on port 6379", "Deploy with make ship", "Invoices are rounded")
+
 
 def test_mem0_works_with_it(server: QdrantProcess, tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path), "MEM0_DIR": str(tmp_path / "mem0"), "MEM0_TELEMETRY": "False"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.memory.mem0_on_qdrant", server.url],
+        [sys.executable, "-m", "tests.memory.mem0_on_qdrant", server.url, *FACTS],
         env={**os.environ, **home},
         cwd=Path(__file__).parents[2],
         capture_output=True,
@@ -333,6 +334,7 @@ def test_mem0_works_with_it(server: QdrantProcess, tmp_path: Path) -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
+    assert os.listdir(tmp_path) == ["mem0"]
     answer = json.loads(done.stdout)
     assert answer == {
         "slot": True,
