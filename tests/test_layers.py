@@ -34,7 +34,7 @@ PURE = (
             ("hooks", "aggregator answers binding definitions environment events files matching"),
             ("hooks", "model outputs plain planner registry replies requests results spelling"),
             ("hooks", "translation utterances validation"),
-            ("memory", "embedding/wordpiece providers spec"),
+            ("memory", "embedding/wordpiece extraction providers spec"),
         )
         for name in names.split()
     ),
