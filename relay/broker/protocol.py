@@ -50,14 +50,18 @@ Ops (``?`` marks what may be left out):
 ``decide``    which? (ids, parts of ids, names; without it all), refuse? -> rows [{id, from, to}]:
               parked messages go on, or fail. Not for agents.
 ``memory_save`` text, scope? (project), cwd?, agent?, supersedes?, meta?, secrets? (redact, refuse
-              or keep), auth? -> memory, outcome, former?, redacted (the kinds of secrets). Answered
-              once it is on the disk. A memory is what relay.memory.model.to_json makes.
+              or keep), store?, auth? -> memory, outcome, former?, problem? (why it is only kept),
+              redacted (the kinds of secrets). Answered once it is on the disk. A memory is what
+              relay.memory.model.to_json makes, a store what StoreSpec.to_json makes; every
+              ``memory_…`` may name one, without it the default one is meant.
 ``memory_search`` query, limit?, scope?, cwd?, agent?, auth? -> memories, the best first, each with
               score and tier. Without a scope: in the agent's, the project's and the user's.
 ``memory_list`` limit?, before_ms? and before_id? (of the last memory that was had), scope?, cwd?,
               agent?, auth? -> memories (newest first), more
 ``memory_get``, ``memory_forget`` id, auth? -> memory
-``memory_stats`` -> backend, tier, embedder, problem, pending, size, folder, count, places,
+``memory_stats`` -> backend, tier, embedder, problem, pending, kept, refused (saves that wait for
+              the store, and that it would not take), size, store (without its secrets), folder,
+              count, places,
               extractions {waiting, failed, last_error} (see ``memory_extract``)
 ``memory_export`` after? (what the page before it gave) -> memories, after, more.
               What is saved or forgotten between two pages changes nothing else of the export.
