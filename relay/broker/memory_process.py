@@ -189,7 +189,6 @@ class _Process:
         self, start: Sequence[str], environ: Mapping[str, str], cwd: str, log: str, hello: bytes
     ) -> None:
         self._lock = threading.Lock()
-        self._reaped = False
         self._part = bytearray()
         self._channel, theirs = socket.socketpair()
         self._printed, prints = socket.socketpair()
@@ -212,7 +211,7 @@ class _Process:
             prints.close()
         self._channel.settimeout(_LOOK)
         self._hello = hello
-        self._over = threading.Event()
+        self._over = threading.Event()  # it is reaped
         self._drain = threading.Thread(target=self._log_prints, args=(Log(log),), daemon=True)
         self._drain.start()
 
@@ -227,7 +226,9 @@ class _Process:
             raise _Ended from error
 
     def has_ended(self) -> bool:
-        """Whether the process is there no more; it is not reaped yet."""
+        """Whether the process is there no more; it need not be reaped yet."""
+        if not hasattr(os, "waitid"):  # macOS, before Python 3.13
+            return self._popen.poll() is not None
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         try:
             return os.waitid(os.P_PID, self._popen.pid, options) is not None
@@ -238,7 +239,7 @@ class _Process:
         """Kill it and what it has started, from any thread."""
         with self._lock:
             # Before it is reaped its number can be nobody else's.
-            if not self._reaped:
+            if not self._over.is_set():
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._popen.pid, signal.SIGKILL)
 
@@ -250,9 +251,8 @@ class _Process:
         self.kill()
         with self._lock:
             status = self._popen.wait()
-            self._reaped = True
+            self._over.set()
         self._channel.close()
-        self._over.set()
         with suppress(OSError):
             self._printed.shutdown(socket.SHUT_RDWR)  # a child that lives on may hold the other end
         self._drain.join()

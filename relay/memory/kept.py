@@ -33,9 +33,9 @@ from relay.memory.outbox import Outbox, Waiting
 
 #: For so long kept saves are applied before what somebody waits for. Seconds.
 APPLY_FOR = 5.0
-#: A store that could not be opened is tried again after as long as that took, but after at most
-#: this. Seconds.
-PAUSE_MAX = 5.0
+#: A store that takes longer than SLOW to say that it cannot be opened is left alone for as long as
+#: that took, but for at most PAUSE_MAX. Seconds.
+SLOW, PAUSE_MAX = 1.0, 5.0
 #: So often the store may fail at one save (not: be away) before that counts as refused, and so long
 #: it is left alone after each time. Seconds.
 TRIES_MAX, TRY_AFTER = 8, 15.0
@@ -64,6 +64,7 @@ class Kept:
         self._backend: Backend | None = None
         self._why: RelayError | None = None  # why it could not be opened
         self._not_before = 0.0
+        self._failed_before = False
         self._failed = ""  # why the store failed at the oldest one that is kept
         self._try_after = 0.0
         self._seen = ""  # the id that was asked for last: who asked has seen whose it is
@@ -217,9 +218,13 @@ class Kept:
         return self._backend
 
     def _put_off(self, why: RelayError, begun: float) -> None:
-        # What takes long to fail must not make everybody wait all the time.
+        """What takes long to fail must not make everybody wait all the time."""
         now = self._clock()
-        self._why, self._not_before = why, now + min(PAUSE_MAX, now - begun)
+        took = now - begun
+        # The first time imports what the store needs, which says nothing of the next one.
+        slow = self._failed_before and took > SLOW
+        self._failed_before = True
+        self._why, self._not_before = why, now + (min(PAUSE_MAX, took) if slow else 0.0)
 
     # -- keeping and applying
 
