@@ -1,21 +1,110 @@
-"""The example of the store in docs/memory.md runs, and prints what it should."""
+"""The examples in docs/memory.md run, and do what the page says."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "memory.md"
+from relay import trust
+from relay.cli.memory_checks import config_warnings
+from relay.config import load
+from relay.memory.model import Place, Scope
+from relay.memory.opening import make
+from relay.memory.spec import StoreSpec
+from relay.paths import Home
+from relay.trust import read_config
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "docs" / "memory.md"
+
+
+def blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def block(words: str) -> str:
+    (found,) = [text for text in blocks() if words in text]
+    return found
+
+
+def configured(folder: Path, text: str) -> StoreSpec:
+    """The store that this file names; it is trusted in ``folder``/home."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "relay.config.py"
+    path.write_text(text)
+    trust.trust(Home(str(folder / "home")), str(path))
+    return load(read_config(str(path))).settings.memory.store
 
 
 def test_the_example_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (example,) = [block for block in blocks if "LocalStore(" in block]
+    example = block("store = LocalStore(")
     monkeypatch.chdir(tmp_path)
     exec(compile(example, str(PAGE), "exec"), {})
     printed = capsys.readouterr().out
     assert re.fullmatch(r"0\.\d+ words \w{8} The tests need Redis on port 6379\n", printed), printed
+
+
+def test_every_configuration_is_accepted(tmp_path: Path) -> None:
+    found = [text for text in blocks() if re.search("^config = ", text, re.MULTILINE)]
+    titles = {configured(tmp_path, text).title for text in found}
+    assert titles == {
+        "local",
+        "mem0 on qdrant within RELAY_HOME",
+        "mem0 on qdrant at http://localhost:6333",
+        "mem0 on pgvector",
+        "qdrant at http://localhost:6333",
+        f"custom, made by {tmp_path / 'relay.config.py'}",
+    }
+
+
+def test_every_embedder_of_the_table_is_accepted(tmp_path: Path) -> None:
+    section = PAGE.read_text().split("### Embedders")[1].split("###")[0]
+    examples = re.findall(r"`(\{\"provider\".*?\})`", section)
+    assert len(examples) == 5
+    for example in examples:
+        backend = "local" if "none" in example else "qdrant"
+        text = f"config = {{'memory': {{'backend': {backend!r}, 'config': {{'embedder': {example}"
+        assert configured(tmp_path, text + "}}}").config["embedder"]
+
+
+def test_variables_that_are_missing_are_told(tmp_path: Path) -> None:
+    configured(tmp_path, block("connection_string_env"))
+    settings = load(read_config(str(tmp_path / "relay.config.py"))).settings.memory
+    told = ["memory: the environment variable MEMORY_DATABASE is not set here"]
+    assert config_warnings(settings, {}) == told
+
+
+def test_the_store_of_ones_own_keeps_memories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    spec = configured(tmp_path / "shop", block("class Shared"))
+    backend = make(spec, Home(str(tmp_path / "shop" / "home")))
+    saved = backend.save("x is y", Place(Scope.USER), agent=None, session=None, now_ms=0)
+    assert backend.get(saved.memory.id) == saved.memory
+    backend.close()
+    assert (tmp_path / "backed-up" / "memories" / "user.db").exists()
+
+
+def test_the_store_of_ones_own_is_held_to_the_contract(tmp_path: Path) -> None:
+    (tmp_path / "shared.py").write_text(block("class Shared"))
+    (tmp_path / "test_shared.py").write_text(block("class TestShared"))
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shared.py"]
+    done = subprocess.run(
+        run,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    [passed] = re.findall(r"^(\d+) passed", done.stdout, re.MULTILINE)
+    assert int(passed) > 40
