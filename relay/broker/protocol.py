@@ -125,10 +125,9 @@ def encode(record: Json) -> bytes:
     try:
         return _encode(record).encode() + b"\n"
     except UnicodeEncodeError as error:
-        raise RelayError(
+        raise UsageError(
             "the text is not valid Unicode: it holds half of a surrogate pair",
             hint="send text that is valid UTF-8",
-            code="usage",
         ) from error
 
 
