@@ -7,8 +7,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from relay.memory.llm import PROVIDERS, resolved
+from relay.settings import memory_settings
 
 from relay import trust
 from relay.cli.memory_checks import config_warnings
@@ -108,3 +112,18 @@ def test_the_store_of_ones_own_is_held_to_the_contract(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     [passed] = re.findall(r"^(\d+) passed", done.stdout, re.MULTILINE)
     assert int(passed) > 40
+
+
+def test_the_example_of_auto_save_is_a_configuration() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (example,) = [block for block in blocks if '"auto_save": True' in block]
+    names: dict[str, Any] = {}
+    exec(compile(example, str(PAGE), "exec"), names)
+    settings = memory_settings(names["config"]["memory"])
+    assert settings.auto_save and settings.llm is not None
+    assert resolved(settings.llm, {"OPENAI_API_KEY": "sesame"}).key == "sesame"
+
+
+def test_every_provider_of_a_model_is_named() -> None:
+    section = PAGE.read_text().partition("## Saved without being asked")[2].partition("\n## ")[0]
+    assert [name for name in PROVIDERS if f"`{name}`" not in section] == []
