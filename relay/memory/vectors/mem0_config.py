@@ -23,6 +23,8 @@ WITH_DIMS = (
 #: Those that keep their memories in a folder when no server is named. mem0 would take one in the
 #: shared temporary folder, or in the current one.
 IN_FOLDER = ("qdrant", "chroma", "faiss")
+#: libpq's: seconds, milliseconds.
+_DEADLINES = {"connect_timeout": str(TIMEOUT), "tcp_user_timeout": str(TIMEOUT * 1000)}
 _PARTS = ("user", "password", "host", "port", "dbname")
 _ADDRESSES = ("url", "uri", "cluster_url", "endpoint", "host", "redis_url", "valkey_url")
 _ADDRESSES_OF_SERVERS = (*_ADDRESSES, "api_key", "client")
@@ -94,12 +96,12 @@ def _pgvector(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _timed(address: str) -> str:
-    if "connect_timeout" in address:
-        return address
+    """With deadlines for connecting, and for a server that no longer takes what is sent."""
+    missing = {name: value for name, value in _DEADLINES.items() if name not in address}
     if "://" not in address:
-        return f"{address} connect_timeout={TIMEOUT}"
+        return " ".join([address, *(f"{name}={value}" for name, value in missing.items())])
     parts = urlsplit(address)
-    query = [*parse_qsl(parts.query, keep_blank_values=True), ("connect_timeout", str(TIMEOUT))]
+    query = [*parse_qsl(parts.query, keep_blank_values=True), *missing.items()]
     return parts._replace(query=urlencode(query)).geturl()
 
 
