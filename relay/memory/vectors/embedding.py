@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from relay.errors import ConfigError
 from relay.memory.embedding import Embedder, EmbedderUnavailable
+from relay.memory.embedding.numeric import load_numpy
 from relay.memory.local.search import embed_texts
 from relay.memory.vectors.faults import no_vectors
 
@@ -17,6 +18,7 @@ class Embedding:
 
     def __init__(self, embedder: Embedder) -> None:
         """Asks for a vector when the embedder does not know yet how long it is."""
+        load_numpy()  # before qdrant or mem0 import it with as many threads as there are cores
         self._embedder = embedder
         if embedder.dims == 0:
             self.vectors(["a"])

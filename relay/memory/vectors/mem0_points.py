@@ -13,6 +13,7 @@ from relay.errors import ConfigError, RelayError, StorageError
 from relay.memory.backend import Backend
 from relay.memory.days import day
 from relay.memory.embedding import Embedder
+from relay.memory.embedding.numeric import load_numpy
 from relay.memory.model import Memory, Place
 from relay.memory.vectors import mem0_config, payload
 from relay.memory.vectors.backend import VectorBackend
@@ -79,6 +80,7 @@ def load(folder: str, *, telemetry: bool) -> Any:
     logging.getLogger("mem0").setLevel(logging.ERROR)
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
+        load_numpy()  # before mem0 imports it with as many threads as there are cores
         from relay.memory.vectors import mem0_parts
     except ImportError as error:
         raise ConfigError(
@@ -110,22 +112,20 @@ class _Mem0Writer:
 
     def insert(self, memories: Sequence[Memory]) -> list[str]:
         """One after the other: mem0 takes no batches without its LLM."""
-        keys = []
-        for memory in memories:
-            self._next(memory)
-            with mapped(self._server):
-                added = self._memory.add(
-                    memory.text,
-                    user_id=payload.place_name(memory.place),
-                    metadata=_metadata(memory),
-                    infer=False,
-                )
-            keys.append(str(added["results"][0]["id"]))
-        return keys
+        return [self._add(memory) for memory in memories]
+
+    def _add(self, memory: Memory) -> str:
+        with mapped(self._server):
+            added = self._memory.add(
+                memory.text,
+                user_id=payload.place_name(memory.place),
+                metadata=_metadata(memory),
+                infer=False,
+            )
+        return str(added["results"][0]["id"])
 
     def replace(self, key: str, memory: Memory, *, text_changed: bool) -> None:
         """mem0 merges the metadata; every field is given."""
-        self._next(memory)
         with mapped(self._server):
             self._memory.update(
                 key, text=memory.text if text_changed else None, metadata=_metadata(memory)
@@ -136,9 +136,6 @@ class _Mem0Writer:
         with mapped(self._server):
             self._memory.delete(key)
 
-    def _next(self, memory: Memory) -> None:
-        """``memory`` is written next."""
-
 
 class Mem0OnQdrant(_Mem0Writer, QdrantReader):
     """mem0 writes, into its qdrant store; relay reads that as its own, words and all."""
@@ -148,8 +145,25 @@ class Mem0OnQdrant(_Mem0Writer, QdrantReader):
         QdrantReader.__init__(self, opened, embedding)
         self._encoder = encoder
 
-    def _next(self, memory: Memory) -> None:
+    def _add(self, memory: Memory) -> str:
         self._encoder.also = day(memory.updated_ms)
+        with self._changing():
+            key = super()._add(memory)
+        self._written(key, memory)
+        return key
+
+    def replace(self, key: str, memory: Memory, *, text_changed: bool) -> None:
+        """With its words."""
+        self._encoder.also = day(memory.updated_ms)
+        with self._changing():
+            super().replace(key, memory, text_changed=text_changed)
+        self._written(key, memory)
+
+    def remove(self, key: str) -> None:
+        """With its words."""
+        with self._changing():
+            super().remove(key)
+        self._removed(key)
 
     def close(self) -> None:
         """mem0, then the client and the embedder."""

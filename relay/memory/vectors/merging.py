@@ -50,7 +50,9 @@ def fit(
     return max(
         (
             ranking.fit(
-                sparse.held(words, searched(found[key])), len(words), answer.scores.get(key, 0.0)
+                sparse.held(words, spoken(found[key].text, found[key].updated_ms)),
+                len(words),
+                answer.scores.get(key, 0.0),
             )
             for key in judged
         ),
@@ -58,9 +60,9 @@ def fit(
     )
 
 
-def searched(memory: Memory) -> str:
+def spoken(text: str, updated_ms: int) -> str:
     """What is searched by its words: the text, and the day as questions name it."""
-    return f"{memory.text}\n{day(memory.updated_ms)}"
+    return f"{text}\n{day(updated_ms)}"
 
 
 def hit(memory: Memory, score: float) -> Hit:

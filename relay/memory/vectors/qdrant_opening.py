@@ -48,8 +48,6 @@ def open_client(
     path: str,
     dims: int,
     embedder: str,
-    *,
-    locked: float = LOCKED,
 ) -> Opened:
     """The client that ``store`` (a vector_store section, see relay.memory.spec) names, with its
     collection made and checked. ``path``: the folder, when no server is named.
@@ -59,7 +57,7 @@ def open_client(
     warnings.filterwarnings("ignore", message=_KNOWN, category=UserWarning)
     server = server_name(store)
     path = "" if server else str(store.get("path") or path)
-    client = _remote(store, server) if server else _embedded(path, locked)
+    client = _remote(store, server) if server else _embedded(path)
     collection = str(store.get("collection_name") or COLLECTION)
     try:
         with mapped(server):
@@ -101,12 +99,12 @@ def _remote(store: Mapping[str, Any], server: str) -> Any:
         )
 
 
-def _embedded(path: str, locked: float) -> Any:
+def _embedded(path: str) -> Any:
     """Raises StoreUnavailable when another process has the folder open for too long."""
     from qdrant_client import QdrantClient
 
     _prepare(path)
-    end, pause = time.monotonic() + locked, threading.Event()
+    end, pause = time.monotonic() + LOCKED, threading.Event()
     while True:
         # It reads everything before it looks at the lock: so that is looked at first.
         if not _is_locked(path):

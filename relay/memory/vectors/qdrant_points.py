@@ -13,8 +13,7 @@ from relay.memory.model import Memory
 from relay.memory.vectors import payload, words
 from relay.memory.vectors.backend import VectorBackend
 from relay.memory.vectors.embedding import Embedding, needed
-from relay.memory.vectors.faults import mapped
-from relay.memory.vectors.merging import searched
+from relay.memory.vectors.merging import spoken
 from relay.memory.vectors.qdrant_opening import WORDS, open_client
 from relay.memory.vectors.qdrant_reader import QdrantReader
 
@@ -51,16 +50,18 @@ class QdrantPoints(QdrantReader):
         if text_changed:
             self._write([key], [memory])
             return
-        with mapped(self._opened.server):
+        with self._changing():
             self._client.overwrite_payload(
                 self._collection, payload.to_payload(memory), points=[key], wait=True
             )
+        self._written(key, memory)
 
     def remove(self, key: str) -> None:
         """By its key."""
         selector = self._models.PointIdsList(points=[key])
-        with mapped(self._opened.server):
+        with self._changing():
             self._client.delete(self._collection, points_selector=selector, wait=True)
+        self._removed(key)
 
     def _write(self, keys: Sequence[str], memories: Sequence[Memory]) -> None:
         made = self._embedding.vectors([memory.text for memory in memories])
@@ -70,11 +71,13 @@ class QdrantPoints(QdrantReader):
             )
             for key, memory, dense in zip(keys, memories, made, strict=True)
         ]
-        with mapped(self._opened.server):
+        with self._changing():
             self._client.upsert(self._collection, points, wait=True)
+        for key, memory in zip(keys, memories, strict=True):
+            self._written(key, memory)
 
     def _vectors(self, memory: Memory, dense: list[float]) -> dict[str, Any]:
         if not self._opened.words:
             return {"": dense}
-        numbers, weights = words.of_text(searched(memory))
+        numbers, weights = words.of_text(spoken(memory.text, memory.updated_ms))
         return {"": dense, WORDS: self._models.SparseVector(indices=numbers, values=weights)}

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from relay.memory.model import Memory, Place
 from relay.memory.vectors import payload, words
 from relay.memory.vectors.embedding import Embedding
 from relay.memory.vectors.faults import mapped
+from relay.memory.vectors.merging import spoken
 from relay.memory.vectors.port import Answer, Found
 from relay.memory.vectors.qdrant_opening import WORDS, Opened
+
+if TYPE_CHECKING:
+    from relay.memory.vectors.lexicon import Lexicon
 
 _PAGE = 256
 #: Of those found by a word only, so many are asked how near their meaning is.
 _COSINES_MAX = 64
 _PLACES_MAX = 100_000
+#: What is searched by its words.
+_SPOKEN = (payload.PLACE, payload.ID, payload.TEXT, payload.UPDATED)
 
 
 class QdrantReader:
@@ -25,11 +32,15 @@ class QdrantReader:
     def __init__(self, opened: Opened, embedding: Embedding) -> None:
         from qdrant_client import models
 
-        self._models = models
+        from relay.memory.vectors.lexicon import Lexicon
+
+        self._models, self._new_lexicon = models, Lexicon
         self._opened = opened
         self._client, self._collection = opened.client, opened.collection
         self._embedding = embedding
         self.alone = not opened.server
+        self._lexicons: dict[str, Lexicon] | None = None
+        self._by_place = True
 
     @property
     def embedder(self) -> str:
@@ -116,17 +127,53 @@ class QdrantReader:
         return {place: count for place, count in named if place is not None}
 
     def find(self, query: str, wanted: Sequence[str], place: Place, count: int) -> Answer:
-        """By vectors and, where the collection has words, by these."""
+        """By vectors, and by words where the collection has such."""
         vector = self._embedding.vectors([query])[0]
-        only = self._filter({payload.PLACE: payload.place_name(place)})
         with mapped(self._opened.server):
-            near = self._query(vector, only, count)
-            held = self._by_words(wanted, only, count)
-            scores = {str(point.id): float(point.score) for point in near}
-            missing = [str(point.id) for point in held if str(point.id) not in scores]
-            scores |= self._cosines(vector, missing[:_COSINES_MAX])
-        ids = {str(one.id): str((one.payload or {}).get(payload.ID)) for one in (*near, *held)}
-        return Answer({str(point.id): float(point.score) for point in held}, scores, ids)
+            ask = self._in_folder if self.alone else self._on_server
+            held, scores, ids = ask(vector, wanted, place, count)
+            missing = [key for key in held if key not in scores]
+            missing = sorted(missing, key=lambda key: -held[key])[:_COSINES_MAX]
+            scores |= self._cosines(vector, missing)
+        return Answer(held, scores, ids)
+
+    def _on_server(
+        self, vector: list[float], wanted: Sequence[str], place: Place, count: int
+    ) -> tuple[dict[str, float], dict[str, float], dict[str, str]]:
+        """What qdrant finds by words and by vectors, and the ids."""
+        only = self._filter({payload.PLACE: payload.place_name(place)})
+        how = {"query_filter": only, "limit": count, "with_payload": [payload.ID]}
+        near = self._query(vector, **how)
+        held = []
+        if wanted and self._opened.words:
+            numbers, weights = words.of_query(wanted)
+            sparse = self._models.SparseVector(indices=numbers, values=weights)
+            held = self._query_words(sparse, only, how)
+        return (
+            {str(one.id): float(one.score) for one in held if one.score > 0},
+            {str(one.id): float(one.score) for one in near},
+            {str(one.id): str((one.payload or {}).get(payload.ID)) for one in (*near, *held)},
+        )
+
+    def _in_folder(
+        self, vector: list[float], wanted: Sequence[str], place: Place, count: int
+    ) -> tuple[dict[str, float], dict[str, float], dict[str, str]]:
+        """The same without a filter, which qdrant-client would apply to all memories one by one:
+        of all the nearest those are taken that are in the place."""
+        shelves = self._shelves()
+        shelf = shelves.get(payload.place_name(place))
+        if not shelf:
+            return {}, {}, {}
+        total = sum(len(one) for one in shelves.values())
+        limit = 2 * count * total // len(shelf)
+        while True:
+            near = self._query(vector, limit=limit, with_payload=False)
+            scores = {str(one.id): float(one.score) for one in near if str(one.id) in shelf}
+            if len(near) < limit or len(scores) >= min(count, len(shelf)):
+                break
+            limit *= 4
+        held = shelf.search(words.of_query(wanted)[0], count)
+        return held, scores, {key: shelf.id_of(key) for key in (*scores, *held)}
 
     def size(self) -> int:
         """Of all files in the folder."""
@@ -173,23 +220,52 @@ class QdrantReader:
             if offset is None:
                 return found
 
-    def _query(self, query: Any, only: Any, count: int, **how: Any) -> list[Any]:
-        answer = self._client.query_points(
-            self._collection,
-            query=query,
-            query_filter=only,
-            limit=count,
-            with_payload=[payload.ID],
-            **how,
-        )
-        return list(answer.points)
+    def _query(self, query: Any, **how: Any) -> list[Any]:
+        return list(self._client.query_points(self._collection, query=query, **how).points)
 
-    def _by_words(self, wanted: Sequence[str], only: Any, count: int) -> list[Any]:
-        if not wanted or not self._opened.words:
-            return []
-        numbers, weights = words.of_query(wanted)
-        query = self._models.SparseVector(indices=numbers, values=weights)
-        return [one for one in self._query(query, only, count, using=WORDS) if one.score > 0]
+    def _query_words(self, sparse: Any, only: Any, how: dict[str, Any]) -> list[Any]:
+        """By how rare a word is in the place, where the server can: qdrant does since 1.18."""
+        corpus = getattr(self._models, "IdfCorpusParams", None)
+        if corpus is not None and self._by_place:
+            params = self._models.SearchParams(idf=corpus(corpus=only))
+            try:
+                return self._query(sparse, using=WORDS, search_params=params, **how)
+            except Exception as error:
+                if getattr(error, "status_code", None) not in (400, 422):
+                    raise
+                self._by_place = False
+        return self._query(sparse, using=WORDS, **how)
+
+    def _shelves(self) -> dict[str, Lexicon]:
+        """The words of each place, by its name; read once."""
+        if self._lexicons is None:
+            found: dict[str, Lexicon] = {}
+            for key, fields in self.scan({}, _SPOKEN):
+                sparse = words.of_text(spoken(str(fields.get(payload.TEXT)), _ms(fields)))
+                shelf = found.setdefault(str(fields.get(payload.PLACE)), self._new_lexicon())
+                shelf.put(key, str(fields.get(payload.ID)), sparse)
+            self._lexicons = found
+        return self._lexicons
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Around whatever writes: after a failure what is there is no longer known."""
+        try:
+            with mapped(self._opened.server):
+                yield
+        except BaseException:
+            self._lexicons = None
+            raise
+
+    def _written(self, key: str, memory: Memory) -> None:
+        if self._lexicons is not None:
+            name = payload.place_name(memory.place)
+            shelf = self._lexicons.setdefault(name, self._new_lexicon())
+            shelf.put(key, memory.id, words.of_text(spoken(memory.text, memory.updated_ms)))
+
+    def _removed(self, key: str) -> None:
+        for shelf in (self._lexicons or {}).values():
+            shelf.drop(key)
 
     def _cosines(self, vector: Sequence[float], keys: Sequence[str]) -> dict[str, float]:
         if not keys:
@@ -210,3 +286,8 @@ def _memories(records: Sequence[Any]) -> list[Found]:
     """Those of the records that are relay's."""
     read = ((str(record.id), payload.from_payload(record.payload)) for record in records)
     return [Found(key, memory) for key, memory in read if memory is not None]
+
+
+def _ms(fields: Mapping[str, object]) -> int:
+    updated = fields.get(payload.UPDATED)
+    return updated if isinstance(updated, int) else 0
