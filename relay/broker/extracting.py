@@ -123,11 +123,10 @@ class Extracting:
         failed = [one for one in self._all.values() if one.failed is not None]
         if failed:
             return min(failed, key=lambda one: one.asked_ms)
-        raise RelayError(
-            f"{FILES_MAX} sessions' last words wait for the model already: these are not kept",
-            hint="relay memory stats says why they wait",
-            code="busy",
-        )
+        # Whoever asked has ended when a person looks: it is told with the counts, too.
+        self._error = f"{FILES_MAX} sessions' last words wait already: further ones are not kept"
+        self._log(self._error)
+        raise RelayError(self._error, hint="relay memory stats says why they wait", code="busy")
 
     async def _accept(
         self, connection: Connection, n: int, one: Extraction, given_up: Extraction | None

@@ -6,6 +6,7 @@ whatever ``secrets`` says of what is saved: it goes to a server.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -76,8 +77,10 @@ class LastWords:
                 **self._settings,
             )
         except RelayError as error:
-            self._problem(error)
+            print(self._problem(error), file=sys.stderr)  # the log: who looks later finds it there
 
-    def _problem(self, error: RelayError) -> None:
+    def _problem(self, error: RelayError) -> str:
         hint = f" ({error.hint})" if error.hint else ""
-        self._note(f"auto_save: nothing is kept of this session: {error.message}{hint}")
+        problem = f"auto_save: nothing is kept of this session: {error.message}{hint}"
+        self._note(problem)
+        return problem

@@ -187,6 +187,7 @@ def test_there_is_room_for_so_many_and_what_failed_gives_way(home: Home) -> None
             with pytest.raises(RelayError, match="32 sessions' last words wait") as raised:
                 await rig.extract(server.url, "one-more")
             assert raised.value.code == "busy" and "relay memory stats" in raised.value.hint
+            assert rig.parts.stats()["last_error"] == raised.value.message
             assert len(rig.files()) == FILES_MAX
             assert rig.parts.stats()["failed"] == 0
             await rig.parts.close()

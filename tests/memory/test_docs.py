@@ -11,16 +11,15 @@ from typing import Any
 
 import pytest
 
-from relay.memory.llm import PROVIDERS, resolved
-from relay.settings import memory_settings
-
 from relay import trust
 from relay.cli.memory_checks import config_warnings
 from relay.config import load
+from relay.memory.llm import PROVIDERS, resolved
 from relay.memory.model import Place, Scope
 from relay.memory.opening import make
 from relay.memory.spec import StoreSpec
 from relay.paths import Home
+from relay.settings import memory_settings
 from relay.trust import read_config
 
 ROOT = Path(__file__).resolve().parent.parent.parent

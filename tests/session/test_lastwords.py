@@ -103,7 +103,7 @@ def test_a_variable_that_is_not_set_is_noted_at_once() -> None:
     assert rig.end() == ""
 
 
-def test_a_broker_that_is_away_is_asked_once() -> None:
+def test_a_broker_that_is_away_is_asked_once(capsys: pytest.CaptureFixture[str]) -> None:
     rig = Rig(error=BrokerUnavailable("the broker could not be reached in time", hint="look"))
     rig.words.said(["one"])
     rig.end()
@@ -111,6 +111,7 @@ def test_a_broker_that_is_away_is_asked_once() -> None:
     assert rig.notes == [
         "auto_save: nothing is kept of this session: the broker could not be reached in time (look)"
     ]
+    assert capsys.readouterr().err == f"{rig.notes[0]}\n"
 
 
 def test_a_folder_that_cannot_be_named_has_no_project() -> None:
