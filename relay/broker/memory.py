@@ -95,6 +95,9 @@ class Memories:
         except RelayError as error:
             self._end(job, refusal(job.request["n"], error))
             return
+        except Exception:  # no thread can be started: the others of the batch must not suffer
+            self._end(job, refusal(job.request["n"], self._fault()))
+            return
         job.lane = lane
         lane.pending += 1
         lane.put(job)

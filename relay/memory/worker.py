@@ -149,8 +149,8 @@ def _read(lines: Any, waiting: queue.Queue[Json | None]) -> None:
     try:
         for line in lines:
             waiting.put(json.loads(line))
-    except OSError:
-        pass  # it has ended, too
+    except (OSError, ValueError):
+        pass  # it has ended, in the middle of a line maybe
     end = threading.Timer(LAST_MOMENTS, _give_up)
     end.daemon = True
     end.start()
@@ -164,8 +164,11 @@ def _next(waiting: queue.Queue[Json | None], desk: Desk) -> Json | None:
             return waiting.get_nowait()
         except queue.Empty:
             pass
-        if not desk.caught_up(int(time.time() * 1000)):
-            continue
+        try:
+            if not desk.caught_up(int(time.time() * 1000)):
+                continue
+        except Exception:
+            traceback.print_exc()
         try:
             return waiting.get(timeout=APPLY_EVERY)
         except queue.Empty:

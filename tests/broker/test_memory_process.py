@@ -18,6 +18,7 @@ import pytest
 from relay.broker import memory_process
 from relay.broker.memory_process import STARTS_MAX, Worker
 from relay.errors import ConfigError, RelayError, StorageError, Timeout
+from relay.memory.outbox import waiting_in
 from relay.paths import Home
 from tests.broker.support import Json
 from tests.memory.flaky import saying
@@ -255,9 +256,9 @@ def test_what_is_no_answer_ends_it(rig: Rig) -> None:
     assert rig.worker._process is None
 
 
-@pytest.mark.parametrize("hangs", [False, True])
+@pytest.mark.parametrize("how", ["idle", "hangs", "within a line"])
 def test_it_ends_by_itself_when_the_broker_is_gone(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, hangs: bool
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setenv("LAST_MOMENTS", "0.3")
     rig.says(fork="")
@@ -266,7 +267,9 @@ def test_it_ends_by_itself_when_the_broker_is_gone(
     [pid] = rig.pids()
     process = rig.worker._process
     assert process is not None
-    if hangs:
+    if how == "within a line":
+        process._send(b'{"n":9,"request":{"op":"mem', time.monotonic() + 9)
+    if how == "hangs":
         rig.says(hang="")
         process._send(b'{"n":9,"request":{"op":"memory_stats"},"agent":null,', time.monotonic() + 9)
         process._send(b'"run":null,"now_ms":5}\n', time.monotonic() + 9)
@@ -279,6 +282,18 @@ def test_it_ends_by_itself_when_the_broker_is_gone(
     rig.says(hang=None)
     rig.remade()
     assert rig.texts() == ["one"]
+
+
+def test_what_is_kept_is_stored_while_nobody_asks(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APPLY_EVERY", "0.05")
+    rig.says(away="nobody listens")
+    for number in range(30):
+        assert rig.save(f"fact number {number}")["outcome"] == "kept"
+    rig.says(away=None)
+    wait_until(lambda: not waiting_in(rig.home.memory), what="the kept saves to be stored")
+    assert len((folder(rig.home) / "calls").read_text().splitlines()) == 30
 
 
 @pytest.mark.parametrize("when", ["die", "die-after"])

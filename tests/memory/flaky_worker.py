@@ -1,6 +1,7 @@
 """A worker process whose store is tests.memory.flaky's, in the folder ``flaky`` of its home.
 
-``LAST_MOMENTS`` in the environment: how long it goes on without a broker, in seconds.
+In the environment, in seconds: ``LAST_MOMENTS``, how long it goes on without a broker, and
+``APPLY_EVERY``, how often it tries what is kept.
 """
 
 from __future__ import annotations
@@ -34,4 +35,5 @@ def opened(spec: StoreSpec, home: Home) -> Backend:
 
 def main() -> None:
     worker.LAST_MOMENTS = float(os.environ.get("LAST_MOMENTS") or worker.LAST_MOMENTS)
+    worker.APPLY_EVERY = float(os.environ.get("APPLY_EVERY") or worker.APPLY_EVERY)
     worker.run(opened)
