@@ -110,7 +110,7 @@ def _said(answer: Json) -> str:
     if answer.get("former") and answer["former"] != answer["memory"]["text"]:
         words += f"; it was: {output.summary(answer['former'])}"
     if answer.get("problem"):
-        words += f": {output.summary(answer['problem'])}"
+        words += f": {output.visible(' '.join(answer['problem'].split()))}"
     if answer["redacted"]:
         words += f"; left out as a secret: {', '.join(answer['redacted'])}"
     return words
