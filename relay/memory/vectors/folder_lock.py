@@ -21,6 +21,7 @@ class FolderLock:
     """
 
     def __init__(self, folder: str, seconds: float) -> None:
+        self.folder = folder
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             self._file = os.open(os.path.join(folder, _NAME), os.O_RDWR | os.O_CREAT, 0o600)

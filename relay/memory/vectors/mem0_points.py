@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
@@ -19,8 +20,9 @@ from relay.memory.vectors import mem0_config, payload
 from relay.memory.vectors.backend import VectorBackend
 from relay.memory.vectors.embedding import Embedding, needed
 from relay.memory.vectors.faults import mapped, reason
+from relay.memory.vectors.folder_lock import FolderLock
 from relay.memory.vectors.port import Answer, Found
-from relay.memory.vectors.qdrant_opening import TIMEOUT, Opened, open_client
+from relay.memory.vectors.qdrant_opening import LOCKED, TIMEOUT, Opened, open_client
 from relay.memory.vectors.qdrant_reader import QdrantReader
 
 #: Rows of one listing: mem0 has no pages. Search engines give no more than the smaller number.
@@ -48,9 +50,7 @@ def open_mem0(config: Mapping[str, Any], folder: str, embedder: Embedder | None)
     _check_dims(mem0_config.wanted_dims(vector_store), embedding)
     provider, store = mem0_config.store(vector_store, folder, embedding.dims)
     if provider != "qdrant":
-        server = mem0_config.server(provider, store)
-        memory = _memory(parts, provider, store, embedding, server)
-        return VectorBackend(Mem0Points(memory, provider, server, store.get("path"), embedding))
+        return _elsewhere(parts, provider, store, embedding)
     path = os.path.join(folder, "qdrant")
     opened = open_client(store, path, embedding.dims, embedding.name)
     try:
@@ -70,6 +70,20 @@ def open_mem0(config: Mapping[str, Any], folder: str, embedder: Embedder | None)
     return VectorBackend(Mem0OnQdrant(opened, embedding, memory, encoder))
 
 
+def _elsewhere(parts: Any, provider: str, store: dict[str, Any], embedding: Embedding) -> Backend:
+    """On a store that is not qdrant. In a folder, that is locked: of two processes with faiss each
+    would write over what the other has saved, and none would say so."""
+    server = mem0_config.server(provider, store)
+    lock = None if server else FolderLock(str(store["path"]), LOCKED)
+    try:
+        memory = _memory(parts, provider, store, embedding, server)
+    except BaseException:
+        if lock is not None:
+            lock.close()
+        raise
+    return VectorBackend(Mem0Points(memory, provider, server, lock, embedding))
+
+
 def load(folder: str, *, telemetry: bool) -> Any:
     """The module mem0_parts. mem0 reads where it may write, and what it may tell whom, when it is
     imported. Raises ConfigError when it cannot be imported."""
@@ -77,7 +91,9 @@ def load(folder: str, *, telemetry: bool) -> Any:
     wanted = {"MEM0_DIR": home, "MEM0_TELEMETRY": str(telemetry)}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
-    logging.getLogger("mem0").setLevel(logging.ERROR)
+    # Whatever goes wrong is raised too; in a log it could hold texts, for ever.
+    logging.getLogger("mem0").setLevel(logging.CRITICAL)
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
         load_numpy()  # before mem0 imports it with as many threads as there are cores
@@ -180,11 +196,17 @@ class Mem0Points(_Mem0Writer):
     alone = False
 
     def __init__(
-        self, memory: Any, provider: str, server: str, path: str | None, embedding: Embedding
+        self,
+        memory: Any,
+        provider: str,
+        server: str,
+        lock: FolderLock | None,
+        embedding: Embedding,
     ) -> None:
+        """``lock``: of the folder, when there is no server."""
         super().__init__(memory, server)
         self._store = memory.vector_store
-        self._provider, self._path, self._embedding = provider, path, embedding
+        self._provider, self._lock, self._embedding = provider, lock, embedding
         self._rows_max = _ROWS_MAX if provider in _MANY_ROWS else _ROWS_FEW
 
     @property
@@ -262,7 +284,7 @@ class Mem0Points(_Mem0Writer):
     def size(self) -> int:
         """Of the files, where they are in a folder."""
         total = 0
-        for folder, _, names in os.walk(self._path) if self._path else ():
+        for folder, _, names in os.walk(self._lock.folder) if self._lock else ():
             total += sum(os.stat(os.path.join(folder, name)).st_size for name in names)
         return total
 
@@ -274,6 +296,8 @@ class Mem0Points(_Mem0Writer):
             if callable(close):
                 with mapped(self._server):
                     close()
+        if self._lock is not None:
+            self._lock.close()
         self._embedding.close()
 
     def _rows(self, fields: Mapping[str, str | int], limit: int) -> list[Any]:
@@ -291,6 +315,8 @@ def _memory(
 ) -> Any:
     try:
         with mapped(server):
+            if address := store.get("connection_string") if provider == "pgvector" else None:
+                _reach(str(address))
             memory = parts.make(provider, store, embedding)
     except StorageError as error:
         cause = error.__cause__
@@ -303,8 +329,19 @@ def _memory(
         raise
     pool = getattr(memory.vector_store, "connection_pool", None)
     if pool is not None and hasattr(pool, "timeout"):
-        pool.timeout = TIMEOUT
+        # Its own pauses between two tries become minutes; so what asks next makes it try anew.
+        pool.timeout = pool.reconnect_timeout = TIMEOUT
     return memory
+
+
+def _reach(address: str) -> None:
+    """Raises what is wrong with a PostgreSQL: psycopg's pool, which mem0 uses, connects later and
+    then says no more than that it took too long."""
+    try:
+        psycopg = importlib.import_module("psycopg")
+    except ImportError:
+        return  # psycopg2's pool connects at once; without either mem0 says what is missing
+    psycopg.connect(address).close()
 
 
 def _mem0_embedder(parts: Any, section: Mapping[str, Any]) -> Embedder:

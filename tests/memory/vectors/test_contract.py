@@ -8,6 +8,7 @@ from relay.memory.backend import Backend
 from relay.memory.contract import BackendContract
 from relay.memory.policy import Guarded, Secrets
 from relay.memory.vectors.backend import VectorBackend
+from relay.memory.vectors.folder_lock import FolderLock
 from relay.memory.vectors.mem0_points import Mem0OnQdrant, Mem0Points, open_mem0
 from relay.memory.vectors.qdrant_points import QdrantPoints, open_qdrant
 from tests.memory.vectors.cheap import Cheap
@@ -50,6 +51,5 @@ class TestAnyStoreOfMem0s(BackendContract):
         backend = open_mem0({}, str(folder), Cheap())
         assert isinstance(backend, VectorBackend) and isinstance(backend._points, Mem0OnQdrant)
         points = backend._points
-        return VectorBackend(
-            Mem0Points(points._memory, "qdrant", "", points._opened.path, points._embedding)
-        )
+        lock = FolderLock(points._opened.path, 0)
+        return VectorBackend(Mem0Points(points._memory, "qdrant", "", lock, points._embedding))
