@@ -19,7 +19,7 @@ from relay.broker.extract_files import left_in
 from relay.errors import ConfigError
 from relay.memory.embedding.numeric import have_numpy
 from relay.memory.embedding.setup import installed
-from relay.memory.outbox import waiting_in
+from relay.memory.outbox import title_of, waiting_in
 from relay.memory.providers import own_embedder
 from relay.memory.spec import StoreSpec, masked
 from relay.memory_settings import MemorySettings
@@ -156,7 +156,8 @@ def _embedder(spec: StoreSpec, home: Home) -> Iterator[Line]:
 def _kept(home: Home, spec: StoreSpec | None) -> Iterator[Line]:
     own = spec.key() if spec is not None else None
     for key, (waiting, refused) in sorted(waiting_in(home.memory).items()):
-        whose = "this store" if key == own else "another store"
+        title = title_of(home.memory, key) or key
+        whose = "this store" if key == own else f"another store, {title}"
         where = os.path.join(home.memory, "kept")
         if waiting:
             yield (

@@ -29,6 +29,8 @@ ALIASES_MAX = 10_000
 OWNER_WAIT = 10.0
 #: How long SQLite waits for somebody who reads the file. Seconds.
 _BUSY = 10.0
+#: Bytes of a store's title.
+_TITLE_MAX = 4096
 #: "rkpt": marks the file as ours.
 _APPLICATION_ID = 0x726B7074
 _VERSION = 1
@@ -93,12 +95,21 @@ class Outbox:
     StoreUnavailable is raised.
     """
 
-    def __init__(self, path: str, *, saves_max: int = SAVES_MAX, size_max: int = SIZE_MAX) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        title: str = "",
+        saves_max: int = SAVES_MAX,
+        size_max: int = SIZE_MAX,
+    ) -> None:
+        """``title``: what people call the store; it stays beside the file, see ``title_of``."""
         self.path = path
         self._saves_max = saves_max
         self._size_max = size_max
         self._lock = _own(path)
         try:
+            self._entitle(title)
             self._db = self._opened()
             with self._guarded():
                 count, size = self._db.execute(
@@ -217,6 +228,13 @@ class Outbox:
 
     # -- parts of the above
 
+    def _entitle(self, title: str) -> None:
+        try:
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, title.encode(errors="replace")[:_TITLE_MAX], 0)
+        except OSError as error:
+            raise _storage_error(self.path, error) from error
+
     def _relink(self, save: Waiting) -> None:
         self._db.execute(
             "UPDATE saves SET supersedes=? WHERE supersedes=?", (save.supersedes, save.id)
@@ -295,6 +313,15 @@ class Outbox:
 def path_of(folder: str, key: str) -> str:
     """The file of the store ``key`` in the folder ``folder`` of a RELAY_HOME's memory."""
     return os.path.join(folder, "kept", f"{key}.db")
+
+
+def title_of(folder: str, key: str) -> str:
+    """What people call the store ``key``; "" where that is not known."""
+    try:
+        with open(path_of(folder, key) + ".lock", "rb") as file:
+            return file.read(_TITLE_MAX).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def waiting_in(folder: str) -> dict[str, tuple[int, int]]:

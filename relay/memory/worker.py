@@ -61,7 +61,8 @@ class KeptSource:
     def opened(self) -> Backend:
         """The store with what is kept for it. Raises RelayError."""
         if self._kept is None:
-            outbox = Outbox(path_of(self._home.memory, self._spec.key()))
+            path = path_of(self._home.memory, self._spec.key())
+            outbox = Outbox(path, title=self._spec.title)
             self._kept = Kept(
                 lambda: self._opener(self._spec, self._home), outbox, name=self._spec.backend
             )

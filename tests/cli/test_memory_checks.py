@@ -185,14 +185,17 @@ def test_what_is_computed_is_not_run(home: Home, tmp_path: Path) -> None:
 
 def test_kept_saves_of_any_store_are_counted(home: Home, tmp_path: Path) -> None:
     for key in (StoreSpec().key(), "0123456789abcdef"):
-        outbox = Outbox(path_of(home.memory, key))
+        outbox = Outbox(path_of(home.memory, key), title="qdrant at http://q")
         for number in range(2):
             save = Waiting(f"id{number}", "x", Place(Scope.USER), None, None, None, None, number)
             outbox.add(save)
         outbox.close()
     _, *found = memory_lines(home, str(tmp_path), {})
     words = sorted(text.split(" (")[0] for _, text, _ in found)
-    assert words == ["2 saves wait for another store", "2 saves wait for this store"]
+    assert words == [
+        "2 saves wait for another store, qdrant at http://q",
+        "2 saves wait for this store",
+    ]
     assert {level for level, _, _ in found} == {"warn"}
 
 
