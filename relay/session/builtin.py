@@ -56,7 +56,9 @@ async def recall(ctx: Context) -> str | None:
     about = " ".join(filter(None, words)).strip()
     found = await ctx.memory.search(about, limit=RECALLED_MAX) if about else []
     newest = await ctx.memory.list(limit=RECALLED_MAX)
-    return recalling.at_start(found, newest) or None
+    # A slow store answers when this agent has saved something already.
+    earlier = [memory for memory in (*found, *newest) if memory["session"] != ctx.session_id]
+    return recalling.at_start(earlier) or None
 
 
 def remind(ctx: Context) -> str:

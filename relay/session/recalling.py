@@ -44,15 +44,15 @@ def answer(action: str, text: str, reply: Json) -> str:
     return "\n".join([f"{head} ({_DATA}):", *map(line, memories[:LINES_MAX])])
 
 
-def at_start(found: Iterable[Json], newest: Iterable[Json], limit: int = START_MAX) -> str:
-    """What an agent that starts is told: what fits its task first, then the newest.
+def at_start(memories: Iterable[Json], limit: int = START_MAX) -> str:
+    """What an agent that starts is told of ``memories``, each once, in their order.
 
     At most ``limit`` characters; empty when there is nothing.
     """
     text = f"memory: saved in earlier sessions ({_DATA}; @memory:search WORDS finds more):"
     lines: dict[str, str] = {}
     size = len(text)
-    for memory in (*found, *newest):
+    for memory in memories:
         told = line(memory)
         if memory["id"] not in lines and size + 1 + len(told) <= limit:
             lines[memory["id"]] = told

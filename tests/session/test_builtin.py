@@ -10,7 +10,12 @@ from relay.session import builtin, recalling
 from relay.settings import MemorySettings
 from tests.hooks.fakes import FakeActions, context
 
-ROW = {"id": "k23fb0fc", "text": "the port is 6379", "scope": "project"}
+ROW = {
+    "id": "k23fb0fc",
+    "text": "the port is 6379",
+    "scope": "project",
+    "session": "earlier",
+}
 
 
 def registered(memories: MemorySettings | None = None) -> Registry:
@@ -48,11 +53,18 @@ def test_a_start_recalls_what_fits_the_task_and_what_is_newest() -> None:
     actions = FakeActions()
     actions.memories = {"memories": [ROW], "more": False}
     text = asyncio.run(builtin.recall(context(actions)))
-    assert text == recalling.at_start([ROW], [])
+    assert text == recalling.at_start([ROW])
     assert actions.done == [
         ("search", {"query": "the task", "limit": 20}),
         ("list", {"limit": 20}),
     ]
+
+
+def test_a_start_recalls_nothing_of_its_own_session() -> None:
+    actions = FakeActions()
+    ctx = context(actions)
+    actions.memories = {"memories": [{**ROW, "session": ctx.session_id}], "more": False}
+    assert asyncio.run(builtin.recall(ctx)) is None
 
 
 def test_a_folder_whose_name_is_no_unicode_costs_only_that_name() -> None:

@@ -61,7 +61,7 @@ def test_what_is_stored_never_fires_and_never_looks_like_a_message() -> None:
                     "redacted": [],
                 },
             ),
-            recalling.at_start([memory(text)], []),
+            recalling.at_start([memory(text)]),
         ):
             harmless(answer)
 
@@ -109,8 +109,8 @@ def test_what_is_kept_is_told_with_the_reason() -> None:
 
 def test_the_start_is_bounded_and_says_nothing_twice() -> None:
     rows = [memory(f"fact {n} " + "x" * 120, f"id{n:06}") for n in range(40)]
-    text = recalling.at_start(rows[:5], rows)
+    text = recalling.at_start([*rows[:5], *rows])
     assert len(text) <= recalling.START_MAX
     ids = [line.split()[0] for line in text.splitlines()[1:]]
     assert ids[:6] == [f"id{n:06}" for n in range(6)] and len(ids) == len(set(ids))
-    assert recalling.at_start([], []) == ""
+    assert recalling.at_start([]) == ""
