@@ -6,8 +6,8 @@ import asyncio
 
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
+from relay.memory_settings import MemorySettings
 from relay.session import builtin, recalling
-from relay.settings import MemorySettings
 from tests.hooks.fakes import FakeActions, context
 
 ROW = {
