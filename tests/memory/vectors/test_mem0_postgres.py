@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
+from relay.errors import error_fields
+from relay.memory.backend import StoreUnavailable
 from relay.memory.vectors import mem0_config
+from relay.memory.vectors.mem0_points import open_mem0
+from tests.memory.vectors.cheap import Cheap
 
 
 def address(**section: Any) -> str:
@@ -38,3 +45,24 @@ def test_the_server_is_named_without_the_password() -> None:
     section = {"host": "db", "user": "me", "password": "secret"}
     config = {"connection_string": address(**section)}
     assert mem0_config.server("pgvector", config) == "pgvector db:5432"
+
+
+class OperationalError(Exception):
+    """As psycopg's, by which relay knows that a server is away."""
+
+
+def test_why_it_is_away_is_said_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def connect(address: str) -> None:
+        told.append(address)
+        raise OperationalError("connection failed: FATAL: database is starting up")
+
+    monkeypatch.setattr(OperationalError, "__module__", "psycopg")
+    monkeypatch.setitem(sys.modules, "psycopg", SimpleNamespace(connect=connect))
+    section = {"provider": "pgvector", "host": "db", "user": "me", "password": "secret-word"}
+    with pytest.raises(StoreUnavailable) as caught:
+        open_mem0({"vector_store": section}, str(tmp_path), Cheap())
+    said = str(error_fields(caught.value))
+    assert "pgvector db:5432" in said and "is starting up" in said and "secret-word" not in said
+    assert len(told) == 1 and "secret-word" in told[0] and "connect_timeout=10" in told[0]
