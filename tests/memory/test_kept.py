@@ -270,7 +270,8 @@ def test_an_agent_cannot_replace_what_it_could_not_be_shown(rig: Rig) -> None:
 
 def test_a_full_outbox_refuses_clearly(tmp_path: Path) -> None:
     saying(tmp_path, away="")
-    for bounds in ({"saves_max": 2}, {"size_max": 20}):
+    each: list[dict[str, Any]] = [{"saves_max": 2}, {"size_max": 20}]
+    for bounds in each:
         outbox = Outbox(str(tmp_path / f"{len(bounds)}{[*bounds][0]}.db"), **bounds)
         kept = Kept(lambda: Flaky(tmp_path), outbox)
         fields: Any = {"agent": None, "session": None, "now_ms": NOW}
