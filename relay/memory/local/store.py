@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from relay.errors import NotFound, StorageError, UsageError
+from relay.errors import NotFound, StorageError
+from relay.memory import answers
 from relay.memory.backend import Hits, Memories
 from relay.memory.embedding import Embedder
 from relay.memory.local import file, naming
@@ -26,16 +27,11 @@ from relay.memory.model import (
     check_memory,
     check_meta,
     check_text,
-    to_json,
 )
-from relay.suggest import nearest
 
 #: Files that are open at once; the one that was used least recently is closed for another.
 OPEN_MAX = 16
-#: No answer has more memories than this.
-LIMIT_MAX = 1000
 _BATCH = 500
-_MATCHES_SHOWN = 10
 _SUGGESTED_FROM = 500
 
 
@@ -92,9 +88,8 @@ class LocalStore:
 
     def search(self, query: str, places: Sequence[Place], limit: int, *, now_ms: int) -> Hits:
         """See relay.memory.local.ranking for the scores, and relay.memory.local.search."""
-        limit = _limit(limit)
-        if not query.strip():
-            raise UsageError("there is nothing to search for", hint="give some words")
+        limit = answers.check_limit(limit)
+        answers.check_query(query)
         return self._search.search(query, list(dict.fromkeys(places)), self._open, limit, now_ms)
 
     def get(self, id_: str) -> Memory:
@@ -105,14 +100,14 @@ class LocalStore:
             for path in self._paths():
                 try:
                     shelf = self._shelf(path)
-                    found += shelf.starting_with(wanted, _MATCHES_SHOWN + 1) if shelf else []
+                    found += shelf.starting_with(wanted, answers.MATCHES_MAX) if shelf else []
                 except StorageError as error:
                     damage = damage or error  # it must not hide what the other files hold
             exact = [memory for memory in found if memory.id == wanted]
             if len(exact or found) == 1:
                 return (exact or found)[0]
             if found:
-                raise _ambiguous(id_, exact or found)
+                raise answers.ambiguous(id_, exact or found)
         raise damage or self._unknown(id_)
 
     def forget(self, id_: str) -> Memory:
@@ -139,8 +134,8 @@ class LocalStore:
         before_ms: int | None = None,
         before_id: str = "",
     ) -> Memories:
-        """The newest first; at most LIMIT_MAX."""
-        limit = _limit(limit)
+        """The newest first; at most answers.LIMIT_MAX."""
+        limit = answers.check_limit(limit)
         found = [
             memory
             for place in dict.fromkeys(places)
@@ -308,28 +303,7 @@ class LocalStore:
 
     def _unknown(self, id_: str) -> NotFound:
         newest = [known for shelf in self._all() for known in shelf.newest_ids(_SUGGESTED_FROM)]
-        near = nearest(id_.strip(), newest[: 4 * _SUGGESTED_FROM])
-        return NotFound(
-            f"there is no memory {id_.strip()[:80]!r}",
-            hint=f"did you mean {near!r}?" if near else "list the memories to see their ids",
-        )
-
-
-def _limit(limit: int) -> int:
-    if limit < 1:
-        raise UsageError(f"a limit of {limit} asks for nothing", hint="give 1 or more")
-    return min(limit, LIMIT_MAX)
-
-
-def _ambiguous(id_: str, found: Memories) -> UsageError:
-    shown = [memory.id for memory in found[:_MATCHES_SHOWN]]
-    more = " …" if len(found) > _MATCHES_SHOWN else ""
-    return UsageError(
-        f"{id_.strip()!r} begins several ids: {', '.join(shown)}{more}",
-        hint="give more of its characters",
-        code="ambiguous",
-        details={"matches": [to_json(memory) for memory in found[:_MATCHES_SHOWN]]},
-    )
+        return answers.unknown(id_, newest[: answers.SUGGESTED_FROM])
 
 
 def _size(path: str) -> int:

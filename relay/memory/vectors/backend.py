@@ -189,11 +189,12 @@ class VectorBackend:
     def _get(self, id_: str) -> Found:
         for wanted in readings(id_):
             found = self._index.starting_with(wanted, answers.MATCHES_MAX)
-            exact = [one for one in found if one.memory.id == wanted] or found
-            if len(exact) == 1:
-                return exact[0]
-            if exact:
-                raise answers.ambiguous(id_, [one.memory for one in exact])
+            exact = [one for one in found if one.memory.id == wanted]
+            # On a server two clients may have given one id at the same time: any of them will do.
+            if exact or len(found) == 1:
+                return (exact or found)[0]
+            if found:
+                raise answers.ambiguous(id_, [one.memory for one in found])
         near = self._index.newest(
             list(self._index.counts()), answers.LIMIT_MAX, None
         )  # a typing error is made in what was seen lately

@@ -106,11 +106,21 @@ def unavailable(server: str, why: str) -> StoreUnavailable:
 
 def reason(error: BaseException) -> str:
     """Its words in one line, without secrets."""
-    said = " ".join(str(error).split()) or " ".join(str(getattr(error, "source", "")).split())
+    said = " ".join(_said(error).split()) or " ".join(str(getattr(error, "source", "")).split())
     name = type(error).__name__
-    return redact(said if said and not isinstance(error, KeyError) else f"{name} {said}".strip())[
-        :_REASON_MAX
-    ]
+    plain = said if said and not isinstance(error, KeyError) else f"{name} {said}".strip()
+    return redact(plain)[:_REASON_MAX]
+
+
+def _said(error: BaseException) -> str:
+    """pydantic repeats the whole configuration that it refuses, keys and passwords too."""
+    if "pydantic_core.ValidationError" not in _names(error):
+        return str(error)
+    problems = error.errors(include_input=False, include_url=False)  # type: ignore[attr-defined]
+    return "; ".join(
+        ".".join([*map(str, one["loc"]), ""])[:-1] + ": " * bool(one["loc"]) + one["msg"]
+        for one in problems
+    )
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -31,6 +31,8 @@ _ROWS_FEW = 10_000
 _MANY_ROWS = (
     *("azure_mysql", "chroma", "faiss", "mongodb", "oracledb", "pgvector", "qdrant", "supabase"),
 )
+#: Where mem0 has read whether it may tell anything.
+_TELLING = ("mem0.memory.telemetry", "mem0.memory.main")
 #: Given to mem0 beside what it makes itself.
 _MEM0_SETS = (payload.TEXT, payload.PLACE, "updated_at")
 
@@ -114,6 +116,11 @@ def load(folder: str, *, telemetry: bool) -> Any:
                 os.environ.pop(name)
             else:
                 os.environ[name] = value
+    if not telemetry:
+        # Somebody may have imported mem0 before, without a word about it.
+        for module in (sys.modules.get(name) for name in _TELLING):
+            if module is not None:
+                vars(module)["MEM0_TELEMETRY"] = False
     return mem0_parts
 
 

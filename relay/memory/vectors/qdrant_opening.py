@@ -161,13 +161,15 @@ def _collection(client: Any, name: str, dims: int, embedder: str, *, local: bool
     from qdrant_client import models
 
     if not client.collection_exists(name):
-        client.create_collection(
-            name,
-            vectors_config=models.VectorParams(
-                size=dims, distance=models.Distance.COSINE, on_disk=True
-            ),
-            sparse_vectors_config={WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
-        )
+        dense = models.VectorParams(size=dims, distance=models.Distance.COSINE, on_disk=True)
+        sparse = models.SparseVectorParams(modifier=models.Modifier.IDF)
+        try:
+            client.create_collection(
+                name, vectors_config=dense, sparse_vectors_config={WORDS: sparse}
+            )
+        except Exception:
+            if not client.collection_exists(name):  # another client may have been faster
+                raise
     params = client.get_collection(name).config.params
     size = getattr(params.vectors, "size", None)
     if size != dims:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
 from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
@@ -10,7 +12,8 @@ from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedR
 from relay.errors import ConfigError, NotFound, RelayError, StorageError
 from relay.memory.backend import StoreUnavailable
 from relay.memory.embedding import EmbedderUnavailable
-from relay.memory.vectors.faults import mapped, translated
+from relay.memory.vectors.faults import mapped, reason, translated
+from relay.memory.vectors.mem0_points import load
 
 SERVER = "http://db.test:6333"
 
@@ -94,6 +97,19 @@ def test_secrets_and_novels_stay_out_of_the_message() -> None:
     key = "sk-" + "a1B2" * 12
     found = translated(RuntimeError(f"bad {key}\n" + "x " * 5000), SERVER)
     assert key not in found.message and len(found.message) < 500 and "\n" not in found.message
+
+
+def test_a_configuration_that_pydantic_refuses_is_not_repeated(tmp_path: Path) -> None:
+    load(str(tmp_path), telemetry=False)
+    from mem0.configs.vector_stores.qdrant import QdrantConfig
+
+    given = {"path": "/x", "api_key": "plain-and-secret", "port": "none", "nonsense": 1}
+    for config in (given, {**given, "nonsense": None} | {"port": ["plain-and-secret"]}):
+        config = {key: value for key, value in config.items() if value is not None}
+        with pytest.raises(ValueError) as caught:
+            QdrantConfig(**config)
+        said = reason(caught.value)
+        assert "secret" not in said and ("nonsense" in said or "port" in said)
 
 
 def test_errors_of_relay_stay_what_they_are() -> None:
