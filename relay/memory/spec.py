@@ -30,12 +30,18 @@ _NOT_THE_STORE = ("embedder", "telemetry")
 #: Characters of a spec's JSON.
 SIZE_MAX = 64 * 1024
 _MASK = "…"
+_EMBEDDED = "within RELAY_HOME"
 _SECRET = re.compile(
     r"(?:.*_)?(?:password|passwd|passphrase|token|secret|credentials?|connection_string|dsn"
     r"|authorization|(?:api|access|secret|account|private|service)_?key(?:_id)?|credentials_json)"
 )
 #: A user's name and password within an address.
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+#: What is secret as a whole, but says which store it is.
+_ADDRESS = re.compile(r"(?:.*_)?(?:connection_string|dsn)")
+_PASSWORD = re.compile(
+    r"(?i)(?:password|passwd|pwd|secret|token|key)\w{0,40}\s{0,9}=\s{0,9}(?:'[^']*'|[^;&\s]*)"
+)
 
 
 @dataclass(frozen=True)
@@ -108,15 +114,14 @@ class StoreSpec:
         store = self.config.get("vector_store")
         if not isinstance(store, Mapping):
             return self.backend
-        words = [self.backend] if store["provider"] == self.backend else [self.backend, "on"]
-        words += [] if store["provider"] == self.backend else [str(store["provider"])]
-        host = f"{store['host']}:{store.get('port') or 6333}" if store.get("host") else None
-        where = store.get("url") or host
-        if where:
-            words += ["at", str(masked(where))]
-        elif store["provider"] == "qdrant":
-            words.append(f"in {store['path']}" if store.get("path") else "within RELAY_HOME")
-        return " ".join(words)
+        provider = str(store["provider"])
+        title = provider if provider == self.backend else f"{self.backend} on {provider}"
+        if where := store.get("url") or store.get("host"):
+            port = store.get("port")
+            return f"{title} at {masked(where)}{f':{port}' if port else ''}"
+        if provider == "qdrant":
+            return f"{title} {'in ' + str(store['path']) if store.get('path') else _EMBEDDED}"
+        return title
 
     def masked(self) -> dict[str, object]:
         """As ``to_json``, without what is secret, for people and logs."""
@@ -263,11 +268,14 @@ def _is_secret(key: str) -> bool:
 
 
 def _without_secrets(value: Any) -> Any:
+    """Of an address with a password in it, where it leads to."""
     if isinstance(value, Mapping):
         return {
-            key: _without_secrets(item)
+            key: _PASSWORD.sub("", _without_secrets(item))
+            if _ADDRESS.fullmatch(key) and isinstance(item, str)
+            else _without_secrets(item)
             for key, item in value.items()
-            if not _is_secret(key.removesuffix("_env"))
+            if _ADDRESS.fullmatch(key) or not _is_secret(key.removesuffix("_env"))
         }
     if isinstance(value, list):
         return [_without_secrets(item) for item in value]

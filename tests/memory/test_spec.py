@@ -194,6 +194,46 @@ def test_the_same_store_has_the_same_key() -> None:
     assert custom.fingerprint() != StoreSpec("custom", {}, "/c.py", "2").fingerprint()
 
 
+def test_a_title_says_where_and_nothing_secret() -> None:
+    postgres = {"provider": "pgvector", "user": "u", "password": "hidden", "host": "db"}
+    titles = {
+        parse_store(backend, config).title
+        for backend, config in (
+            ("qdrant", {"url": "http://me:hidden@q:6333"}),
+            ("qdrant", {"host": "q", "port": 6334}),
+            ("qdrant", {"path": "/data"}),
+            ("mem0", {"vector_store": postgres}),
+            ("local", {}),
+        )
+    }
+    assert titles == {
+        "qdrant at http://…@q:6333",
+        "qdrant at q:6334",
+        "qdrant in /data",
+        "mem0 on pgvector at db",
+        "local",
+    }
+    assert StoreSpec("custom", {}, "/c.py", "s").title == "custom, made by /c.py"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://me:{password}@db/{name}",
+        "postgresql://db/{name}?user=me&password={password}",
+        "host=db dbname={name} password='{password}'",
+        "Server=db;Pwd={password};Database={name}",
+    ],
+)
+def test_an_address_tells_stores_apart_but_not_by_its_password(address: str) -> None:
+    def key(name: str, password: str) -> str:
+        told = address.format(name=name, password=password)
+        section = {"provider": "pgvector", "connectionString": told}
+        return parse_store("mem0", {"vectorStore": section}).key()
+
+    assert key("one", "a") == key("one", "b") != key("two", "a")
+
+
 def test_other_stores_have_other_keys() -> None:
     specs = [
         StoreSpec(),
