@@ -154,6 +154,8 @@ class Worker:
                 )
             self._starts.append(now)
             self._process = self._started()
+            if self._stopped:  # meanwhile: who did that did not see it
+                self._process.kill()
         return self._process
 
     def _started(self) -> _Process:
@@ -298,12 +300,15 @@ class _Process:
     def _wait(self, seconds: float) -> bool:
         """Whether it ends in time. Its end of the channel closes with it."""
         end = time.monotonic() + seconds
-        try:
-            while self._channel.recv(256 * 1024):
-                continue
-        except OSError:  # also when the time for one look is over
-            pass
-        while not self.has_ended():
+        with suppress(OSError):
+            while time.monotonic() < end:
+                try:
+                    if not self._channel.recv(256 * 1024):
+                        break
+                except TimeoutError:
+                    if self.has_ended():
+                        break
+        while not self.has_ended():  # what it has open is closed a moment before it is to be reaped
             if time.monotonic() > end:
                 return False
             self._over.wait(0.02)

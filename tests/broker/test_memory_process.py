@@ -341,6 +341,8 @@ def test_no_kill_loses_doubles_or_reorders_what_was_confirmed(
         if killer is not None:
             killer.join()
     rig.says(away=None)
+    if killer is not None and process is not None:
+        wait_until(process.has_ended)  # else it could take the next request with it
     there = rig.texts()
     assert [text for text in there if text in set(confirmed)] == confirmed
     # What was in hand may be there, too, in its place; nothing is there twice.
