@@ -204,7 +204,7 @@ def _ask_store(store: Mapping[str, Any]) -> str:
         port = parts.port or store.get("port") or _PORTS.get(parts.scheme)
         if parts.hostname and isinstance(port, int):
             _connect(parts.hostname, port)
-            return f" at {parts.hostname}:{port}"
+            return "" if key in ("url", "host") else f" at {parts.hostname}:{port}"
     return ", not looked at: relay memory stats asks it"
 
 

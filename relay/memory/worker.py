@@ -44,6 +44,9 @@ LAST_MOMENTS = 20.0
 #: Requests that may wait here; the broker sends one at a time.
 _WAITING_MAX = 16
 
+#: Providers that keep memories in a folder when no server is named.
+_IN_FOLDER = ("qdrant", "chroma", "faiss")
+
 Json = dict[str, Any]
 #: From a spec to its backend: relay.memory.opening.make.
 Opener = Callable[[StoreSpec, Home], Backend]
@@ -140,7 +143,7 @@ def folder_of(spec: StoreSpec, home: Home) -> str | None:
     """Where a store on this disk is; None for one that a server holds, or that somebody wrote."""
     store = spec.config.get("vector_store")
     where = store if isinstance(store, dict) else {}
-    if spec.backend not in ("mem0", "qdrant") or where.get("url") or where.get("host"):
+    if where.get("provider") not in _IN_FOLDER or where.get("url") or where.get("host"):
         return None
     return str(where.get("path") or os.path.join(home.memory, spec.backend))
 
