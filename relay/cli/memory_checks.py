@@ -299,3 +299,6 @@ def _variables(section: Any) -> Iterator[str]:
                 yield value
             else:
                 yield from _variables(value)
+    elif isinstance(section, list):
+        for item in section:
+            yield from _variables(item)

@@ -191,8 +191,14 @@ def resolve(section: Mapping[str, object], environ: Mapping[str, str]) -> dict[s
                 )
             found[key[:-4]] = held
         else:
-            found[key] = resolve(value, environ) if isinstance(value, Mapping) else value
+            found[key] = _resolved(value, environ)
     return found
+
+
+def _resolved(value: Any, environ: Mapping[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_resolved(item, environ) for item in value]
+    return resolve(value, environ) if isinstance(value, Mapping) else value
 
 
 def masked(value: Any) -> Any:

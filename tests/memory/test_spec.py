@@ -167,6 +167,16 @@ def test_secrets_come_from_the_environment_and_are_never_shown() -> None:
         spec.resolved({"Q_KEY": ""})
 
 
+def test_secrets_within_lists_are_found_too() -> None:
+    section = {"provider": "weaviate", "nodes": [{"host": "a", "password_env": "P"}]}
+    spec = parse_store("mem0", {"vector_store": section}).resolved({"P": "hidden"})
+    assert spec.config["vector_store"] == {
+        "provider": "weaviate",
+        "nodes": [{"host": "a", "password": "hidden"}],
+    }
+    assert "hidden" not in json.dumps(spec.masked())
+
+
 def test_passwords_in_addresses_and_lists_are_never_shown() -> None:
     config = {
         "provider": "mongodb",
