@@ -31,11 +31,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import BaseModel, TypeAdapter
 from qdrant_client.http import models as m
+from qdrant_client.http.api.collections_api import SyncCollectionsApi as Collections
+from qdrant_client.http.api.indexes_api import SyncIndexesApi as Indexes
+from qdrant_client.http.api.points_api import SyncPointsApi as Points
+from qdrant_client.http.api.search_api import SyncSearchApi as Search
 
 from tests.memory.qdrant_engine import Engine, Refused, refusal
 
@@ -65,49 +69,60 @@ class Route:
         return [theirs for mine, theirs in pairs if mine == "*"]
 
 
-def _route(line: str, call: Callable[..., Any], request: Any, answer: type[BaseModel]) -> Route:
+def _route(line: str, call: Callable[..., Any], request: Any, api: Callable[..., Any]) -> Route:
+    """``api``: the method of the client that asks for it; its answer is of that one's type."""
     method, _, path = line.partition(" ")
-    return Route(
-        method,
-        tuple(path.split("/")),
-        call,
-        None if request is None else TypeAdapter(request),
-        answer,
-    )
+    adapter = None if request is None else TypeAdapter(request)
+    return Route(method, tuple(path.split("/")), call, adapter, get_type_hints(api)["return"])
 
 
-_CHANGED = m.InlineResponse2008
+_CHANGED = get_type_hints(Points.upsert_points)["return"]
 _ONE = "collections/*"
 _POINTS = "collections/*/points"
+_SELECTOR = m.PointsSelector
 ROUTES = (
-    _route("GET collections", Engine.list_collections, None, m.InlineResponse2006),
-    _route(f"GET {_ONE}/exists", Engine.exists, None, m.InlineResponse2009),
-    _route(f"PUT {_ONE}", Engine.create, m.CreateCollection, m.InlineResponse2001),
-    _route(f"GET {_ONE}", Engine.collection, None, m.InlineResponse2007),
-    _route(f"DELETE {_ONE}", Engine.drop, None, m.InlineResponse2001),
-    _route(f"PUT {_ONE}/index", Engine.create_index, m.CreateFieldIndex, _CHANGED),
-    _route(f"DELETE {_ONE}/index/*", Engine.drop_index, None, _CHANGED),
-    _route(f"POST {_POINTS}", Engine.retrieve, m.PointRequest, m.InlineResponse20017),
-    _route(f"GET {_POINTS}/*", Engine.one_point, None, m.InlineResponse20016),
-    _route(f"POST {_POINTS}/query", Engine.query, m.QueryRequest, m.InlineResponse20022),
+    _route("GET collections", Engine.list_collections, None, Collections.get_collections),
+    _route(f"GET {_ONE}/exists", Engine.exists, None, Collections.collection_exists),
+    _route(f"PUT {_ONE}", Engine.create, m.CreateCollection, Collections.create_collection),
+    _route(f"GET {_ONE}", Engine.collection, None, Collections.get_collection),
+    _route(f"DELETE {_ONE}", Engine.drop, None, Collections.delete_collection),
+    _route(
+        f"PUT {_ONE}/index", Engine.create_index, m.CreateFieldIndex, Indexes.create_field_index
+    ),
+    _route(f"DELETE {_ONE}/index/*", Engine.drop_index, None, Indexes.delete_field_index),
+    _route(f"POST {_ONE}/facet", Engine.facet, m.FacetRequest, Points.facet),
+    _route(f"POST {_POINTS}", Engine.retrieve, m.PointRequest, Points.get_points),
+    _route(f"GET {_POINTS}/*", Engine.one_point, None, Points.get_point),
+    _route(f"POST {_POINTS}/query", Engine.query, m.QueryRequest, Search.query_points),
     _route(
         f"POST {_POINTS}/query/batch",
         Engine.query_batch,
         m.QueryRequestBatch,
-        m.InlineResponse20023,
+        Search.query_batch_points,
     ),
-    _route(f"POST {_POINTS}/scroll", Engine.scroll, m.ScrollRequest, m.InlineResponse20019),
-    _route(f"POST {_POINTS}/count", Engine.count, m.CountRequest, m.InlineResponse20020),
-    _route(f"POST {_ONE}/facet", Engine.facet, m.FacetRequest, m.InlineResponse20021),
-    _route(f"PUT {_POINTS}", Engine.upsert, m.PointInsertOperations, _CHANGED),
-    _route(f"POST {_POINTS}/delete", Engine.delete, m.PointsSelector, _CHANGED),
-    _route(f"POST {_POINTS}/payload", Engine.set_payload, m.SetPayload, _CHANGED),
-    _route(f"PUT {_POINTS}/payload", Engine.overwrite_payload, m.SetPayload, _CHANGED),
-    _route(f"POST {_POINTS}/payload/delete", Engine.delete_payload, m.DeletePayload, _CHANGED),
-    _route(f"POST {_POINTS}/payload/clear", Engine.clear_payload, m.PointsSelector, _CHANGED),
-    _route(f"PUT {_POINTS}/vectors", Engine.update_vectors, m.UpdateVectors, _CHANGED),
-    _route(f"POST {_POINTS}/vectors/delete", Engine.delete_vectors, m.DeleteVectors, _CHANGED),
-    _route(f"POST {_POINTS}/batch", Engine.batch, m.UpdateOperations, m.InlineResponse20018),
+    _route(f"POST {_POINTS}/scroll", Engine.scroll, m.ScrollRequest, Points.scroll_points),
+    _route(f"POST {_POINTS}/count", Engine.count, m.CountRequest, Points.count_points),
+    _route(f"PUT {_POINTS}", Engine.upsert, m.PointInsertOperations, Points.upsert_points),
+    _route(f"POST {_POINTS}/delete", Engine.delete, _SELECTOR, Points.delete_points),
+    _route(f"POST {_POINTS}/payload", Engine.set_payload, m.SetPayload, Points.set_payload),
+    _route(
+        f"PUT {_POINTS}/payload", Engine.overwrite_payload, m.SetPayload, Points.overwrite_payload
+    ),
+    _route(
+        f"POST {_POINTS}/payload/delete",
+        Engine.delete_payload,
+        m.DeletePayload,
+        Points.delete_payload,
+    ),
+    _route(f"POST {_POINTS}/payload/clear", Engine.clear_payload, _SELECTOR, Points.clear_payload),
+    _route(f"PUT {_POINTS}/vectors", Engine.update_vectors, m.UpdateVectors, Points.update_vectors),
+    _route(
+        f"POST {_POINTS}/vectors/delete",
+        Engine.delete_vectors,
+        m.DeleteVectors,
+        Points.delete_vectors,
+    ),
+    _route(f"POST {_POINTS}/batch", Engine.batch, m.UpdateOperations, Points.batch_update),
 )
 
 

@@ -172,6 +172,22 @@ def test_payloads_and_vectors_are_changed(client: QdrantClient) -> None:
     assert [one.payload for one in client.retrieve("c", ids=UUIDS[:2])] == [{"n": 0}, {}]
 
 
+def test_several_changes_are_one_request(client: QdrantClient) -> None:
+    filled(client, 3)
+    done = client.batch_update_points(
+        "c",
+        [
+            m.UpsertOperation(upsert=m.PointsList(points=[point(3)])),
+            m.DeleteOperation(delete=m.PointIdsList(points=[UUIDS[0]])),
+        ],
+    )
+    assert [one.status for one in done] == [m.UpdateStatus.COMPLETED] * 2
+    assert numbers(client.scroll("c")[0]) == [1, 2, 3]
+    client.delete_vectors("c", vectors=["bm25"], points=[UUIDS[1]])
+    (one,) = client.retrieve("c", ids=[UUIDS[1]], with_vectors=True)
+    assert isinstance(one.vector, dict) and set(one.vector) == {""}
+
+
 def test_points_are_replaced_and_deleted(client: QdrantClient) -> None:
     filled(client)
     client.upsert("c", [point(0, owner="new")])
