@@ -49,6 +49,8 @@ _SCHEMA = (
         tries INTEGER NOT NULL DEFAULT 0,
         refused TEXT
     )""",
+    # To count them, and to find the oldest, without reading their texts.
+    "CREATE INDEX saves_refused ON saves (refused)",
     "CREATE TABLE aliases (seq INTEGER PRIMARY KEY AUTOINCREMENT, told TEXT NOT NULL UNIQUE,"
     " id TEXT NOT NULL)",
 )
@@ -167,7 +169,7 @@ class Outbox:
         """Those whose ids begin so, refused ones too; the one with just this id alone."""
         exact = self._rows("WHERE id=?", prefix)
         return exact or self._rows(
-            "WHERE substr(id, 1, ?)=? ORDER BY seq LIMIT ?", len(prefix), prefix, limit
+            "WHERE id >= ? AND id < ? ORDER BY id LIMIT ?", prefix, prefix + "\U0010ffff", limit
         )
 
     def alias(self, told: str) -> str | None:
