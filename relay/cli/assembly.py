@@ -180,7 +180,7 @@ def _run_with(
     from relay.terminal import run as terminal
 
     plan = launch.plan(choices.command, dict(os.environ), about)
-    program = _program(home, about, plan)
+    program = _program(home, about, plan, choices.config)
     session = _session(home, choices, about, plan, facts, listeners)
     recording = None
     if choices.record is not None:
@@ -247,11 +247,11 @@ def _say_untrusted(home: Home, config: str | None) -> None:
         print(notice, file=sys.stderr, flush=True)
 
 
-def _program(home: Home, about: Run, plan: Launch) -> Program:
+def _program(home: Home, about: Run, plan: Launch, config: str | None) -> Program:
     from relay.terminal.child import Program
 
     path = find_program(plan.argv[0], os.environ.get("PATH"))
-    return Program(path, plan.argv, _environment(home.root, about, plan.env))
+    return Program(path, plan.argv, _environment(home.root, about, plan.env, config))
 
 
 def _session(
@@ -309,11 +309,14 @@ def session_command() -> list[str]:
     return [sys.executable, "-P", "-m", "relay.cli.agent_session"]
 
 
-def _environment(home: str, run: Run, additions: dict[str, str]) -> dict[bytes, bytes]:
+def _environment(
+    home: str, run: Run, additions: dict[str, str], config: str | None
+) -> dict[bytes, bytes]:
     from relay.terminal.environment import original
 
     env = original()
-    env.pop(b"RELAY_PORT", None)  # of a wrapped shell that we were started from
+    for name in (b"RELAY_PORT", b"RELAY_CONFIG"):  # of a wrapped shell that we were started from
+        env.pop(name, None)
     ours = {
         "RELAY_AGENT": run.name,
         "RELAY_RUN": run.run_id,
@@ -323,8 +326,10 @@ def _environment(home: str, run: Run, additions: dict[str, str]) -> dict[bytes, 
     }
     if run.port is not None:
         ours["RELAY_PORT"] = str(run.port)
-    for name, value in {**ours, **additions}.items():
-        env[os.fsencode(name)] = os.fsencode(value)
+    if config is not None:  # in its tools relay memory asks the same store
+        ours["RELAY_CONFIG"] = os.path.abspath(config)
+    for key, value in {**ours, **additions}.items():
+        env[os.fsencode(key)] = os.fsencode(value)
     return env
 
 

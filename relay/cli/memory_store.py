@@ -26,11 +26,13 @@ class Applying:
 
 
 def applying(home: Home, explicit: str | None = None) -> Applying:
-    """The memory settings of ``explicit``, or of the configuration that applies in this folder.
+    """The memory settings of ``explicit``, or of the configuration that applies: in an agent's
+    tools the one that it was started with, else that of this folder.
 
     Raises ConfigError when a trusted one cannot be used, and when ``explicit`` may not run.
     """
-    path = find_config(_cwd(), explicit)
+    started_with = os.environ.get("RELAY_CONFIG") if os.environ.get("RELAY_RUN") else None
+    path = find_config(_cwd(), explicit or started_with or None)
     if path is None:
         return Applying(MemorySettings())
     file = read_config(path)

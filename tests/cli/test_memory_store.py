@@ -104,6 +104,21 @@ def test_an_untrusted_file_that_says_nothing_of_memories_is_not_mentioned(
     assert applying(home).untrusted is None
 
 
+def test_in_the_tools_of_an_agent_it_is_the_file_that_the_agent_was_started_with(
+    project: Path, isolated_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(str(isolated_home))
+    named = tmp_path / "named.py"
+    named.write_text("config = {'memory': {'backend': 'qdrant'}}\n")
+    monkeypatch.setenv("RELAY_CONFIG", str(named))
+    monkeypatch.setenv("RELAY_RUN", "run-1")
+    assert applying(home).untrusted == str(named)
+    trust(home, str(named))
+    assert applying(home).settings.backend == "qdrant"
+    monkeypatch.delenv("RELAY_RUN")
+    assert applying(home).untrusted == str(project / "relay.config.py")
+
+
 def test_where_the_folder_is_gone_the_user_s_own_configuration_applies(
     project: Path, isolated_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -224,6 +224,7 @@ def test_environment_and_descriptors_do_not_leak(outer: Outer, tmp_path: Path) -
         pytest.skip("no /proc")
     outer.env = {"PATH": os.environ["PATH"], "RELAY_HOME": os.environ["RELAY_HOME"]}
     outer.env.update({"FAKE": os.environ.get("FAKE", ""), "RELAY_PORT": "1", "ODD": "\udcff"})
+    outer.env["RELAY_CONFIG"] = "of another run"
     outer.wrap("--name", "Env", PY, "-S", "-E", agent)
     outer.wait()
     env, fds = json.loads((tmp_path / "out").read_text())
@@ -237,7 +238,7 @@ def test_environment_and_descriptors_do_not_leak(outer: Outer, tmp_path: Path) -
         "RELAY_TOKEN",
     }
     assert env["RELAY_AGENT"] == "Env" and env["ODD"] == "\udcff"
-    assert "RELAY_PORT" not in env
+    assert not {"RELAY_PORT", "RELAY_CONFIG"} & set(env)
     assert set(fds) - {outer.slave} <= {0, 1, 2, 3, 4}
 
 
