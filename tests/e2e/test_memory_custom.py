@@ -114,3 +114,32 @@ def test_a_secret_that_is_missing_is_told_to_the_agent_and_the_person(
         wait_until(lambda: "NOT_SET_HERE" in relay("status"), what="the person to be told")
     assert "NOT_SET_HERE is not set" in relay("memory", "list", status=2)
     relay("broker", "stop", status=None)
+
+
+#: Asks in its own tools what relay was told to remember.
+TOOLS = """
+import subprocess, sys
+sys.stdin.readline()
+command = [sys.executable, "-m", "relay", "memory", "save", "said in a tool"]
+subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+print("saved " + "in a tool", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_the_tools_of_an_agent_ask_the_store_that_it_was_started_with(
+    shop: Path, tmp_path: Path
+) -> None:
+    named = tmp_path / "named.py"
+    folder = tmp_path / "named"
+    folder.mkdir()
+    named.write_text(CONFIG.format(folder=str(folder)))
+    relay("trust", str(named))
+    options = ["--config", str(named)]
+    with wrapped(python(TOOLS), name="Ada", cwd=shop, options=options) as ada:
+        wait_registered("Ada")
+        ada.type("\n")
+        ada.wait_for("saved in a tool", SOON)
+    rows = relay_json("memory", "list", "--config", str(named))
+    assert [(row["text"], row["agent"]) for row in rows] == [("said in a tool", "Ada")]
+    assert relay_json("memory", "list") == []
