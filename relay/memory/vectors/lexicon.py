@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-
-from relay.memory.vectors.words import Sparse
 
 #: When this part of the slots is of memories that are gone, they are given back.
 _WASTE = 0.25
@@ -39,17 +37,19 @@ class Lexicon:
         """The id of the memory that ``key`` has."""
         return self._slots[self._at[key]][1]
 
-    def put(self, key: str, id_: str, sparse: Sparse) -> None:
+    def put(self, key: str, id_: str, weights: Mapping[int, float]) -> None:
         """Its words are these from now on."""
         self.drop(key)
         slot = len(self._slots)
         self._slots.append((key, id_))
         self._live.append(1)
         self._at[key] = slot
-        for number, weight in zip(*sparse, strict=True):
-            slots, weights = self._postings.setdefault(number, (array("I"), array("f")))
-            slots.append(slot)
-            weights.append(weight)
+        for number, weight in weights.items():
+            posting = self._postings.get(number)
+            if posting is None:
+                posting = self._postings[number] = (array("I"), array("f"))
+            posting[0].append(slot)
+            posting[1].append(weight)
 
     def drop(self, key: str) -> None:
         """It is gone; nothing when it was not there."""

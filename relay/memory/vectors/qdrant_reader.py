@@ -72,17 +72,21 @@ class QdrantReader:
     ) -> Iterator[tuple[str, Mapping[str, object]]]:
         """In pages; of a folder in one, because there each page is a look at everything."""
         limit, offset = 1 << 30 if self.alone else _PAGE * 4, None
+        # A filter of qdrant-client's takes as long as all the rest of the look.
+        only = None if self.alone and not fields else self._filter(fields)
         while True:
             with mapped(self._opened.server):
                 records, offset = self._client.scroll(
                     self._collection,
-                    scroll_filter=self._filter(fields),
+                    scroll_filter=only,
                     limit=limit,
                     offset=offset,
-                    with_payload=list(names),
+                    with_payload=[*names, payload.OURS],
                 )
             for record in records:
-                yield str(record.id), record.payload or {}
+                found = record.payload or {}
+                if found.get(payload.OURS) == payload.VERSION:
+                    yield str(record.id), found
             if offset is None:
                 return
 
@@ -241,7 +245,7 @@ class QdrantReader:
         if self._lexicons is None:
             found: dict[str, Lexicon] = {}
             for key, fields in self.scan({}, _SPOKEN):
-                sparse = words.of_text(spoken(str(fields.get(payload.TEXT)), _ms(fields)))
+                sparse = words.weights(spoken(str(fields.get(payload.TEXT)), _ms(fields)))
                 shelf = found.setdefault(str(fields.get(payload.PLACE)), self._new_lexicon())
                 shelf.put(key, str(fields.get(payload.ID)), sparse)
             self._lexicons = found
@@ -261,7 +265,7 @@ class QdrantReader:
         if self._lexicons is not None:
             name = payload.place_name(memory.place)
             shelf = self._lexicons.setdefault(name, self._new_lexicon())
-            shelf.put(key, memory.id, words.of_text(spoken(memory.text, memory.updated_ms)))
+            shelf.put(key, memory.id, words.weights(spoken(memory.text, memory.updated_ms)))
 
     def _removed(self, key: str) -> None:
         for shelf in (self._lexicons or {}).values():

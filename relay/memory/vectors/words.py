@@ -12,7 +12,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import snowballstemmer
@@ -39,30 +39,33 @@ def stem(word: str) -> str:
     return _stem(word) if word.isascii() and word.isalpha() else word
 
 
-def of_text(text: str) -> Sparse:
-    """The vector of a memory: the words' numbers, ascending, and their weights."""
+def weights(text: str) -> dict[int, float]:
+    """The entries of a memory's vector, by the words' numbers."""
     counts = Counter(stems(text))
     norm = K1 * (1 - B + B * counts.total() / MEAN_LENGTH)
-    return _sorted((word, tf * (K1 + 1) / (tf + norm)) for word, tf in counts.items())
+    found: dict[int, float] = {}
+    for word, tf in counts.items():
+        number = _number(word)
+        found[number] = found.get(number, 0.0) + tf * (K1 + 1) / (tf + norm)
+    return found
+
+
+def of_text(text: str) -> Sparse:
+    """The vector of a memory: the words' numbers, ascending, and their weights."""
+    found = sorted(weights(text).items())
+    return [number for number, _ in found], [weight for _, weight in found]
 
 
 def of_query(words: Sequence[str]) -> Sparse:
     """The vector of what is looked for."""
-    return _sorted((word, 1.0) for word in {stem(word) for word in words})
+    numbers = sorted({_number(stem(word)) for word in words})
+    return numbers, [1.0] * len(numbers)
 
 
 def held(words: Sequence[str], text: str) -> int:
     """How many of the different ``words`` are in ``text``, in whatever form."""
     there = set(stems(text))
     return sum(1 for word in words if stem(word) in there)
-
-
-def _sorted(weights: Iterable[tuple[str, float]]) -> Sparse:
-    entries: dict[int, float] = {}
-    for word, weight in weights:
-        number = _number(word)
-        entries[number] = entries.get(number, 0.0) + weight
-    return sorted(entries), [entries[number] for number in sorted(entries)]
 
 
 @lru_cache(maxsize=65536)

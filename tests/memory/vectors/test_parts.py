@@ -147,7 +147,7 @@ def test_the_lexicon_is_bm25_whatever_was_put_and_dropped(seed: int) -> None:
             texts.pop(key, None)
         else:
             texts[key] = " ".join(rng.choices(vocabulary, k=rng.randrange(1, 12)))
-            lexicon.put(key, f"id-{key}", words.of_text(texts[key]))
+            lexicon.put(key, f"id-{key}", words.weights(texts[key]))
     assert len(lexicon) == len(texts) and all(key in lexicon for key in texts)
     for _ in range(20):
         query = rng.choices([*vocabulary, "unknown"], k=3)
