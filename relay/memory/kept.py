@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from relay.errors import NotFound, RelayError, StorageError, UsageError
+from relay.memory.applying import apply, check_may_replace
 from relay.memory.backend import Backend, Hits, Memories, StoreUnavailable
 from relay.memory.local.ids import new_id as random_id
 from relay.memory.local.ids import readings
@@ -22,7 +23,6 @@ from relay.memory.model import (
     Place,
     Restored,
     Saved,
-    Scope,
     Stats,
     Tier,
     check_meta,
@@ -36,9 +36,8 @@ APPLY_FOR = 5.0
 #: A store that takes longer than SLOW to say that it cannot be opened is left alone for as long as
 #: that took, but for at most PAUSE_MAX. Seconds.
 SLOW, PAUSE_MAX = 1.0, 5.0
-#: So often the store may fail at one save (not: be away) before that counts as refused, and so long
-#: it is left alone after each time. Seconds.
-TRIES_MAX, TRY_AFTER = 8, 15.0
+#: How long kept saves are left alone after the store has failed at one. Seconds.
+TRY_AFTER = 15.0
 _MATCHES_SHOWN = 10
 
 
@@ -95,7 +94,8 @@ class Kept:
             backend = self._ready()
             if self._outbox.first() is not None:
                 return self._keep(wanted, self._failed or "earlier saves are being stored still")
-            self._may_replace(backend, wanted)
+            if supersedes != self._seen:
+                check_may_replace(backend, wanted)
             return backend.save(
                 text,
                 place,
@@ -247,7 +247,10 @@ class Kept:
         applied = 0
         try:
             while (save := self._outbox.first()) is not None:
-                if not self._apply_one(backend, save):
+                self._seen = ""  # whoever asks now asks for something else
+                self._failed = apply(self._outbox, backend, save)
+                if self._failed:
+                    self._try_after = self._clock() + TRY_AFTER
                     return
                 applied += 1
                 if self._clock() >= end:
@@ -255,55 +258,6 @@ class Kept:
         finally:
             if applied:
                 self._outbox.purge()
-
-    def _apply_one(self, backend: Backend, save: Waiting) -> bool:
-        """Whether the next one may be tried."""
-        try:
-            if save.supersedes is not None:
-                there = self._outbox.alias(save.supersedes)
-                save = replace(save, supersedes=there or save.supersedes)
-                self._seen = ""  # whoever asks now asks for something else
-                self._may_replace(backend, save)
-            saved = backend.save(
-                save.text,
-                save.place,
-                agent=save.agent,
-                session=save.session,
-                supersedes=save.supersedes,
-                meta=save.meta,
-                now_ms=save.now_ms,
-                new_id=save.id,
-            )
-        except StoreUnavailable:
-            raise
-        except (UsageError, NotFound, _Forbidden) as error:
-            self._outbox.failed(save, refused=error.message)
-            return True
-        except Exception as error:
-            why = error.message if isinstance(error, RelayError) else f"{error!r}"[:500]
-            for_good = save.tries + 1 >= TRIES_MAX
-            self._outbox.failed(save, refused=why if for_good else None)
-            if not for_good:
-                self._failed, self._try_after = why, self._clock() + TRY_AFTER
-            return for_good
-        self._outbox.applied(save, saved.memory.id)
-        return True
-
-    def _may_replace(self, backend: Backend, save: Waiting) -> None:
-        """Whether an agent may supersede what it could not be shown when it asked for that.
-
-        Narrower than what one may who is there: nothing of another project than the save's own.
-        """
-        if save.supersedes is None or save.agent is None or save.supersedes == self._seen:
-            return
-        old = backend.get(save.supersedes).place
-        own = Place(Scope.AGENT, save.agent)
-        if old.scope is not Scope.USER and old not in (save.place, own):
-            raise _Forbidden(
-                f"{save.agent} may not replace a memory of {old}",
-                hint="ask the person",
-                code="forbidden",
-            )
 
     # -- what is kept, beside what is stored
 
@@ -354,10 +308,6 @@ class Kept:
             f" last {last.id}: {last.refused} (relay memory show {last.id}, then save it anew or"
             f" relay memory forget {last.id})"
         )
-
-
-class _Forbidden(RelayError):
-    """A save that its agent may not make."""
 
 
 class _Telling:

@@ -192,17 +192,22 @@ class Outbox:
                 )
         self._gone(save)
 
-    def failed(self, save: Waiting, *, refused: str | None = None) -> None:
-        """The store failed at it once more, or refuses it for good.
+    def trying(self, save: Waiting) -> None:
+        """The store is about to get it; outlives this process, though not the machine's power."""
+        self._set_tries(save.id, save.tries + 1)
 
-        What supersedes one that is refused supersedes what that would have, as when one forgets.
+    def untried(self, save: Waiting) -> None:
+        """It came to nothing, and was not its fault."""
+        self._set_tries(save.id, save.tries)
+
+    def refuse(self, save: Waiting, why: str) -> None:
+        """The store will never take it. It stays, and is tried no more.
+
+        What supersedes it supersedes what it would have, as when one forgets.
         """
         with self._writing():
-            self._db.execute(
-                "UPDATE saves SET tries=tries+1, refused=? WHERE id=?", (refused, save.id)
-            )
-            if refused is not None:
-                self._relink(save)
+            self._db.execute("UPDATE saves SET refused=? WHERE id=?", (why, save.id))
+            self._relink(save)
 
     def remove(self, save: Waiting) -> None:
         """Forget it: nothing of its text is left."""
@@ -236,6 +241,14 @@ class Outbox:
             os.pwrite(self._lock, title.encode(errors="replace")[:_TITLE_MAX], 0)
         except OSError as error:
             raise _storage_error(self.path, error) from error
+
+    def _set_tries(self, id_: str, tries: int) -> None:
+        with self._guarded():
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            try:
+                self._db.execute("UPDATE saves SET tries=? WHERE id=?", (tries, id_))
+            finally:
+                self._db.execute("PRAGMA synchronous=FULL")
 
     def _relink(self, save: Waiting) -> None:
         self._db.execute(

@@ -18,6 +18,7 @@ import pytest
 from relay.broker import memory_process
 from relay.broker.memory_process import STARTS_MAX, Worker
 from relay.errors import ConfigError, RelayError, StorageError, Timeout
+from relay.memory.applying import TRIES_MAX
 from relay.memory.outbox import waiting_in
 from relay.paths import Home
 from tests.broker.support import Json
@@ -313,6 +314,25 @@ def test_what_is_kept_outlives_a_kill_while_it_is_stored(rig: Rig, when: str) ->
     assert [row["id"] for row in rows[1:]] == [one["memory"]["id"] for one in told]
     stats = rig.ask("stats")
     assert (stats["kept"], stats["refused"], stats["problem"]) == (0, 0, None)
+
+
+def test_what_the_store_dies_of_does_not_block_the_others_for_ever(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_process, "START_SPAN", 0.0)
+    rig.says(away="nobody listens")
+    told = [rig.save(text)["memory"]["id"] for text in ("before", "the poison", "behind")]
+    rig.says(away=None, poison="the poison")
+    for _ in range(TRIES_MAX):
+        with pytest.raises(StorageError, match="SIGKILL"):
+            rig.texts()
+    assert rig.texts() == ["before", "behind"]
+    stats = rig.ask("stats")
+    assert (stats["kept"], stats["refused"]) == (0, 1)
+    assert "process ended each time" in stats["problem"] and told[1] in stats["problem"]
+    assert rig.ask("get", id=told[1])["memory"]["text"] == "the poison"
+    assert rig.ask("forget", id=told[1])["memory"]["id"] == told[1]
+    assert rig.ask("stats")["refused"] == 0
 
 
 def test_no_kill_loses_doubles_or_reorders_what_was_confirmed(

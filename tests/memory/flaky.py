@@ -21,8 +21,9 @@ from relay.memory.model import Memory, Place, Restored, Saved, Stats
 
 class Flaky:
     """A backend. ``folder`` may hold ``away`` (its text is the reason), ``misconfigured``,
-    ``hang``, ``die`` (before it saves), ``die-after`` (it has saved), ``refuse`` (a text that no
-    save may hold), ``broken`` (every save fails), ``loud`` and ``fork``."""
+    ``unusable`` (found out by a save), ``hang``, ``die`` (before it saves), ``poison`` (a text that
+    it dies of), ``die-after`` (it has saved), ``refuse`` (a word that no save may hold), ``broken``
+    (every save fails), ``loud`` and ``fork``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,7 +60,9 @@ class Flaky:
         self._reach()
         with open(self.folder / "calls", "a") as file:
             file.write(f"{text}\n")
-        if self._says("die") is not None:
+        if (why := self._says("unusable")) is not None:
+            raise ConfigError(why)
+        if self._says("die") is not None or self._says("poison") == text:
             os.kill(os.getpid(), signal.SIGKILL)
         if self._says("broken") is not None:
             raise StorageError("the disk of the server is full")

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from relay.errors import ConfigError, NotFound, RelayError, UsageError
+from relay.memory.applying import TRIES_MAX
 from relay.memory.backend import Backend, StoreUnavailable
 from relay.memory.contract import BackendContract
-from relay.memory.kept import TRIES_MAX, TRY_AFTER, Kept
+from relay.memory.kept import TRY_AFTER, Kept
 from relay.memory.model import Memory, Outcome, Place, Saved, Scope
 from relay.memory.outbox import Outbox, waiting_in
 from tests.memory.flaky import Flaky, saying
@@ -310,6 +311,30 @@ def test_a_store_that_is_misconfigured_is_no_store_that_is_away(rig: Rig) -> Non
     assert rig.kept.waiting() == 0
     rig.says(misconfigured=None)
     assert rig.save("one").outcome is Outcome.NEW
+
+
+def test_a_store_that_turns_out_misconfigured_costs_no_kept_save(rig: Rig) -> None:
+    rig.says(away="")
+    rig.save("one")
+    rig.says(away=None, unusable="the vectors have 384 numbers, not 768")
+    for _ in range(2 * TRIES_MAX):
+        with pytest.raises(ConfigError, match="384"):
+            rig.save("two")
+        rig.clock.now += TRY_AFTER
+    rig.says(unusable=None)
+    assert rig.save("three").outcome is Outcome.NEW
+    assert rig.texts() == ["one", "three"]
+
+
+def test_an_outage_however_long_is_no_fault_of_a_save(rig: Rig) -> None:
+    rig.save("zero")
+    rig.says(away="")
+    for number in range(2 * TRIES_MAX):
+        assert rig.save(f"fact {number}").outcome is Outcome.KEPT
+        rig.clock.now += TRY_AFTER
+    rig.says(away=None)
+    assert rig.kept.stats().refused == 0
+    assert rig.texts() == ["zero", *(f"fact {number}" for number in range(2 * TRIES_MAX))]
 
 
 def test_what_takes_long_to_open_is_not_tried_by_everybody(rig: Rig) -> None:
