@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import selectors
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +23,7 @@ class QdrantProcess:
         self._options = [] if folder is None else ["--path", str(folder)]
         self._options += [] if api_key is None else ["--api-key", api_key]
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = 0
+        self.port = _free_port()
 
     @property
     def url(self) -> str:
@@ -88,6 +91,14 @@ class QdrantProcess:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+
+
+def _free_port() -> int:
+    """One that no outgoing connection is given while the server is away (those are from 32768)."""
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("there is no free port")
 
 
 def _close_stdin(process: subprocess.Popen[bytes]) -> None:
