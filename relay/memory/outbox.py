@@ -6,18 +6,16 @@ forgets it. What leaves is overwritten with zeros, in the log too.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from relay.errors import RelayError, StorageError
-from relay.memory.backend import StoreUnavailable
+from relay.errors import RelayError
+from relay.memory import outbox_file
 from relay.memory.model import Memory, Place, Scope
 
 #: Bounds of what waits: beyond them a save is refused.
@@ -25,35 +23,8 @@ SAVES_MAX = 10_000
 SIZE_MAX = 64 * 1024 * 1024
 #: Ids that were told for what the store had under another one; the oldest are forgotten.
 ALIASES_MAX = 10_000
-#: How long to wait for the process that has the file. Seconds.
-OWNER_WAIT = 10.0
-#: How long SQLite waits for somebody who reads the file. Seconds.
-_BUSY = 10.0
 #: Bytes of a store's title.
 _TITLE_MAX = 4096
-#: "rkpt": marks the file as ours.
-_APPLICATION_ID = 0x726B7074
-_VERSION = 1
-_SCHEMA = (
-    """CREATE TABLE saves (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT,
-        id TEXT NOT NULL UNIQUE,
-        text TEXT NOT NULL,
-        scope TEXT NOT NULL,
-        owner TEXT NOT NULL,
-        agent TEXT,
-        session TEXT,
-        supersedes TEXT,
-        meta TEXT,
-        now_ms INTEGER NOT NULL,
-        tries INTEGER NOT NULL DEFAULT 0,
-        refused TEXT
-    )""",
-    # To count them, and to find the oldest, without reading their texts.
-    "CREATE INDEX saves_refused ON saves (refused)",
-    "CREATE TABLE aliases (seq INTEGER PRIMARY KEY AUTOINCREMENT, told TEXT NOT NULL UNIQUE,"
-    " id TEXT NOT NULL)",
-)
 _COLUMNS = "id, text, scope, owner, agent, session, supersedes, meta, now_ms, tries, refused"
 
 
@@ -93,7 +64,7 @@ class Waiting:
 class Outbox:
     """The saves that wait, oldest first. Raises StorageError; only one process has it open.
 
-    ``OWNER_WAIT`` seconds are given to a former process that is just ending, then
+    Some seconds are given to a former process that is just ending, then
     StoreUnavailable is raised.
     """
 
@@ -109,10 +80,10 @@ class Outbox:
         self.path = path
         self._saves_max = saves_max
         self._size_max = size_max
-        self._lock = _own(path)
+        self._lock = outbox_file.own(path)
         try:
             self._entitle(title)
-            self._db = self._opened()
+            self._db = outbox_file.opened(path)
             with self._guarded():
                 count, size = self._db.execute(
                     "SELECT count(*), coalesce(sum(length(CAST(text AS BLOB))"
@@ -240,7 +211,7 @@ class Outbox:
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, title.encode(errors="replace")[:_TITLE_MAX], 0)
         except OSError as error:
-            raise _storage_error(self.path, error) from error
+            raise outbox_file.storage_error(self.path, error) from error
 
     def _set_tries(self, id_: str, tries: int) -> None:
         with self._guarded():
@@ -282,47 +253,7 @@ class Outbox:
         try:
             yield
         except sqlite3.Error as error:
-            raise _storage_error(self.path, error) from error
-
-    def _opened(self) -> sqlite3.Connection:
-        with self._guarded():
-            # Before SQLite makes it: its log takes over the permissions.
-            try:
-                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-                os.close(os.open(self.path, flags, 0o600))
-            except OSError as error:
-                raise _storage_error(self.path, error) from error
-            db = sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None)
-            try:
-                self._prepare(db)
-            except BaseException:
-                db.close()
-                raise
-            return db
-
-    def _prepare(self, db: sqlite3.Connection) -> None:
-        version = _pragma(db, "user_version")
-        marked = _pragma(db, "application_id") == _APPLICATION_ID
-        if not marked and _pragma(db, "schema_version") or marked and version > _VERSION:
-            raise StorageError(
-                f"{self.path} holds no saves of this version of relay",
-                hint="upgrade relay, or move the file away",
-            )
-        db.execute("PRAGMA journal_mode=WAL")
-        # The log is synced at every commit: what was confirmed survives a power failure.
-        db.execute("PRAGMA synchronous=FULL")
-        if os.uname().sysname == "Darwin":
-            db.execute("PRAGMA fullfsync=ON")
-            db.execute("PRAGMA checkpoint_fullfsync=ON")
-        db.execute("PRAGMA secure_delete=ON")
-        db.execute("PRAGMA temp_store=MEMORY")
-        if version < _VERSION:
-            db.execute("BEGIN IMMEDIATE")
-            for statement in _SCHEMA:
-                db.execute(statement)
-            db.execute(f"PRAGMA application_id={_APPLICATION_ID}")
-            db.execute(f"PRAGMA user_version={_VERSION}")
-            db.execute("COMMIT")
+            raise outbox_file.storage_error(self.path, error) from error
 
 
 def path_of(folder: str, key: str) -> str:
@@ -364,38 +295,6 @@ def waiting_in(folder: str) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _own(path: str, clock: Callable[[], float] = time.monotonic) -> int:
-    """The descriptor of the lock of ``path``, which makes this process its owner.
-
-    Of the POSIX kind: a child that somebody forks does not have it.
-    """
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        lock = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise _storage_error(path, error) from error
-    end = clock() + OWNER_WAIT
-    while True:
-        try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return lock
-        except (BlockingIOError, PermissionError) as error:
-            if clock() > end:
-                os.close(lock)
-                raise StoreUnavailable(
-                    "another process of relay still has this store",
-                    hint="it ends by itself when its broker has ended: try again",
-                ) from error
-            time.sleep(0.05)  # it ends; there is no event to wait for with a deadline
-        except OSError as error:
-            os.close(lock)
-            raise _storage_error(path, error) from error
-
-
-def _pragma(db: sqlite3.Connection, name: str) -> int:
-    return int(db.execute(f"PRAGMA {name}").fetchone()[0])
-
-
 def _size(save: Waiting) -> int:
     """Bytes, as they are counted when the file is opened."""
     meta = "" if save.meta is None else json.dumps(save.meta, ensure_ascii=False)
@@ -420,15 +319,3 @@ def _waiting(row: tuple[object, ...]) -> Waiting:
 
 def _optional(value: object) -> str | None:
     return None if value is None else str(value)
-
-
-def _storage_error(path: str, error: Exception) -> StorageError:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL:
-        hint = "free some space on that disk; nothing was stored"
-    elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        hint = "move the file away, or restore it from a copy; relay starts a new one"
-    else:
-        hint = "check that the file and its directory are writable, and the disk's free space"
-    reason = error.strerror if isinstance(error, OSError) else error
-    return StorageError(f"the saves kept in {path} cannot be used: {reason}", hint=hint)

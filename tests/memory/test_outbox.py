@@ -14,6 +14,7 @@ import pytest
 
 from relay.errors import StorageError
 from relay.memory import outbox as outbox_module
+from relay.memory import outbox_file
 from relay.memory.backend import StoreUnavailable
 from relay.memory.model import Place, Scope
 from relay.memory.outbox import ALIASES_MAX, Outbox, Waiting, waiting_in
@@ -81,7 +82,7 @@ def test_only_one_process_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     other = subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE)
     try:
         assert other.stdout is not None and other.stdout.readline() == b"has it\n"
-        monkeypatch.setattr(outbox_module, "OWNER_WAIT", 0.1)
+        monkeypatch.setattr(outbox_file, "OWNER_WAIT", 0.1)
         with pytest.raises(StoreUnavailable, match="another process"):
             Outbox(path)
         assert waiting_in(str(tmp_path.parent)) == {}
