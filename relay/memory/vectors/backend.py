@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -37,7 +37,7 @@ _BATCH = 100
 class VectorBackend:
     """The backend (see relay.memory.backend) on a store of vectors. Called by one thread."""
 
-    def __init__(self, points: Points, problem: Callable[[], str] = lambda: "") -> None:
+    def __init__(self, points: Points, problem: str = "") -> None:
         """``problem``: why a search is not what it could be, or ""."""
         self._points = points
         self._problem = problem
@@ -177,7 +177,7 @@ class VectorBackend:
             self._points.size(),
             self._points.embedder,
             0,
-            self._problem(),
+            self._problem,
         )
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ def open_mem0(config: Mapping[str, Any], folder: str, embedder: Embedder | None)
     except BaseException:
         opened.client.close()
         raise
-    return VectorBackend(Mem0OnQdrant(opened, embedding, memory, encoder))
+    return VectorBackend(Mem0OnQdrant(opened, embedding, memory, encoder), opened.problem)
 
 
 def _elsewhere(parts: Any, provider: str, store: dict[str, Any], embedding: Embedding) -> Backend:

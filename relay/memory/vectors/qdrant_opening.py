@@ -42,6 +42,16 @@ class Opened:
     path: str
     words: bool
 
+    @property
+    def problem(self) -> str:
+        """Why a search is not what it could be, or ""."""
+        if self.words or not self.server:
+            return ""
+        return (
+            f"the collection {self.collection!r} has no sparse vectors {WORDS!r}: it is searched by"
+            " meaning alone; a new collection_name has them"
+        )
+
 
 def open_client(
     store: Mapping[str, Any],

@@ -31,7 +31,7 @@ def open_qdrant(config: Mapping[str, Any], folder: str, embedder: Embedder | Non
     store = config.get("vector_store") or {}
     path = os.path.join(folder, "qdrant")
     opened = open_client(store, path, embedding.dims, embedding.name)
-    return VectorBackend(QdrantPoints(opened, embedding))
+    return VectorBackend(QdrantPoints(opened, embedding), opened.problem)
 
 
 class QdrantPoints(QdrantReader):

@@ -4,4 +4,8 @@ from __future__ import annotations
 
 import os
 
+from tests.memory.embedding.conftest import minilm
+
+__all__ = ["minilm"]
+
 os.environ["MEM0_TELEMETRY"] = "False"

@@ -254,3 +254,25 @@ def test_a_restore_is_bounded_and_can_go_on(kind: str, tmp_path: Path) -> None:
     assert list(backend.export()) == memories
     assert backend.list([USER], 3) == memories[:-4:-1]
     backend.close()
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["folder", "server"])
+@kinds
+def test_a_collection_of_an_older_mem0_has_no_words(kind: str, alone: bool, tmp_path: Path) -> None:
+    from qdrant_client import QdrantClient
+    from qdrant_client import models as m
+
+    client = QdrantClient(path=str(tmp_path / "qdrant"))
+    client.create_collection("relay", m.VectorParams(size=64, distance=m.Distance.COSINE))
+    client.close()
+    points = points_of(opened(kind, tmp_path))
+    points.alone = alone
+    backend = VectorBackend(points)  # type: ignore[arg-type]
+    for text in FACTS:
+        save(backend, text)
+    assert texts(backend, "which port does redis use?")[0] == FACTS[0]
+    assert save(backend, f"{FACTS[0]}.", now=NOW + 1).outcome is Outcome.UPDATED
+    assert backend.search("redis port", [PROJECT], 1, now_ms=NOW)[0].score > 0
+    assert not points._opened.words
+    assert "meaning alone" in replace(points._opened, server="http://db").problem
+    backend.close()

@@ -1,0 +1,51 @@
+"""Search by meaning with the real model: the probes of bench/, asked of stores of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bench import memory_quality
+from relay.memory.embedding.minilm import MiniLM
+from tests.memory.vectors.test_disk import OPENERS, kinds
+
+NOW = 1_795_000_000_000
+
+
+class Once:
+    """Each text goes through the model once for all tests."""
+
+    def __init__(self, model: MiniLM) -> None:
+        self.name, self.dims, self._model = model.name, model.dims, model
+        self._known: dict[str, NDArray[np.float32]] = {}
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        for text in texts:
+            if text not in self._known:
+                self._known[text] = self._model.embed([text])[0]
+        return np.stack([self._known[text] for text in texts])
+
+    def close(self) -> None:
+        """The model is the fixture's."""
+
+
+@pytest.fixture(scope="module")
+def once(minilm: MiniLM) -> Once:
+    return Once(minilm)
+
+
+@kinds
+def test_other_words_find_it(kind: str, once: Once, tmp_path: Path) -> None:
+    (corpus,) = memory_quality.probes()
+    with closing(OPENERS[kind]({}, str(tmp_path), once)) as backend:
+        backend.restore(corpus.memories)
+        found = 0
+        for question in corpus.questions:
+            hits = backend.search(question.text, [memory_quality.PLACE], 5, now_ms=NOW)
+            found += bool(question.evidence & {hit.memory.id for hit in hits})
+    assert found / len(corpus.questions) >= 0.85
