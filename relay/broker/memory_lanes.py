@@ -244,7 +244,7 @@ class Lanes:
             rivals.append(idle)
         for key in rivals:
             self._retire(key)
-        if len(self._closing) + len(self._open) >= LANES_MAX:
+        if len(self._closing) + sum(1 for key in self._open if key) >= LANES_MAX:
             return list(self._closing)
         return [lane for lane in self._closing if _exclude(lane.spec, spec)]
 
