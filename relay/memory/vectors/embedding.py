@@ -20,6 +20,7 @@ class Embedding:
         """Asks for a vector when the embedder does not know yet how long it is."""
         load_numpy()  # before qdrant or mem0 import it with as many threads as there are cores
         self._embedder = embedder
+        self._last: tuple[str, list[float]] | None = None
         if embedder.dims == 0:
             self.vectors(["a"])
 
@@ -42,6 +43,12 @@ class Embedding:
         except EmbedderUnavailable as error:
             raise no_vectors(error) from error
         return made
+
+    def of_query(self, query: str) -> list[float]:
+        """The vector of a query, which is asked for place after place."""
+        if self._last is None or self._last[0] != query:
+            self._last = (query, self.vectors([query])[0])
+        return self._last[1]
 
     def close(self) -> None:
         """Close the embedder."""

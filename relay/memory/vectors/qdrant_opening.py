@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from relay.errors import ConfigError, StorageError
@@ -140,14 +140,16 @@ def _prepare(path: str) -> None:
     meta = os.path.join(path, "meta.json")
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
-        if os.path.exists(meta) and os.path.getsize(meta) > 0:
-            return
-        temporary = f"{meta}.{os.getpid()}"
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(_NEW_META, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, meta)
+        # Under its lock, so that nobody's file that was written meanwhile is replaced.
+        with open(os.path.join(path, ".lock"), "a+b") as lock:
+            if not _locked(lock) or os.path.exists(meta) and os.path.getsize(meta) > 0:
+                return
+            temporary = f"{meta}.new"
+            with open(temporary, "w", encoding="utf-8") as file:
+                json.dump(_NEW_META, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, meta)
     except OSError as error:
         raise StorageError(
             f"cannot make the folder of memories {path}: {error.strerror}",
@@ -156,14 +158,17 @@ def _prepare(path: str) -> None:
 
 
 def _is_locked(path: str) -> bool:
+    with open(os.path.join(path, ".lock"), "a+b") as lock:
+        return not _locked(lock)
+
+
+def _locked(file: IO[bytes]) -> bool:
+    """Whether it could be locked, until it is closed."""
     try:
-        with open(os.path.join(path, ".lock"), "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return True
-    return False
+        return False
+    return True
 
 
 def _collection(client: Any, name: str, dims: int, embedder: str, *, local: bool) -> bool:

@@ -46,7 +46,7 @@ class QdrantPoints(QdrantReader):
         return keys
 
     def replace(self, key: str, memory: Memory, *, text_changed: bool) -> None:
-        """A new time alone needs no new vectors, but changes the day by which it is found."""
+        """A new time alone needs no new vectors: on a server its words are of the former day."""
         if text_changed:
             self._write([key], [memory])
             return

@@ -132,7 +132,7 @@ class QdrantReader:
 
     def find(self, query: str, wanted: Sequence[str], place: Place, count: int) -> Answer:
         """By vectors, and by words where the collection has such."""
-        vector = self._embedding.vectors([query])[0]
+        vector = self._embedding.of_query(query)
         with mapped(self._opened.server):
             ask = self._in_folder if self.alone else self._on_server
             held, scores, ids = ask(vector, wanted, place, count)
@@ -228,7 +228,7 @@ class QdrantReader:
         return list(self._client.query_points(self._collection, query=query, **how).points)
 
     def _query_words(self, sparse: Any, only: Any, how: dict[str, Any]) -> list[Any]:
-        """By how rare a word is in the place, where the server can: qdrant does since 1.18."""
+        """By how rare a word is in the place, where the server can tell; else in all of them."""
         corpus = getattr(self._models, "IdfCorpusParams", None)
         if corpus is not None and self._by_place:
             params = self._models.SearchParams(idf=corpus(corpus=only))
