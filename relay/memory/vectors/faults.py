@@ -81,6 +81,12 @@ def translated(error: Exception, server: str) -> RelayError:
             )
         if status in _DOWN or names & _AWAY:
             return unavailable(server, reason(cause))
+        if status == 404 and server:
+            return StorageError(
+                f"{where} no longer has the collection: {reason(cause)}",
+                hint="somebody removed it; relay makes a new one after: relay broker stop",
+                details={"server": server},
+            )
     said = reason(error)
     if "dimension" in said.lower():
         return ConfigError(

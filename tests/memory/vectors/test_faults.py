@@ -86,6 +86,11 @@ def test_vectors_of_another_length(said: str) -> None:
         assert type(found) is ConfigError and "collection_name" in found.hint
 
 
+def test_a_collection_that_was_removed() -> None:
+    found = translated(answered(404, b"Not found: Collection `relay` doesn't exist!"), SERVER)
+    assert type(found) is StorageError and "broker stop" in found.hint
+
+
 @pytest.mark.parametrize("error", [KeyError("x"), RuntimeError(), OSError(28, "No space left")])
 def test_anything_else_is_an_error_of_the_store(error: Exception) -> None:
     found = translated(error, "")
