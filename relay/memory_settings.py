@@ -17,7 +17,7 @@ _SWITCHES = ("prompt_on_end", "inject_on_start", "auto_save")
 
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
-    """``memory: {…}``. The defaults are those of a configuration that does not name it.
+    """``memory: {…}``, with the defaults of what it does not name.
 
     ``llm``: what ``auto_save`` asks (``relay.memory.spec.parse_llm``), its key still a variable's
     name. ``custom``: the object of a custom backend, or what makes one.
@@ -25,7 +25,7 @@ class MemorySettings:
 
     store: StoreSpec = field(default_factory=StoreSpec)
     prompt_on_end: bool = False
-    inject_on_start: bool = False
+    inject_on_start: bool = True
     secrets: str = "redact"
     auto_save: bool = False
     llm: Mapping[str, Any] | None = None

@@ -31,10 +31,9 @@ def test_without_dictionaries_nothing_changes() -> None:
 
 
 def test_memory_in_either_spelling_and_its_defaults() -> None:
-    assert Settings().memory == MemorySettings(StoreSpec(), False, False, "redact")
+    assert Settings().memory == MemorySettings(StoreSpec(), False, True, "redact")
     configured = with_setting(Settings(), "memory", {})
-    assert configured.memory == MemorySettings(StoreSpec(), False, True, "redact")
-    assert configured.given == {"memory"}
+    assert configured.memory == Settings().memory and configured.given == {"memory"}
     table = {"backend": "local", "autoSave": False, "promptOnEnd": True, "injectOnStart": False}
     names = {"config": {"memory": {**table, "secrets": "refuse"}}}
     settings = apply_dictionaries(names, Registry(), Settings(), source="f")

@@ -19,7 +19,7 @@ _AWAIT = re.compile(r"(\d{1,5})(s|m|h)?")
 _UNITS = {"s": 1, "m": 60, "h": 3600, None: 1}
 #: The longest time that ``[await:…]`` may wait for an answer, in seconds.
 AWAIT_MAX = 24 * 3600
-UNCONFIGURED = MemorySettings()
+DEFAULTS = MemorySettings()
 #: Memories that are looked at for an agent that starts; how many fit is decided by their length.
 RECALLED_MAX = 20
 REMINDER = (
@@ -28,7 +28,7 @@ REMINDER = (
 )
 
 
-def register(registry: Registry, memories: MemorySettings = UNCONFIGURED) -> None:
+def register(registry: Registry, memories: MemorySettings = DEFAULTS) -> None:
     """Add relay's own handlers; what the user's configuration overrides does not run."""
     registry.add_pattern("relay", "*", relay, source=BUILTIN)
     for action in ACTIONS:

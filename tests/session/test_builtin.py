@@ -41,11 +41,10 @@ def test_an_overriding_handler_of_the_users_takes_its_place() -> None:
     assert [handler.builtin for handler in registry.select("memory", "save")] == [False]
 
 
-def test_hooks_only_where_memory_is_configured() -> None:
+def test_hooks_at_the_start_and_the_end_by_the_settings() -> None:
     start, end = HookEventName.SESSION_START, HookEventName.SESSION_END
-    assert not registered().all_hooks()
-    assert registered(MemorySettings(inject_on_start=True)).hooks(start)
-    registry = registered(MemorySettings(prompt_on_end=True))
+    assert registered().hooks(start) and not registered().hooks(end)
+    registry = registered(MemorySettings(inject_on_start=False, prompt_on_end=True))
     assert not registry.hooks(start) and registry.hooks(end)
 
 
