@@ -66,10 +66,12 @@ class Asked:
         self._points = points
 
     def by_ids(self, ids: Iterable[str]) -> dict[str, Found]:
-        found = (
-            one for id_ in dict.fromkeys(ids) for one in self._points.match({payload.ID: id_}, 2)
-        )
-        return {one.memory.id: one for one in found}
+        wanted = list(dict.fromkeys(ids))
+        return {
+            one.memory.id: one
+            for start in range(0, len(wanted), _FEW)
+            for one in self._points.with_ids(wanted[start : start + _FEW])
+        }
 
     def starting_with(self, prefix: str, limit: int) -> list[Found]:
         exact = self._points.match({payload.ID: prefix}, limit)

@@ -231,6 +231,10 @@ class Mem0Points(_Mem0Writer):
         """By fields."""
         return _memories(self._rows(fields, limit))
 
+    def with_ids(self, ids: Sequence[str]) -> list[Found]:
+        """One after the other."""
+        return [found for id_ in ids for found in self.match({payload.ID: id_}, 2)]
+
     def scan(
         self, fields: Mapping[str, str | int], names: Sequence[str]
     ) -> Iterator[tuple[str, Mapping[str, object]]]:

@@ -65,6 +65,9 @@ class Points(Protocol):
     def match(self, fields: Mapping[str, str | int], limit: int) -> list[Found]:
         """At most ``limit`` of those that have these fields, in any order."""
 
+    def with_ids(self, ids: Sequence[str]) -> list[Found]:
+        """Those that have one of these ids, at most 200, in any order."""
+
     def scan(
         self, fields: Mapping[str, str | int], names: Sequence[str]
     ) -> Iterator[tuple[str, Mapping[str, object]]]:

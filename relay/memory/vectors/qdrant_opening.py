@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import json
 import os
 import sqlite3
+import sys
 import threading
 import time
 import warnings
@@ -64,6 +66,13 @@ def open_client(
 
     Raises ConfigError, StoreUnavailable, StorageError.
     """
+    try:
+        importlib.import_module("qdrant_client")
+    except ImportError as error:
+        raise ConfigError(
+            f"qdrant-client cannot be imported: {error}",
+            hint=f"install it for relay's Python: {sys.executable} -m pip install qdrant-client",
+        ) from error
     warnings.filterwarnings("ignore", message=_KNOWN, category=UserWarning)
     server = server_name(store)
     path = "" if server else str(store.get("path") or path)

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from relay.errors import ConfigError, RelayError, StorageError
 from relay.memory.backend import Backend, StoreUnavailable
-from relay.memory.contract import FACTS, NOW, OTHER, PROJECT, USER, save, texts
+from relay.memory.contract import FACTS, NOW, OTHER, PROJECT, USER, save
 from relay.memory.embedding import Embedder
-from relay.memory.model import Outcome, Place, Scope
+from relay.memory.model import Outcome
 from relay.memory.vectors import qdrant_opening
 from relay.memory.vectors.mem0_points import open_mem0
 from relay.memory.vectors.qdrant_points import open_qdrant
@@ -281,129 +280,3 @@ def test_a_first_opening_that_was_cut_off(kind: str, tmp_path: Path) -> None:
     backend = opened(kind, tmp_path)
     assert save(backend, FACTS[0]).outcome is Outcome.NEW
     backend.close()
-
-
-# -- settings
-
-
-@kinds
-def test_without_an_embedder_it_says_what_to_do(kind: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        OPENERS[kind]({}, str(tmp_path), None)
-    assert "relay memory setup" in caught.value.hint
-
-
-@kinds
-def test_vectors_of_another_length_are_refused(kind: str, tmp_path: Path) -> None:
-    backend = opened(kind, tmp_path)
-    save(backend, FACTS[0])
-    backend.close()
-    with pytest.raises(ConfigError) as caught:
-        opened(kind, tmp_path, dims=32, name="other")
-    said = caught.value.message
-    assert "64" in said and "32" in said and "other" in said and caught.value.hint
-    opened(kind, tmp_path).close()  # the failure has left nothing locked
-
-
-def test_mem0_is_not_told_another_length_than_the_embedders(tmp_path: Path) -> None:
-    config = {"vector_store": {"provider": "qdrant", "embedding_model_dims": 1536}}
-    with pytest.raises(ConfigError) as caught:
-        open_mem0(config, str(tmp_path), Cheap())
-    assert "1536" in caught.value.message and "64" in caught.value.message
-
-
-@pytest.mark.parametrize(
-    "store",
-    [
-        {"provider": "qdrant", "config": {"path": "{}", "collection_name": "mine"}},
-        {"provider": "qdrant", "path": "{}", "collection_name": "mine"},
-    ],
-)
-@kinds
-def test_a_path_and_a_name_may_be_chosen(kind: str, store: Any, tmp_path: Path) -> None:
-    chosen = tmp_path / "chosen"
-    if "config" in store:
-        if kind == "qdrant":
-            return  # relay.memory.spec flattens it; mem0's own form is for mem0
-        store = {**store, "config": {**store["config"], "path": str(chosen)}}
-    else:
-        store = {**store, "path": str(chosen)}
-    backend = OPENERS[kind]({"vector_store": store}, str(tmp_path / "folder"), Cheap())
-    save(backend, FACTS[0])
-    assert (chosen / "collection" / "mine").is_dir()
-    assert not (tmp_path / "folder" / "qdrant").exists()
-    backend.close()
-
-
-@kinds
-def test_a_folder_that_cannot_be_made(kind: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError) as caught:
-        opened(kind, tmp_path / "file")
-    assert caught.value.hint
-
-
-@kinds
-def test_an_embedder_that_is_away_changes_nothing(kind: str, tmp_path: Path) -> None:
-    embedder = Cheap()
-    backend = OPENERS[kind]({}, str(tmp_path), embedder)
-    first = save(backend, FACTS[0]).memory
-    embedder.problem = "the embedder sleeps"
-    asks: list[Callable[[], object]] = [
-        lambda: save(backend, FACTS[1]),
-        lambda: save(backend, f"{FACTS[0]}.", now=NOW + 1),
-        lambda: texts(backend, "redis"),
-    ]
-    for ask in asks:
-        with pytest.raises(StoreUnavailable) as caught:
-            ask()
-        assert "sleeps" in caught.value.message and caught.value.hint
-    assert backend.list([PROJECT], 5) == [first]
-    embedder.problem = ""
-    save(backend, FACTS[1])
-    assert texts(backend, "redis port")[0] == FACTS[0]
-    backend.close()
-    backend.close()
-    assert embedder.closed
-
-
-@kinds
-def test_a_disk_that_fails_is_no_lost_server(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from qdrant_client.local.persistence import CollectionPersistence
-
-    backend = opened(kind, tmp_path)
-    first = save(backend, FACTS[0]).memory
-
-    def full(*_: Any) -> None:
-        import sqlite3
-
-        raise sqlite3.OperationalError("database or disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CollectionPersistence, "persist", full)
-        patch.setattr(CollectionPersistence, "delete", full)
-        for ask in (lambda: save(backend, FACTS[1]), lambda: backend.forget(first.id)):
-            with pytest.raises(RelayError) as caught:
-                ask()
-            assert type(caught.value) is StorageError and "disk is full" in caught.value.message
-    assert backend.list([PROJECT], 5) == [first] and texts(backend, "redis") == [FACTS[0]]
-    backend.forget(first.id)
-    assert backend.list([PROJECT], 5) == [] == texts(backend, "redis")
-    backend.close()
-
-
-def test_places_with_odd_names_stay_apart(tmp_path: Path) -> None:
-    odd = [
-        Place(Scope.PROJECT, owner)
-        for owner in ("/a b", "/a%20b", "/a\tb", "/ü", "/a:b", "/" + "x" * 4000)
-    ]
-    for kind in OPENERS:
-        backend = opened(kind, tmp_path / kind)
-        for number, place in enumerate([*odd, USER]):
-            save(backend, f"fact {number}", place)
-        for number, place in enumerate([*odd, USER]):
-            assert texts(backend, "fact", place) == [f"fact {number}"]
-        assert backend.stats().counts == dict.fromkeys([*odd, USER], 1)
-        backend.close()
