@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -48,7 +49,10 @@ def run(options: Any) -> int:
 
 def ask(client: Client, op: str, **fields: object) -> Json:
     """The broker's answer, to the agent in whose tools this runs or to the person."""
-    return client.request(op, deadline=_DEADLINE, **fields, **speaker())
+    answer = client.request(op, deadline=_DEADLINE, **fields, **speaker())
+    if op in ("memory_search", "memory_list") and answer.get("problem"):
+        output.note(f"not all could be read: {output.visible(answer['problem'])}")
+    return answer
 
 
 def _where(options: Any) -> Json:
@@ -179,7 +183,12 @@ def _table(rows: list[Json], none: str) -> None:
 
 def _one(client: Client, options: Any) -> int:
     op = f"memory_{'get' if options.memory_verb == 'show' else 'forget'}"
-    memory = ask(client, op, id=options.id)["memory"]
+    where: Json = {}
+    # The broker lets an agent forget nothing of another project than this folder's. A folder that
+    # is gone is no project; an id needs none.
+    with contextlib.suppress(UsageError):
+        where["cwd"] = _cwd()
+    memory = ask(client, op, id=options.id, **where)["memory"]
     if options.json:
         output.as_json(shown(memory))
         return 0

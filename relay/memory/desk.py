@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import TypeVar
 
-from relay.errors import RelayError, UsageError
+from relay.errors import RelayError, StorageError, UsageError
 from relay.memory.asked import LIMIT_MAX, Asked, Json
 from relay.memory.backend import StoreUnavailable
-from relay.memory.model import Outcome, from_json, to_json
+from relay.memory.model import Outcome, Place, from_json, to_json
 from relay.memory.policy import Guarded, Secrets
 from relay.memory.sources import Source
 from relay.text import redact
+
+T = TypeVar("T")
 
 #: Characters of JSON of all memories in one answer: a line of the protocol holds them.
 PAGE_MAX = 3 * 1024 * 1024
@@ -89,14 +92,15 @@ class Desk:
         return fields | ({"former": saved.former} if saved.outcome is Outcome.UPDATED else {})
 
     def _search(self, ask: Asked) -> Json:
-        found = self._source.opened().search(
-            ask.text("query"), ask.places(), ask.limit(), now_ms=ask.now_ms
+        store, query, limit = self._source.opened(), ask.text("query"), ask.limit()
+        found, problem = _in_each(
+            ask.places(), lambda places: store.search(query, places, limit, now_ms=ask.now_ms)
         )
         rows = [
             {**to_json(hit.memory), "score": round(hit.score, 4), "tier": hit.tier.value}
             for hit in found
         ]
-        return {"memories": _fitting(rows)}
+        return {"memories": _fitting(rows), **problem}
 
     def _get(self, ask: Asked) -> Json:
         return {"memory": to_json(self._source.opened().get(ask.text("id")))}
@@ -104,13 +108,20 @@ class Desk:
     def _list(self, ask: Asked) -> Json:
         before_ms, before_id = ask.number("before_ms"), ask.optional("before_id") or ""
         store, places, limit = self._source.opened(), ask.places(), ask.limit()
-        found = store.list(places, limit, before_ms=before_ms, before_id=before_id)
+        found, problem = _in_each(
+            places,
+            lambda some: store.list(some, limit, before_ms=before_ms, before_id=before_id),
+        )
         rows = _fitting([to_json(memory) for memory in found])
         more = len(rows) < len(found)
         if len(found) == limit:
             last = found[-1]
-            more |= bool(store.list(places, 1, before_ms=last.updated_ms, before_id=last.id))
-        return {"memories": rows, "more": more}
+            after, _ = _in_each(
+                places,
+                lambda some: store.list(some, 1, before_ms=last.updated_ms, before_id=last.id),
+            )
+            more |= bool(after)
+        return {"memories": rows, "more": more, **problem}
 
     def _forget(self, ask: Asked) -> Json:
         store = self._source.opened()
@@ -164,6 +175,28 @@ class Desk:
         counts = self._source.opened().restore(memories)
         self._source.added(counts.new)
         return {"new": counts.new, "same": counts.same, "conflicting": counts.conflicting}
+
+
+def _in_each(
+    places: Sequence[Place], ask: Callable[[Sequence[Place]], list[T]]
+) -> tuple[list[T], Json]:
+    """What ``ask`` finds in ``places``. A damaged one does not hide what the others hold: then
+    ``problem`` says what is wrong."""
+    try:
+        return ask(places), {}
+    except StorageError as error:
+        readable = [place for place in places if _readable(place, ask)]
+        if not readable:
+            raise
+        return ask(readable), {"problem": error.message}
+
+
+def _readable(place: Place, ask: Callable[[Sequence[Place]], list[T]]) -> bool:
+    try:
+        ask([place])
+    except StorageError:
+        return False
+    return True
 
 
 def _fitting(rows: list[Json]) -> list[Json]:

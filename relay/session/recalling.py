@@ -32,16 +32,19 @@ def answer(action: str, text: str, reply: Json) -> str:
     if action == "forget":
         return f"memory: forgotten: {line(reply['memory'])}"
     memories = list(reply["memories"])
+    # Where one place is damaged, the others answer.
+    problem = reply.get("problem")
+    missing = [f"(not all could be read: {_clause(problem)})"] if problem else []
     if action == "search":
         about = quoted(text, 60)
         if not memories:
-            return f"memory: nothing is found for {about}"
+            return "\n".join([f"memory: nothing is found for {about}", *missing])
         head = f"memory: {len(memories)} found for {about}"
     else:
         if not memories:
-            return "memory: nothing is saved here yet"
+            return "\n".join(["memory: nothing is saved here yet", *missing])
         head = f"memory: the {len(memories)} newest" + (", there are more" if reply["more"] else "")
-    return "\n".join([f"{head} ({_DATA}):", *map(line, memories[:LINES_MAX])])
+    return "\n".join([f"{head} ({_DATA}):", *map(line, memories[:LINES_MAX]), *missing])
 
 
 def at_start(memories: Iterable[Json], limit: int = START_MAX) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from relay.errors import UsageError
+from relay.errors import StorageError, UsageError
 from relay.memory import desk as desk_module
 from relay.memory import sources
 from relay.memory.desk import Desk
@@ -114,3 +114,16 @@ def test_an_answer_is_no_longer_than_a_line_of_the_protocol(
 def test_an_import_has_a_limit(ask: Any) -> None:
     with pytest.raises(UsageError, match="at most 500"):
         ask("import", memories=[{}] * 501)
+
+
+def test_a_damaged_place_costs_only_its_own_memories(ask: Any, home: Home) -> None:
+    ask("save", text="the port is 6379")
+    ask("save", text="ports are numbers", scope="user")
+    ask.desk.close()
+    (Path(home.memory) / "user.db").write_bytes(b"no database" * 100)
+    for found in (ask("search", query="port"), ask("list")):
+        assert [row["text"] for row in found["memories"]] == ["the port is 6379"]
+        assert "user.db" in found["problem"]
+    assert "problem" not in ask("list", scope="project")
+    with pytest.raises(StorageError):
+        ask("list", scope="user")

@@ -114,3 +114,10 @@ def test_the_start_is_bounded_and_says_nothing_twice() -> None:
     ids = [line.split()[0] for line in text.splitlines()[1:]]
     assert ids[:6] == [f"id{n:06}" for n in range(6)] and len(ids) == len(set(ids))
     assert recalling.at_start([]) == ""
+
+
+def test_what_could_not_be_read_is_said() -> None:
+    reply = {"memories": [], "more": False, "problem": "user.db\nis damaged"}
+    for action in ("search", "list"):
+        told = recalling.answer(action, "port", reply)
+        assert told.endswith("\n(not all could be read: user.db is damaged)")

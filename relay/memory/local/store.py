@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 
@@ -120,9 +121,10 @@ class LocalStore:
         if not gone:
             raise self._unknown(id_)
         for other in self._all():
-            if memory.id in other.superseded():
-                with other.writing():
-                    other.relink(memory.id, memory.supersedes)
+            with suppress(StorageError):  # it is damaged inside: the memory is gone all the same
+                if memory.id in other.superseded():
+                    with other.writing():
+                        other.relink(memory.id, memory.supersedes)
         self._make(memory.place).purge()  # to look at the others may have closed it
         return memory
 
@@ -188,12 +190,17 @@ class LocalStore:
         """``size`` counts the files and their logs."""
         counts: dict[Place, int] = {}
         pending = 0
-        for shelf in self._all():
-            counts[shelf.place] = shelf.count()
-            pending += self._search.pending(shelf)
+        damaged: list[StorageError] = []
+        for shelf in self._all(damaged):
+            try:
+                counts[shelf.place] = shelf.count()
+                pending += self._search.pending(shelf)
+            except StorageError as error:
+                damaged.append(error)
         size = sum(_size(path + tail) for path in self._paths() for tail in ("", "-wal", "-shm"))
         search = self._search
-        return Stats("local", search.tier, counts, size, search.name, pending, search.problem)
+        problem = damaged[0].message if damaged else search.problem
+        return Stats("local", search.tier, counts, size, search.name, pending, problem)
 
     def close(self) -> None:
         """Close every file, and the embedder."""
@@ -262,9 +269,15 @@ class LocalStore:
             )
         return shelf
 
-    def _all(self) -> Iterator[Shelf]:
+    def _all(self, damaged: list[StorageError] | None = None) -> Iterator[Shelf]:
+        """Every file that can be opened; what is wrong with the others goes into ``damaged``."""
         for path in self._paths():
-            shelf = self._shelf(path)
+            try:
+                shelf = self._shelf(path)
+            except StorageError as error:
+                if damaged is not None:
+                    damaged.append(error)
+                continue
             if shelf is not None:
                 yield shelf
 
@@ -282,7 +295,12 @@ class LocalStore:
     def _has(self, path: str, id_: str) -> bool:
         shelf = self._shelves.get(path)
         # A look at a file that is not open leaves the open ones open.
-        return bool(shelf.by_ids([id_])) if shelf is not None else file.has_id(path, id_)
+        if shelf is not None:
+            return bool(shelf.by_ids([id_]))
+        try:
+            return file.has_id(path, id_)
+        except StorageError:
+            return False  # what cannot be read cannot be asked for by its id either
 
     def _update(
         self, shelf: Shelf, row: int, there: Memory, fresh: Memory, with_meta: bool

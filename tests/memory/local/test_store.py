@@ -119,11 +119,11 @@ def test_what_is_no_store_is_refused_and_left_alone(store: LocalStore, content: 
         lambda: store.search("x", [USER], 5, now_ms=1),
         lambda: store.get("abc"),
         lambda: list(store.export()),
-        lambda: store.stats(),
     ):
         with pytest.raises(StorageError) as caught:
             ask()
         assert str(path) in caught.value.message and caught.value.hint
+    assert str(path) in store.stats().problem
     assert path.read_bytes() == content and _names(store) == ["user.db"]
 
 
@@ -167,6 +167,9 @@ def test_a_damaged_file_hides_no_other_place(store: LocalStore) -> None:
     assert save(store, "y", PROJECT).text == "y"
     with pytest.raises(StorageError):
         store.get("zzzzzzzz")
+    assert store.restore([replace(memory, id="other000", text="z")]).new == 1
+    assert store.stats().counts == {PROJECT: 3} and store.stats().problem
+    assert store.forget(memory.id) == memory
 
 
 def test_a_file_in_the_wrong_place_is_refused(store: LocalStore) -> None:
