@@ -33,6 +33,8 @@ from relay.memory.model import (
 #: Files that are open at once; the one that was used least recently is closed for another.
 OPEN_MAX = 16
 _BATCH = 500
+#: Named here, because the store has a method ``list``.
+Errors = list[StorageError]
 _SUGGESTED_FROM = 500
 
 
@@ -190,7 +192,7 @@ class LocalStore:
         """``size`` counts the files and their logs."""
         counts: dict[Place, int] = {}
         pending = 0
-        damaged: list[StorageError] = []
+        damaged: Errors = []
         for shelf in self._all(damaged):
             try:
                 counts[shelf.place] = shelf.count()
@@ -269,7 +271,7 @@ class LocalStore:
             )
         return shelf
 
-    def _all(self, damaged: list[StorageError] | None = None) -> Iterator[Shelf]:
+    def _all(self, damaged: Errors | None = None) -> Iterator[Shelf]:
         """Every file that can be opened; what is wrong with the others goes into ``damaged``."""
         for path in self._paths():
             try:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bench import memory_quality
 from relay.memory.embedding.minilm import MiniLM
 from tests.memory.vectors.test_disk import OPENERS, kinds
 
@@ -40,12 +40,12 @@ def once(minilm: MiniLM) -> Once:
 
 
 @kinds
-def test_other_words_find_it(kind: str, once: Once, tmp_path: Path) -> None:
-    (corpus,) = memory_quality.probes()
+def test_other_words_find_it(kind: str, once: Once, tmp_path: Path, quality: ModuleType) -> None:
+    (corpus,) = quality.probes()
     with closing(OPENERS[kind]({}, str(tmp_path), once)) as backend:
         backend.restore(corpus.memories)
         found = 0
         for question in corpus.questions:
-            hits = backend.search(question.text, [memory_quality.PLACE], 5, now_ms=NOW)
+            hits = backend.search(question.text, [quality.PLACE], 5, now_ms=NOW)
             found += bool(question.evidence & {hit.memory.id for hit in hits})
     assert found / len(corpus.questions) >= 0.85
