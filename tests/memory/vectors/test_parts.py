@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.memory.local.near import near_key
-from relay.memory.model import Memory, Place, Scope
+from relay.memory.model import Memory, Place, Scope, to_json
 from relay.memory.vectors import mem0_config, payload, words
 from relay.memory.vectors.lexicon import Lexicon
 from relay.memory.vectors.qdrant_opening import server_name
@@ -35,7 +35,7 @@ MEMORY = Memory(
 
 
 def test_a_memory_survives_its_payload() -> None:
-    for memory in (MEMORY, replace(MEMORY, agent=None, session="", supersedes=None, meta={})):
+    for memory in (MEMORY, replace(MEMORY, agent=None, session="a b", supersedes=None, meta={})):
         fields = payload.to_payload(memory)
         assert all(isinstance(value, str | int) for value in fields.values())
         assert payload.from_payload(json.loads(json.dumps(fields))) == memory
@@ -57,6 +57,11 @@ def test_a_text_that_was_changed_with_mem0_is_the_text() -> None:
         {payload.RECORD: "{"},
         {payload.RECORD: "[]"},
         {payload.RECORD: '{"id": "x"}'},
+        {payload.RECORD: json.dumps({**to_json(MEMORY), "agent": 7})},
+        {payload.RECORD: json.dumps({**to_json(MEMORY), "updated_ms": "now"})},
+        {payload.RECORD: json.dumps({**to_json(MEMORY), "meta": [1]})},
+        {payload.RECORD: json.dumps({**to_json(MEMORY), "scope": "moon"})},
+        {payload.RECORD: json.dumps({**to_json(MEMORY), "id": 5})},
         {payload.TEXT: ""},
         {payload.TEXT: 7},
         {payload.TEXT: "x" * 20_000},
