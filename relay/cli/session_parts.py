@@ -7,9 +7,7 @@ import contextlib
 import os
 import shutil
 import socket
-import sys
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from relay.agents.foreground import shell_in_front
@@ -26,12 +24,12 @@ from relay.agents.registry import profile_named
 from relay.broker.directory import owner_login, person_name
 from relay.broker.protocol import message_from
 from relay.cli.session_broker import RegisteredBroker
+from relay.cli.session_env import LateClock, inner_terminal, takes_utf8, texts_max
 from relay.cli.session_steering import Steered
 from relay.config import LoadedConfig
 from relay.hooks.plain import encodable
 from relay.model import Message
 from relay.paths import Home
-from relay.session.actions import TEXTS_MAX
 from relay.session.channel import ChannelDoor
 from relay.session.courier import Courier
 from relay.session.door import Door
@@ -49,7 +47,6 @@ from relay.session.steering import waits
 from relay.session.stores import MemoryGate, chosen
 from relay.session.typing import TerminalDoor
 from relay.terminal.environment import original
-from relay.terminal.inner import InnerTerminal, NoTerminal
 from relay.terminal.lines import make_source
 
 if TYPE_CHECKING:
@@ -57,24 +54,6 @@ if TYPE_CHECKING:
 
 #: When a hook's answer takes longer, the agent's records are read meanwhile. Seconds.
 _HELD_UP = 0.05
-
-
-class LateClock:
-    """A monotonic clock for what is heard late: the rests that lie between it are added to it.
-
-    Two lines with a second between them are two things said, also when a session that has just
-    started reads both at once.
-    """
-
-    def __init__(self) -> None:
-        self._skipped = 0.0
-
-    def __call__(self) -> float:
-        return time.monotonic() + self._skipped
-
-    def skip(self, seconds: float) -> None:
-        """So long the agent rested before what it wrote next."""
-        self._skipped += seconds
 
 
 class Parts:
@@ -98,7 +77,7 @@ class Parts:
         self._home = home
         self._guards = Guards()
         self._clock = LateClock()
-        self._terminal = _terminal(hello)
+        self._terminal = inner_terminal(hello)
         env = {os.fsdecode(name): os.fsdecode(value) for name, value in original().items()}
         self._store = chosen(config.settings.memory.store, env)
         self.facts = Facts(
@@ -111,7 +90,7 @@ class Parts:
             task=args.get("task") or config.settings.task,
             idle_seconds=config.settings.idle_seconds,
             handler_timeout=config.settings.handler_timeout,
-            texts_max=_texts_max(os.environ),
+            texts_max=texts_max(os.environ),
             end_seconds=config.settings.end_seconds,
             offset=hello["offset"],
             restarts=hello["restarts"],
@@ -259,7 +238,7 @@ class Parts:
                 at_prompt=at_prompt,
                 in_front=lambda: shell_in_front(pid),
             ),
-            ascii_only=not _utf8(self.facts.env),
+            ascii_only=not takes_utf8(self.facts.env),
             namespaces=lambda: namespaces,
             composer=self._native.composer if self._native else None,
             written=frozenset(self._hello.get("written", ())),
@@ -405,22 +384,3 @@ class Parts:
             session.receipt(fields)
         elif fields["push"] == "hook":
             session.hooks.desk.take(fields)
-
-
-def _terminal(hello: dict[str, Any]) -> InnerTerminal | NoTerminal:
-    if hello.get("tty"):
-        with contextlib.suppress(OSError):
-            return InnerTerminal(hello["tty"])
-    return NoTerminal()
-
-
-def _utf8(env: dict[str, str]) -> bool:
-    """Whether programs with this environment take what is typed as UTF-8."""
-    locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
-    return "utf" in locale.lower() or sys.platform == "darwin"
-
-
-def _texts_max(env: Mapping[str, str]) -> int:
-    """As many as messages between two agents; the same variable says how many."""
-    given = env.get("RELAY_RATE_MAX", "")
-    return int(given) if given.isdigit() else TEXTS_MAX
