@@ -32,6 +32,7 @@ _LINE_MAX = 32 * 1024 * 1024
 _PRINT_RATE = 1024 * 1024
 #: How often a silent worker is looked at, in case somebody else holds its socket open. Seconds.
 _LOOK = 1.0
+_HERE = ("localhost", "127.0.0.1", "::1")
 
 _RUN = "import sys; sys.path.append(sys.argv.pop(1)); from relay.memory.worker import main; main()"
 
@@ -167,6 +168,7 @@ class Worker:
             # More threads than one cost time rather than save it, on vectors of this size.
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONUNBUFFERED": "1",
+            **_without_proxy(os.environ),
         }
         hello = _line({"home": self._home.root, "store": dict(self._store)})
         try:
@@ -326,6 +328,14 @@ class _Process:
                 return
             log.write(redact(data.decode(errors="backslashreplace").rstrip()))
             self._over.wait(len(data) / _PRINT_RATE)
+
+
+def _without_proxy(environ: Mapping[str, str]) -> dict[str, str]:
+    """What keeps requests to this machine, and the keys in them, from the user's proxy."""
+    given = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    hosts = [host for host in given.split(",") if host.strip()]
+    value = "*" if given.strip() == "*" else ",".join([*hosts, *_HERE])
+    return {"no_proxy": value, "NO_PROXY": value}
 
 
 def _line(record: Json) -> bytes:

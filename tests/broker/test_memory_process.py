@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -381,3 +382,21 @@ def test_stats_say_which_store_it_is_without_its_keys(rig: Rig) -> None:
     rig.save("one")
     stats = rig.ask("stats")
     assert (stats["backend"], stats["kept"], stats["problem"]) == ("qdrant", 1, "nobody listens")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("", ""), (" corp.example , *.lan", " corp.example , *.lan,"), ("*", "")]
+)
+def test_what_is_on_this_machine_is_not_asked_through_the_users_proxy(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, given: str, kept: str
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://proxy.example:3128")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("no_proxy", given)
+    rig.says(environ="")
+    rig.save("a")
+    seen = json.loads((folder(rig.home) / "environ").read_text())
+    value = "*" if given == "*" else f"{kept}localhost,127.0.0.1,::1"
+    assert seen["no_proxy"] == seen["NO_PROXY"] == value
+    assert seen["http_proxy"] == "http://proxy.example:3128"
