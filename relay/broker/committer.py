@@ -10,6 +10,7 @@ the error.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -67,8 +68,11 @@ class Batch:
 
 
 def refusal(n: int | None, error: RelayError) -> bytes:
-    """The line that refuses request ``n``."""
-    return encode({"n": n, "ok": False, "error": error_fields(error)})
+    """The line that refuses request ``n``. Always one: an error may name a file whose name is no
+    Unicode, which is told with question marks."""
+    record = {"n": n, "ok": False, "error": error_fields(error)}
+    line = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+    return line.encode(errors="replace") + b"\n"
 
 
 class Committer:

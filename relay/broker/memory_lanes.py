@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Lanes beside that of the default store.
 LANES_MAX = 4
+#: How long a lane waits for those that must have ended first; then its jobs are refused. Seconds.
+BEFORE_MAX = 20.0
 
 
 class Job:
@@ -77,7 +79,8 @@ class Lane:
     """Answers its jobs in the order in which they come. ``spec`` None: the default store.
 
     ``make`` makes the clerk, in the lane's thread; ``done`` gets each answer, in the loop's;
-    ``before`` are lanes that must have ended first.
+    ``before`` are lanes that must have ended first. While one of them has not, although
+    ``before_max`` seconds are over, each job is refused.
     """
 
     def __init__(
@@ -90,12 +93,14 @@ class Lane:
         on_end: Callable[[Lane], None],
         fault: Callable[[], RelayError],
         log: Callable[[str], None],
+        before_max: float = BEFORE_MAX,
     ) -> None:
         self.spec = spec
         self.pending = 0  # jobs that are not over
         self.ended = threading.Event()
         self._make = make
         self._before = list(before)
+        self._begins_by = time.monotonic() + before_max
         self._done = done
         self._on_end = on_end
         self._fault = fault
@@ -124,13 +129,13 @@ class Lane:
 
     def _work(self) -> None:
         try:
-            for lane in self._before:
-                lane.ended.wait()
-            self._before.clear()
             while (job := self._next()) is not None:
-                if not job.over:
-                    job.begun = True
-                    self._in_loop(partial(self._done, job, self._answer(job)))
+                blocked = self._blocked()
+                if job.over:
+                    continue
+                job.begun = blocked is None
+                line = refusal(job.request["n"], blocked) if blocked else self._answer(job)
+                self._in_loop(partial(self._done, job, line))
         finally:
             try:
                 if self._clerk is not None:
@@ -139,6 +144,19 @@ class Lane:
                 self._fault()
             self.ended.set()
             self._in_loop(partial(self._on_end, self))
+
+    def _blocked(self) -> RelayError | None:
+        """Why nothing can be asked yet: a lane that must have ended first may hang for ever."""
+        while self._before:
+            left = max(0.0, self._begins_by - time.monotonic())
+            if not self._before[0].ended.wait(left):
+                return RelayError(
+                    "another store of memories, which must be closed first, is busy still",
+                    hint="try again in a while; if it stays so: relay broker stop",
+                    code="busy",
+                )
+            del self._before[0]
+        return None
 
     def _next(self) -> Job | None:
         """The next job; while there is none, vectors that are missing are made."""

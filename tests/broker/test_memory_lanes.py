@@ -44,7 +44,8 @@ class Clerk:
 class Rig:
     """Lanes whose clerks are named after what is special in their store."""
 
-    def __init__(self) -> None:
+    def __init__(self, before_max: float = 30.0) -> None:
+        self.before_max = before_max
         self.seen: list[str] = []
         self.lines: list[bytes] = []
         self.gates: dict[str, threading.Event] = {}
@@ -64,6 +65,7 @@ class Rig:
             on_end=self.lanes.ended,
             fault=lambda: RelayError("a fault"),
             log=self.lines.append,  # type: ignore[arg-type]
+            before_max=self.before_max,
         )
 
     def _done(self, job: Job, line: bytes) -> None:
@@ -191,5 +193,57 @@ def test_what_is_not_done_in_time_is_killed() -> None:
         rig.put(qdrant("x"), "c")
         assert not await rig.lanes.close(0.1, 20)
         assert rig.seen[-1] == "close 1" and b"the broker stops" in rig.lines[-1]
+
+    run(scenario())
+
+
+def test_who_waits_for_one_that_hangs_is_told_and_goes_on_when_it_has_ended() -> None:
+    async def scenario() -> None:
+        rig = Rig(before_max=0.05)
+        rig.put(qdrant("x", api_key="old"), "a")
+        await rig.answered(1)
+        rig.gates["1"].clear()
+        hanging = rig.put(qdrant("x", api_key="old"), "hangs")
+        rig.put(qdrant("x", api_key="new"), "b")
+        rig.put(qdrant("x", api_key="new"), "c")
+        await rig.answered(3)
+        assert all(b'"code":"busy"' in line for line in rig.lines[1:])
+        assert rig.seen == ["open 1", "1: a"]  # nothing of it was done, nor the store opened twice
+        rig.gates["1"].set()
+        assert await asyncio.to_thread(hanging.ended.wait, 20)
+        rig.put(qdrant("x", api_key="new"), "d")
+        await rig.answered(5)
+        assert rig.seen[-2:] == ["open 2", "2: d"]
+        assert await rig.lanes.close(20, 1)
+
+    run(scenario())
+
+
+def test_an_error_that_names_what_is_no_unicode_is_an_answer_and_ends_no_lane() -> None:
+    class Damaged(Clerk):
+        def answer(self, request: Json, agent: str | None, run: str | None, now_ms: int) -> Json:
+            raise RelayError("/home/\udcff/memory.db is damaged", details={"path": "/\udcff"})
+
+    async def scenario() -> None:
+        rig = Rig()
+        gate = threading.Event()
+        lane = Lane(
+            None,
+            lambda: Damaged("1", rig.seen, gate),
+            before=[],
+            done=rig._done,
+            on_end=lambda lane: None,
+            fault=lambda: RelayError("a fault"),
+            log=lambda text: None,
+        )
+        caller: Any = None
+        for _ in range(2):
+            job = Job(caller, {"n": 1, "op": "memory_list"}, None, 5)
+            job.lane = lane
+            lane.put(job)
+        await rig.answered(2)
+        assert all("/home/?/memory.db is damaged" in line.decode() for line in rig.lines)
+        lane.close()
+        assert await asyncio.to_thread(lane.ended.wait, 20)
 
     run(scenario())
