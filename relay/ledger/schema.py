@@ -171,7 +171,7 @@ def _inspect(path: str) -> None:
 
 def _read_only_marks(path: str) -> tuple[int, int, int]:
     try:
-        connection = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)
+        connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True)
     except sqlite3.Error as error:
         raise storage_error(error, path) from error
     try:

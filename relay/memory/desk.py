@@ -30,7 +30,8 @@ class Desk:
     def __init__(self, source: Source, store: Json, folder: str | None) -> None:
         self._source = source
         self._store = store
-        self._folder = folder
+        # For people to read; a folder's name may be no Unicode.
+        self._folder = folder and folder.encode(errors="replace").decode()
         self._ops: dict[str, Callable[[Asked], Json]] = {
             "memory_save": self._save,
             "memory_search": self._search,

@@ -282,7 +282,8 @@ def waiting_in(folder: str) -> dict[str, tuple[int, int]]:
         return {}
     found: dict[str, tuple[int, int]] = {}
     for name in names:
-        address = f"file:{quote(os.path.join(kept, name))}?mode=ro"
+        path = os.fsencode(os.path.join(kept, name))  # a folder's name may be no Unicode
+        address = f"file:{quote(path)}?mode=ro"
         try:
             with closing(sqlite3.connect(address, uri=True, timeout=1.0)) as db:
                 waiting, refused = db.execute(

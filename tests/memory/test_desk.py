@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from relay.memory import desk as desk_module
 from relay.memory import sources
 from relay.memory.desk import Desk
 from relay.memory.embedding import EmbedderUnavailable, minilm
+from relay.memory.model import Place, Scope
+from relay.memory.outbox import Outbox, Waiting, path_of, waiting_in
 from relay.memory.sources import LocalSource
 from relay.memory.spec import StoreSpec
 from relay.paths import Home
@@ -127,3 +131,20 @@ def test_a_damaged_place_costs_only_its_own_memories(ask: Any, home: Home) -> No
     assert "problem" not in ask("list", scope="project")
     with pytest.raises(StorageError):
         ask("list", scope="user")
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file systems take Unicode names only")
+def test_a_home_whose_name_is_no_unicode_is_as_good_as_any(tmp_path: Path) -> None:
+    home = Home(os.fsdecode(os.fsencode(tmp_path) + b"/h \xff#?"))
+    spec = StoreSpec()
+    for _ in range(2):  # the second one reads what is there
+        desk = Desk(LocalSource(home, spec, print), spec.masked(), home.memory)
+        desk.answer({"op": "memory_save", "cwd": "/x", "text": "a fact"}, None, None, NOW)
+        stats = desk.answer({"op": "memory_stats"}, None, None, NOW)
+        assert stats["count"] == 1 and stats["folder"].encode().endswith(b"/h ?#?/memory")
+        assert desk.answer({"op": "memory_list", "cwd": "/x"}, None, None, NOW)["memories"]
+        desk.close()
+    box = Outbox(path_of(home.memory, "key"))
+    box.add(Waiting("kept0001", "a", Place(Scope.USER), None, None, None, None, 5))
+    assert waiting_in(home.memory) == {"key": (1, 0)}
+    box.close()

@@ -149,7 +149,7 @@ def storage_error(error: Exception, path: str) -> StorageError:
 
 
 def _read_only(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=BUSY)
+    return sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True, timeout=BUSY)
 
 
 def _inspect(path: str) -> None:
