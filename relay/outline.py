@@ -10,7 +10,15 @@ from relay.config import compile_config
 from relay.errors import ConfigError
 from relay.hooks.events import event_names
 from relay.hooks.registry import checked_builtin, checked_pattern, split_pattern
-from relay.settings import HOOK_KEYS, KEYS, PATTERN_KEYS, Settings, known_key, with_setting
+from relay.settings import (
+    HOOK_KEYS,
+    KEYS,
+    PATTERN_KEYS,
+    Settings,
+    known_key,
+    with_memory_table,
+    with_setting,
+)
 from relay.trust import ConfigFile
 
 #: Stands for a key that is only known when the file runs.
@@ -82,17 +90,36 @@ def _assigned(found: Outline, name: str, value: ast.expr) -> None:
     elif name == "hooks":
         _hooks(found, value)
     elif name == "config" and isinstance(value, ast.Dict):
+        seen: set[str] = set()
         for key, entry in _pairs(value):
-            _config_entry(found, key, entry)
+            _config_entry(found, key, entry, seen)
+    elif name == "memory":
+        _memory(found, value)
 
 
-def _config_entry(found: Outline, key: ast.expr, entry: ast.expr) -> None:
+def _memory(found: Outline, value: ast.expr) -> None:
+    """A top-level ``memory = {…}``; what is computed may be a handler of that name."""
+    if not isinstance(value, ast.Dict) and _text(value) is None:
+        return
+    try:
+        table = ast.literal_eval(value)
+    except (ValueError, TypeError, MemoryError, RecursionError):
+        found.computed.append("memory")
+        return
+    with _problem(found, value):
+        found.settings = with_memory_table(found.settings, table)
+
+
+def _config_entry(found: Outline, key: ast.expr, entry: ast.expr, seen: set[str]) -> None:
     text = _text(key)
     if text is None:
         found.computed.append(COMPUTED)
         return
     with _problem(found, key):
         name = known_key(text, KEYS, "config")
+        if name in seen:
+            raise ConfigError(f"config has {name!r} twice", hint=f"leave out {text!r}")
+        seen.add(name)
         if name == "patterns":
             _patterns(found, entry)
         elif name == "hooks":

@@ -85,26 +85,28 @@ def memory_settings(value: object) -> MemorySettings:
         raise ConfigError(
             f"memory must be a dictionary, not {value!r}", hint='write {"backend": "local"}'
         )
-    return parsed({known_key(key, MEMORY_KEYS, "memory"): item for key, item in value.items()})
+    return parsed(known_keys(value, MEMORY_KEYS, "memory"))
 
 
 def apply_dictionaries(
     names: Mapping[str, Any], registry: Registry, settings: Settings, *, source: str
 ) -> Settings:
-    """Register what the module's ``config``, ``patterns`` and ``hooks`` say.
+    """Register what the module's ``config``, ``patterns``, ``hooks`` and ``memory`` say.
 
-    Returns the settings with those of ``config``. Raises ConfigError, naming the key.
+    Returns the settings with those of ``config`` and ``memory``. Raises ConfigError that names the
+    key.
     """
     config = names.get("config", {})
     if not isinstance(config, Mapping):
         raise ConfigError(f"config must be a dictionary, not {type(config).__name__}")
     tables: dict[str, list[object]] = {"patterns": [], "hooks": []}
-    for key, value in config.items():
-        name = known_key(key, KEYS, "config")
+    for name, value in known_keys(config, KEYS, "config").items():
         if name in tables:
             tables[name].append(value)
         else:
             settings = with_setting(settings, name, value)
+    if is_memory_table(names.get("memory")):
+        settings = with_memory_table(settings, names["memory"])
     for name in tables:
         if name in names:
             tables[name].append(names[name])
@@ -117,6 +119,36 @@ def apply_dictionaries(
             action, options = _action(_options(entry, HOOK_KEYS, where), where)
             registry.add_hook(key, action, source=source, **options)
     return settings
+
+
+def is_memory_table(value: object) -> bool:
+    """Whether a top-level ``memory`` of a file means settings: a handler or a module has that name,
+    too. A text is taken for the backend's name, and then refused."""
+    return isinstance(value, Mapping | str)
+
+
+def with_memory_table(settings: Settings, value: object) -> Settings:
+    """``settings`` with a top-level ``memory = {…}``. Raises ConfigError."""
+    if "memory" in settings.given:
+        raise ConfigError(
+            "memory is given twice: at the top, and in config or Relay()",
+            hint="keep one of the two",
+        )
+    return with_setting(settings, "memory", value)
+
+
+def known_keys(
+    table: Mapping[Any, Any], known: Mapping[str, object] | tuple[str, ...], where: str
+) -> dict[str, Any]:
+    """``table`` with its keys in their documented spelling. Raises ConfigError, also where two
+    spellings of one key would leave it open which of their values counts."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        name = known_key(key, known, where)
+        if name in found:
+            raise ConfigError(f"{where} has {name!r} twice", hint=f"leave out {key!r}")
+        found[name] = value
+    return found
 
 
 def known_key(key: object, known: Mapping[str, object] | tuple[str, ...], where: str) -> str:
@@ -158,7 +190,7 @@ def _add_pattern(registry: Registry, key: str, entry: object, source: str) -> No
 def _options(entry: object, known: tuple[str, ...], where: str) -> dict[str, Any]:
     if not isinstance(entry, Mapping):
         return {"handler": entry}
-    options = {known_key(key, known, where): value for key, value in entry.items()}
+    options = known_keys(entry, known, where)
     wanted = [key for key in _ACTIONS if key in known]
     if sum(key in options for key in wanted) != 1:
         words = f"more than one of {', '.join(wanted)}"

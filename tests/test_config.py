@@ -288,6 +288,13 @@ def test_modules_beside_the_file_cannot_be_imported(loads: Load, tmp_path: Path)
     assert "not installed" in _error(loads, "import beside_the_config\n").message
 
 
+def test_memory_alone_is_something(loads: Load) -> None:
+    loaded = loads("memory = {'backend': 'mem0'}\n")
+    assert loaded.warnings == () and loaded.settings.memory.backend == "mem0"
+    custom = loads("memory = {'backend': 'custom', 'config': {'object': dict}}\n")
+    assert custom.settings.memory.store.sha256 == custom.sha256
+
+
 def test_a_file_that_registers_nothing_says_so(loads: Load) -> None:
     assert loads("x = 1\n").warnings == ("it registers no pattern and no hook",)
     (warning,) = loads("def on_idle(ctx): pass\n").warnings

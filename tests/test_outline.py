@@ -39,6 +39,12 @@ def test_what_is_only_known_when_it_runs_is_called_so() -> None:
     assert found.computed == [COMPUTED]
 
 
+def test_memory_at_the_top_is_read_and_a_handler_of_that_name_is_not() -> None:
+    assert _outline("memory = {'backend': 'mem0'}\n").settings.memory.backend == "mem0"
+    assert _outline("memory = {'backend': where()}\n").computed == ["memory"]
+    assert _outline("memory = make()\n") == Outline()
+
+
 def test_other_calls_of_the_same_names_are_not_mistaken() -> None:
     assert _outline("re.compile('x').pattern()\nx().on('idle', f)\nlight.on()\n") == Outline()
 
@@ -54,6 +60,9 @@ def test_other_calls_of_the_same_names_are_not_mistaken() -> None:
         ("patterns = {'memori': 'builtin'}", "no built-in handler for 'memori'"),
         ("patterns = {'a': {'handeler': f}}", "unknown key 'handeler'"),
         ("config = {'idle_seconds': -1}", "idle_seconds must be seconds"),
+        ("config = {'idleSeconds': 1, 'idle_seconds': 2}", "config has 'idle_seconds' twice"),
+        ("memory = {'backend': 'mem'}", "there is no backend 'mem'"),
+        ("config = {'memory': {}}; memory = {}", "memory is given twice"),
         ("r = Relay(timeout='x')", "timeout must be seconds"),
         ("r.on('sunset', f)", "unknown event 'sunset'"),
     ],

@@ -40,6 +40,43 @@ def test_memory_in_either_spelling_and_its_defaults() -> None:
     assert settings.memory == MemorySettings(StoreSpec(), True, False, "refuse")
 
 
+def test_memory_may_stand_at_the_top_as_patterns_and_hooks_do() -> None:
+    names = {"memory": {"promptOnEnd": True}}
+    settings = apply_dictionaries(names, Registry(), Settings(), source="f")
+    assert settings.memory.prompt_on_end and settings.given == {"memory"}
+    with pytest.raises(ConfigError, match="unknown key 'promptOnEnt'"):
+        apply_dictionaries({"memory": {"promptOnEnt": 1}}, Registry(), Settings(), source="f")
+    with pytest.raises(ConfigError, match="must be a dictionary, not 'mem0'"):
+        apply_dictionaries({"memory": "mem0"}, Registry(), Settings(), source="f")
+    with pytest.raises(ConfigError, match="memory is given twice"):
+        apply_dictionaries(
+            {"memory": {}, "config": {"memory": {}}}, Registry(), Settings(), source="f"
+        )
+
+
+def test_what_else_is_called_memory_is_left_alone() -> None:
+    others: list[object] = [test_camel_case_is_the_same_key, pytest, Registry(), None, []]
+    for other in others:
+        settings = Settings()
+        names = {"memory": other}
+        assert apply_dictionaries(names, Registry(), settings, source="f") is settings
+
+
+@pytest.mark.parametrize(
+    ("names", "key"),
+    [
+        ({"config": {"memory": {"promptOnEnd": True, "prompt_on_end": False}}}, "prompt_on_end"),
+        ({"config": {"idleSeconds": 1, "idle_seconds": 2}}, "idle_seconds"),
+        ({"hooks": {"idle": {"command": "x", "onFailure": "a", "on_failure": "b"}}}, "on_failure"),
+        ({"memory": {"backend": "custom", "config": {"object": int, "Object": str}}}, "object"),
+    ],
+)
+def test_a_key_in_two_spellings_is_a_mistake(names: dict[str, object], key: str) -> None:
+    with pytest.raises(ConfigError, match=f"has '{key}' twice") as caught:
+        apply_dictionaries(names, Registry(), Settings(), source="f")
+    assert (caught.value.hint or "").startswith("leave out")
+
+
 def test_builtin_names_a_handler_that_is_there_anyway() -> None:
     registry = Registry()
     apply_dictionaries({"patterns": {"memory": "builtin"}}, registry, Settings(), source="f")

@@ -224,7 +224,13 @@ def _config(config: object) -> dict[str, object]:
             f"memory: the config must be a dictionary, not a {type(config).__name__}",
             hint='write {"vector_store": {…}, "embedder": {…}}',
         )
-    return {providers.snake(str(key)): value for key, value in config.items()}
+    found: dict[str, object] = {}
+    for key, value in config.items():
+        name = providers.snake(str(key))
+        if name in found:
+            raise ConfigError(f"memory.config has {name!r} twice", hint=f"leave out {key!r}")
+        found[name] = value
+    return found
 
 
 def _custom(given: dict[str, object]) -> StoreSpec:
