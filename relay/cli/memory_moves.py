@@ -320,14 +320,9 @@ def _row(line: bytes) -> Json:
         row = json.loads(line)
     except (ValueError, RecursionError):
         raise UsageError("it is not JSON") from None
-    memory = from_json(row)
+    from_json(row)
     try:
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise UsageError("it is not valid Unicode") from None
-    try:
-        for ms in (memory.created_ms, memory.updated_ms):
-            output.iso(ms)
-    except (ValueError, OverflowError, OSError):
-        raise UsageError("its time is not of this era") from None
     return dict(row)

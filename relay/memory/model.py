@@ -16,10 +16,14 @@ from relay.model import valid_name
 TEXT_MAX = 16 * 1024
 META_MAX = 4 * 1024
 OWNER_MAX = 4096
+#: A day before the end of the year 9999, in ms: what is later, here or in another time zone, has no
+#: date.
+TIME_MAX = 253_402_214_399_999
 #: An id may be shortened to this many characters while it stays unique.
 PREFIX_MIN = 3
 #: What a backend may use as an id. Those of the local one are 8 of Crockford's base 32.
 ID_PATTERN = re.compile(r"[0-9a-z][0-9a-z_-]{2,63}")
+_SESSION = re.compile(r"[!-~]{1,64}")
 
 
 class Scope(StrEnum):
@@ -210,8 +214,8 @@ def from_json(value: object) -> Memory:
             id=_text(value, "id"),
             text=_text(value, "text"),
             place=Place(scope, _text(value, "owner")),
-            agent=_optional(value, "agent"),
-            session=_optional(value, "session"),
+            agent=_agent(value),
+            session=_session(value),
             created_ms=_time(value, "created_ms"),
             updated_ms=_time(value, "updated_ms"),
             supersedes=_optional(value, "supersedes"),
@@ -271,8 +275,22 @@ def _optional(value: Mapping[str, object], key: str) -> str | None:
     return None if value.get(key) is None else _text(value, key)
 
 
+def _agent(value: Mapping[str, object]) -> str | None:
+    name = _optional(value, "agent")
+    if name is not None and not valid_name(name):
+        raise _not_a_memory(f"{name[:80]!r} cannot be an agent's name")
+    return name
+
+
+def _session(value: Mapping[str, object]) -> str | None:
+    session = _optional(value, "session")
+    if session is not None and not _SESSION.fullmatch(session):
+        raise _not_a_memory(f"{session[:80]!r} cannot be a session")
+    return session
+
+
 def _time(value: Mapping[str, object], key: str) -> int:
     found = value.get(key)
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 1 << 53:
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= TIME_MAX:
         raise _not_a_memory(f"{key!r} is not a time in milliseconds")
     return found

@@ -21,6 +21,7 @@ import pytest
 from relay.broker.client import connect
 from relay.cli import memory_moves
 from relay.errors import UsageError
+from relay.memory.model import TIME_MAX
 from relay.paths import Home
 from tests.cli.conftest import Run
 from tests.support import wait_until
@@ -178,8 +179,11 @@ def test_bad_lines_are_named_and_the_good_ones_kept(relay: Run, tmp_path: Path) 
         (b"17", "it is not an object"),
         (lines(row(1, scope="team")).encode().strip(), "'scope' is none of"),
         (lines(row(1, id="../x")).encode().strip(), "cannot be an id"),
-        (lines(row(1, agent="\ud800")).encode().strip(), "not valid Unicode"),
-        (lines(row(1, created_ms=1 << 52)).encode().strip(), "not of this era"),
+        (lines(row(1, text="\ud800")).encode().strip(), "not valid Unicode"),
+        (lines(row(1, agent="\ud800")).encode().strip(), "cannot be an agent's name"),
+        (lines(row(1, session="\x1b[2J")).encode().strip(), "cannot be a session"),
+        (lines(row(1, updated_ms=1 << 52)).encode().strip(), "not a time"),
+        (lines(row(1, created_ms=TIME_MAX + 1)).encode().strip(), "not a time"),
         (b"x" * memory_moves.LINE_MAX, "too long"),
         (b"x" * (3 * memory_moves.LINE_MAX + 7), "too long"),
     ]
@@ -252,8 +256,19 @@ def test_pages_are_bounded_however_long_the_file_is() -> None:
     assert source.read_so_far < 21 * (1 << 20)
 
 
+def test_the_latest_time_is_shown_everywhere_on_earth(relay: Run) -> None:
+    latest = lines(row(1, created_ms=TIME_MAX, updated_ms=TIME_MAX))
+    assert relay("memory", "import", "-", stdin=latest).returncode == 0
+    for zone in ("Etc/GMT-14", "Etc/GMT+12"):
+        for words in (("list",), ("show", "k00001"), ("list", "--json"), ("forget", "k00001")):
+            done = relay("memory", *words, env={"TZ": zone})
+            assert done.returncode == 0 and "fact" in done.stdout + done.stderr, done.stderr
+        relay("memory", "import", "-", stdin=latest)
+
+
 def test_what_was_imported_cannot_steer_the_terminal(relay: Run) -> None:
-    relay("memory", "import", "-", stdin=lines(row(1, agent="\x1b[31mred\nx", session="\x1b[2J")))
+    text, meta = "\x1b[31mred fact", {"\x1b[2J": "\x1b[2J"}
+    relay("memory", "import", "-", stdin=lines(row(1, text=text, meta=meta)))
     for words in (("list",), ("show", "k00001"), ("search", "fact")):
         out = relay("memory", *words).stdout
         assert "^[[31mred" in out and "\x1b" not in out

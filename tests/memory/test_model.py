@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.errors import UsageError
-from relay.memory.model import Memory, Place, Scope, from_json, to_json
+from relay.memory.model import TIME_MAX, Memory, Place, Scope, from_json, to_json
+from relay.model import valid_name
 
 PLACES = [Place(Scope.USER), Place(Scope.PROJECT, "/src/a b"), Place(Scope.AGENT, "ada")]
 words = st.text(st.characters(exclude_categories=["Cs", "Zs", "Cc"]), min_size=1, max_size=50)
@@ -53,10 +54,11 @@ def test_what_cannot_be_an_owner_is_refused(scope: Scope, owner: str) -> None:
         id=st.just("abc12345"),
         text=words,
         place=st.sampled_from(PLACES),
-        agent=st.none() | words,
-        session=st.none() | words,
-        created_ms=st.integers(0, 2**53 - 1),
-        updated_ms=st.integers(0, 2**53 - 1),
+        agent=st.none()
+        | st.from_regex(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", fullmatch=True).filter(valid_name),
+        session=st.none() | st.from_regex(r"[!-~]{1,64}", fullmatch=True),
+        created_ms=st.integers(0, TIME_MAX),
+        updated_ms=st.integers(0, TIME_MAX),
         supersedes=st.none() | st.just("zzz"),
         meta=st.dictionaries(words, values, max_size=3),
     )
@@ -78,6 +80,14 @@ GOOD = to_json(Memory("abc12345", "x", PLACES[1], "ada", None, 1, 2))
         {"scope": "world"},
         {"owner": "src"},
         {"agent": 3},
+        {"agent": "x" * 65},
+        {"agent": "Ada\n@relay:Bob x"},
+        {"agent": ""},
+        {"session": "x" * 65},
+        {"session": "a b"},
+        {"session": "\x1b[2J"},
+        {"created_ms": TIME_MAX + 1},
+        {"updated_ms": 2**53 - 1},
         {"created_ms": "now"},
         {"created_ms": -1},
         {"updated_ms": True},
