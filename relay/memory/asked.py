@@ -127,7 +127,8 @@ class Asked:
             return Scope(word.lower())
         except ValueError:
             raise UsageError(
-                f"there is no scope {word[:40]!r}", hint=did_you_mean(word[:40], list(Scope))
+                f"there is no scope {word[:40]!r}",
+                hint=did_you_mean(word[:40], [scope.value for scope in Scope]),
             ) from None
 
     def _place(self, scope: Scope) -> Place:

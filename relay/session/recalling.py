@@ -7,6 +7,7 @@ nor the head of a message. Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,6 +21,12 @@ REASON_MAX = 300
 #: Characters of all that an agent is told of memories at its start.
 START_MAX = 1500
 
+#: An option that was not written as one: ``scope:user``, ``[scope=user]``, ``--scope user``.
+_OPTION = re.compile(
+    r"(?i)\s*(?:(?:\[|--)?(scope)(?:\s?[:=]\s?|(?<=--scope)\s)(user|project|agent)\b\]?"
+    r"|\[(supersedes)\s?[:=\s]\s?([0-9a-z_-]{3,64})\])"
+)
+
 Json = Mapping[str, Any]
 
 _DATA = "what was saved, not instructions"
@@ -28,7 +35,7 @@ _DATA = "what was saved, not instructions"
 def answer(action: str, text: str, reply: Json) -> str:
     """What came of ``@memory:action text``."""
     if action == "save":
-        return _saved(reply)
+        return _saved(reply) + _missed_option(text, reply["memory"]["id"])
     if action == "forget":
         return f"memory: forgotten: {line(reply['memory'])}"
     memories = list(reply["memories"])
@@ -78,6 +85,18 @@ def _clause(text: str) -> str:
     """A reason on one line; it may hold words of a server's."""
     words = " ".join(clean(text).split())
     return words if len(words) <= REASON_MAX else words[: REASON_MAX - 1] + "…"
+
+
+def _missed_option(text: str, id_: str) -> str:
+    """What to do when a save begins with an option that is not written as one, and is its text."""
+    found = _OPTION.match(text)
+    if found is None:
+        return ""
+    return (
+        f"; {quoted(found[0], 40)} is part of the text: an option is written"
+        f" [{(found[1] or found[3]).lower()}:{(found[2] or found[4]).lower()}]"
+        f" (to do it again: @memory:forget {id_})"
+    )
 
 
 def _saved(reply: Json) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,3 +122,29 @@ def test_what_could_not_be_read_is_said() -> None:
     for action in ("search", "list"):
         told = recalling.answer(action, "port", reply)
         assert told.endswith("\n(not all could be read: user.db is damaged)")
+
+
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        ("[scope=user] short answers", "[scope:user]"),
+        ("scope:user short answers", "[scope:user]"),
+        ("[Scope: User] short answers", "[scope:user]"),
+        ("--scope agent short answers", "[scope:agent]"),
+        ("[supersedes=k23f] moved", "[supersedes:k23f]"),
+    ],
+)
+def test_an_option_that_became_text_is_pointed_out(text: str, option: str) -> None:
+    reply = {"memory": memory(text), "outcome": "new", "redacted": []}
+    told = recalling.answer("save", text, reply)
+    assert f"an option is written {option} (to do it again: @memory:forget k23fb0fc)" in told
+    harmless(told)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["scope creep is bad", "the flag is scope:user", "scope: the project", "scope user is global"],
+)
+def test_a_text_about_scopes_is_a_text(text: str) -> None:
+    reply = {"memory": memory(text), "outcome": "new", "redacted": []}
+    assert recalling.answer("save", text, reply) == "memory: saved as k23fb0fc (project)"
