@@ -192,6 +192,12 @@ def _config(home: Home, cwd: str) -> Check:
         return Check("config", "ok", "none (relay init writes one)")
     file = read_config(path)
     if is_trusted(home, path, file.sha256):
+        # Imported on use: most folders have no configuration.
+        from relay.outline import outline
+
+        if problems := outline(file).problems:
+            said = f"{path} cannot be used: {'; '.join(problems)}"
+            return Check("config", "warn", said, "correct it, then: relay trust")
         return Check("config", "ok", f"{path}, trusted")
     what = "has changed since it was trusted" if trusted_before(home, path) else "is not trusted"
     return Check("config", "warn", f"{path} {what}: it does not run", "read it, then: relay trust")

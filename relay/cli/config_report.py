@@ -50,6 +50,8 @@ def run_trust(args: argparse.Namespace) -> int:
     }
     if hook_file:
         record["runs"] = runs
+    else:
+        record["memory"] = _memory_said(found)
     if args.json:
         _print_json(record)
         return 0
@@ -58,6 +60,9 @@ def run_trust(args: argparse.Namespace) -> int:
     if not hook_file:
         print(f"patterns      {_names(found.patterns)}")
     print(f"hooks         {_names(found.hooks)}")
+    said = None if hook_file else _memory_said(found)
+    if said is not None:
+        print(f"memory        {clean(_table(said))}")
     for line in runs:
         print(f"runs          {line}")
     print(f"trusted       {_trust_word(home, file)}")
@@ -202,6 +207,13 @@ def _hooks(loaded: LoadedConfig) -> list[str]:
     ]
 
 
+def _memory_said(found: Outline) -> dict[str, object] | None:
+    """Where the file would have memories, and who would be asked; None when it does not say."""
+    if "memory" in found.computed:
+        return {"backend": COMPUTED}
+    return found.settings.memory.shown() if "memory" in found.settings.given else None
+
+
 def _record(
     file: ConfigFile | None,
     trusted: str,
@@ -241,12 +253,16 @@ def _print_record(record: dict[str, Any]) -> None:
     for key, entry in record["settings"].items():
         value = "-" if entry["value"] is None else entry["value"]
         if isinstance(value, dict):
-            value = ", ".join(f"{name} {_shown(item)}" for name, item in value.items())
+            value = _table(value)
         print(f"{key:<13} {clean(str(value))}  ({clean(entry['from'])})")
     for warning in record["warnings"]:
         _say(f"! {warning}")
     if record["trusted"] in ("no", "changed"):
         _say("It does not run, so the defaults apply. To let it run: relay trust")
+
+
+def _table(value: dict[str, object]) -> str:
+    return ", ".join(f"{name} {_shown(item)}" for name, item in value.items())
 
 
 def _shown(item: object) -> str:

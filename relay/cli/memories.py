@@ -219,7 +219,8 @@ def _stats(client: Client, options: Any) -> int:
     title = StoreSpec.from_json(answer["store"]).title if answer.get("store") else ""
     output.data(f"{'backend:':<12}{output.visible(title or answer['backend'])}")
     output.data(f"{'search by:':<12}{tier}")
-    none = "none (relay memory setup gets one)" if answer["backend"] == "local" else "none"
+    own = answer["backend"] == "local" and title in ("", "local")
+    none = "none (relay memory setup gets one)" if own else "none"
     output.data(f"{'embedder:':<12}{answer['embedder'] or none}")
     if answer["problem"]:
         output.data(f"{'problem:':<12}{output.visible(answer['problem'])}")
@@ -232,7 +233,9 @@ def _stats(client: Client, options: Any) -> int:
     _auto_save(answer.get("extractions") or {})
     if answer["folder"]:
         output.data(f"{'size:':<12}{answer['size']} bytes in {output.visible(answer['folder'])}")
-    output.data(f"{'memories:':<12}{answer['count']}")
+    # A server that is away cannot be asked: none that are known is not none.
+    unknown = not own and answer["problem"] and not answer["count"]
+    output.data(f"{'memories:':<12}{'unknown' if unknown else answer['count']}")
     for place in answer["places"]:
         output.data(f"  {place['count']:>8}  {_place(place)}")
     return 0

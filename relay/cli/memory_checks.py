@@ -47,7 +47,13 @@ Line = tuple[str, str, str]
 
 def memory_lines(home: Home, cwd: str, environ: Mapping[str, str]) -> Iterator[Line]:
     """The store of this folder, its embedder, and what is kept for any store."""
-    settings, computed = _settings(home, cwd)
+    try:
+        settings, computed = _settings(home, cwd)
+    except ConfigError as error:
+        yield "warn", error.message, error.hint
+        yield from _kept(home, None)
+        yield from _last_words(home)
+        return
     if computed:
         yield "ok", f"said by {computed} when it runs", "what it is: relay memory stats"
     else:
@@ -81,7 +87,10 @@ def config_warnings(settings: MemorySettings, environ: Mapping[str, str]) -> lis
 
 
 def _settings(home: Home, cwd: str) -> tuple[MemorySettings, str]:
-    """What applies in ``cwd``, as far as it can be read; else the file that computes it."""
+    """What applies in ``cwd``, as far as it can be read; else the file that computes it.
+
+    Raises ConfigError when it has mistakes, with which ``relay memory`` does nothing.
+    """
     path = find_config(cwd)
     if path is None:
         return MemorySettings(), ""
@@ -89,6 +98,10 @@ def _settings(home: Home, cwd: str) -> tuple[MemorySettings, str]:
     if not is_trusted(home, path, file.sha256):
         return MemorySettings(), ""
     found = outline(file)
+    if found.problems:
+        raise ConfigError(
+            f"relay memory does nothing while {path} has a mistake", hint="relay config check"
+        )
     if "memory" in found.computed:
         return MemorySettings(), path
     return found.settings.memory, ""

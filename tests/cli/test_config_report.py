@@ -40,6 +40,22 @@ def test_trust_shows_and_pins(relay: Verb, capsys: pytest.CaptureFixture[str]) -
         relay("trust", "--revoke")
 
 
+def test_trust_shows_where_memories_would_go(
+    relay: Verb, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / CONFIG_NAME
+    file.write_text("memory = {'backend': 'qdrant', 'config': {'url': 'http://u:pw@far:6333'}}\n")
+    assert relay("trust", "--show") == 0
+    shown = capsys.readouterr().out
+    assert "memory        backend qdrant" in shown and "far:6333" in shown and "pw" not in shown
+    file.write_text("config = {'memory': {'backend': where()}}\n")
+    assert relay("trust", "--show", "--json") == 0
+    assert printed_json(capsys)["memory"] == {"backend": "(computed)"}
+    file.write_text("config = {'task': 'x'}\n")
+    assert relay("trust", "--show", "--json") == 0
+    assert printed_json(capsys)["memory"] is None
+
+
 def test_trust_runs_nothing(relay: Verb, tmp_path: Path) -> None:
     Path(CONFIG_NAME).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     relay("trust")

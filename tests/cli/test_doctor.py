@@ -74,6 +74,17 @@ def test_the_next_step_is_an_agent_that_is_there(
     assert capsys.readouterr().out.splitlines()[-1] == "Next: relay wrap --name Alice -- codex"
 
 
+def test_a_trusted_configuration_with_a_mistake_is_not_called_fine(
+    home: Home, path: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / CONFIG_NAME
+    config.write_text("config = {'timeuot': 1}\n")
+    trust(home, str(config))
+    check = _checks(home, tmp_path)["config"]
+    assert check.level == "warn" and "line 1: unknown key 'timeuot'" in check.text
+    assert check.hint.startswith("correct it")
+
+
 def test_an_untrusted_configuration_is_the_next_step(
     relay: Verb, home: Home, path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

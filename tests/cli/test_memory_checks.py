@@ -102,6 +102,12 @@ def test_an_untrusted_file_says_nothing(home: Home, tmp_path: Path) -> None:
     assert level == "ok" and text.startswith("local")
 
 
+def test_with_a_mistake_in_the_file_no_store_is_called_fine(home: Home) -> None:
+    [(level, text, hint)] = lines(home, {"backend": "mem9"})
+    assert level == "warn" and "relay memory does nothing while" in text
+    assert hint == "relay config check"
+
+
 def test_a_server_that_answers_is_fine(home: Home, server: Server) -> None:
     memory = {
         "backend": "qdrant",

@@ -57,6 +57,17 @@ def test_a_store_is_asked_only_when_its_file_is_trusted(
     assert len(json.loads(relay("memory", "list", "--json").stdout)) == 1
 
 
+def test_stats_say_nothing_that_they_cannot_know(relay: Run, project: Path) -> None:
+    relay("trust")
+    assert "embedder:   none\n" in relay("memory", "stats").stdout  # its own matter
+    config = {"url": "http://127.0.0.1:9", "embedder": {"provider": "ollama", "dims": 3}}
+    file = project / "relay.config.py"
+    file.write_text(f"memory = {{'backend': 'qdrant', 'config': {config!r}}}\n")
+    relay("trust")
+    out = relay("memory", "stats").stdout
+    assert "memories:   unknown\n" in out and "problem:    " in out
+
+
 def test_memories_move_between_two_stores(relay: Run, project: Path, tmp_path: Path) -> None:
     relay("trust")
     plain = tmp_path / "plain.py"
