@@ -14,7 +14,8 @@ from relay.cli.messages import verb
 from relay.errors import EXIT_USAGE, BrokerUnavailable, Timeout, UsageError
 from relay.paths import Home
 
-_STOP_WITHIN = 15.0
+#: Longer than a broker takes that must kill a store which hangs. Seconds.
+_STOP_WITHIN = 30.0
 
 
 def add(subparsers: Any) -> None:

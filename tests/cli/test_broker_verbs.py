@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from relay.broker import aside, memory
+from relay.cli import broker_verbs
 from relay.paths import Home
 from tests.broker.support import wait_for_broker
 from tests.cli.conftest import Run
@@ -56,3 +58,8 @@ def test_a_home_that_cannot_be_written(relay: Run, tmp_path: Path) -> None:
     blocked.write_text("")
     done = relay("inbox", env={"RELAY_HOME": str(blocked / "relay")})
     assert done.returncode == 1 and "set RELAY_HOME" in done.stderr
+
+
+def test_stop_waits_until_what_hangs_in_the_broker_is_given_up() -> None:
+    longest = aside.CLOSE_DEADLINE + memory.CLOSE_DEADLINE + memory.KILL_DEADLINE
+    assert longest < broker_verbs._STOP_WITHIN
