@@ -42,7 +42,8 @@ class LoadedConfig:
 
     ``untrusted`` is the path of a file that applies but may not run. ``warnings`` are lines for
     people about what is allowed but looks like a mistake, ``hook_problems`` about hook files whose
-    hooks do not all run.
+    hooks do not all run. ``unusable``: why a trusted file could not be used, so that nobody knows
+    where it would have memories.
     """
 
     path: str | None
@@ -52,6 +53,7 @@ class LoadedConfig:
     untrusted: str | None = None
     warnings: tuple[str, ...] = field(default=())
     hook_problems: tuple[str, ...] = ()
+    unusable: RelayError | None = None
 
 
 def load_for_session(

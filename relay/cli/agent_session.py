@@ -170,7 +170,8 @@ def _checkpoint(inbox: Inbox) -> dict[str, Any]:
 async def _configuration(start: Start, home: Home) -> tuple[LoadedConfig, str]:
     """The user's handlers with relay's own, and what is wrong with the configuration if anything.
 
-    A configuration that cannot be used costs its handlers, never the agent or the messages. Where
+    A configuration that cannot be used costs its handlers and, because it may have chosen where
+    they are, the memories, never the agent or the messages. Where
     the agent was started with gates for it, they stay shut: what it guards nobody knows now.
     """
     problem = ""
@@ -182,7 +183,7 @@ async def _configuration(start: Start, home: Home) -> tuple[LoadedConfig, str]:
             )
         except RelayError as error:
             problem = f"{error.message} ({error.hint})"
-            config = LoadedConfig(None, Registry(), Settings(), None)
+            config = LoadedConfig(None, Registry(), Settings(), None, unusable=error)
     else:
         config = await asyncio.to_thread(with_hook_files, config, start.args["cwd"], home)
     if config.untrusted:

@@ -79,7 +79,7 @@ class Parts:
         self._clock = LateClock()
         self._terminal = inner_terminal(hello)
         env = {os.fsdecode(name): os.fsdecode(value) for name, value in original().items()}
-        self._store = chosen(config.settings.memory.store, env)
+        self._store = chosen(config.settings.memory.store, env, config.unusable)
         self.facts = Facts(
             run_id=args["run_id"],
             name=args["name"],

@@ -13,6 +13,7 @@ from relay.memory_settings import MemorySettings
 from relay.model import Mode
 from relay.session import recalling
 from relay.session.remembering import ACTIONS
+from relay.session.stores import NoStore
 from relay.text.grammar import Match
 
 _AWAIT = re.compile(r"(\d{1,5})(s|m|h)?")
@@ -51,6 +52,13 @@ def memory(target: str, message: str, ctx: Context) -> None:
 
 async def recall(ctx: Context) -> str | None:
     """What was saved before that this agent may need, at its start."""
+    try:
+        return await _recalled(ctx)
+    except NoStore:
+        return None
+
+
+async def _recalled(ctx: Context) -> str | None:
     # Bytes that are no Unicode, in the name of a folder say, cannot be asked for.
     words = (named(ctx.task or ""), named(os.path.basename(ctx.working_dir)))
     about = " ".join(filter(None, words)).strip()

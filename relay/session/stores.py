@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relay.errors import ConfigError, RelayError
 from relay.memory.spec import StoreSpec
-from relay.session.facts import Broker
+
+if TYPE_CHECKING:
+    from relay.session.facts import Broker
+
+
+class NoStore(ConfigError):
+    """Nothing about memories can be asked in this session; the person has been told why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +33,16 @@ class Chosen:
         return f"memories are neither saved nor found: {self.problem.message}{hint}"
 
 
-def chosen(store: StoreSpec, environ: Mapping[str, str]) -> Chosen:
-    """The fields for ``store``; those of the default store are empty."""
+def chosen(
+    store: StoreSpec, environ: Mapping[str, str], unusable: RelayError | None = None
+) -> Chosen:
+    """The fields for ``store``; those of the default store are empty.
+
+    ``unusable``: why the configuration is not known. In the default store instead memories would
+    be where nobody looks once it is mended; ``relay memory`` does nothing either.
+    """
+    if unusable is not None:
+        return Chosen({}, unusable)
     if store == StoreSpec():
         return Chosen({})
     if store.backend == "custom" and not store.file:
@@ -53,7 +67,7 @@ class MemoryGate:
         self._problem = problem
 
     async def request(self, op: str, **fields: Any) -> dict[str, Any]:
-        """As the broker does; raises the problem for what is about memories."""
+        """As the broker does; raises NoStore for what is about memories."""
         if op.startswith("memory_"):
-            raise self._problem
+            raise NoStore(self._problem.message, hint=self._problem.hint)
         return await self._broker.request(op, **fields)

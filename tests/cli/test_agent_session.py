@@ -87,6 +87,19 @@ def test_a_gate_stays_shut_when_its_configuration_does_not_run(
     assert not registry.hooks(HookEventName.BEFORE_TOOL)
 
 
+def test_a_session_knows_that_its_configuration_is_not_known(
+    tmp_path: Path, isolated_home: Path
+) -> None:
+    home = Home(str(isolated_home))
+    start = Start(-1, None, None, None, {"cwd": str(tmp_path)}, None)
+    trusted(tmp_path, home, "memory = {'backend': 'mem9'}\n")
+    found, problem = asyncio.run(_configuration(start, home))
+    assert found.unusable is not None and "no backend 'mem9'" in problem
+    trusted(tmp_path, home, "memory = {'backend': 'mem0'}\n")
+    found, problem = asyncio.run(_configuration(start, home))
+    assert found.unusable is None and not problem
+
+
 def test_a_program_of_ones_own_needs_no_file(tmp_path: Path, isolated_home: Path) -> None:
     own = LoadedConfig(None, Registry(), Settings(), None)
     registry, problem = loaded(tmp_path, Home(str(isolated_home)), ["BeforeTool"], own)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
+from typing import Any
 
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
 from relay.memory_settings import MemorySettings
 from relay.session import builtin, recalling
+from relay.session.stores import NoStore
 from tests.hooks.fakes import FakeActions, context
 
 ROW = {
@@ -82,3 +85,13 @@ def test_a_folder_whose_name_is_no_unicode_costs_only_that_name() -> None:
 
 def test_a_start_without_memories_says_nothing() -> None:
     assert asyncio.run(builtin.recall(context(FakeActions()))) is None
+
+
+def test_a_start_without_a_store_is_no_failure_of_a_hook() -> None:
+    class Nowhere(FakeActions):
+        def memory(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
+            future: Future[dict[str, Any]] = Future()
+            future.set_exception(NoStore("the environment variable Q is not set"))
+            return future
+
+    assert asyncio.run(builtin.recall(context(Nowhere()))) is None

@@ -9,7 +9,7 @@ import pytest
 
 from relay.errors import ConfigError
 from relay.memory.spec import StoreSpec, parse_store
-from relay.session.stores import MemoryGate, chosen
+from relay.session.stores import MemoryGate, NoStore, chosen
 
 SERVER = parse_store("qdrant", {"url": "http://q:6333", "apiKeyEnv": "Q_KEY"})
 
@@ -28,6 +28,11 @@ def test_a_variable_that_is_missing_is_told_to_the_person() -> None:
     assert found.fields == {}
     assert found.note.startswith("memories are neither saved nor found: memory: the environment")
     assert "Q_KEY" in found.note and "where relay is started" in found.note
+
+
+def test_while_the_configuration_has_a_mistake_no_other_store_takes_its_place() -> None:
+    found = chosen(StoreSpec(), {}, ConfigError("no backend 'mem9'", hint="did you mean mem0?"))
+    assert found.problem is not None and "no backend 'mem9' (did you mean mem0?)" in found.note
 
 
 def test_a_custom_store_without_a_file_cannot_be_made_elsewhere() -> None:
@@ -50,6 +55,6 @@ def test_without_a_store_nothing_about_memories_is_asked() -> None:
     gate = MemoryGate(broker, problem)
     assert asyncio.run(gate.request("agents")) == {"op": "agents"}
     for op in ("memory_save", "memory_search", "memory_extract"):
-        with pytest.raises(ConfigError, match="no key"):
+        with pytest.raises(NoStore, match="no key"):
             asyncio.run(gate.request(op, text="x"))
     assert broker.asked == ["agents"]
