@@ -171,7 +171,7 @@ def _problem(command: Command) -> str:
     if command.action not in ACTIONS:
         return f"memory has no {command.action!r}; {did_you_mean(command.action, ACTIONS)}"
     if command.action != "list" and not command.text.strip():
-        return "no text follows it"
+        return "no id follows it" if command.action == "forget" else "no text follows it"
     if len(command.text) > TEXT_MAX:
         return "the text is too long to remember; save a summary, or the name of a file"
     for name in command.attributes:

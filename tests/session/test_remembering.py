@@ -102,6 +102,19 @@ def test_what_cannot_be_done_is_refused_at_once(command: Command) -> None:
     asyncio.run(scenario())
 
 
+def test_what_is_missing_is_named() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        desk.say("forget", "")
+        desk.say("save", "")
+        assert [text for _, text in desk.told] == [
+            "not done: @memory:forget: no id follows it",
+            "not done: @memory:save: no text follows it",
+        ]
+
+    asyncio.run(scenario())
+
+
 def test_a_save_waits_for_a_broker_that_is_away_and_keeps_its_turn() -> None:
     async def scenario() -> None:
         desk = Desk()
