@@ -181,11 +181,20 @@ class Outbox:
             self._relink(save)
 
     def remove(self, save: Waiting) -> None:
-        """Forget it: nothing of its text is left."""
+        """Forget it: nothing of its text is left. The same that was said again goes with it, for in
+        the store they were one; but not what another save replaces, nor what is said anew then."""
+        same = self._rows(
+            "WHERE text=? AND scope=? AND owner=?"
+            " AND id NOT IN (SELECT supersedes FROM saves WHERE supersedes NOT NULL)",
+            *(save.text, save.place.scope.value, save.place.owner),
+        )
+        gone = same if any(one.id == save.id for one in same) else [save]
         with self._writing():
-            self._db.execute("DELETE FROM saves WHERE id=?", (save.id,))
-            self._relink(save)
-        self._gone(save)
+            for one in gone:
+                self._db.execute("DELETE FROM saves WHERE id=?", (one.id,))
+                self._relink(one)
+        for one in gone:
+            self._gone(one)
         self.purge()
 
     def purge(self) -> None:

@@ -369,3 +369,20 @@ def test_ids_of_kept_and_stored_ones_are_told_apart(rig: Rig) -> None:
     assert {match["id"] for match in matches} == {"abc00001", "abc00002"}
     with pytest.raises(NotFound):
         rig.kept.get("zzz")
+
+
+def test_what_was_kept_twice_is_forgotten_at_once(rig: Rig) -> None:
+    """A save that was not answered is done again, and then there are two of it."""
+    rig.says(away="")
+    first, other = rig.save("the key").memory, rig.save("the key", Place(Scope.AGENT, "ada"))
+    again = rig.save("the key").memory
+    after = rig.save("what follows", supersedes=first.id).memory
+    assert rig.kept.forget(again.id).text == "the key"
+    assert rig.kept.get(first.id) == first  # it was replaced: what was said anew is another one
+    rig.kept.forget(after.id)
+    again = rig.save("the key").memory
+    rig.kept.forget(again.id)
+    with pytest.raises((NotFound, StoreUnavailable)):
+        rig.kept.get(first.id)
+    rig.says(away=None)
+    assert [memory.id for memory in rig.listed()] == [other.memory.id]
