@@ -323,8 +323,9 @@ class Broker:
         return {
             "running": True,
             "pid": os.getpid(),
-            "socket": self.home.broker_socket,
-            "home": self.home.root,
+            # For people to read; a folder's name may be no Unicode.
+            "socket": self.home.broker_socket.encode(errors="replace").decode(),
+            "home": self.home.root.encode(errors="replace").decode(),
             "version": __version__,
             "uptime_s": round(time.monotonic() - self._started, 3),
             "connections": len(self._connections),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +17,7 @@ from relay.errors import NameTaken, NotFound, RelayError, UsageError
 from relay.ids import new_ulid
 from relay.model import BODY_MAX, State
 from relay.paths import Home
-from tests.broker.support import Json, register, registration
+from tests.broker.support import Json, register, registration, stop_broker
 from tests.support import wait_until
 
 OWNER = person_name(owner_login())
@@ -417,6 +419,16 @@ def test_status(home: Home, client: Client) -> None:
     status = client.request("status")
     assert status["running"] is True and status["home"] == home.root
     assert status["socket"] == home.broker_socket and status["uptime_s"] >= 0
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file systems take Unicode names only")
+def test_the_status_of_a_home_whose_name_is_no_unicode(tmp_path: Path) -> None:
+    home = Home(os.fsdecode(os.fsencode(tmp_path) + b"/h\xff"))
+    try:
+        with connect(home) as client:
+            assert client.request("status")["home"] == f"{tmp_path}/h?"
+    finally:
+        stop_broker(home)
 
 
 def test_an_answer_that_is_too_long_for_a_line_is_shortened_and_says_so(client: Client) -> None:
