@@ -127,6 +127,7 @@ def serve(channel: socket.socket, opener: Opener) -> None:
         return
     hello = json.loads(first)
     home, spec = Home(hello["home"]), StoreSpec.from_json(hello["store"])
+    _hide_fastembed(spec)
     desk = Desk(KeptSource(spec, home, opener), spec.masked(), folder_of(spec, home))
     waiting: queue.Queue[Json | None] = queue.Queue(_WAITING_MAX)
     threading.Thread(target=_read, args=(lines, waiting), daemon=True).start()
@@ -137,6 +138,15 @@ def serve(channel: socket.socket, opener: Opener) -> None:
         return  # nobody is there to hear the answer
     finally:
         desk.close()
+
+
+def _hide_fastembed(spec: StoreSpec) -> None:
+    """Where it is installed qdrant-client imports it, and what it runs its models with then writes
+    into the user's cache. Only who names it as the embedder needs it; own code may do anything."""
+    embedder = spec.config.get("embedder")
+    named = isinstance(embedder, dict) and embedder.get("provider") == "fastembed"
+    if spec.backend in ("mem0", "qdrant") and not named:
+        sys.modules.setdefault("fastembed", None)  # type: ignore[arg-type]
 
 
 def folder_of(spec: StoreSpec, home: Home) -> str | None:

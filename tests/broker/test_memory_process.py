@@ -400,3 +400,18 @@ def test_what_is_on_this_machine_is_not_asked_through_the_users_proxy(
     value = "*" if given == "*" else f"{kept}localhost,127.0.0.1,::1"
     assert seen["no_proxy"] == seen["NO_PROXY"] == value
     assert seen["http_proxy"] == "http://proxy.example:3128"
+
+
+def test_fastembed_is_not_imported_unless_it_is_named(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "fastembed.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "path"))
+    rig.says(imports="fastembed")
+    with pytest.raises(StorageError, match="import of fastembed halted"):
+        rig.save("a")
+    monkeypatch.setitem(STORE, "backend", "mem0")
+    monkeypatch.setitem(STORE, "config", {"embedder": {"provider": "fastembed", "model": "m"}})
+    rig.remade()
+    assert rig.save("a")["outcome"] == "new"
