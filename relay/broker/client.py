@@ -22,6 +22,8 @@ __all__ = ["AsyncClient", "Client", "connect"]
 
 #: Pushes that nobody has asked for yet; beyond it the oldest go (they only say "ask again").
 _PUSHES_MAX = 1024
+#: How long a run may stay unknown, and between two tries. Seconds.
+KNOWN, _PAUSE = 3.0, 0.05
 
 
 class _Broken(BrokerUnavailable):
@@ -50,7 +52,18 @@ class Client:
         """Ask and wait for the answer's fields, at most ``deadline`` seconds."""
         if op in ("send", "event"):
             fields.setdefault("id", new_ulid(int(time.time() * 1000)))
-        end = time.monotonic() + deadline
+        began = time.monotonic()
+        end = began + deadline
+        while True:
+            try:
+                return self._once_more(op, fields, end)
+            except RelayError as error:
+                # An agent's first tools may run before its session has told the broker of it.
+                if error.code != "unknown_run" or time.monotonic() >= min(end, began + KNOWN):
+                    raise
+            time.sleep(_PAUSE)
+
+    def _once_more(self, op: str, fields: Json, end: float) -> Json:
         try:
             return self._ask(op, fields, end)
         except _Broken:

@@ -126,6 +126,10 @@ class Directory:
             return None
         return member
 
+    def knows_run(self, run: object) -> bool:
+        """Whether some agent's run has this id."""
+        return isinstance(run, str) and run in self._runs
+
     def agents(self) -> list[Member]:
         """All agents, those that are there first, then by name."""
         found = [m for m in self.members.values() if not m.person]

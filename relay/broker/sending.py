@@ -118,14 +118,13 @@ class Sending:
         auth = request.get("auth")
         if auth is None:
             return None
-        member = None
-        if isinstance(auth, dict):
-            member = self._directory.authenticated(auth.get("run"), auth.get("token"))
+        run, token = (auth.get("run"), auth.get("token")) if isinstance(auth, dict) else (None, "")
+        member = self._directory.authenticated(run, token)
         if member is None:
             raise RelayError(
                 "this run of an agent is not known to the broker",
-                hint="unset RELAY_RUN and RELAY_TOKEN to speak as a person",
-                code="forbidden",
+                hint="if its agent has ended, unset RELAY_RUN and RELAY_TOKEN to speak as a person",
+                code="forbidden" if self._directory.knows_run(run) else "unknown_run",
             )
         return member
 

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -300,6 +301,19 @@ def test_a_tool_of_the_agent_speaks_as_the_agent(home: Home, client: Client) -> 
 
 
 # -- inboxes
+
+
+def test_a_tool_that_asks_before_its_agent_is_known_waits_a_moment(
+    home: Home, client: Client
+) -> None:
+    auth = {"run": "run-early", "token": "secret"}
+    with register(home, "Bob") as bob, ThreadPoolExecutor(1) as tool:
+        sent = tool.submit(client.request, "send", to="Bob", body="early", auth=auth)
+        with pytest.raises(TimeoutError):
+            sent.result(0.3)
+        with register(home, "Al", run="run-early"):
+            sent.result(10)
+            assert deliver(bob)["from"] == "Al"
 
 
 def test_an_agent_answers_the_person_who_wrote(home: Home, client: Client) -> None:
