@@ -95,20 +95,26 @@ class Asked:
             return [self._place(scope)]
         return applying(self._whose(), self._cwd())
 
+    def may_read(self, place: Place) -> None:
+        """Raises RelayError when ``place`` is not the project in which the agent works: nor do its
+        searches look there."""
+        cwd = self._cwd()
+        if self.agent is None or place.scope is not Scope.PROJECT or cwd is None:
+            return
+        if place.owner != project_root(cwd):
+            raise RelayError(
+                f"that memory belongs to another project: {place.owner}",
+                hint="the person can do that: relay memory show ID, relay memory forget ID",
+                code="forbidden",
+            )
+
     def may_write(self, place: Place) -> None:
         """Raises RelayError when ``place`` is another agent's own, or not the project in which the
         agent works: a short id may be the beginning of something that it has never seen."""
-        if self.agent is None or place.scope is Scope.USER:
+        self.may_read(place)
+        if self.agent is None or place.scope is not Scope.AGENT:
             return
-        if place.scope is Scope.PROJECT:
-            cwd = self._cwd()
-            if cwd is not None and place.owner != project_root(cwd):
-                raise RelayError(
-                    f"that memory belongs to another project: {place.owner}",
-                    hint="the person can do that: relay memory forget ID",
-                    code="forbidden",
-                )
-        elif place.owner != self.agent.lower():
+        if place.owner != self.agent.lower():
             raise RelayError(
                 f"that memory is {place.owner}'s own; {self.agent} may not change it",
                 hint=f"ask {place.owner}, or the person",

@@ -104,7 +104,9 @@ class Desk:
         return {"memories": _fitting(rows), **problem}
 
     def _get(self, ask: Asked) -> Json:
-        return {"memory": to_json(self._source.opened().get(ask.text("id")))}
+        memory = self._source.opened().get(ask.text("id"))
+        ask.may_read(memory.place)
+        return {"memory": to_json(memory)}
 
     def _list(self, ask: Asked) -> Json:
         before_ms, before_id = ask.number("before_ms"), ask.optional("before_id") or ""

@@ -127,10 +127,11 @@ def test_an_agent_may_not_write_what_is_another_agents_own(home: Home, client: C
     assert client.request("memory_forget", id=own)["memory"]["text"] == "mine"
 
 
-def test_an_agent_changes_nothing_of_another_project(home: Home, client: Client) -> None:
+def test_an_agent_sees_and_changes_nothing_of_another_project(home: Home, client: Client) -> None:
     old = save(client, "of the shop")["memory"]["id"]
     with register(home, "Ada") as ada:
         refusals: list[Callable[[], object]] = [
+            lambda: ada.request("memory_get", id=old[:5], cwd="/src/other"),
             lambda: ada.request("memory_forget", id=old[:5], cwd="/src/other"),
             lambda: save(ada, "instead", supersedes=old, cwd="/src/other"),
         ]

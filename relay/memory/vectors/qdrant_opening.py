@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from relay.errors import ConfigError, StorageError
 from relay.memory.backend import StoreUnavailable
 from relay.memory.vectors import payload
-from relay.memory.vectors.faults import mapped
+from relay.memory.vectors.faults import mapped, reason
 
 #: Seconds for one request.
 TIMEOUT = 10
@@ -83,8 +83,14 @@ def open_client(
             words = _collection(client, collection, dims, embedder, local=not server)
         if not server:
             _make_durable(client, collection, path)
-    except BaseException:
+    except BaseException as error:
         client.close()
+        if server and isinstance(error, StorageError):
+            raise ConfigError(
+                f"{server} does not answer as a qdrant server does: {reason(error.__cause__ or error)}",
+                hint="correct the address in memory.config; it has no path behind the port",
+                details={"server": server},
+            ) from error
         raise
     return Opened(client, collection, server, path, words)
 

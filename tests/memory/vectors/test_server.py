@@ -9,7 +9,9 @@ import hashlib
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +212,34 @@ def test_what_is_not_a_memory_of_relay_stays_out_of_sight(
     assert [record.id for record in client.scroll(collection(tmp_path))[0]] == [1]
     client.close()
     backend.close()
+
+
+class _NoQdrant(BaseHTTPRequestHandler):
+    """Answers everything, as another program that somebody took for qdrant."""
+
+    def do_GET(self) -> None:
+        """An object, but none of qdrant's."""
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.end_headers()
+        self.wfile.write(b'{"models": []}')
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@kinds
+def test_what_is_no_qdrant_is_named_as_such(
+    kind: str, server: QdrantProcess, tmp_path: Path
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _NoQdrant) as other:
+        thread = threading.Thread(target=other.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            for url in (f"{server.url}/dashboard", f"http://127.0.0.1:{other.server_port}"):
+                with pytest.raises(ConfigError, match="does not answer as a qdrant server") as told:
+                    opened(kind, url, tmp_path)
+                assert url in told.value.message and "address" in told.value.hint
+        finally:
+            other.shutdown()
+            thread.join(10)
