@@ -86,8 +86,9 @@ def open_client(
     except BaseException as error:
         client.close()
         if server and isinstance(error, StorageError):
+            why = reason(error.__cause__ or error)
             raise ConfigError(
-                f"{server} does not answer as a qdrant server does: {reason(error.__cause__ or error)}",
+                f"{server} does not answer as a qdrant server does: {why}",
                 hint="correct the address in memory.config; it has no path behind the port",
                 details={"server": server},
             ) from error
