@@ -122,7 +122,7 @@ def _store(spec: StoreSpec, home: Home) -> Iterator[Line]:
         yield (
             "warn",
             f"{spec.title}: {error}",
-            "saves are kept until it answers; how to start a server: docs/memory.md",
+            "saves are kept until it answers; how to start a server: docs/memory-stores.md",
         )
         return
     yield "ok", f"{spec.title}{asked}", ""

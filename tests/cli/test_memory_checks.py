@@ -136,7 +136,7 @@ def test_a_server_that_is_away_says_what_becomes_of_saves(home: Home, nobody: in
     assert first == (
         "warn",
         f"mem0 on qdrant at {url}: Connection refused",
-        "saves are kept until it answers; how to start a server: docs/memory.md",
+        "saves are kept until it answers; how to start a server: docs/memory-stores.md",
     )
     assert second[:2] == ("warn", f"embedder ollama at {url}: Connection refused")
 

@@ -1,4 +1,4 @@
-"""The examples in docs/memory.md run, and do what the page says."""
+"""The examples of docs/memory*.md run, and do what the pages say."""
 
 from __future__ import annotations
 
@@ -23,15 +23,20 @@ from relay.settings import memory_settings
 from relay.trust import read_config
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGE = ROOT / "docs" / "memory.md"
+PAGES = [ROOT / "docs" / f"memory{which}.md" for which in ("", "-stores", "-internals")]
+
+
+def text() -> str:
+    """All pages, one after the other."""
+    return "\n".join(page.read_text() for page in PAGES)
 
 
 def blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return re.findall(r"```python\n(.*?)```", text(), re.DOTALL)
 
 
 def block(words: str) -> str:
-    (found,) = [text for text in blocks() if words in text]
+    (found,) = [one for one in blocks() if words in one]
     return found
 
 
@@ -49,14 +54,14 @@ def test_the_example_runs(
 ) -> None:
     example = block("store = LocalStore(")
     monkeypatch.chdir(tmp_path)
-    exec(compile(example, str(PAGE), "exec"), {})
+    exec(compile(example, "docs", "exec"), {})
     printed = capsys.readouterr().out
     assert re.fullmatch(r"0\.\d+ words \w{8} The tests need Redis on port 6379\n", printed), printed
 
 
 def test_every_configuration_is_accepted(tmp_path: Path) -> None:
-    found = [text for text in blocks() if re.search("^config = ", text, re.MULTILINE)]
-    titles = {configured(tmp_path, text).title for text in found}
+    found = [one for one in blocks() if re.search("^config = ", one, re.MULTILINE)]
+    titles = {configured(tmp_path, one).title for one in found}
     assert titles == {
         "local",
         "mem0 on qdrant within RELAY_HOME",
@@ -68,13 +73,15 @@ def test_every_configuration_is_accepted(tmp_path: Path) -> None:
 
 
 def test_every_embedder_of_the_table_is_accepted(tmp_path: Path) -> None:
-    section = PAGE.read_text().split("### Embedders")[1].split("###")[0]
+    section = text().split("## Embedders")[1].split("##")[0]
     examples = re.findall(r"`(\{\"provider\".*?\})`", section)
     assert len(examples) == 5
     for example in examples:
         backend = "local" if "none" in example else "qdrant"
-        text = f"config = {{'memory': {{'backend': {backend!r}, 'config': {{'embedder': {example}"
-        assert configured(tmp_path, text + "}}}").config["embedder"]
+        written = (
+            f"config = {{'memory': {{'backend': {backend!r}, 'config': {{'embedder': {example}"
+        )
+        assert configured(tmp_path, written + "}}}").config["embedder"]
 
 
 def test_variables_that_are_missing_are_told(tmp_path: Path) -> None:
@@ -114,15 +121,15 @@ def test_the_store_of_ones_own_is_held_to_the_contract(tmp_path: Path) -> None:
 
 
 def test_the_example_of_auto_save_is_a_configuration() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", text(), re.DOTALL)
     (example,) = [block for block in blocks if '"auto_save": True' in block]
     names: dict[str, Any] = {}
-    exec(compile(example, str(PAGE), "exec"), names)
+    exec(compile(example, "docs", "exec"), names)
     settings = memory_settings(names["config"]["memory"])
     assert settings.auto_save and settings.llm is not None
     assert resolved(settings.llm, {"OPENAI_API_KEY": "sesame"}).key == "sesame"
 
 
 def test_every_provider_of_a_model_is_named() -> None:
-    section = PAGE.read_text().partition("## Saved without being asked")[2].partition("\n## ")[0]
+    section = text().partition("## Saved without being asked")[2].partition("\n## ")[0]
     assert [name for name in PROVIDERS if f"`{name}`" not in section] == []
