@@ -91,7 +91,7 @@ def test_inside_an_agent_it_is_the_agents(relay: Run, broker_home: Home) -> None
         assert other.returncode == 1 and "may not change it" in other.stderr
 
 
-def test_an_agents_tools_forget_nothing_of_another_project(
+def test_an_agents_tools_show_and_forget_nothing_of_another_project(
     relay: Run, broker_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id_ = save(relay, "of the shop")
@@ -100,9 +100,9 @@ def test_an_agents_tools_forget_nothing_of_another_project(
     monkeypatch.chdir(other)
     with register(broker_home, "Ada"):
         env = {"RELAY_RUN": "run-1", "RELAY_TOKEN": "secret"}
-        refused = relay("memory", "forget", id_, "--json", env=env)
-        assert parsed(refused, 1)["error"]["code"] == "forbidden"
-        assert relay("memory", "show", id_, env=env).returncode == 0
+        for verb in ("show", "forget"):
+            refused = relay("memory", verb, id_, "--json", env=env)
+            assert parsed(refused, 1)["error"]["code"] == "forbidden"
     assert relay("memory", "forget", id_).returncode == 0  # the person may
 
 

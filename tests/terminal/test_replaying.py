@@ -17,7 +17,7 @@ from tests.terminal.test_recordings import NAMES, SAID
 
 #: The recorded agents cannot write ``>>>`` so that it shows (docs/screen.md): from Dana on
 #: everything stands in a block that is never closed.
-HEARD = [line for line in SAID if line.startswith("@relay")][: SAID.index("@relay:Dana <<<") - 1]
+HEARD = SAID[: SAID.index("@relay:Dana <<<")]
 
 
 def registry() -> Registry:
@@ -51,7 +51,8 @@ def test_the_recordings_fire_what_they_always_did(name: str) -> None:
         player.run(events)
     fired = [found for found in player.found if found.fires]
     assert [f"{found.directive} {found.body}".split("\n")[0] for found in fired] == HEARD
-    assert {found.handlers for found in fired} == {("relay (built-in)",)}
+    handlers = {found.handlers for found in fired}
+    assert handlers == {("relay (built-in)",), ("memory (built-in)",)}
     assert [found.at for found in player.found] == sorted(found.at for found in player.found)
     refused = [found for found in player.found if not found.fires and not found.missed]
     assert [found.directive for found in refused] == ["@relay:Dana"]
