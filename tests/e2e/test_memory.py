@@ -99,10 +99,16 @@ def test_saves_survive_a_session_and_a_broker_that_are_killed(
         ada.wait_for("memory: saved as")
         os.kill(relay_json("broker", "status")["pid"], signal.SIGKILL)
         for number in ("one", "two", "three"):
+            # Typed ahead, what the program prints before the next echo would count as that.
             ada.type(say(f"@memory:save fact {number}\n"))
-        ada.wait_for("@memory:save fact three\r?\n")
+            ada.wait_for(f"\n@memory:save fact {number}\r?\n")
         kill_session(ada)
         wait_registered("Ada")
-        wait_until(lambda: len(relay_json("memory", "list")) == 4, 60, "all four to be saved")
+        try:
+            wait_until(lambda: len(relay_json("memory", "list")) == 4, 60)
+        except AssertionError:
+            raise AssertionError(
+                f"saved: {relay('memory', 'list')}\n{relay('status')}\nshown: {ada.output[-3000:]}"
+            ) from None
     texts = {row["text"] for row in relay_json("memory", "list")}
     assert texts == {"fact zero", "fact one", "fact two", "fact three"}
