@@ -96,16 +96,11 @@ class LocalSource:
         return not self._named and installed(self._home.models) is not None and have_numpy()
 
     def _embedder(self) -> Embedder | None:
-        if self._named:
-            return make_embedder(self._spec.config, self._home)
-        folder = installed(self._home.models)
-        if folder is None or not have_numpy():
-            return None
-        from relay.memory.embedding.minilm import MiniLM
-
         try:
-            return MiniLM(folder)
+            return make_embedder(self._spec.config, self._home)
         except RelayError as error:
+            if self._named:
+                raise
             self._problem = error.message
             self._log(f"no vectors for the memory: {error.message}")
             return None

@@ -12,7 +12,7 @@ import pytest
 
 from relay.errors import StorageError, UsageError
 from relay.memory import desk as desk_module
-from relay.memory import sources
+from relay.memory import opening, sources
 from relay.memory.desk import Desk
 from relay.memory.embedding import EmbedderUnavailable, minilm
 from relay.memory.model import Place, Scope
@@ -45,7 +45,8 @@ def ask(home: Home) -> Any:
 
 
 def set_up(monkeypatch: pytest.MonkeyPatch, make: Callable[[str], object]) -> None:
-    monkeypatch.setattr(sources, "installed", lambda models: models)
+    for module in (sources, opening):
+        monkeypatch.setattr(module, "installed", lambda models: models)
     monkeypatch.setattr(minilm, "MiniLM", make)
 
 
