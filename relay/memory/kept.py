@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from relay.errors import NotFound, RelayError, StorageError, UsageError
+from relay.memory import answers
 from relay.memory.applying import apply, check_may_replace
 from relay.memory.backend import Backend, Hits, Memories, StoreUnavailable
 from relay.memory.local.ids import new_id as random_id
@@ -27,7 +28,6 @@ from relay.memory.model import (
     Tier,
     check_meta,
     check_text,
-    to_json,
 )
 from relay.memory.outbox import Outbox, Waiting
 
@@ -38,7 +38,6 @@ APPLY_FOR = 5.0
 SLOW, PAUSE_MAX = 1.0, 5.0
 #: How long kept saves are left alone after the store has failed at one. Seconds.
 TRY_AFTER = 15.0
-_MATCHES_SHOWN = 10
 
 
 class Kept:
@@ -266,7 +265,7 @@ class Kept:
         there = next((found for one in told if (found := self._outbox.alias(one))), None)
         kept: list[Waiting] = []
         for one in told:
-            kept = kept or self._outbox.starting_with(one, _MATCHES_SHOWN)
+            kept = kept or self._outbox.starting_with(one, answers.MATCHES_MAX)
         if len(kept) == 1 and kept[0].id in told and there is None:
             # What the person sees of it is its place in the queue; it may be stored any moment.
             return self._now_stored(kept[0])
@@ -284,7 +283,7 @@ class Kept:
         matches = stored + [one.memory() for one in kept]
         if len(matches) == 1:
             return matches[0], None if stored else kept[0]
-        raise _ambiguous(id_, matches)
+        raise answers.ambiguous(id_, matches)
 
     def _now_stored(self, save: Waiting) -> tuple[Memory, Waiting | None]:
         if save.refused is None:
@@ -338,13 +337,3 @@ def _checked_id(id_: str) -> str:
     if not ID_PATTERN.fullmatch(found):
         raise UsageError(f"{id_[:80]!r} cannot be an id", hint="give the id of a memory")
     return found
-
-
-def _ambiguous(id_: str, found: Memories) -> UsageError:
-    shown = found[:_MATCHES_SHOWN]
-    return UsageError(
-        f"{id_.strip()!r} begins several ids: {', '.join(memory.id for memory in shown)}",
-        hint="give more of its characters",
-        code="ambiguous",
-        details={"matches": [to_json(memory) for memory in shown]},
-    )
