@@ -33,9 +33,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from relay.broker.client import Client, connect
-from relay.broker.protocol import encode
-from relay.ids import new_ulid
-from relay.paths import Home
+from relay.core.ids import new_ulid
+from relay.core.paths import Home
+from relay.protocol.broker import encode
 
 IN_FLIGHT = 64
 BODY = "x" * 512

@@ -38,12 +38,12 @@ from relay.agents.claude.launch import OLDEST, PACKAGE
 from relay.agents.codex.hooks import PATIENCE, UNASKED
 from relay.agents.reporter import asker
 from relay.hooks.context import Context, Identity, recent_messages, recent_output
+from relay.hooks.engine import HookEventHandler
 from relay.hooks.events import HookEventName
-from relay.hooks.functions import FunctionRunner
-from relay.hooks.handler import HookEventHandler
 from relay.hooks.registry import Registry
-from relay.session.engine import SessionConfig, make_engine
-from relay.session.hooklog import SessionHookLog
+from relay.hooks.run_functions import FunctionRunner
+from relay.session.hook_setup import SessionConfig, make_engine
+from relay.session.invocation_log import SessionHookLog
 
 CASES = ("http", "command", "many", "unused")
 HTTP_GOAL, COMMAND_GOAL, MANY_GOAL = 2.0, 3.0, 3.0

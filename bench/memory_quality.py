@@ -19,7 +19,7 @@ from typing import Any
 
 from relay.memory.embedding import Embedder
 from relay.memory.local.store import LocalStore
-from relay.memory.model import Memory, Place, Scope
+from relay.memory.records import Memory, Place, Scope
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open", 4: "single", 5: "adversarial"}
 PROBES = Path(__file__).with_name("memory_probes.jsonl")

@@ -21,7 +21,7 @@ import numpy as np
 
 from relay.memory.local.query import expression, words
 from relay.memory.local.store import LocalStore
-from relay.memory.model import Memory, Place, Scope
+from relay.memory.records import Memory, Place, Scope
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

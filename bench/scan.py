@@ -26,16 +26,16 @@ from pathlib import Path
 
 import pyghostty.core
 
-from relay.session import frames
-from relay.session.ears import Ears
-from relay.session.hearing import Heard, Hearing
-from relay.session.link import PumpLink
-from relay.session.progress import ACK_BYTES
-from relay.terminal.screen import ScreenSource
-from relay.text.grammar import Match
+from relay.agents.source_selector import SourceSelector
+from relay.directive.grammar import Match
+from relay.protocol import frames
+from relay.screen.source import ScreenSource
+from relay.session.acknowledgement import ACK_BYTES
+from relay.session.detector import Detection, DirectiveDetector
+from relay.session.pump_link import PumpLink
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # as a script too
-from tests.terminal.corpora import COLS, NAMES, ROWS, Words, planted  # noqa: E402
+from tests.screen.corpora import COLS, NAMES, ROWS, Words, planted  # noqa: E402
 
 GOAL = 30.0
 NAMESPACES = ("relay", "memory")
@@ -77,8 +77,8 @@ class Session:
         self._now = 0.0
         self._acknowledged = self._size = 0
         self._link = PumpLink(self._frame, lambda: None)
-        self._ears = Ears(
-            Hearing("run", 0, NAMESPACES),
+        self._ears = SourceSelector(
+            DirectiveDetector("run", 0, NAMESPACES),
             ScreenSource(COLS, ROWS, namespaces=NAMESPACES),
             None,
             on_heard=self._on_heard,
@@ -106,7 +106,7 @@ class Session:
             self._acknowledged = self._size
             self._ears.checkpoint({})
 
-    def _on_heard(self, heard: Heard) -> None:
+    def _on_heard(self, heard: Detection) -> None:
         found = heard.found
         body = found.body if isinstance(found, Match) else f"({type(found).__name__})"
         self.heard.append(Words(found.target, body))

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pyghostty.core
 
-from relay.terminal.lines import LineSource
-from relay.terminal.screen import ScreenSource
+from relay.screen.line_source import LineSource
+from relay.screen.source import ScreenSource
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # as a script too
-from tests.terminal.corpora import COLS, NAMES, ROWS, noise  # noqa: E402
+from tests.screen.corpora import COLS, NAMES, ROWS, noise  # noqa: E402
 
 CHUNK = 64 * 1024  # what the pump hands over at once in a flood
 ROUNDS = 3

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from relay.app import Relay
+    from relay.app.relay import Relay
 
 __all__ = ["Relay", "__version__"]
 __version__ = "0.1.0"
@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> object:
     if name == "Relay":
-        from relay.app import Relay
+        from relay.app.relay import Relay
 
         return Relay
     raise AttributeError(f"module 'relay' has no attribute {name!r}")

@@ -47,7 +47,7 @@ def weights() -> str:
 
     Parallel workers share the folder: one fetches, the others wait for it.
     """
-    from relay.errors import RelayError
+    from relay.core.errors import RelayError
     from tests.memory.embedding import models
 
     try:

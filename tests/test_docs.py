@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from relay.agents.base import MAKERS
 from relay.agents.launch import PLANNERS
-from relay.agents.native import MAKERS
 from relay.agents.registry import NATIVE
 from relay.cli.main import build
 from tests.real_agents.install import PINS

@@ -128,7 +128,7 @@ def told(run: Run, reason: str = "") -> dict[str, object]:
 
 
 def is_native(argv: list[str]) -> bool:
-    """Whether this is an agent with interfaces of its own (see relay.agents.native)."""
+    """Whether this is an agent with interfaces of its own (see relay.agents.base)."""
     return _planner(argv) is not None
 
 

@@ -26,7 +26,7 @@ Only lines of your answer count: not tool calls, not thinking, not code blocks, 
 of a line. To write such a line without sending it, put a backslash before the @.
 """
 
-#: What survives the renderers of all six agents: tests/terminal/test_recordings.py.
+#: What survives the renderers of all six agents: tests/screen/test_recordings.py.
 _DRAWN = """\
 Leave a blank line before and after it. For several paragraphs, put <<< at the end of the first \
 line and close with a line \\>>> of its own between blank lines. @relay:* reaches everyone else, \

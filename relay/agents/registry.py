@@ -16,7 +16,7 @@ class Profile:
 
     ``kind`` is its name in ``relay agents``; ``style`` is how a message is worded when it has to
     be typed; ``structured`` tells that the agent reports its own words, so that the screen is only
-    the fallback (see relay.agents.native). ``comment`` is what begins a comment line, in the style
+    the fallback (see relay.agents.base). ``comment`` is what begins a comment line, in the style
     of that name. ``refusal`` is why nothing is ever typed, or empty.
     """
 
@@ -28,7 +28,7 @@ class Profile:
 
 
 SHELL = Profile("shell", style="shell")
-#: Those with interfaces of their own; relay.agents.native has what belongs to each.
+#: Those with interfaces of their own; relay.agents.base has what belongs to each.
 NATIVE = frozenset({"claude", "codex", "gemini", "aider", "qwen", "opencode"})
 
 

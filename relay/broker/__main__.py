@@ -14,10 +14,10 @@ import sys
 import time
 
 from relay.broker.log import Log
-from relay.broker.protocol import error_fields
-from relay.errors import RelayError
+from relay.core.errors import RelayError
+from relay.core.paths import Home
 from relay.ledger.store import Ledger
-from relay.paths import Home
+from relay.protocol.broker import error_fields
 
 #: A loser of the election waits this long for a broker that is just going away. Seconds.
 _LOCK_WAIT = 3.0
@@ -126,7 +126,7 @@ def _listen(home: Home) -> socket.socket:
 
 
 def _serve(home: Home, log: Log, ledger: Ledger) -> None:
-    from relay.broker.guard import HOPS_MAX, RATE_MAX, LoopGuard
+    from relay.broker.loop_guard import HOPS_MAX, RATE_MAX, LoopGuard
     from relay.broker.server import IDLE, Broker
 
     async def serve() -> None:

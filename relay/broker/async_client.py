@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from relay.broker.protocol import LINE_MAX, ONCE, PROTOCOL, Json, decode, encode, error_from
 from relay.broker.start import DEADLINE, Starter, open_socket
-from relay.errors import BrokerUnavailable, RelayError, Timeout
-from relay.ids import new_ulid
-from relay.model import State
-from relay.paths import Home
+from relay.core.errors import BrokerUnavailable, RelayError, Timeout
+from relay.core.ids import new_ulid
+from relay.core.message import State
+from relay.core.paths import Home
+from relay.protocol.broker import LINE_MAX, ONCE, PROTOCOL, Json, decode, encode, error_from
 
 #: Requests without an answer. When it is full ``request`` waits for room until its deadline.
 OUTBOX_MAX = 1024

@@ -6,9 +6,9 @@ import json
 import re
 from typing import Any
 
-from relay.broker.protocol import Json
-from relay.errors import UsageError
-from relay.model import BODY_MAX
+from relay.core.errors import UsageError
+from relay.core.message import BODY_MAX
+from relay.protocol.broker import Json
 
 #: What the attributes of a message may take, in bytes of JSON.
 META_MAX = 64 * 1024

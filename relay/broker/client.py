@@ -9,11 +9,11 @@ from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from relay.broker.protocol import LINE_MAX, ONCE, PROTOCOL, Json, decode, encode, error_from
 from relay.broker.start import DEADLINE, Starter, open_socket
-from relay.errors import BrokerUnavailable, RelayError, Timeout
-from relay.ids import new_ulid
-from relay.paths import Home
+from relay.core.errors import BrokerUnavailable, RelayError, Timeout
+from relay.core.ids import new_ulid
+from relay.core.paths import Home
+from relay.protocol.broker import LINE_MAX, ONCE, PROTOCOL, Json, decode, encode, error_from
 
 if TYPE_CHECKING:
     from relay.broker.async_client import AsyncClient
@@ -31,7 +31,7 @@ class _Broken(BrokerUnavailable):
 
 
 class Client:
-    """One connection. Raises relay.errors; ``BrokerUnavailable`` when the connection breaks.
+    """One connection. Raises relay.core.errors; ``BrokerUnavailable`` when the connection breaks.
 
     ``request`` repeats a request once over a new connection when the broker went away before it
     answered (a message keeps its id, so it cannot be stored twice), except what is in ``ONCE``.

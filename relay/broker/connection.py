@@ -7,11 +7,11 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from relay.broker.batch import refusal
 from relay.broker.checks import check_unicode
-from relay.broker.committer import refusal
 from relay.broker.peercred import is_own
-from relay.broker.protocol import LINE_MAX
-from relay.errors import RelayError, UsageError
+from relay.core.errors import RelayError, UsageError
+from relay.protocol.broker import LINE_MAX
 
 if TYPE_CHECKING:
     from relay.broker.directory import Member

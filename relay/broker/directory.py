@@ -9,10 +9,10 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from relay.broker.protocol import Json
-from relay.broker.router import Route, Routing
+from relay.broker.routing import Route, Routing
+from relay.core.message import AgentState, valid_name
 from relay.ledger.rows import AgentRecord
-from relay.model import AgentState, valid_name
+from relay.protocol.broker import Json
 
 if TYPE_CHECKING:
     from relay.broker.connection import Connection

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from relay.broker.protocol import Json
-from relay.errors import StorageError
-from relay.paths import Home
+from relay.core.errors import StorageError
+from relay.core.paths import Home
+from relay.protocol.broker import Json
 
 #: Conversations that are kept, those that failed too; bytes of one, as UTF-8.
 FILES_MAX = 32

@@ -15,14 +15,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from relay.broker.aside import Aside
-from relay.broker.committer import Batch, Handler, refusal
+from relay.broker.batch import Batch, Handler, refusal
 from relay.broker.extract_files import FILES_MAX, TEXT_MAX, Extraction, Folder, folder_of, split
-from relay.broker.protocol import Json, encode
-from relay.errors import RelayError, UsageError
+from relay.core.errors import RelayError, UsageError
+from relay.protocol.broker import Json, encode
 
 if TYPE_CHECKING:
     from relay.broker.connection import Connection
-    from relay.paths import Home
+    from relay.core.paths import Home
 
 #: Between one try and the next, in seconds; there is one more try than pauses.
 PAUSES = (5.0, 30.0)

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from relay.broker.protocol import HOOK_TIMEOUT_MAX
-from relay.errors import RelayError, UsageError
+from relay.core.errors import RelayError, UsageError
+from relay.protocol.broker import HOOK_TIMEOUT_MAX
 
 #: Added to the session's time for the way there and back. Seconds.
 _WAY = 10.0

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
-from relay.broker.committer import Handler
+from relay.broker.batch import Handler
 from relay.broker.directory import Member
-from relay.broker.protocol import Json, decode, error_from
-from relay.errors import UsageError
+from relay.core.errors import UsageError
+from relay.core.message import AgentState
 from relay.ledger.rows import AgentRecord
-from relay.model import AgentState
+from relay.protocol.broker import Json, decode, error_from
 
 if TYPE_CHECKING:
     from relay.broker.connection import Connection

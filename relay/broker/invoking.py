@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from relay.broker.committer import Batch
+from relay.broker.batch import Batch
 from relay.broker.directory import Member
-from relay.broker.protocol import Json
-from relay.broker.reading import fitting
-from relay.errors import RelayError, UsageError
+from relay.broker.ops_query import fitting
+from relay.core.errors import RelayError, UsageError
 from relay.ledger import invocations
 from relay.ledger.invocations import COLUMNS, Wanted
 from relay.ledger.store import Ledger
+from relay.protocol.broker import Json
 
 if TYPE_CHECKING:
     from relay.broker.connection import Connection

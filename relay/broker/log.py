@@ -6,7 +6,7 @@ import os
 import time
 import traceback
 
-from relay.errors import RelayError
+from relay.core.errors import RelayError
 
 SIZE_MAX = 1024 * 1024
 

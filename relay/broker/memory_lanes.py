@@ -15,9 +15,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from relay.broker.committer import refusal
-from relay.broker.protocol import Json, encode
-from relay.errors import RelayError
+from relay.broker.batch import refusal
+from relay.core.errors import RelayError
+from relay.protocol.broker import Json, encode
 
 if TYPE_CHECKING:
     from relay.broker.connection import Connection

@@ -16,9 +16,9 @@ from contextlib import suppress
 from typing import Any
 
 from relay.broker.log import Log
-from relay.broker.protocol import Json, error_from
-from relay.errors import RelayError, StorageError, Timeout
-from relay.paths import Home
+from relay.core.errors import RelayError, StorageError, Timeout
+from relay.core.paths import Home
+from relay.protocol.broker import Json, error_from
 
 #: A worker that has not answered for so long is killed. Seconds.
 ANSWER_MAX = 120.0
@@ -317,7 +317,7 @@ class _Process:
         return True
 
     def _log_prints(self, log: Log) -> None:
-        from relay.text.redact import redact
+        from relay.directive.redact import redact
 
         while True:
             try:

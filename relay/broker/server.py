@@ -10,29 +10,29 @@ from collections.abc import Callable
 from functools import partial
 
 from relay import __version__
-from relay.broker.asking import Asking
-from relay.broker.committer import Batch, Committer, Handler
+from relay.broker.batch import Batch, Committer, Handler
 from relay.broker.connection import Connection
+from relay.broker.delivery_window import Pushing
 from relay.broker.directory import Directory, owner_login, person_name
 from relay.broker.extracting import Extracting
-from relay.broker.guard import LoopGuard
 from relay.broker.inner import Inner
+from relay.broker.insert_messages import store
 from relay.broker.invoking import Invoking
-from relay.broker.memory import Memories
-from relay.broker.parking import Parking
-from relay.broker.protocol import PROTOCOL, Json
-from relay.broker.pushing import Pushing
-from relay.broker.reading import Reading
-from relay.broker.registering import Registering
-from relay.broker.reporting import SWEEP_EVERY, Reporting
-from relay.broker.sending import Sending
-from relay.broker.storing import store
-from relay.errors import RelayError, UsageError
+from relay.broker.loop_guard import LoopGuard
+from relay.broker.ops_agents import Registering
+from relay.broker.ops_delivery import SWEEP_EVERY, Reporting
+from relay.broker.ops_held import Parking
+from relay.broker.ops_hooks import Asking
+from relay.broker.ops_memory import Memories
+from relay.broker.ops_messages import Sending
+from relay.broker.ops_query import Reading
+from relay.core.errors import RelayError, UsageError
+from relay.core.message import AgentState
+from relay.core.paths import Home
 from relay.ledger import queries
 from relay.ledger.rows import AgentRecord
 from relay.ledger.store import Ledger
-from relay.model import AgentState
-from relay.paths import Home
+from relay.protocol.broker import PROTOCOL, Json
 
 CONNECTIONS_MAX = 1024
 #: How long the broker stays without anybody who needs it. Seconds.

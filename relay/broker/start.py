@@ -9,9 +9,9 @@ import subprocess
 import sys
 import time
 
-from relay.broker.protocol import error_from
-from relay.errors import BrokerUnavailable, RelayError
-from relay.paths import Home
+from relay.core.errors import BrokerUnavailable, RelayError
+from relay.core.paths import Home
+from relay.protocol.broker import error_from
 
 #: How long a client goes on trying to reach a broker, by default. Seconds.
 DEADLINE = 10.0

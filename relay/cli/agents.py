@@ -9,8 +9,8 @@ from relay import __version__
 from relay.broker.client import connect
 from relay.cli import output
 from relay.cli.messages import verb
-from relay.errors import BrokerUnavailable
-from relay.paths import Home
+from relay.core.errors import BrokerUnavailable
+from relay.core.paths import Home
 
 Json = dict[str, Any]
 

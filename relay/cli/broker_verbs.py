@@ -11,8 +11,8 @@ from relay.broker.client import connect
 from relay.cli import output
 from relay.cli.agents import broker_status, print_broker
 from relay.cli.messages import verb
-from relay.errors import EXIT_USAGE, BrokerUnavailable, Timeout, UsageError
-from relay.paths import Home
+from relay.core.errors import EXIT_USAGE, BrokerUnavailable, Timeout, UsageError
+from relay.core.paths import Home
 
 #: Longer than a broker takes that must kill a store which hangs. Seconds.
 _STOP_WITHIN = 30.0

@@ -21,10 +21,10 @@ from relay.agents.installed import parse_version
 from relay.agents.launch import PLANNERS
 from relay.cli.gate_checks import native_hooks
 from relay.cli.memory_checks import memory_lines
-from relay.errors import RelayError
-from relay.paths import SOCKET_PATH_MAX, Home
-from relay.terminal.dialects import dialect_of
-from relay.trust import find_config, is_trusted, read_config, trusted_before
+from relay.config.trust import find_config, is_trusted, read_config, trusted_before
+from relay.core.errors import RelayError
+from relay.core.paths import SOCKET_PATH_MAX, Home
+from relay.screen.agent_styles import dialect_of
 
 #: How long the broker may take to accept a connection, in seconds.
 BROKER_TIMEOUT = 1.0
@@ -193,7 +193,7 @@ def _config(home: Home, cwd: str) -> Check:
     file = read_config(path)
     if is_trusted(home, path, file.sha256):
         # Imported on use: most folders have no configuration.
-        from relay.outline import outline
+        from relay.config.outline import outline
 
         if problems := outline(file).problems:
             said = f"{path} cannot be used: {'; '.join(problems)}"

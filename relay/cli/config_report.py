@@ -9,15 +9,10 @@ import shlex
 import sys
 from typing import Any
 
-from relay.config import LoadedConfig, load
-from relay.errors import ConfigError, NotFound
-from relay.hooks.files import is_hook_file, read_hook_file
-from relay.hooks.model import Url
-from relay.outline import COMPUTED, Outline, outline
-from relay.paths import Home
-from relay.settings import Settings
-from relay.text.escape import clean
-from relay.trust import (
+from relay.config.load import LoadedConfig, load
+from relay.config.outline import COMPUTED, Outline, outline
+from relay.config.settings import Settings
+from relay.config.trust import (
     CONFIG_NAME,
     ConfigFile,
     find_config,
@@ -27,6 +22,11 @@ from relay.trust import (
     trusted_before,
     untrust,
 )
+from relay.core.errors import ConfigError, NotFound
+from relay.core.paths import Home
+from relay.directive.escape import clean
+from relay.hooks.hook_files import is_hook_file, read_hook_file
+from relay.hooks.hook_model import Url
 
 
 def run_trust(args: argparse.Namespace) -> int:

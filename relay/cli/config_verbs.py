@@ -8,8 +8,8 @@ import os
 import sys
 from typing import Any
 
-from relay.errors import RelayError
-from relay.trust import CONFIG_NAME
+from relay.config.trust import CONFIG_NAME
+from relay.core.errors import RelayError
 
 TEMPLATE = '''\
 """What relay does for the agents that are wrapped in this folder.

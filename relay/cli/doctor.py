@@ -30,8 +30,8 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from relay.cli.checks import examine
-    from relay.paths import Home
-    from relay.text.escape import clean
+    from relay.core.paths import Home
+    from relay.directive.escape import clean
 
     checks = examine(Home.from_env(), os.getcwd())
     bad = any(check.level == "bad" for check in checks)

@@ -9,12 +9,12 @@ import os
 import shutil
 import tempfile
 
+from relay.agents.base import ungated, untold
 from relay.agents.launch import PLANNERS, TOOL_EVENTS, TURN_EVENTS, Run, plan
-from relay.agents.native import ungated, untold
-from relay.foresight import foreseen
+from relay.config.foresight import foreseen
+from relay.config.trust import find_config, is_trusted, read_config
+from relay.core.paths import Home
 from relay.hooks.events import HookEventName
-from relay.paths import Home
-from relay.trust import find_config, is_trusted, read_config
 
 
 def native_hooks(home: Home, cwd: str) -> list[tuple[str, str]]:

@@ -8,8 +8,8 @@ from relay.broker.client import connect
 from relay.cli import output
 from relay.cli.listing import print_rows
 from relay.cli.messages import speaker, verb
-from relay.errors import UsageError
-from relay.paths import Home
+from relay.core.errors import UsageError
+from relay.core.paths import Home
 
 
 def add(subparsers: Any) -> None:

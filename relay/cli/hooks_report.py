@@ -14,18 +14,18 @@ from relay.broker.client import connect
 from relay.broker.hookcall import fire
 from relay.cli import output
 from relay.cli.messages import speaker
-from relay.config import LoadedConfig, load_for_session
-from relay.errors import EXIT_FAILED, NotFound, UsageError
+from relay.config.load import LoadedConfig, load_for_session
+from relay.core.errors import EXIT_FAILED, NotFound, UsageError
+from relay.core.ids import new_ulid
+from relay.core.message import Mode
+from relay.core.paths import Home
 from relay.hooks.context import Context, Identity
 from relay.hooks.events import HookEventName, RegistrationError, event_name
-from relay.hooks.functions import FunctionRunner
-from relay.hooks.model import HookDefinition
+from relay.hooks.hook_model import HookDefinition
 from relay.hooks.records import aggregated_record
+from relay.hooks.run_functions import FunctionRunner
 from relay.hooks.validation import problem, required
-from relay.ids import new_ulid
-from relay.model import Mode
-from relay.paths import Home
-from relay.session.engine import SessionConfig, make_engine
+from relay.session.hook_setup import SessionConfig, make_engine
 
 _HEAD = ("EVENT", "HOOK", "KIND", "MATCHER", "PRIORITY", "ON FAILURE", "TRUSTED")
 _LOG_HEAD = ("TIME", "AGENT", "EVENT", "HOOK", "RESULT", "SECONDS", "ERROR")

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from relay import __version__
 from relay.cli import output
-from relay.errors import EXIT_FAILED, EXIT_USAGE, RelayError, UsageError
+from relay.core.errors import EXIT_FAILED, EXIT_USAGE, RelayError, UsageError
 
 #: Every module here has ``add(subparsers)``, which sets ``run=function(options) -> exit status``.
 MODULES = (
@@ -248,7 +248,7 @@ def _die_of(number: signal.Signals) -> int:
 def fault() -> RelayError:
     """Log the exception that is being handled; the error that people are shown instead."""
     from relay.broker.log import Log
-    from relay.paths import Home
+    from relay.core.paths import Home
 
     home = Home.from_env()
     log = Log(os.path.join(home.logs, "cli.log"))

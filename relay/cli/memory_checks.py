@@ -16,16 +16,16 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from relay.broker.extract_files import left_in
-from relay.errors import ConfigError
+from relay.config.memory_settings import MemorySettings
+from relay.config.outline import outline
+from relay.config.trust import find_config, is_trusted, read_config
+from relay.core.errors import ConfigError
+from relay.core.paths import Home
 from relay.memory.embedding.numeric import have_numpy
 from relay.memory.embedding.setup import installed
 from relay.memory.outbox import title_of, waiting_in
 from relay.memory.providers import own_embedder
 from relay.memory.spec import StoreSpec, masked
-from relay.memory_settings import MemorySettings
-from relay.outline import outline
-from relay.paths import Home
-from relay.trust import find_config, is_trusted, read_config
 
 #: How long one server may take to answer, name and all, in seconds.
 SERVER_TIMEOUT = 2.0

@@ -15,11 +15,11 @@ from relay.broker.client import Client
 from relay.cli import output
 from relay.cli.memories import ask, shown
 from relay.cli.memory_store import applying, connected
-from relay.errors import NotFound, StorageError, UsageError
+from relay.core.errors import NotFound, StorageError, UsageError
+from relay.core.paths import Home
 from relay.memory.backend import StoreUnavailable
-from relay.memory.model import to_json
 from relay.memory.outbox import Outbox, Waiting, path_of, title_of, waiting_in
-from relay.paths import Home
+from relay.memory.records import to_json
 
 
 def run(options: Any) -> int:

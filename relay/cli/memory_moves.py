@@ -16,9 +16,9 @@ from relay.broker.client import Client
 from relay.cli import output, progress
 from relay.cli.memories import ask
 from relay.cli.memory_store import connected
-from relay.errors import RelayError, UsageError
-from relay.memory.model import from_json
-from relay.paths import Home
+from relay.core.errors import RelayError, UsageError
+from relay.core.paths import Home
+from relay.memory.records import from_json
 
 Json = dict[str, Any]
 

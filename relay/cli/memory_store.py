@@ -6,14 +6,14 @@ import os
 from dataclasses import dataclass
 
 from relay.broker.client import Client
-from relay.broker.protocol import Json
 from relay.cli import output
-from relay.config import load
-from relay.errors import ConfigError
+from relay.config.load import load
+from relay.config.memory_settings import MemorySettings
+from relay.config.trust import find_config, is_trusted, read_config
+from relay.core.errors import ConfigError
+from relay.core.paths import Home
 from relay.memory.spec import StoreSpec
-from relay.memory_settings import MemorySettings
-from relay.paths import Home
-from relay.trust import find_config, is_trusted, read_config
+from relay.protocol.broker import Json
 
 
 @dataclass(frozen=True, slots=True)

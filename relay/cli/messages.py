@@ -12,15 +12,10 @@ from relay.broker.client import Client, connect
 from relay.cli import output
 from relay.cli.arguments import WAIT, count, moment, wait_seconds
 from relay.cli.listing import print_rows
-from relay.errors import (
-    EXIT_NOT_DELIVERED,
-    EXIT_TIMEOUT,
-    BrokerUnavailable,
-    UsageError,
-)
-from relay.model import BODY_MAX, Mode
-from relay.paths import Home
-from relay.terminal import signals
+from relay.core import signals
+from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, BrokerUnavailable, UsageError
+from relay.core.message import BODY_MAX, Mode
+from relay.core.paths import Home
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any
 
-from relay.errors import RelayError
+from relay.core.errors import RelayError
 
 Json = dict[str, Any]
 

@@ -10,13 +10,13 @@ from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 from relay.cli import output
-from relay.errors import NotFound, RelayError
-from relay.paths import Home
+from relay.core.errors import NotFound, RelayError
+from relay.core.paths import Home
 
 if TYPE_CHECKING:
+    from relay.app.replay_recording import Finding, Replay
+    from relay.core.asciicast import Header
     from relay.hooks.registry import Registry
-    from relay.terminal.replaying import Finding, Replay
-    from relay.text.asciicast import Header
 
 #: The longest line that is read of a file.
 _LINE_MAX = 64 * 1024 * 1024
@@ -45,14 +45,14 @@ def add(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Play the file and print the findings."""
-    from relay.terminal.replaying import Replay
-    from relay.text.asciicast import CastError, read
+    from relay.app.replay_recording import Replay
+    from relay.core.asciicast import CastError, read
 
     home = Home.from_env()
     with _opened(options.file) as file:
-        lines = iter(lambda: file.readline(_LINE_MAX), "")
+        line_source = iter(lambda: file.readline(_LINE_MAX), "")
         try:
-            header, events = read(lines)
+            header, events = read(line_source)
             registry = _registry(home, options.config)
             source = _source(options.source, header, home, registry.namespaces())
             replay = Replay(source, registry, header, misses=options.misses)
@@ -90,18 +90,18 @@ def _opened(path: str) -> Iterator[IO[str]]:
 
 
 def _source(kind: str | None, header: Header, home: Home, namespaces: Collection[str]) -> Any:
-    from relay.terminal import lines
+    from relay.screen import line_source
 
     if kind == "lines":
-        return lines.LineSource(header.cols, header.rows, namespaces=namespaces)
+        return line_source.LineSource(header.cols, header.rows, namespaces=namespaces)
     cache = os.path.join(home.root, "cache")
-    source = lines.make_source(
+    source = line_source.make_source(
         *(header.cols, header.rows, 0.0),
         cache=cache,
         namespaces=namespaces,
         agent=str(header.relay.get("profile") or ""),
     )
-    if isinstance(source, lines.LineSource):
+    if isinstance(source, line_source.LineSource):
         if kind == "screen":
             raise RelayError(
                 "the terminal emulator is not installed here", hint="relay doctor says more"
@@ -112,10 +112,10 @@ def _source(kind: str | None, header: Header, home: Home, namespaces: Collection
 
 def _registry(home: Home, config: str | None) -> Registry:
     """The handlers that a session started here would have."""
-    from relay.config import LoadedConfig, load_for_session
+    from relay.config.load import LoadedConfig, load_for_session
+    from relay.config.settings import Settings
     from relay.hooks.registry import Registry
     from relay.session.builtin import register
-    from relay.settings import Settings
 
     try:
         loaded = load_for_session(home, os.getcwd(), config)

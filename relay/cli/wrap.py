@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import sys
 
-from relay.cli.assembly import Choices, exit_status, run
-from relay.errors import EXIT_FAILED, EXIT_USAGE, RelayError, UsageError
+from relay.app.wrap import Choices, exit_status, run
+from relay.core.errors import EXIT_FAILED, EXIT_USAGE, RelayError, UsageError
 
 HELP = """\
 Run a program so that other agents can talk to it, and it to them.
@@ -58,7 +58,7 @@ class Options:
 
 def main(argv: list[str]) -> int:
     """Run ``relay wrap`` with ``argv`` (without the verb); returns the exit status."""
-    from relay.terminal import signals
+    from relay.core import signals
 
     signals.plain_interrupt()
     try:

@@ -21,8 +21,8 @@ from ptyprocess import PtyProcess
 
 from relay.broker.client import connect
 from relay.cli import output
-from relay.errors import BrokerUnavailable, Timeout
-from relay.paths import Home
+from relay.core.errors import BrokerUnavailable, Timeout
+from relay.core.paths import Home
 
 DEADLINE = 60.0
 #: How long the end of the demo's processes is waited for, in seconds.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relay.hooks.events import HookEventName
-from relay.hooks.model import (
+from relay.hooks.hook_model import (
     NOTHING_SAID,
     Aggregated,
     Decision,

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from relay.core.suggest import did_you_mean
+from relay.directive.escape import clean
 from relay.hooks.events import HookEventName
-from relay.hooks.model import Decision, HookOutput, ToolMode, ToolSelection
+from relay.hooks.hook_model import Decision, HookOutput, ToolMode, ToolSelection
 from relay.hooks.plain import NotPlain, encodable, plain
 from relay.hooks.results import (
     HandlerError,
@@ -22,8 +24,6 @@ from relay.hooks.results import (
     unknown_key,
     wrong_value,
 )
-from relay.suggest import did_you_mean
-from relay.text.escape import clean
 
 #: Where "deny" means something: what is about to happen does not. After a tool it is the result
 #: that the model does not get as it is, after a turn it is the end: the agent goes on.

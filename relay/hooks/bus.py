@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.errors import RelayError, Timeout, UsageError
+from relay.core.errors import RelayError, Timeout, UsageError
 
 #: Requests of one bus that may wait for their responses at once; a further one is refused.
 REQUESTS_MAX = 1024

@@ -14,11 +14,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-from relay.errors import UsageError
+from relay.core.errors import UsageError
+from relay.core.message import BODY_MAX, Message, Mode
+from relay.core.suggest import did_you_mean
 from relay.hooks.memories import MemoryActions, MemoryService
 from relay.hooks.promises import WAIT_DEFAULT, awaitable, wait
-from relay.model import BODY_MAX, Message, Mode
-from relay.suggest import did_you_mean
 
 T = TypeVar("T")
 

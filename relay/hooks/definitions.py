@@ -1,6 +1,6 @@
 """The definitions in a hook file, one at a time, and what is said of those left out. No I/O.
 
-What each of them may have, and where that is, relay.hooks.files tells.
+What each of them may have, and where that is, relay.hooks.hook_files tells.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from relay.directive.escape import clean
 from relay.hooks.events import HookEventName
+from relay.hooks.hook_model import Command, Dialect, OnFailure, Url
 from relay.hooks.matching import MATCHED_FIELD, slow
-from relay.hooks.model import Command, Dialect, OnFailure, Url
 from relay.hooks.registry import TIMEOUT_MAX
-from relay.text.escape import clean
 
 #: Lines that are said of one file; more are counted.
 PROBLEMS_MAX = 50
@@ -79,7 +79,7 @@ class Problems:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads the definitions of one event. ``env``: see relay.hooks.files.read_hook_file."""
+    """Reads the definitions of one event. ``env``: see relay.hooks.hook_files.read_hook_file."""
 
     event: HookEventName
     dialect: Dialect

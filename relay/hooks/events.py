@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from relay.errors import ConfigError
-from relay.suggest import did_you_mean
+from relay.core.errors import ConfigError
+from relay.core.suggest import did_you_mean
 
 
 class HookEventName(StrEnum):

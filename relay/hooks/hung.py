@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from relay.hooks.model import Callee
+from relay.hooks.hook_model import Callee
 
 #: Lost threads: of one handler, and of all, before a handler that hangs is switched off.
 HUNG_PER_HANDLER = 3

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from relay.hooks.hook_model import Callee
 from relay.hooks.hung import Hung
-from relay.hooks.model import Callee
 from relay.hooks.outcomes import End, Outcome, one_line, trace
 from relay.hooks.threads import LoopJob, LoopThread, label_of
 from relay.hooks.waits import Waits

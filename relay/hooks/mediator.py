@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from relay.hooks.bus import MessageBus, correlation_id
 from relay.hooks.events import HookEventName, RegistrationError, event_name
-from relay.hooks.model import Aggregated, Failure
+from relay.hooks.hook_model import Aggregated, Failure
 from relay.hooks.records import error_details, error_text
 
 REQUESTS = "HOOK_EXECUTION_REQUEST"

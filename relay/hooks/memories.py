@@ -7,9 +7,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-from relay.errors import UsageError
+from relay.core.errors import UsageError
+from relay.core.suggest import did_you_mean
 from relay.hooks.promises import WAIT_DEFAULT, awaitable, wait
-from relay.suggest import did_you_mean
 
 T = TypeVar("T")
 #: How many memories are found or listed when nobody says.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from relay.hooks.model import Callee
+from relay.hooks.hook_model import Callee
 
 _TEXT_MAX = 4000
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, TypeVar
 
-from relay.errors import Timeout, UsageError
+from relay.core.errors import Timeout, UsageError
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from relay.core.suggest import did_you_mean
 from relay.hooks.binding import BindingError, bind
 from relay.hooks.events import (
     OFFERED,
@@ -21,8 +22,7 @@ from relay.hooks.events import (
     RegistrationError,
     event_names,
 )
-from relay.hooks.model import Callee, Command, Dialect, HookDefinition, OnFailure, Url
-from relay.suggest import did_you_mean
+from relay.hooks.hook_model import Callee, Command, Dialect, HookDefinition, OnFailure, Url
 
 #: The source of relay's own handlers.
 BUILTIN = "built-in"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from relay.errors import RelayError
-from relay.model import BODY_MAX
-from relay.suggest import did_you_mean
+from relay.core.errors import RelayError
+from relay.core.message import BODY_MAX
+from relay.core.suggest import did_you_mean
 
 ALLOWED = 'None, a string, or {"inject": text or a list of texts, "stop": True}'
 _KEYS = ("inject", "stop")

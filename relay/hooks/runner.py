@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from relay.hooks import commands, http, outputs
+from relay.hooks import outputs, run_http, run_programs
+from relay.hooks.dialects import spelled_input
 from relay.hooks.environment import hook_environment
 from relay.hooks.events import OFFERED, HookEventName, arguments
-from relay.hooks.functions import FunctionRunner
-from relay.hooks.model import (
+from relay.hooks.hook_model import (
     Callee,
     Command,
     Decision,
@@ -31,7 +31,7 @@ from relay.hooks.model import (
 )
 from relay.hooks.outcomes import Call, Outcome
 from relay.hooks.registry import TIMEOUT_DEFAULT
-from relay.hooks.spelling import spelled_input
+from relay.hooks.run_functions import FunctionRunner
 
 #: Seconds that a program has when nothing else is configured.
 COMMAND_TIMEOUT = 60.0
@@ -62,7 +62,7 @@ class HookRunner:
         timeout: float = TIMEOUT_DEFAULT,
         command_timeout: float = COMMAND_TIMEOUT,
         pool: int = POOL,
-        grace: float = commands.GRACE,
+        grace: float = run_programs.GRACE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._functions = functions
@@ -160,7 +160,7 @@ class HookRunner:
     async def _start(
         self, hook: HookDefinition, command: Command, given: _Input, began: float
     ) -> HookResult:
-        where = commands.working_directory(command, self._cwd)
+        where = run_programs.working_directory(command, self._cwd)
         env = hook_environment(
             self._env,
             command,
@@ -169,7 +169,7 @@ class HookRunner:
             project=self._cwd,
             cwd=where,
         )
-        ended = await commands.run_command(
+        ended = await run_programs.run_command(
             command,
             given.encoded(hook.dialect),
             cwd=self._cwd,
@@ -180,7 +180,7 @@ class HookRunner:
         error = ended.error
         if not error and ended.cut and ended.status == 0:
             # A decision might stand in what was thrown away.
-            error = f"it printed more than {commands.KEPT_MAX} bytes"
+            error = f"it printed more than {run_programs.KEPT_MAX} bytes"
         reading = (
             _failure(hook, given.event, error)
             if error
@@ -198,7 +198,7 @@ class HookRunner:
         )
 
     async def _ask(self, hook: HookDefinition, url: Url, given: _Input, began: float) -> HookResult:
-        answer = await http.post(
+        answer = await run_http.post(
             url.url,
             url.headers,
             given.encoded(hook.dialect),

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
-from relay.errors import RelayError
+from relay.core.errors import RelayError
 from relay.hooks.results import shown
 
 #: Who speaks, in the words of the hooks' form; who is not here is a tool.

@@ -24,12 +24,12 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from relay.errors import RelayError
+from relay.core.errors import RelayError
+from relay.core.paths import Home
 from relay.hooks.context import Context
-from relay.paths import Home
 
 if TYPE_CHECKING:
-    from relay.app import Relay
+    from relay.app.relay import Relay
 
 #: How long one call of trail may take, and how long another's call is waited for, in seconds.
 CALL_TIMEOUT = 15.0

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from relay.core.message import State
 from relay.ledger.rows import COLUMNS, Row, message_row
 from relay.ledger.schema import BLOCK_BITS
 from relay.ledger.store import RECIPIENTS, Ledger
-from relay.model import State
 
 #: How many events one call of ``slice_of`` looks at.
 SLICE = 4096

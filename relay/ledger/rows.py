@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from relay.model import State
+from relay.core.message import State
 
 Row = dict[str, Any]
 

@@ -7,7 +7,7 @@ import sqlite3
 import struct
 from urllib.parse import quote
 
-from relay.errors import StorageError
+from relay.core.errors import StorageError
 
 #: "rely": marks the file as ours.
 APPLICATION_ID = 0x72656C79
@@ -22,7 +22,7 @@ _MAGIC = b"SQLite format 3\x00"
 #: ``senders`` says in which blocks of ``1 << BLOCK_BITS`` events somebody spoke: it lets a search
 #: for one sender skip the others' blocks, for a row a block instead of an index entry a message.
 #: ``hops`` counts the messages between agents that led to this one, itself included; one that is
-#: ``parked`` is offered to nobody before the person lets it go on (see relay.broker.guard).
+#: ``parked`` is offered to nobody before the person lets it go on (see relay.broker.loop_guard).
 #: ``hook_invocations`` holds each run of a hook (see relay.hooks.records); ``duration`` in seconds.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (

@@ -15,9 +15,9 @@ from dataclasses import astuple, fields
 from itertools import chain
 from typing import Any
 
+from relay.core.message import Mode, State
 from relay.ledger import schema
 from relay.ledger.rows import COLUMNS, AgentRecord, Delivery, Row, message_row
-from relay.model import Mode, State
 
 #: (seq, id, kind, agent, origin, mode, thread, body, meta_json, created_ms)
 EventTuple = tuple[

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from relay.errors import NotFound, UsageError
-from relay.memory.model import Memory, to_json
-from relay.suggest import nearest
+from relay.core.errors import NotFound, UsageError
+from relay.core.suggest import nearest
+from relay.memory.records import Memory, to_json
 
 #: No answer has more memories than this.
 LIMIT_MAX = 1000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from relay.errors import ConfigError, NotFound, RelayError, UsageError
+from relay.core.errors import ConfigError, NotFound, RelayError, UsageError
 from relay.memory.backend import Backend, StoreUnavailable
-from relay.memory.model import Place, Scope
 from relay.memory.outbox import Outbox, Waiting
+from relay.memory.records import Place, Scope
 
 #: So often the store may fail at one save (not: be away), or its process die of it, before that
 #: counts as refused.

@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from relay.errors import RelayError, UsageError
-from relay.memory.model import Place, Scope
+from relay.core.errors import RelayError, UsageError
+from relay.core.suggest import did_you_mean
 from relay.memory.places import applying, project_root
 from relay.memory.policy import Secrets
-from relay.suggest import did_you_mean
+from relay.memory.records import Place, Scope
 
 Json = dict[str, Any]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from relay.errors import RelayError
-from relay.memory.model import Hit, Memory, Place, Restored, Saved, Stats
+from relay.core.errors import RelayError
+from relay.memory.records import Hit, Memory, Place, Restored, Saved, Stats
 
 #: Named here, because a backend has a method ``list``.
 Hits = list[Hit]

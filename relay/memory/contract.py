@@ -17,18 +17,9 @@ from typing import Any
 
 import pytest
 
-from relay.errors import NotFound, RelayError, UsageError
+from relay.core.errors import NotFound, RelayError, UsageError
 from relay.memory.backend import Backend
-from relay.memory.model import (
-    META_MAX,
-    TEXT_MAX,
-    Memory,
-    Outcome,
-    Place,
-    Restored,
-    Saved,
-    Scope,
-)
+from relay.memory.records import META_MAX, TEXT_MAX, Memory, Outcome, Place, Restored, Saved, Scope
 
 USER = Place(Scope.USER)
 PROJECT = Place(Scope.PROJECT, "/src/shop")

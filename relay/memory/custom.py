@@ -11,11 +11,11 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from relay.errors import ConfigError, RelayError, StorageError
+from relay.core.errors import ConfigError, RelayError, StorageError
+from relay.core.paths import Home
 from relay.memory.backend import Backend, Hits, Memories
-from relay.memory.model import Hit, Memory, Place, Restored, Saved, Stats
+from relay.memory.records import Hit, Memory, Place, Restored, Saved, Stats
 from relay.memory.spec import StoreSpec
-from relay.paths import Home
 
 #: What the object must have; ``relay.memory.backend`` says what each does.
 METHODS = (
@@ -34,7 +34,7 @@ def load(spec: StoreSpec, home: Home) -> Backend:
     The file is run again, here, once. Raises ConfigError when it is not that file any more, is
     not trusted, or makes no backend; StorageError for what the object itself raises.
     """
-    from relay import config, trust
+    from relay.config import load, trust
 
     file = trust.read_config(spec.file)
     if file.sha256 != spec.sha256:
@@ -47,7 +47,7 @@ def load(spec: StoreSpec, home: Home) -> Backend:
             f"memory: {spec.file} is not trusted, so its store is not made",
             hint="read it, then: relay trust",
         )
-    settings = config.load(file, home=home).settings.memory
+    settings = load.load(file, home=home).settings.memory
     if settings.custom is None:
         raise ConfigError(f"memory: {spec.file} configures no custom backend any more")
     return Checked(made(settings.custom))
@@ -204,7 +204,7 @@ def _typed(name: str, value: object, kind: type[Result]) -> Result:
     if not isinstance(value, kind):
         raise StorageError(
             f"the custom memory answered {name} with a {type(value).__name__},"
-            f" not with a {kind.__name__} of relay.memory.model",
+            f" not with a {kind.__name__} of relay.memory.records",
             hint="run the contract of relay.memory.contract against it",
         )
     return value

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from relay.errors import RelayError, StorageError, UsageError
+from relay.core.errors import RelayError, StorageError, UsageError
+from relay.directive import redact
 from relay.memory.asked import LIMIT_MAX, Asked, Json
 from relay.memory.backend import StoreUnavailable
-from relay.memory.model import Outcome, Place, from_json, to_json
 from relay.memory.policy import Guarded, Secrets
+from relay.memory.records import Outcome, Place, from_json, to_json
 from relay.memory.sources import Source
-from relay.text import redact
 
 T = TypeVar("T")
 

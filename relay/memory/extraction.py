@@ -10,8 +10,8 @@ import hashlib
 import json
 import re
 
-from relay.errors import RelayError
-from relay.text.escape import clean
+from relay.core.errors import RelayError
+from relay.directive.escape import clean
 
 #: Facts of one answer, and characters of each. An answer that goes beyond is refused.
 FACTS_MAX = 20

@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from relay.errors import NotFound, RelayError, StorageError, UsageError
+from relay.core.errors import NotFound, RelayError, StorageError, UsageError
 from relay.memory import answers
 from relay.memory.applying import apply, check_may_replace
 from relay.memory.backend import Backend, Hits, Memories, StoreUnavailable
 from relay.memory.local.ids import new_id as random_id
 from relay.memory.local.ids import readings
-from relay.memory.model import (
+from relay.memory.outbox import Outbox, Waiting
+from relay.memory.records import (
     ID_PATTERN,
     Memory,
     Outcome,
@@ -29,7 +30,6 @@ from relay.memory.model import (
     check_meta,
     check_text,
 )
-from relay.memory.outbox import Outbox, Waiting
 
 #: For so long kept saves are applied before what somebody waits for. Seconds.
 APPLY_FOR = 5.0

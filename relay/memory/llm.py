@@ -14,11 +14,11 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
-from relay.errors import ConfigError, RelayError
-from relay.hooks import http
+from relay.core.errors import ConfigError, RelayError
+from relay.core.suggest import did_you_mean
+from relay.directive.redact import redact
+from relay.hooks import run_http
 from relay.memory.spec import resolve
-from relay.suggest import did_you_mean
-from relay.text.redact import redact
 
 #: For all of one question, in seconds; bytes of an answer's body.
 DEADLINE = 60.0
@@ -147,7 +147,7 @@ async def ask(llm: LLM, system: str, user: str, *, timeout: float = DEADLINE) ->
 
     Raises LLMUnavailable. The deadline is for all but the look-up of the host's name.
     """
-    answer = await http.post(
+    answer = await run_http.post(
         llm.url,
         _headers(llm),
         json.dumps(_BODIES[llm.api](llm.model, system, user)).encode(),

@@ -14,9 +14,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from relay.errors import RelayError
+from relay.core.errors import RelayError
 from relay.memory import outbox_file
-from relay.memory.model import Memory, Place, Scope
+from relay.memory.records import Memory, Place, Scope
 
 #: Bounds of what waits: beyond them a save is refused.
 SAVES_MAX = 10_000

@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 
-from relay.errors import StorageError
+from relay.core.errors import StorageError
 from relay.memory.backend import StoreUnavailable
 
 #: How long to wait for the process that has the file. Seconds.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from relay.memory.model import Place, Scope
+from relay.memory.records import Place, Scope
 
 #: What a ``.git`` file and a ``commondir`` hold is one short line.
 _LINE_MAX = 8192

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from relay.errors import UsageError
+from relay.core.errors import UsageError
+from relay.directive import redact
 from relay.memory.backend import Backend, Hits, Memories
-from relay.memory.model import Memory, Place, Restored, Saved, Stats
-from relay.text import redact
+from relay.memory.records import Memory, Place, Restored, Saved, Stats
 
 
 class Secrets(StrEnum):
-    """What is done with a secret (as relay.text.redact knows them) in a text or a meta value."""
+    """What is done with a secret (see relay.directive.redact) in a text or a meta value."""
 
     REDACT = "redact"
     REFUSE = "refuse"

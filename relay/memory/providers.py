@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from relay.errors import ConfigError
-from relay.suggest import did_you_mean
+from relay.core.errors import ConfigError
+from relay.core.suggest import did_you_mean
 
 VECTOR_STORES = (
     *("azure_ai_search", "azure_mysql", "baidu", "cassandra", "chroma", "databricks"),

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from relay.errors import ConfigError, UsageError
+from relay.core.errors import ConfigError, UsageError
+from relay.core.suggest import did_you_mean
 from relay.memory import providers
-from relay.suggest import did_you_mean
 
 BACKENDS = ("local", "mem0", "qdrant", "custom")
 #: Keys of ``config``, by backend. mem0's ``version`` has one value only, and is dropped.
@@ -210,7 +210,7 @@ def masked(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [masked(item) for item in value]
     if isinstance(value, str):
-        from relay.text.redact import redact
+        from relay.directive.redact import redact
 
         return redact(_USERINFO.sub(_MASK, value))
     return value

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from relay.errors import RelayError
-from relay.ids import derived_ulid, new_ulid
-from relay.model import Mode
+from relay.core.errors import RelayError
+from relay.core.ids import derived_ulid, new_ulid
+from relay.core.message import Mode
+from relay.directive.grammar import Match
 from relay.session.builtin import send_fields
-from relay.session.hearing import Heard
-from relay.session.remembering import Command
-from relay.text.grammar import Match
+from relay.session.detector import Detection
+from relay.session.memory_commands import Command
 
 #: So many texts may handlers give the agent within a minute in which the person says nothing.
 TEXTS_MAX = 60
@@ -152,7 +152,7 @@ class SessionActions:
     def _command(self, command: Command) -> None:
         self._call(lambda: self.remember(command), Future())
 
-    def for_match(self, heard: Heard) -> MatchActions:
+    def for_match(self, heard: Detection) -> MatchActions:
         """The same for the handlers of one match: what they send first is that match."""
         return MatchActions(self, heard)
 
@@ -179,9 +179,9 @@ class MatchActions(SessionActions):
     attributes that stood beside the target.
     """
 
-    def __init__(self, base: SessionActions, heard: Heard) -> None:
+    def __init__(self, base: SessionActions, heard: Detection) -> None:
         self.__dict__.update(base.__dict__)
-        self._heard: Heard | None = heard
+        self._heard: Detection | None = heard
 
     def send(
         self, to: str, text: str, *, mode: Mode | None, thread: str | None

@@ -6,15 +6,15 @@ import os
 import re
 from typing import Any
 
+from relay.config.memory_settings import MemorySettings
+from relay.core.json_text import named
+from relay.core.message import Mode
+from relay.directive.grammar import Match
 from relay.hooks.context import Context
 from relay.hooks.registry import BUILTIN, Registry
-from relay.jsontext import named
-from relay.memory_settings import MemorySettings
-from relay.model import Mode
-from relay.session import recalling
-from relay.session.remembering import ACTIONS
-from relay.session.stores import NoStore
-from relay.text.grammar import Match
+from relay.session import memory_texts
+from relay.session.memory_commands import ACTIONS
+from relay.session.memory_scope import NoStore
 
 _AWAIT = re.compile(r"(\d{1,5})(s|m|h)?")
 _UNITS = {"s": 1, "m": 60, "h": 3600, None: 1}
@@ -66,7 +66,7 @@ async def _recalled(ctx: Context) -> str | None:
     newest = await ctx.memory.list(limit=RECALLED_MAX)
     # A slow store answers when this agent has saved something already.
     earlier = [memory for memory in (*found, *newest) if memory["session"] != ctx.session_id]
-    return recalling.at_start(earlier) or None
+    return memory_texts.at_start(earlier) or None
 
 
 def remind(ctx: Context) -> str:

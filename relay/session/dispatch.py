@@ -12,16 +12,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
 
-from relay.errors import RelayError
+from relay.core.errors import RelayError
+from relay.core.suggest import did_you_mean
+from relay.directive.grammar import Found, Match, TooLong, Unclosed
 from relay.hooks.context import Context
-from relay.hooks.functions import FunctionRunner
 from relay.hooks.outcomes import Outcome
 from relay.hooks.registry import Registry
 from relay.hooks.results import Result
-from relay.session.hearing import Heard
+from relay.hooks.run_functions import FunctionRunner
+from relay.session.detector import Detection
 from relay.session.retrying import until_answered
-from relay.suggest import did_you_mean
-from relay.text.grammar import Found, Match, TooLong, Unclosed
 
 #: What may wait in one lane; beyond it the agent is told that it was not heard.
 LANE_MAX = 1000
@@ -42,8 +42,8 @@ class Dispatcher:
         registry: Registry,
         runner: FunctionRunner,
         *,
-        context: Callable[[Heard], Context],
-        claim: Callable[[Heard], Awaitable[bool]],
+        context: Callable[[Detection], Context],
+        claim: Callable[[Detection], Awaitable[bool]],
         inject: Callable[[str], object],
         tell: Callable[[str], None],
         note: Callable[[str], None],
@@ -57,11 +57,11 @@ class Dispatcher:
         self._tell = tell
         self._note = note
         self._spawn = spawn
-        self._lanes: dict[str, asyncio.Queue[Heard]] = {}
-        self._unfinished: dict[str, Heard] = {}
+        self._lanes: dict[str, asyncio.Queue[Detection]] = {}
+        self._unfinished: dict[str, Detection] = {}
         self._size = 0
 
-    def take(self, heard: Heard) -> None:
+    def take(self, heard: Detection) -> None:
         """Act on one find. Never raises."""
         found = heard.found
         if not isinstance(found, Match):
@@ -86,13 +86,13 @@ class Dispatcher:
     def restore(self, state: list[dict[str, Any]]) -> None:
         """Go on with what an earlier session did not finish; what it had begun is not repeated."""
         for one in state:
-            self.take(Heard(one["id"], Match(**one["match"])))
+            self.take(Detection(one["id"], Match(**one["match"])))
 
     def _is_own(self, match: Match) -> bool:
         handlers = self._registry.select(match.namespace, match.target)
         return bool(handlers) and all(handler.builtin for handler in handlers)
 
-    def _run_own(self, heard: Heard, match: Match) -> None:
+    def _run_own(self, heard: Detection, match: Match) -> None:
         for handler in self._registry.select(match.namespace, match.target):
             try:
                 handler.callee.binding.call(
@@ -102,7 +102,7 @@ class Dispatcher:
                 hint = f" ({error.hint})" if error.hint else ""
                 self._tell(f"not done: {_head(match)}: {error.message}{hint}")
 
-    def _queue(self, heard: Heard, match: Match) -> None:
+    def _queue(self, heard: Detection, match: Match) -> None:
         lane = self._lanes.get(match.namespace)
         if lane is None:
             lane = self._lanes[match.namespace] = asyncio.Queue(LANE_MAX)
@@ -117,7 +117,7 @@ class Dispatcher:
         self._unfinished[heard.id] = heard
         self._size += size
 
-    async def _work(self, lane: asyncio.Queue[Heard]) -> None:
+    async def _work(self, lane: asyncio.Queue[Detection]) -> None:
         while True:
             heard = await lane.get()
             match = heard.found
@@ -133,7 +133,7 @@ class Dispatcher:
                 self._size -= _size(match)
                 lane.task_done()
 
-    async def _run(self, heard: Heard, match: Match) -> None:
+    async def _run(self, heard: Detection, match: Match) -> None:
         if refused := refusal(self._registry, match):
             self._tell(refused)
             return

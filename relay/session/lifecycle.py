@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from relay.errors import RelayError
+from relay.core.errors import RelayError
 from relay.hooks.events import HookEventName
-from relay.hooks.model import Aggregated
+from relay.hooks.hook_model import Aggregated
 
 #: Output that waits for a slow ``on_output``; beyond it the oldest is left out, and that is noted.
 OUTPUT_WAITING_MAX = 64 * 1024
@@ -25,7 +25,7 @@ ANNOUNCED_MAX = 1000
 
 
 class Engine(Protocol):
-    """The part of the hook engine that is used here (relay.hooks.handler)."""
+    """The part of the hook engine that is used here (relay.hooks.engine)."""
 
     def has(self, event: HookEventName) -> bool: ...
     async def fire(self, event: HookEventName, fields: dict[str, Any]) -> Aggregated: ...

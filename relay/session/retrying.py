@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from relay.errors import BrokerUnavailable, RelayError, StorageError, Timeout
+from relay.core.errors import BrokerUnavailable, RelayError, StorageError, Timeout
 
 T = TypeVar("T")
 

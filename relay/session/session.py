@@ -14,7 +14,11 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from relay.errors import RelayError
+from relay.agents.source_selector import SourceSelector
+from relay.core.errors import RelayError
+from relay.core.message import AgentState, Message, State
+from relay.core.source_events import Proof, StateChange
+from relay.directive.grammar import Match
 from relay.hooks.context import (
     OUTPUT_ENTRIES_MAX,
     Context,
@@ -23,35 +27,31 @@ from relay.hooks.context import (
     recent_output,
 )
 from relay.hooks.events import HookEventName
-from relay.hooks.functions import FunctionRunner
 from relay.hooks.registry import Registry
-from relay.model import AgentState, Message, State
-from relay.session import frames
+from relay.hooks.run_functions import FunctionRunner
+from relay.protocol import frames
+from relay.session.acknowledgement import Link, Progress
 from relay.session.actions import SessionActions
-from relay.session.alarm import Alarm
-from relay.session.awaiting import Awaiting
+from relay.session.background import Tasks
+from relay.session.broker_reports import Reports
 from relay.session.builtin import await_seconds
-from relay.session.courier import Courier
+from relay.session.delivery import DeliveryQueue
+from relay.session.detector import Detection
 from relay.session.dispatch import Dispatcher
-from relay.session.ears import Ears
-from relay.session.ending import end
-from relay.session.engine import SessionConfig, SessionHooks
-from relay.session.facts import Broker, Facts
-from relay.session.goodbye import Goodbye
-from relay.session.guards import Guards
-from relay.session.hearing import Heard
-from relay.session.leaving import Leaving
+from relay.session.hangup import HangUp
+from relay.session.hook_setup import SessionConfig, SessionHooks
+from relay.session.last_delivery import LastDelivery
 from relay.session.lifecycle import Lifecycle
-from relay.session.ports import Proof, StateChange
-from relay.session.progress import Link, Progress
-from relay.session.remembering import Remembering
-from relay.session.reports import Reports
-from relay.session.sender import Sender
-from relay.session.tasks import Tasks
-from relay.text.grammar import Match
+from relay.session.memory_commands import Remembering
+from relay.session.outbox import Sender
+from relay.session.reply_timeouts import Awaiting
+from relay.session.run_info import Broker, Facts
+from relay.session.shutdown import end
+from relay.session.timer import Alarm
+from relay.session.typing_policy import Guards
 
 if TYPE_CHECKING:
-    from relay.session.lastwords import LastWords
+    from relay.session.auto_save import LastWords
 
 _SIZE = struct.Struct(">4H")
 
@@ -157,8 +157,8 @@ class Session:
             idle_seconds=facts.idle_seconds,
             changed=lambda: self.progress.heard(0),
         )
-        self.goodbye = Goodbye(clock)
-        self.leaving = Leaving(
+        self.goodbye = LastDelivery(clock)
+        self.leaving = HangUp(
             self.goodbye,
             lambda: self.lifecycle.end("hangup"),
             over=lambda: link.farewell(0),
@@ -167,10 +167,10 @@ class Session:
             seconds=facts.end_seconds,
         )
         self.reports.on_delivery = self._delivery
-        self.ears: Ears
-        self.courier: Courier
+        self.ears: SourceSelector
+        self.courier: DeliveryQueue
 
-    def connect(self, ears: Ears, courier: Courier) -> None:
+    def connect(self, ears: SourceSelector, courier: DeliveryQueue) -> None:
         """Add the two parts that need the session's callbacks to be built."""
         self.ears = ears
         self.courier = courier
@@ -309,7 +309,7 @@ class Session:
 
     # -- from the sources -----------------------------------------------------------------------
 
-    def heard(self, heard: Heard) -> None:
+    def heard(self, heard: Detection) -> None:
         """The agent said something that is for somebody."""
         if isinstance(heard.found, Match) and heard.found.namespace == "relay":
             self._messages.append(
@@ -363,7 +363,7 @@ class Session:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _match_context(self, heard: Heard) -> Context:
+    def _match_context(self, heard: Detection) -> Context:
         return Context(self._identity, self.actions.for_match(heard), self._output, self._messages)
 
     def _checkpoint(self) -> bytes:

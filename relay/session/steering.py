@@ -18,12 +18,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from relay.core.message import AgentState, Message, Mode, State
+from relay.directive.envelope import Envelope, marker_of
 from relay.hooks.events import HookEventName
-from relay.hooks.model import Aggregated
-from relay.model import AgentState, Message, Mode, State
-from relay.session.gate import NativeCall
-from relay.session.guards import Guards, Hold
-from relay.text.envelope import Envelope, marker_of
+from relay.hooks.hook_model import Aggregated
+from relay.session.tool_hooks import AgentHookCall
+from relay.session.typing_policy import Blocked, Guards
 
 #: So many messages go with one answer, and so many bytes of them.
 MESSAGES_MAX = 8
@@ -39,7 +39,7 @@ STALE = 30.0
 ON_ITS_WAY = 5.0
 
 
-def waits(message: Message, guards: Guards, now: float, underway: float | None) -> Hold | None:
+def waits(message: Message, guards: Guards, now: float, underway: float | None) -> Blocked | None:
     """Why ``message`` must not go to an agent that would take it into the running turn.
 
     ``underway``: for so many seconds another one has been on its way, None where none is.
@@ -47,11 +47,11 @@ def waits(message: Message, guards: Guards, now: float, underway: float | None) 
     if message.mode is Mode.STEER or message.sender_kind == "relay":
         return None
     if underway is not None and underway < ON_ITS_WAY:
-        return Hold("another message is on its way", 0.1)
+        return Blocked("another message is on its way", 0.1)
     if guards.state is AgentState.BLOCKED:
-        return Hold("a dialog waits for the person", 1.0)
+        return Blocked("a dialog waits for the person", 1.0)
     if guards.state is AgentState.BUSY and guards.quiet_for(now) < STALE:
-        return Hold("the agent is busy", 1.0)
+        return Blocked("the agent is busy", 1.0)
     return None
 
 
@@ -91,7 +91,7 @@ class Records(Protocol):
         """Bytes that reach its model whole; 0 where nothing can be given now."""
         ...
 
-    async def own(self, call: NativeCall) -> bool:
+    async def own(self, call: AgentHookCall) -> bool:
         """Whether this is a call of the agent's, not of one that works for it."""
         ...
 
@@ -155,7 +155,7 @@ class Steering:
         self._settled = clock() + landing_takes
         self._given: dict[str, _Given] = {}  # by their markers
 
-    async def gift(self, call: NativeCall, result: Aggregated) -> Gift | None:
+    async def gift(self, call: AgentHookCall, result: Aggregated) -> Gift | None:
         """What goes with the answer to ``call``, which the agent waits for; mostly nothing."""
         if call.event is not HookEventName.AFTER_TOOL or result.stop:
             return None

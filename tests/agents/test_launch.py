@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from relay.agents.base import NativeStart, make_native
 from relay.agents.claude.launch import OLDEST, REPORTED, version_of
 from relay.agents.launch import MODULES, PLANNERS, Launch, Run, is_native, plan, wants_tcp
-from relay.agents.native import NativeStart, make_native
 
 VERSION = ".".join(map(str, OLDEST))
 TOKEN = "5f0fe2a0d723"

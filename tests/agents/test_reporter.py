@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from relay.agents.reporter import asker, reporter
-from relay.session.httpd import HookServer
+from relay.session.hook_server import HookServer
 
 TOKEN = "the-token"
 WHY = "relay was not asked"

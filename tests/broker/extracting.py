@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from relay.broker.committer import Batch, Handler, refusal
+from relay.broker.batch import Batch, Handler, refusal
 from relay.broker.extracting import Extracting
 from relay.broker.inner import Inner
-from relay.broker.protocol import encode
-from relay.errors import RelayError
-from relay.paths import Home
+from relay.core.errors import RelayError
+from relay.core.paths import Home
+from relay.protocol.broker import encode
 from tests.broker.support import Json
 from tests.memory.embedding.server import Answer, Asked
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from relay.broker.async_client import AsyncClient
 from relay.broker.client import Client, connect
-from relay.errors import RelayError
-from relay.ids import new_ulid
-from relay.paths import Home
+from relay.core.errors import RelayError
+from relay.core.ids import new_ulid
+from relay.core.paths import Home
 from tests.support import wait_until
 
 Json = dict[str, Any]

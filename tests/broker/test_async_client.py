@@ -9,8 +9,8 @@ import signal
 import pytest
 
 from relay.broker import async_client
-from relay.errors import BrokerUnavailable, NameTaken, RelayError, UsageError
-from relay.paths import Home
+from relay.core.errors import BrokerUnavailable, NameTaken, RelayError, UsageError
+from relay.core.paths import Home
 from tests.broker.support import Json, Session, registration
 
 

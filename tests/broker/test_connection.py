@@ -14,8 +14,8 @@ import pytest
 
 from relay.broker.client import connect
 from relay.broker.connection import Connection
-from relay.broker.protocol import decode
-from relay.paths import Home
+from relay.core.paths import Home
+from relay.protocol.broker import decode
 from tests.broker.support import registration
 
 

@@ -11,10 +11,10 @@ import threading
 from collections import defaultdict
 
 from relay.broker.client import connect
-from relay.broker.protocol import decode, encode
-from relay.errors import StorageError
-from relay.ids import new_ulid
-from relay.paths import Home
+from relay.core.errors import StorageError
+from relay.core.ids import new_ulid
+from relay.core.paths import Home
+from relay.protocol.broker import decode, encode
 from tests.broker.support import Json, broker_process, lock_is_free, register, wait_for_broker
 from tests.support import wait_until
 

@@ -13,8 +13,8 @@ import pytest
 
 from relay.broker.client import connect
 from relay.broker.extract_files import DONE_MAX, FILES_MAX, TEXT_MAX, Folder
-from relay.errors import RelayError, StorageError, UsageError
-from relay.paths import Home
+from relay.core.errors import RelayError, StorageError, UsageError
+from relay.core.paths import Home
 from tests.broker.extracting import (
     CWD,
     FACTS,

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from relay.broker import asking
+from relay.broker import ops_hooks
 from relay.broker.client import connect
 from relay.broker.connection import OUTPUT_MAX
-from relay.broker.protocol import LINE_MAX, encode
 from relay.broker.start import open_socket
-from relay.errors import BrokerUnavailable, NotFound, RelayError, Timeout, UsageError
+from relay.core.errors import BrokerUnavailable, NotFound, RelayError, Timeout, UsageError
+from relay.core.paths import Home
 from relay.hooks.mediator import Code
-from relay.paths import Home
+from relay.protocol.broker import LINE_MAX, encode
 from tests.broker.support import Json, Session, register, registration, stop_broker
 
 REQUEST = {"correlation_id": "C1", "event_name": "before_tool", "input": {"tool_name": "Bash"}}
@@ -95,7 +95,7 @@ def test_a_request_gets_the_response_of_the_session_and_nothing_is_stored(home: 
         # A late second answer is nobody's.
         assert not await bench.answer(push, response(reason="another"))
         bench.ask()
-        assert (await bench.pushed(2))[1]["timeout"] == asking.TIMEOUT
+        assert (await bench.pushed(2))[1]["timeout"] == ops_hooks.TIMEOUT
 
     play(home, scenario)
     stop_broker(home)
@@ -285,9 +285,9 @@ def test_a_session_that_goes_away_ends_its_requests_also_when_it_returns(home: H
 def test_an_asker_that_goes_away_is_forgotten(home: Home) -> None:
     async def scenario(bench: Bench) -> None:
         raw = open_socket(home)
-        for n in range(asking.PER_AGENT_MAX):
+        for n in range(ops_hooks.PER_AGENT_MAX):
             raw.sendall(encode({"n": n, "op": "hook", "agent": "Ann", "request": REQUEST}))
-        pushes = await bench.pushed(asking.PER_AGENT_MAX)
+        pushes = await bench.pushed(ops_hooks.PER_AGENT_MAX)
         assert (await error_of(bench.ask())).code == "busy"
         raw.close()
 
@@ -301,7 +301,7 @@ def test_an_asker_that_goes_away_is_forgotten(home: Home) -> None:
 
         asked = await room()
         assert not await bench.answer(pushes[0], response())
-        last = (await bench.pushed(asking.PER_AGENT_MAX + 1))[-1]
+        last = (await bench.pushed(ops_hooks.PER_AGENT_MAX + 1))[-1]
         assert await bench.answer(last, response())
         assert (await asked)["response"] == response()
 
@@ -310,16 +310,16 @@ def test_an_asker_that_goes_away_is_forgotten(home: Home) -> None:
 
 def test_what_one_agent_and_all_of_them_have_in_hand_is_bounded(home: Home) -> None:
     async def scenario(bench: Bench) -> None:
-        big = {**REQUEST, "input": {"x": "y" * (asking.REQUEST_MAX - 500)}}
-        most = asking.AGENT_BYTES_MAX // asking.REQUEST_MAX
+        big = {**REQUEST, "input": {"x": "y" * (ops_hooks.REQUEST_MAX - 500)}}
+        most = ops_hooks.AGENT_BYTES_MAX // ops_hooks.REQUEST_MAX
         for _ in range(most):
             bench.ask(big)
         await bench.pushed(most)
         assert (await error_of(bench.ask(big))).code == "busy"
-        large = {**REQUEST, "input": {"x": "y" * asking.REQUEST_MAX}}
+        large = {**REQUEST, "input": {"x": "y" * ops_hooks.REQUEST_MAX}}
         assert (await error_of(bench.ask(large))).code == "too_large"
         assert "nested" in (await error_of(bench.ask(nested(200)))).message
-        long = {**REQUEST, "correlation_id": "c" * (asking.CORRELATION_MAX + 1)}
+        long = {**REQUEST, "correlation_id": "c" * (ops_hooks.CORRELATION_MAX + 1)}
         assert "correlation id" in (await error_of(bench.ask(long))).message
         # Others are asked all the same.
         async with Session(home, "Bob", run="r2") as bob:
@@ -333,8 +333,8 @@ def test_what_one_agent_and_all_of_them_have_in_hand_is_bounded(home: Home) -> N
 
 
 def test_a_session_that_does_not_read_is_asked_no_more_and_not_cut_off(home: Home) -> None:
-    big = {**REQUEST, "input": {"x": "y" * (asking.REQUEST_MAX - 500)}}
-    tries = 2 * OUTPUT_MAX // asking.REQUEST_MAX
+    big = {**REQUEST, "input": {"x": "y" * (ops_hooks.REQUEST_MAX - 500)}}
+    tries = 2 * OUTPUT_MAX // ops_hooks.REQUEST_MAX
     errors: set[str] = set()
     with register(home, "Bob") as bob, connect(home) as client:
         for _ in range(tries):
@@ -349,7 +349,7 @@ def test_a_session_that_does_not_read_is_asked_no_more_and_not_cut_off(home: Hom
 
 
 def test_there_is_an_end_to_what_all_agents_have_in_hand(home: Home) -> None:
-    full, rest = divmod(asking.PENDING_MAX, asking.PER_AGENT_MAX)
+    full, rest = divmod(ops_hooks.PENDING_MAX, ops_hooks.PER_AGENT_MAX)
     assert rest == 0
     with ExitStack() as stack:
         for n in range(full + 1):
@@ -359,7 +359,9 @@ def test_there_is_an_end_to_what_all_agents_have_in_hand(home: Home) -> None:
             raw = stack.enter_context(closing(open_socket(home)))
             raw.settimeout(20)
             fields = {"op": "hook", "agent": f"A{n}", "request": REQUEST}
-            raw.sendall(b"".join(encode({"n": m, **fields}) for m in range(asking.PER_AGENT_MAX)))
+            raw.sendall(
+                b"".join(encode({"n": m, **fields}) for m in range(ops_hooks.PER_AGENT_MAX))
+            )
             raw.sendall(encode({"n": 99, "op": "hello"}))
             with raw.makefile("rb") as lines:
                 assert b'"n":99' in lines.readline()

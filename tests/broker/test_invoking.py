@@ -8,8 +8,8 @@ import pytest
 
 from relay.broker.client import connect
 from relay.broker.invoking import RECORDS_MAX, TEXT_MAX
-from relay.errors import RelayError, UsageError
-from relay.paths import Home
+from relay.core.errors import RelayError, UsageError
+from relay.core.paths import Home
 from tests.broker.support import Json, register, stop_broker
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from relay.broker.memory_lanes import LANES_MAX, Job, Lane, Lanes
-from relay.errors import RelayError
+from relay.core.errors import RelayError
 from relay.memory.spec import StoreSpec, parse_store
 from tests.broker.support import Json
 

@@ -18,10 +18,10 @@ import pytest
 
 from relay.broker import memory_process
 from relay.broker.memory_process import STARTS_MAX, Worker
-from relay.errors import ConfigError, RelayError, StorageError, Timeout
+from relay.core.errors import ConfigError, RelayError, StorageError, Timeout
+from relay.core.paths import Home
 from relay.memory.applying import TRIES_MAX
 from relay.memory.outbox import waiting_in
-from relay.paths import Home
 from tests.broker.support import Json
 from tests.memory.flaky import saying
 from tests.memory.flaky_worker import COMMAND, folder

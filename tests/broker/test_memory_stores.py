@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from relay import trust
 from relay.broker.client import Client, connect
 from relay.broker.memory_lanes import LANES_MAX
-from relay.errors import ConfigError, RelayError, UsageError
-from relay.paths import Home
+from relay.config import trust
+from relay.core.errors import ConfigError, RelayError, UsageError
+from relay.core.paths import Home
 from tests.broker.support import (
     Json,
     broker_process,

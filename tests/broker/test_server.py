@@ -13,11 +13,11 @@ import pytest
 
 from relay.broker.client import Client, connect
 from relay.broker.directory import owner_login, person_name
-from relay.broker.protocol import LINE_MAX, decode, encode
-from relay.errors import NameTaken, NotFound, RelayError, UsageError
-from relay.ids import new_ulid
-from relay.model import BODY_MAX, State
-from relay.paths import Home
+from relay.core.errors import NameTaken, NotFound, RelayError, UsageError
+from relay.core.ids import new_ulid
+from relay.core.message import BODY_MAX, State
+from relay.core.paths import Home
+from relay.protocol.broker import LINE_MAX, decode, encode
 from tests.broker.support import Json, register, registration, stop_broker
 from tests.support import wait_until
 

@@ -13,8 +13,8 @@ import pytest
 
 from relay.broker.client import connect
 from relay.broker.start import Starter
-from relay.errors import BrokerUnavailable, RelayError, StorageError
-from relay.paths import Home
+from relay.core.errors import BrokerUnavailable, RelayError, StorageError
+from relay.core.paths import Home
 from tests.broker.support import broker_process, lock_is_free, wait_for_broker
 from tests.support import wait_until
 

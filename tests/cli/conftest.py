@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.paths import Home
+from relay.core.paths import Home
 from tests.broker.support import stop_broker
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from relay.paths import Home
+from relay.core.paths import Home
 from tests.broker.support import register
 from tests.cli.conftest import Run
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relay.cli import checks
-from relay.paths import Home
+from relay.core.paths import Home
 from tests.cli.verbs import program
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from relay.cli import config_verbs
-from relay.errors import ConfigError, NotFound
-from relay.paths import Home
-from relay.trust import CONFIG_NAME, is_trusted, read_config
+from relay.config.trust import CONFIG_NAME, is_trusted, read_config
+from relay.core.errors import ConfigError, NotFound
+from relay.core.paths import Home
 from tests.cli.verbs import Verb, printed_json, verbs_of
 
 

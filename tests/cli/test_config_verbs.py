@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from relay.cli import config_verbs
-from relay.config import load
-from relay.errors import RelayError
-from relay.trust import CONFIG_NAME, read_config
+from relay.config.load import load
+from relay.config.trust import CONFIG_NAME, read_config
+from relay.core.errors import RelayError
 from tests.cli.verbs import Verb, printed_json, verbs_of
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.paths import Home
+from relay.core.paths import Home
 
 DOCS = Path(__file__).parents[2] / "docs"
 

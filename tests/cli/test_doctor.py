@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from relay.cli import checks, doctor
-from relay.paths import Home
-from relay.trust import CONFIG_NAME, trust
+from relay.config.trust import CONFIG_NAME, trust
+from relay.core.paths import Home
 from tests.cli.verbs import Verb, program, verbs_of
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from relay.cli import checks
 from relay.cli.gate_checks import native_hooks
-from relay.paths import Home
-from relay.trust import trust
+from relay.config.trust import trust
+from relay.core.paths import Home
 from tests.cli.verbs import program
 
 CONFIG = "from relay import Relay\nrelay = Relay()\nrelay.on('before_tool', print)\n"

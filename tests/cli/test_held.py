@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from relay.broker.guard import HOPS_MAX
-from relay.paths import Home
+from relay.broker.loop_guard import HOPS_MAX
+from relay.core.paths import Home
 from tests.broker.support import register
-from tests.broker.test_parking import exchange, next_delivery, say
+from tests.broker.test_ops_held import exchange, next_delivery, say
 from tests.cli.conftest import Run
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from relay.cli import hooks_verbs
-from relay.errors import ConfigError, UsageError
-from relay.hooks.model import Aggregated
+from relay.config.trust import CONFIG_NAME, read_config, trust
+from relay.core.errors import ConfigError, UsageError
+from relay.core.paths import Home
+from relay.hooks.hook_model import Aggregated
 from relay.hooks.records import aggregated_record
-from relay.paths import Home
-from relay.trust import CONFIG_NAME, read_config, trust
 from tests.broker.support import register
 from tests.broker.test_invoking import record
 from tests.cli.conftest import Run

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from relay.paths import Home
+from relay.core.paths import Home
 from tests.broker.support import register
 from tests.cli.conftest import Run
 

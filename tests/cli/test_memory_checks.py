@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from relay import trust
 from relay.broker.extract_files import Extraction, Folder, folder_of
 from relay.cli import memory_checks
 from relay.cli.memory_checks import config_warnings, memory_lines
-from relay.memory.model import Place, Scope
+from relay.config import trust
+from relay.config.memory_settings import MemorySettings
+from relay.config.settings import memory_settings
+from relay.core.paths import Home
 from relay.memory.outbox import Outbox, Waiting, path_of
+from relay.memory.records import Place, Scope
 from relay.memory.spec import StoreSpec
-from relay.memory_settings import MemorySettings
-from relay.paths import Home
-from relay.settings import memory_settings
 
 
 class Server(http.server.ThreadingHTTPServer):

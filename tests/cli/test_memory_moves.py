@@ -20,9 +20,9 @@ import pytest
 
 from relay.broker.client import connect
 from relay.cli import memory_moves
-from relay.errors import UsageError
-from relay.memory.model import TIME_MAX
-from relay.paths import Home
+from relay.core.errors import UsageError
+from relay.core.paths import Home
+from relay.memory.records import TIME_MAX
 from tests.cli.conftest import Run
 from tests.support import wait_until
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from relay.cli.memory_store import applying
-from relay.errors import ConfigError
+from relay.config.memory_settings import MemorySettings
+from relay.config.trust import trust
+from relay.core.errors import ConfigError
+from relay.core.paths import Home
 from relay.memory.spec import StoreSpec
-from relay.memory_settings import MemorySettings
-from relay.paths import Home
-from relay.trust import trust
 from tests.cli.conftest import Run
 
 CONFIG = """\

@@ -14,7 +14,7 @@ import pytest
 
 from relay.broker.client import Client
 from relay.broker.directory import owner_login, person_name
-from relay.paths import Home
+from relay.core.paths import Home
 from tests.broker.support import register
 from tests.cli.conftest import Run
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from relay.cli import replay
-from relay.errors import NotFound, RelayError
-from relay.paths import Home
-from relay.trust import is_trusted, read_config, trust
+from relay.config.trust import is_trusted, read_config, trust
+from relay.core.errors import NotFound, RelayError
+from relay.core.paths import Home
 from tests.cli.conftest import Run
 from tests.cli.verbs import printed_json, verbs_of
 

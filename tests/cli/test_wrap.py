@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from relay.cli import wrap
-from relay.errors import UsageError
-from relay.names import claim
-from relay.paths import Home
-from tests.terminal.outer import DRIVER, Fake, stop_sessions
+from relay.config.names import claim
+from relay.core.errors import UsageError
+from relay.core.paths import Home
+from tests.pump.outer import DRIVER, Fake, stop_sessions
 
 
 def relay(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:

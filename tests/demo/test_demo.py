@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from relay.core.paths import Home
 from relay.demo import agents, stage
-from relay.paths import Home
 from tests.cli.verbs import program
 from tests.e2e.wrapped import RELAY, Wrapped, relay
 

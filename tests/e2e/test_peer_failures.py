@@ -1,7 +1,7 @@
 """What hurt the users of relay's predecessor most, in the order of how much: each must not happen.
 
 Fifteen complaints from its issue tracker, each as a test of ours. What is a matter of the text
-alone is in tests/text/test_peer_failures.py.
+alone is in tests/directive/test_peer_failures.py.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.wrapped import RELAY, kill_broker, process_below, relay_json, wait_registered
+from tests.pump.outer import Outer, alive
 from tests.support import found, wait_until
-from tests.terminal.outer import Outer, alive
 
 #: Waits for a key, writes its file so many times, each with a number, and says how it ends.
 FLOOD = (

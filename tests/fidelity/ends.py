@@ -8,7 +8,7 @@ import signal
 
 from tests.fidelity.behaviours import behaviour
 from tests.fidelity.stage import Stage
-from tests.terminal.outer import alive
+from tests.pump.outer import alive
 
 #: Says which signals came, and ends at the first with 9. The kernel ends the input of a terminal
 #: that is closed a moment before it sends SIGHUP.

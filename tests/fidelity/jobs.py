@@ -9,7 +9,7 @@ import signal
 
 from tests.fidelity.behaviours import behaviour
 from tests.fidelity.stage import PROMPT, Stage
-from tests.terminal.outer import alive
+from tests.pump.outer import alive
 
 #: Answers lines until the end of its input.
 _COOKED = r"""

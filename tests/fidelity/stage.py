@@ -23,10 +23,10 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from relay.broker.client import Client
-from relay.paths import Home
+from relay.core.paths import Home
 from tests.fidelity.wrappers import RELAY, Wrapper
+from tests.pump.outer import Outer, alive
 from tests.support import found, wait_until
-from tests.terminal.outer import Outer, alive
 
 PROMPT = b"stage$ "
 _PRELUDE = Path(__file__).with_name("prelude.py").read_text()
@@ -254,7 +254,7 @@ class Stage:
         def look() -> int | None:
             self.terminal.read()
             for pid, argv in self.processes().items():
-                if "relay.cli.agent_session" in argv:
+                if "relay.app.session_main" in argv:
                     return pid
             return None
 

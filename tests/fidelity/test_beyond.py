@@ -10,7 +10,7 @@ import pytest
 
 from tests.fidelity.stage import Stage
 from tests.fidelity.wrappers import RELAY
-from tests.terminal.outer import alive
+from tests.pump.outer import alive
 
 LIMIT = 20.0
 

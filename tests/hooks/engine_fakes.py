@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relay.hooks.bus import MessageBus
+from relay.hooks.engine import HookEventHandler
 from relay.hooks.events import HookEventName
-from relay.hooks.handler import HookEventHandler
-from relay.hooks.model import (
+from relay.hooks.hook_model import (
     Aggregated,
     Command,
     Decision,

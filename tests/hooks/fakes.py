@@ -5,12 +5,12 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any
 
+from relay.core.message import Mode
 from relay.hooks.context import Agent, Context, Identity
-from relay.hooks.functions import FunctionRunner
-from relay.hooks.handler import HookEventHandler
+from relay.hooks.engine import HookEventHandler
 from relay.hooks.registry import Registry
-from relay.model import Mode
-from relay.session.engine import SessionConfig, make_engine
+from relay.hooks.run_functions import FunctionRunner
+from relay.session.hook_setup import SessionConfig, make_engine
 
 
 class FakeActions:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relay.core.message import BODY_MAX
 from relay.hooks.answers import GATES, TEXT_MAX
 from relay.hooks.events import HookEventName
-from relay.hooks.model import Decision, HookOutput, ToolMode, ToolSelection
+from relay.hooks.hook_model import Decision, HookOutput, ToolMode, ToolSelection
 from relay.hooks.outputs import read_value
 from relay.hooks.results import HandlerError, normalise
-from relay.model import BODY_MAX
 
 BEFORE = HookEventName.BEFORE_TOOL
 AFTER = HookEventName.AFTER_TOOL

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from relay.errors import Timeout, UsageError
+from relay.core.errors import Timeout, UsageError
 from relay.hooks import bus as module
 from relay.hooks.bus import BusError, MessageBus, correlation_id
 

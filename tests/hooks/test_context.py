@@ -5,7 +5,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from relay.errors import NotFound, Timeout, UsageError
+from relay.core.errors import NotFound, Timeout, UsageError
+from relay.core.message import BODY_MAX, Message, Mode
 from relay.hooks.context import (
     MESSAGES_MAX,
     OUTPUT_BYTES_MAX,
@@ -17,7 +18,6 @@ from relay.hooks.context import (
     recent_messages,
     recent_output,
 )
-from relay.model import BODY_MAX, Message, Mode
 from tests.hooks.fakes import IDENTITY, FakeActions, context
 
 

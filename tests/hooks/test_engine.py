@@ -13,13 +13,13 @@ import pytest
 from relay.hooks import records
 from relay.hooks.aggregator import aggregate
 from relay.hooks.bus import MessageBus
+from relay.hooks.engine import HookEventHandler
 from relay.hooks.events import HookEventName
-from relay.hooks.functions import FunctionRunner
-from relay.hooks.handler import HookEventHandler
+from relay.hooks.hook_model import Aggregated, Command, Decision
 from relay.hooks.mediator import REQUESTS, RESPONSES
-from relay.hooks.model import Aggregated, Command, Decision
 from relay.hooks.planner import Planner
 from relay.hooks.registry import Registry
+from relay.hooks.run_functions import FunctionRunner
 from relay.hooks.runner import HookRunner
 from tests.hooks.engine_fakes import BASE, NOW, FakeConfig, FakeLog
 from tests.hooks.programs import group_is_gone, script

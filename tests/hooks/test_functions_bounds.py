@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from relay.hooks import functions as module
+from relay.hooks import run_functions as module
 from relay.hooks import threads, waits
 from relay.hooks.events import HookEventName
-from relay.hooks.functions import FunctionRunner
 from relay.hooks.outcomes import Call, End, Outcome
 from relay.hooks.registry import Registry
 from relay.hooks.results import Result, normalise
+from relay.hooks.run_functions import FunctionRunner
 
 SHORT = 0.05
 

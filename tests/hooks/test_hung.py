@@ -7,8 +7,8 @@ from concurrent.futures import Future
 import pytest
 
 from relay.hooks import hung as module
+from relay.hooks.hook_model import Callee
 from relay.hooks.hung import Hung
-from relay.hooks.model import Callee
 from relay.hooks.registry import Registry
 
 

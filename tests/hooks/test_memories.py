@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from relay.errors import NotFound, UsageError
+from relay.core.errors import NotFound, UsageError
 from relay.hooks.memories import MemoryList
 from tests.hooks.fakes import FakeActions, context
 

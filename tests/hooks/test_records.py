@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from relay.hooks import records
 from relay.hooks.events import HookEventName
-from relay.hooks.model import (
+from relay.hooks.hook_model import (
     Aggregated,
     Decision,
     Failure,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from relay.core.message import BODY_MAX
 from relay.hooks.results import HandlerError, Result, normalise
-from relay.model import BODY_MAX
 
 
 class _Unprintable:

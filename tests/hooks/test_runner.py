@@ -15,8 +15,7 @@ import pytest
 from relay.hooks import outputs
 from relay.hooks import runner as module
 from relay.hooks.events import HookEventName
-from relay.hooks.functions import FunctionRunner
-from relay.hooks.model import (
+from relay.hooks.hook_model import (
     Command,
     Decision,
     Dialect,
@@ -27,6 +26,7 @@ from relay.hooks.model import (
     Url,
 )
 from relay.hooks.registry import Registry
+from relay.hooks.run_functions import FunctionRunner
 from relay.hooks.runner import HookRunner, rewritten
 from tests.hooks.programs import all_gone, script, watched
 from tests.support import wait_until

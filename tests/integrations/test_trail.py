@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from relay.app import Relay
+from relay.app.relay import Relay
 from relay.hooks.context import Context, Identity
 from relay.hooks.events import HookEventName
-from relay.hooks.functions import FunctionRunner
 from relay.hooks.results import Result
+from relay.hooks.run_functions import FunctionRunner
 from relay.integrations import trail
 from tests.hooks.fakes import IDENTITY, FakeActions, context, engine
 

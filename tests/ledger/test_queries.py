@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from relay.broker.delivery import advance
+from relay.broker.delivery_states import advance
+from relay.core.message import State
 from relay.ledger import queries, schema
 from relay.ledger.queries import SLICE, Filter
 from relay.ledger.store import Ledger
-from relay.model import State
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.errors import StorageError
+from relay.core.errors import StorageError
 from relay.ledger import schema
 from relay.ledger.store import Ledger
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from relay.broker.delivery import advance, nobody
-from relay.errors import StorageError
-from relay.ids import new_ulid
+from relay.broker.delivery_states import advance, nobody
+from relay.core.errors import StorageError
+from relay.core.ids import new_ulid
+from relay.core.message import State
 from relay.ledger.rows import AgentRecord
 from relay.ledger.store import Ledger
-from relay.model import State
 
 
 @pytest.fixture

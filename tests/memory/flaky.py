@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from relay.errors import ConfigError, StorageError
+from relay.core.errors import ConfigError, StorageError
 from relay.memory.backend import Hits, Memories, StoreUnavailable
 from relay.memory.local.store import LocalStore
-from relay.memory.model import Memory, Place, Restored, Saved, Stats
+from relay.memory.records import Memory, Place, Restored, Saved, Stats
 
 
 class Flaky:
@@ -74,7 +74,7 @@ class Flaky:
         if self._says("broken") is not None:
             raise StorageError("the disk of the server is full")
         if self._says("refuse") in text.split():
-            from relay.errors import UsageError
+            from relay.core.errors import UsageError
 
             raise UsageError("the store takes no such text")
         saved = self._store.save(text, place, **fields)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.errors import UsageError
+from relay.core.errors import UsageError
 from relay.memory.asked import Asked
 
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from relay import trust
-from relay.errors import ConfigError, NotFound, StorageError
+from relay.config import trust
+from relay.core.errors import ConfigError, NotFound, StorageError
+from relay.core.paths import Home
 from relay.memory import custom
 from relay.memory.backend import Backend
 from relay.memory.contract import BackendContract
 from relay.memory.local.store import LocalStore
-from relay.memory.model import Place, Scope
 from relay.memory.opening import make
+from relay.memory.records import Place, Scope
 from relay.memory.spec import StoreSpec
-from relay.paths import Home
 
 USER = Place(Scope.USER)
 #: A file as a user writes it; {folder} is where its store is.

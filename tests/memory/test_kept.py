@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from relay.errors import ConfigError, NotFound, RelayError, UsageError
+from relay.core.errors import ConfigError, NotFound, RelayError, UsageError
 from relay.memory.applying import TRIES_MAX
 from relay.memory.backend import Backend, StoreUnavailable
 from relay.memory.contract import BackendContract
 from relay.memory.kept import TRY_AFTER, Kept
-from relay.memory.model import Memory, Outcome, Place, Saved, Scope
 from relay.memory.outbox import Outbox, waiting_in
+from relay.memory.records import Memory, Outcome, Place, Saved, Scope
 from tests.memory.flaky import Flaky, saying
 
 NOW = 1_795_000_000_000

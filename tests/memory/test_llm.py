@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relay.errors import ConfigError
+from relay.core.errors import ConfigError
 from relay.memory import llm, providers
 from relay.memory.llm import PROVIDERS, Api, LLMUnavailable, ask, from_config, resolved
 from tests.memory.embedding.server import Answer, Asked, EmbeddingServer

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from relay.errors import StorageError
+from relay.core.errors import StorageError
 from relay.memory import outbox as outbox_module
 from relay.memory import outbox_file
 from relay.memory.backend import StoreUnavailable
-from relay.memory.model import Place, Scope
 from relay.memory.outbox import ALIASES_MAX, Outbox, Waiting, waiting_in
+from relay.memory.records import Place, Scope
 from tests.support import wait_until
 
 USER = Place(Scope.USER)
@@ -113,7 +113,7 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path, content: bytes) -> None:
 
 SAVING = """
 import sys
-from relay.memory.model import Place, Scope
+from relay.memory.records import Place, Scope
 from relay.memory.outbox import Outbox, Waiting
 box, number = Outbox(sys.argv[1]), int(sys.argv[2])
 while True:

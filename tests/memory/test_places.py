@@ -7,8 +7,8 @@ import subprocess
 import threading
 from pathlib import Path
 
-from relay.memory.model import Place, Scope
 from relay.memory.places import applying, project_root
+from relay.memory.records import Place, Scope
 
 
 def git(folder: Path, *words: str) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from relay.errors import UsageError
+from relay.core.errors import UsageError
 from relay.memory.local.store import LocalStore
-from relay.memory.model import Outcome, Place, Restored, Scope
 from relay.memory.policy import Guarded, Secrets
+from relay.memory.records import Outcome, Place, Restored, Scope
 
 TOKEN = "ghp_" + "Ab3dE5gH" * 4 + "1jK2"
 USER = Place(Scope.USER)

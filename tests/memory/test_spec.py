@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relay.errors import ConfigError, UsageError
+from relay.core.errors import ConfigError, UsageError
 from relay.memory import providers
 from relay.memory.spec import StoreSpec, parse_llm, parse_store
 

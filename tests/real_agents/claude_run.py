@@ -10,14 +10,14 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from relay.agents.claude.door import ClaudeDoor
+from relay.agents.claude.channel import ClaudeDoor
 from relay.agents.claude.source import ClaudeSource
 from relay.agents.claude.transcript import whereabouts
 from relay.agents.launch import Launch, Run, plan
 from relay.agents.tail import FileTail
-from relay.model import AgentState
-from relay.session.httpd import HookServer
-from relay.session.ports import End, Line, Proof, SourceEvent
+from relay.core.message import AgentState
+from relay.core.source_events import End, Line, Proof, SourceEvent
+from relay.session.hook_server import HookServer
 from tests.real_agents.recipes import Recipe
 from tests.real_agents.terminal import Terminal
 from tests.support import wait_until

@@ -19,8 +19,8 @@ from typing import Any
 
 from relay.agents.codex.hooks import trusted_hash
 from relay.agents.gemini import hooks as gemini_hooks
-from relay.paths import Home
-from relay.trust import trust
+from relay.config.trust import trust
+from relay.core.paths import Home
 from tests.real_agents.model import Say, ScriptedModel, Shell
 from tests.real_agents.people import wait_state
 from tests.real_agents.recipe import Options, Recipe

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from relay.model import AgentState
-from relay.session.ports import Degraded
+from relay.core.message import AgentState
+from relay.core.source_events import Degraded
 from tests.real_agents import recipes
 from tests.real_agents.claude_run import ClaudeRun, files_of
 from tests.real_agents.model import Gate, Say, ScriptedModel, Think, Tool
@@ -267,7 +267,7 @@ def test_two_in_one_runtime_folder_have_doors_of_their_own(
 def test_a_door_whose_agent_was_killed_is_closed(
     claude: Path, tmp_path: Path, model: ScriptedModel
 ) -> None:
-    from relay.agents.claude.door import DoorClosed
+    from relay.agents.claude.channel import DoorClosed
 
     with ClaudeRun(recipe(claude, tmp_path, model)) as run:
         run.ready()

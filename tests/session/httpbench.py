@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from relay.session.httpd import HookServer
+from relay.session.hook_server import HookServer
 
 TOKEN = "a-token"
 Test = Callable[["Bench"], Awaitable[None]]

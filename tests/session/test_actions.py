@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from relay.errors import RelayError, UsageError
-from relay.model import Mode
+from relay.core.errors import RelayError, UsageError
+from relay.core.message import Mode
+from relay.directive.grammar import Match
 from relay.session.actions import SessionActions
-from relay.session.hearing import Heard
-from relay.session.remembering import Command
-from relay.text.grammar import Match
+from relay.session.detector import Detection
+from relay.session.memory_commands import Command
 
-HEARD = Heard("01K00000000000000000000001", Match("relay", "Bob", "hi", {}, False, "@relay:Bob hi"))
+HEARD = Detection(
+    "01K00000000000000000000001", Match("relay", "Bob", "hi", {}, False, "@relay:Bob hi")
+)
 
 
 class Desk:
@@ -145,7 +147,7 @@ def test_what_is_said_to_memory_keeps_its_id_and_its_options_once() -> None:
         commands: list[Command] = []
         desk.actions.remember = commands.append
         match = Match("memory", "save", "tea", {"scope": "user"}, False, "@memory:save tea")
-        actions = desk.actions.for_match(Heard(HEARD.id, match))
+        actions = desk.actions.for_match(Detection(HEARD.id, match))
         actions.memory_command("save", "something else")
         actions.memory_command("save", "tea")
         actions.memory_command("save", "tea")

@@ -6,11 +6,11 @@ import asyncio
 from concurrent.futures import Future
 from typing import Any
 
+from relay.config.memory_settings import MemorySettings
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
-from relay.memory_settings import MemorySettings
-from relay.session import builtin, recalling
-from relay.session.stores import NoStore
+from relay.session import builtin, memory_texts
+from relay.session.memory_scope import NoStore
 from tests.hooks.fakes import FakeActions, context
 
 ROW = {
@@ -55,7 +55,7 @@ def test_a_start_recalls_what_fits_the_task_and_what_is_newest() -> None:
     actions = FakeActions()
     actions.memories = {"memories": [ROW], "more": False}
     text = asyncio.run(builtin.recall(context(actions)))
-    assert text == recalling.at_start([ROW])
+    assert text == memory_texts.at_start([ROW])
     assert actions.done == [
         ("search", {"query": "the task", "limit": 20}),
         ("list", {"limit": 20}),

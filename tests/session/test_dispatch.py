@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 
-from relay.errors import BrokerUnavailable, RelayError, StorageError, UsageError
-from relay.hooks.functions import FunctionRunner
+from relay.core.errors import BrokerUnavailable, RelayError, StorageError, UsageError
+from relay.directive.grammar import Match, TooLong, Unclosed
 from relay.hooks.registry import BUILTIN, Registry
-from relay.session import frames, retrying
+from relay.hooks.run_functions import FunctionRunner
+from relay.protocol import frames
+from relay.session import retrying
+from relay.session.detector import Detection
 from relay.session.dispatch import Dispatcher
-from relay.session.hearing import Heard
-from relay.text.grammar import Match, TooLong, Unclosed
 
 
-def match(namespace: str, target: str, body: str = "x", number: int = 1) -> Heard:
+def match(namespace: str, target: str, body: str = "x", number: int = 1) -> Detection:
     raw = f"@{namespace}:{target} {body}"
-    return Heard(f"id{number}", Match(namespace, target, body, {}, False, raw))
+    return Detection(f"id{number}", Match(namespace, target, body, {}, False, raw))
 
 
 class Desk:
@@ -42,7 +43,7 @@ class Desk:
             spawn=self.spawn,
         )
 
-    async def claim(self, heard: Heard) -> bool:
+    async def claim(self, heard: Detection) -> bool:
         fresh = heard.id not in self.claimed
         self.claimed.add(heard.id)
         return fresh
@@ -58,7 +59,7 @@ class Desk:
         await self.runner.close()
 
 
-def run(registry: Registry, *items: Heard, claimed: set[str] | None = None) -> Desk:
+def run(registry: Registry, *items: Detection, claimed: set[str] | None = None) -> Desk:
     async def scenario() -> Desk:
         desk = Desk(registry)
         desk.claimed |= claimed or set()
@@ -129,8 +130,8 @@ def test_a_target_without_a_handler_is_told_with_what_there_is() -> None:
 def test_mistakes_of_form_are_told() -> None:
     desk = run(
         Registry(),
-        Heard("a", Unclosed("relay", "Bob", ("@relay:Ann x",), "text")),
-        Heard("b", TooLong("relay", "Bob", 2_000_000)),
+        Detection("a", Unclosed("relay", "Bob", ("@relay:Ann x",), "text")),
+        Detection("b", TooLong("relay", "Bob", 2_000_000)),
     )
     assert "never closed" in desk.told[0] and "1 more" in desk.told[0]
     assert "2000000 bytes" in desk.told[1]
@@ -167,7 +168,7 @@ def failing_once(desk: Desk, error: RelayError) -> None:
     """The first claim fails with ``error``."""
     claim, errors = desk.claim, [error]
 
-    async def failing(heard: Heard) -> bool:
+    async def failing(heard: Detection) -> bool:
         if errors:
             raise errors.pop()
         return await claim(heard)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from relay.errors import RelayError
+from relay.core.errors import RelayError
 from relay.hooks.events import HookEventName
-from relay.hooks.model import Aggregated, Failure, empty_success
+from relay.hooks.hook_model import Aggregated, Failure, empty_success
 from relay.session import lifecycle
 from relay.session.lifecycle import Lifecycle
 

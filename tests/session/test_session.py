@@ -12,22 +12,23 @@ from typing import Any
 import pytest
 
 from relay.agents.codex.source import CodexSource
-from relay.errors import BrokerUnavailable, RelayError, StorageError, UsageError
+from relay.agents.source_selector import SourceSelector, Structured
+from relay.core.errors import BrokerUnavailable, RelayError, StorageError, UsageError
+from relay.core.message import AgentState, Message, State
+from relay.core.source_events import StateChange
+from relay.directive.grammar import Match
 from relay.hooks.context import Context
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
-from relay.model import AgentState, Message, State
-from relay.session import builtin, frames, retrying
-from relay.session.courier import Courier
-from relay.session.ears import Ears, Structured
-from relay.session.facts import Facts
-from relay.session.guards import Guards
-from relay.session.hearing import Heard, Hearing
-from relay.session.ports import StateChange
+from relay.protocol import frames
+from relay.screen.line_source import LineSource
+from relay.session import builtin, retrying
+from relay.session.delivery import DeliveryQueue
+from relay.session.detector import Detection, DirectiveDetector
+from relay.session.run_info import Facts
 from relay.session.session import Session
-from relay.terminal.lines import LineSource
-from relay.text.grammar import Match
-from tests.session.test_courier import FakeDoor
+from relay.session.typing_policy import Guards
+from tests.session.test_delivery import FakeDoor
 
 
 class FakeBroker:
@@ -95,8 +96,8 @@ class Desk:
             now_ms=lambda: 0,
         )
         session = self.session
-        ears = Ears(
-            Hearing("run", 0, {"relay", "deploy"}),
+        ears = SourceSelector(
+            DirectiveDetector("run", 0, {"relay", "deploy"}),
             LineSource(80, 24, now=loop.time()),
             structured,
             on_heard=session.heard,
@@ -104,7 +105,7 @@ class Desk:
             on_state=session.state_changed,
             on_proof=session.proof,
         )
-        session.connect(ears, Courier(lambda: self.door, session.reports.delivery, loop.time))
+        session.connect(ears, DeliveryQueue(lambda: self.door, session.reports.delivery, loop.time))
 
 
 def play(scenario: Callable[[], Awaitable[None]]) -> None:
@@ -127,7 +128,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MESSAGE = Message(id=f"01K{1:023d}", sender="Ann", to="Ben", body="hi", created_at=0)
-FIND = Heard(f"01K{2:023d}", Match("deploy", "x", "y", {}, False, "@deploy:x y"))
+FIND = Detection(f"01K{2:023d}", Match("deploy", "x", "y", {}, False, "@deploy:x y"))
 
 
 def test_what_came_of_a_message_is_reported_once_the_broker_can_take_it() -> None:
@@ -370,7 +371,7 @@ def test_last_words_are_saved_and_the_next_agent_of_that_name_is_not_told() -> N
         }
         desk.session.begin()
         found = Match("memory", "save", "x", {}, False, "@memory:save x")
-        desk.session.heard(Heard(f"01K{3:023d}", found))
+        desk.session.heard(Detection(f"01K{3:023d}", found))
         await desk.session.end()
         assert saved and "send" not in [op for op, _ in desk.broker.asked]
 
@@ -380,7 +381,7 @@ def test_last_words_are_saved_and_the_next_agent_of_that_name_is_not_told() -> N
 def test_last_hooks_that_take_too_long_are_ended_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("relay.session.ending.CLOSING_DEADLINE", 0.3)
+    monkeypatch.setattr("relay.session.shutdown.CLOSING_DEADLINE", 0.3)
 
     async def hang(ctx: object) -> None:
         await asyncio.Event().wait()

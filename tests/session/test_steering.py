@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.steered import Asked, Shown
+from relay.agents.delivery_channel import Submitted
+from relay.agents.injection_proof import TranscriptProof, TurnProof
+from relay.core.message import AgentState, Message, Mode, State
+from relay.core.source_events import StateChange
+from relay.directive.envelope import envelope, marker_of
 from relay.hooks.events import HookEventName
-from relay.hooks.model import Aggregated
-from relay.model import AgentState, Message, Mode, State
+from relay.hooks.hook_model import Aggregated
 from relay.session import steering
-from relay.session.courier import Courier
-from relay.session.door import Submitted
-from relay.session.gate import NativeCall
-from relay.session.guards import Guards, Hold
-from relay.session.ports import StateChange
+from relay.session.delivery import DeliveryQueue
 from relay.session.steering import MESSAGES_MAX, Gift, Steering, chosen, waits
-from relay.text.envelope import envelope, marker_of
-from tests.session.test_courier import FakeDoor
+from relay.session.tool_hooks import AgentHookCall
+from relay.session.typing_policy import Blocked, Guards
+from tests.session.test_delivery import FakeDoor
 
-AFTER = NativeCall(HookEventName.AFTER_TOOL, {"tool_use_id": "call-1"}, True)
+AFTER = AgentHookCall(HookEventName.AFTER_TOOL, {"tool_use_id": "call-1"}, True)
 
 
 def message(number: int, mode: Mode = Mode.STEER, attempt: int = 0) -> Message:
@@ -37,15 +37,17 @@ class Desk:
 
     def __init__(self) -> None:
         self.door = FakeDoor()
-        self.door.closed = Hold("the agent is busy", 0.01)
+        self.door.closed = Blocked("the agent is busy", 0.01)
         self.now = 0.0
         self.room = 10_000
         self.shown: set[str] = set()
         self.reports: list[tuple[str, str]] = []
         self.held_up: asyncio.Event | None = None  # the broker is away until this is set
         self.tasks: list[asyncio.Future[None]] = []
-        self.courier = Courier(lambda: self.door, self.report, lambda: self.now)
-        self.records: Shown | Asked = Shown(lambda: self.room, self.shown.__contains__)
+        self.courier = DeliveryQueue(lambda: self.door, self.report, lambda: self.now)
+        self.records: TranscriptProof | TurnProof = TranscriptProof(
+            lambda: self.room, self.shown.__contains__
+        )
         self.steering = self.start()
 
     def start(self) -> Steering:
@@ -70,7 +72,9 @@ class Desk:
     async def settle(self) -> None:
         await asyncio.gather(*self.tasks)
 
-    async def give(self, call: NativeCall = AFTER, result: Aggregated | None = None) -> Gift | None:
+    async def give(
+        self, call: AgentHookCall = AFTER, result: Aggregated | None = None
+    ) -> Gift | None:
         return await self.steering.gift(call, result or Aggregated())
 
     def left(self) -> list[str]:
@@ -256,15 +260,15 @@ def test_an_agent_that_was_asked_again_has_what_it_was_given(tmp_path: Path) -> 
     async def own(call: str) -> bool:
         return call == "call-1"
 
-    def records() -> Asked:
-        return Asked(file, lambda: 10_000, lambda: count, lambda then: count > then, own)
+    def records() -> TurnProof:
+        return TurnProof(file, lambda: 10_000, lambda: count, lambda then: count > then, own)
 
     async def test(desk: Desk) -> None:
         nonlocal count
         desk.records = records()
         desk.steering = desk.start()
         desk.courier.offer(message(1))
-        subagents = NativeCall(HookEventName.AFTER_TOOL, {"tool_use_id": "other"}, True)
+        subagents = AgentHookCall(HookEventName.AFTER_TOOL, {"tool_use_id": "other"}, True)
         assert await desk.give(subagents) is None
         gift = await given(desk)
         count = 4
@@ -306,10 +310,10 @@ def test_a_session_that_was_killed_after_the_answer_gives_nothing_twice() -> Non
 def test_nothing_is_given_where_it_would_not_reach_the_model() -> None:
     async def test(desk: Desk) -> None:
         desk.courier.offer(message(1))
-        before = NativeCall(HookEventName.BEFORE_TOOL, {}, True)
+        before = AgentHookCall(HookEventName.BEFORE_TOOL, {}, True)
         assert await desk.give(before) is None
         assert await desk.give(AFTER, Aggregated(stop=True)) is None
-        subagents = NativeCall(HookEventName.AFTER_TOOL, {}, True, {"agent_id": "a"})
+        subagents = AgentHookCall(HookEventName.AFTER_TOOL, {}, True, {"agent_id": "a"})
         assert await desk.give(subagents) is None
         desk.room = 0
         assert await desk.give() is None

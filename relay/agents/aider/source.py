@@ -29,8 +29,8 @@ from relay.agents.aider.screen import (
     error,
     question,
 )
-from relay.model import AgentState
-from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.core.message import AgentState
+from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 
 #: Seconds without another line after which an answer is taken as complete.
 SETTLE = 0.1

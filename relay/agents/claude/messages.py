@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from relay.agents.claude.transcript import Record
-from relay.session.ports import Degraded, End, Line, Pause, SourceEvent
+from relay.core.source_events import Degraded, End, Line, Pause, SourceEvent
 
 #: Seconds that the last line waits for the transcript's word on it.
 TAIL_GRACE = 0.4

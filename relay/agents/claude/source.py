@@ -13,8 +13,8 @@ from typing import Any
 from relay.agents.claude.messages import Messages
 from relay.agents.claude.screen import composer_state
 from relay.agents.claude.transcript import Record, Whereabouts, call_key, parse
-from relay.model import AgentState
-from relay.session.ports import Degraded, Proof, SourceEvent, StateChange
+from relay.core.message import AgentState
+from relay.core.source_events import Degraded, Proof, SourceEvent, StateChange
 
 #: Texts whose arrival is remembered, and how many characters of each: its envelope's first lines.
 ACCEPTED_MAX = 256

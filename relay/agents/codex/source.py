@@ -13,8 +13,8 @@ from typing import Any
 
 from relay.agents.codex.rollout import Record, parse, thread_of
 from relay.agents.codex.screen import asks, composer_state, loading, runs
-from relay.model import AgentState
-from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.core.message import AgentState
+from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 
 #: Texts whose arrival is remembered, and how many characters of each: its envelope's first lines.
 ACCEPTED_MAX = 256

@@ -15,8 +15,8 @@ from typing import Any
 
 from relay.agents.gemini.records import Record, parse
 from relay.agents.gemini.screen import Doing, composer_state, doing, prompts, question
-from relay.model import AgentState
-from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.core.message import AgentState
+from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 
 #: Records whose words were heard, by their ids. A conversation that is read anew has all of them.
 HEARD_MAX = 4096
@@ -197,7 +197,7 @@ class GeminiSource:
         return []
 
     def screen(self, rows: list[str]) -> list[SourceEvent]:
-        """See relay.session.ears; ``look`` has more to go by."""
+        """See relay.agents.source_selector; ``look`` has more to go by."""
         return []
 
     def _turn_over(self) -> list[SourceEvent]:

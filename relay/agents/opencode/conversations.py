@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from relay.agents.opencode.records import asked_for, moment, table, trouble, word
-from relay.model import AgentState
-from relay.session.ports import StateChange
+from relay.core.message import AgentState
+from relay.core.source_events import StateChange
 
 #: Sessions and open questions that are remembered; the oldest are forgotten first.
 SESSIONS_MAX = 256

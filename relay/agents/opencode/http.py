@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from relay.agents.opencode.server import Server
-from relay.errors import RelayError
+from relay.core.errors import RelayError
 
 #: Seconds to connect, and to wait for an answer to a request.
 CONNECT_DEADLINE = 2.0

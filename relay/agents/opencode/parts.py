@@ -11,7 +11,7 @@ from collections import OrderedDict
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from relay.session.ports import Degraded, End, Line, SourceEvent
+from relay.core.source_events import Degraded, End, Line, SourceEvent
 
 #: Parts that are remembered; the oldest are forgotten first.
 PARTS_MAX = 256

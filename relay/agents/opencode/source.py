@@ -14,8 +14,8 @@ from typing import Any
 from relay.agents.opencode.conversations import Conversations
 from relay.agents.opencode.parts import Parts
 from relay.agents.opencode.records import moment, table, word
-from relay.model import AgentState
-from relay.session.ports import Degraded, Proof, SourceEvent, StateChange
+from relay.core.message import AgentState
+from relay.core.source_events import Degraded, Proof, SourceEvent, StateChange
 
 #: Messages that are remembered; the oldest are forgotten first.
 MESSAGES_MAX = 256

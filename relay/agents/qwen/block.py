@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relay.session.ports import End, Line, SourceEvent
+from relay.core.source_events import End, Line, SourceEvent
 
 #: Characters of a block that are remembered; of a longer one a second answer is not recognised.
 TEXT_MAX = 256 * 1024

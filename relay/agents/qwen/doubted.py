@@ -11,7 +11,7 @@ from collections import deque
 from typing import Any
 
 from relay.agents.qwen.block import Block
-from relay.session.ports import SourceEvent
+from relay.core.source_events import SourceEvent
 
 #: More than so many are never in doubt at a time; the oldest is then taken as broken off.
 DOUBTED_MAX = 8

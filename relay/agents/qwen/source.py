@@ -15,8 +15,8 @@ from relay.agents.qwen.block import Block
 from relay.agents.qwen.doubted import Doubted
 from relay.agents.qwen.events import Record, parse
 from relay.agents.qwen.screen import composer_state, is_busy, was_cancelled
-from relay.model import AgentState
-from relay.session.ports import Degraded, Proof, SourceEvent, StateChange
+from relay.core.message import AgentState
+from relay.core.source_events import Degraded, Proof, SourceEvent, StateChange
 
 #: Messages whose arrival is remembered.
 ACCEPTED_MAX = 1024
@@ -277,7 +277,7 @@ class QwenSource:
     # -- the screen and time -------------------------------------------------------------------
 
     def screen(self, rows: list[str]) -> list[SourceEvent]:
-        """See relay.session.ears; :meth:`glance` is what is used here."""
+        """See relay.agents.source_selector; :meth:`glance` is what is used here."""
         return []
 
     def glance(self, rows: list[str], now: float) -> list[SourceEvent]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from relay.errors import RelayError
+from relay.core.errors import RelayError
 
 if TYPE_CHECKING:
     import numpy as np

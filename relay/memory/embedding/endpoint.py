@@ -16,11 +16,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from relay.errors import ConfigError
-from relay.hooks import http
+from relay.core.errors import ConfigError
+from relay.directive.redact import redact
+from relay.hooks import run_http
 from relay.memory.embedding import EmbedderUnavailable
 from relay.memory.embedding.numeric import load_numpy
-from relay.text.redact import redact
 
 if TYPE_CHECKING:
     import numpy as np
@@ -148,12 +148,12 @@ class EndpointEmbedder:
             raise self._refused(answer.status, answer.body)
         return self._rows(self._vectors(answer.body), len(texts))
 
-    def _ask(self, texts: Sequence[str]) -> http.Answer:
+    def _ask(self, texts: Sequence[str]) -> run_http.Answer:
         asked: dict[str, object] = {"model": self._model, "input": texts}
         if self._api is Api.OPENAI:
             asked["encoding_format"] = "float"
         return asyncio.run(
-            http.post(
+            run_http.post(
                 self._url,
                 self._headers(),
                 json.dumps(asked).encode(),

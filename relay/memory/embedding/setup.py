@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from relay.errors import RelayError
+from relay.core.errors import RelayError
 from relay.memory.embedding.minilm import VOCABULARY, WEIGHTS
 from relay.memory.embedding.numeric import have_numpy, no_numpy
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from urllib.parse import quote
 
-from relay.errors import StorageError
-from relay.memory.model import Place, Scope
+from relay.core.errors import StorageError
+from relay.memory.records import Place, Scope
 
 #: "rmem": marks the file as ours.
 APPLICATION_ID = 0x726D656D

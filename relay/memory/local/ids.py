@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from relay.errors import UsageError
-from relay.memory.model import PREFIX_MIN
+from relay.core.errors import UsageError
+from relay.memory.records import PREFIX_MIN
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 LENGTH = 8

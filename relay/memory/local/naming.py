@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from relay.memory.model import Place, Scope
+from relay.memory.records import Place, Scope
 
 SUFFIX = ".db"
 _PATTERN = re.compile(r"user\.db|(?:project|agent)-(?:[a-z0-9]+-)*[0-9a-f]{16}\.db")

@@ -10,7 +10,7 @@ from relay.memory.embedding.numeric import load_numpy
 from relay.memory.local import query as queries
 from relay.memory.local import ranking
 from relay.memory.local.shelf import Shelf
-from relay.memory.model import Hit, Place, Tier
+from relay.memory.records import Hit, Place, Tier
 
 if TYPE_CHECKING:
     import numpy as np

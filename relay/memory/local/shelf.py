@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from relay.errors import StorageError
+from relay.core.errors import StorageError
 from relay.memory.days import day
 from relay.memory.local import file
 from relay.memory.local.near import near_key
-from relay.memory.model import Memory, Place, check_meta
+from relay.memory.records import Memory, Place, check_meta
 
 _COLUMNS = "id, text, agent, session, created_ms, updated_ms, supersedes, meta"
 #: Rows that are read at a time, so that no reader holds the log for long.

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 
-from relay.errors import NotFound, StorageError
+from relay.core.errors import NotFound, StorageError
 from relay.memory import answers
 from relay.memory.backend import Hits, Memories
 from relay.memory.embedding import Embedder
@@ -18,7 +18,7 @@ from relay.memory.local.ids import new_id as random_id
 from relay.memory.local.ids import readings
 from relay.memory.local.search import Searcher
 from relay.memory.local.shelf import Shelf
-from relay.memory.model import (
+from relay.memory.records import (
     Memory,
     Outcome,
     Place,

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 
-from relay.errors import StorageError
+from relay.core.errors import StorageError
 from relay.memory import answers
 from relay.memory.backend import Hits, Memories
 from relay.memory.local import query as queries
 from relay.memory.local.ids import new_id as random_id
 from relay.memory.local.ids import readings
-from relay.memory.model import (
+from relay.memory.records import (
     Memory,
     Outcome,
     Place,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relay.errors import ConfigError
+from relay.core.errors import ConfigError
 from relay.memory.embedding import Embedder, EmbedderUnavailable
 from relay.memory.embedding.numeric import load_numpy
 from relay.memory.local.search import embed_texts

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from relay.errors import ConfigError, RelayError, StorageError
+from relay.core.errors import ConfigError, RelayError, StorageError
+from relay.directive.redact import redact
 from relay.memory.backend import StoreUnavailable
 from relay.memory.embedding import EmbedderUnavailable
-from relay.text.redact import redact
 
 #: package.class of what is raised when a server is away, too slow or too busy.
 _AWAY = frozenset(

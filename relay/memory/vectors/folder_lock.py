@@ -7,7 +7,7 @@ import os
 import threading
 import time
 
-from relay.errors import StorageError
+from relay.core.errors import StorageError
 from relay.memory.backend import StoreUnavailable
 
 _NAME = ".relay.lock"

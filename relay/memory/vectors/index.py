@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from relay.memory.model import Memory, Place
+from relay.memory.records import Memory, Place
 from relay.memory.vectors import payload
 from relay.memory.vectors.port import Found, Points
 

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from relay.errors import ConfigError, RelayError, StorageError
+from relay.core.errors import ConfigError, RelayError, StorageError
 from relay.memory.backend import Backend
 from relay.memory.days import day
 from relay.memory.embedding import Embedder
 from relay.memory.embedding.numeric import load_numpy
-from relay.memory.model import Memory, Place
+from relay.memory.records import Memory, Place
 from relay.memory.vectors import mem0_config, payload
 from relay.memory.vectors.backend import VectorBackend
 from relay.memory.vectors.embedding import Embedding, needed

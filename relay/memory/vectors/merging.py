@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from relay.memory.days import day
 from relay.memory.local import ranking
-from relay.memory.model import Hit, Memory, Tier
+from relay.memory.records import Hit, Memory, Tier
 from relay.memory.vectors import words as sparse
 from relay.memory.vectors.port import Answer
 

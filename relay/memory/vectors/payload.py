@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, unquote
 
-from relay.errors import RelayError
+from relay.core.errors import RelayError
 from relay.memory.local.near import near_key
-from relay.memory.model import PREFIX_MIN, Memory, Place, Scope, check_memory, to_json
+from relay.memory.records import PREFIX_MIN, Memory, Place, Scope, check_memory, to_json
 
 TEXT = "data"
 PLACE = "user_id"

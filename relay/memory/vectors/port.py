@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from relay.memory.model import Memory, Place
+from relay.memory.records import Memory, Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from relay.errors import ConfigError, StorageError
+from relay.core.errors import ConfigError, StorageError
 from relay.memory.backend import StoreUnavailable
 from relay.memory.vectors import payload
 from relay.memory.vectors.faults import mapped, reason

@@ -9,7 +9,7 @@ from typing import Any
 
 from relay.memory.backend import Backend
 from relay.memory.embedding import Embedder
-from relay.memory.model import Memory
+from relay.memory.records import Memory
 from relay.memory.vectors import payload, words
 from relay.memory.vectors.backend import VectorBackend
 from relay.memory.vectors.embedding import Embedding, needed

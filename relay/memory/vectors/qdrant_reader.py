@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from relay.memory.model import Memory, Place
+from relay.memory.records import Memory, Place
 from relay.memory.vectors import payload, words
 from relay.memory.vectors.embedding import Embedding
 from relay.memory.vectors.faults import mapped

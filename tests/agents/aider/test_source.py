@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from relay.agents.aider.source import SETTLE, AiderSource
-from relay.model import AgentState
-from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.core.message import AgentState
+from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 from tests.agents.aider.test_screen import rows
 
 HISTORY = (Path(__file__).parent / "llm-history.txt").read_text()

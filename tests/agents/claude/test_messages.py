@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from relay.agents.claude.messages import DISPLAY_GRACE, Messages
 from relay.agents.claude.transcript import Record
-from relay.session.ports import End, Line, SourceEvent
+from relay.core.source_events import End, Line, SourceEvent
 
 LINES = st.lists(st.sampled_from(["", "a", "b", "@relay:Bob a", "a b"]), min_size=1, max_size=6)
 

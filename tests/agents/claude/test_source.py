@@ -15,8 +15,8 @@ import pytest
 
 from relay.agents.claude.messages import DISPLAY_GRACE, GAP_DEADLINE, TAIL_GRACE
 from relay.agents.claude.source import HOOKS_DEADLINE, ClaudeSource
-from relay.model import AgentState
-from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.core.message import AgentState
+from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 
 STARTED = 1_800_000_000.0
 

@@ -18,8 +18,8 @@ from relay.agents.codex.source import (
     STALE,
     CodexSource,
 )
-from relay.model import AgentState
-from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.core.message import AgentState
+from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 
 RECORDED = (Path(__file__).parent / "conversation.jsonl").read_text().splitlines()
 BEGUN = datetime(2026, 11, 22, 6, 42, 20, tzinfo=UTC).timestamp()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from relay.agents.gemini.source import ERROR_RETRY, LIMIT_RETRY, GeminiSource
-from relay.model import AgentState
-from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.core.message import AgentState
+from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 
 FOLDER = Path(__file__).parent
 RECORDED = (FOLDER / "recorded" / "session.jsonl").read_text().splitlines()

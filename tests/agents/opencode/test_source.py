@@ -11,8 +11,8 @@ import pytest
 
 from relay.agents.opencode.parts import SETTLE, TEXT_MAX
 from relay.agents.opencode.source import SNAPSHOT, OpencodeSource
-from relay.model import AgentState
-from relay.session.ports import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.core.message import AgentState
+from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 
 STARTED = 1_800_000_000_000
 RECORDED = Path(__file__).with_name("recorded")

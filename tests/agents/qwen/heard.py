@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from relay.agents.qwen.source import QwenSource
-from relay.model import AgentState
-from relay.session.ports import Line, SourceEvent, StateChange
+from relay.core.message import AgentState
+from relay.core.source_events import Line, SourceEvent, StateChange
 
 IDLE = ["─" * 40, ">", "─" * 40]
 WORKS = ["  ⠏ Thinking (3s · esc to cancel)", *IDLE]

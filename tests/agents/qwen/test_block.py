@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relay.agents.qwen.block import Block
-from relay.session.ports import End, Line, SourceEvent
+from relay.core.source_events import End, Line, SourceEvent
 
 
 def lines(events: list[SourceEvent]) -> list[str]:

@@ -9,8 +9,8 @@ import pytest
 from relay.agents.qwen.block import Block
 from relay.agents.qwen.doubted import DOUBTED_MAX, Doubted
 from relay.agents.qwen.source import REST, VERDICT, QwenSource
-from relay.model import AgentState
-from relay.session.ports import End, Line, StateChange
+from relay.core.message import AgentState
+from relay.core.source_events import End, Line, StateChange
 from tests.agents.qwen.heard import IDLE, STOPPED, WORKS, Heard, lines, states
 
 

@@ -20,8 +20,8 @@ from relay.agents.qwen.source import (
     VERDICT,
     QwenSource,
 )
-from relay.model import AgentState
-from relay.session.ports import Degraded, End, Line, Proof, StateChange
+from relay.core.message import AgentState
+from relay.core.source_events import Degraded, End, Line, Proof, StateChange
 from tests.agents.qwen.heard import ASKS, IDLE, STOPPED, WORKS, Heard, lines, states
 
 HERE = Path(__file__).parent

@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from relay.errors import RelayError
+from relay.core.errors import RelayError
 from relay.memory.embedding import setup
 
 ROOT = Path(__file__).resolve().parents[3]

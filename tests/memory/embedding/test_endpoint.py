@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from relay.errors import ConfigError
+from relay.core.errors import ConfigError
 from relay.memory.embedding import Embedder, EmbedderUnavailable
 from relay.memory.embedding.endpoint import BATCH_MAX, Api, EndpointEmbedder
 from tests.memory.embedding.server import Answer, Asked, EmbeddingServer

@@ -159,7 +159,7 @@ def test_numpy_is_imported_late_and_with_one_thread_that_nothing_inherits(weight
 def test_without_numpy_it_says_how_to_get_it(tmp_path: Path) -> None:
     (tmp_path / "numpy.py").write_text("raise ImportError('not here')\n")
     program = (
-        "from relay.errors import RelayError\n"
+        "from relay.core.errors import RelayError\n"
         "from relay.memory.embedding.minilm import MiniLM\n"
         "try:\n"
         "    MiniLM('/nowhere')\n"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.errors import RelayError
+from relay.core.errors import RelayError
 from relay.memory.embedding import setup
 from relay.memory.embedding.setup import Pinned, SetupFailed
 from tests.memory.embedding import models

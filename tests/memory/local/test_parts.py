@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.errors import UsageError
+from relay.core.errors import UsageError
 from relay.memory.local import ids, naming, ranking
-from relay.memory.model import Place, Scope
+from relay.memory.records import Place, Scope
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60))

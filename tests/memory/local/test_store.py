@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from relay.errors import NotFound, StorageError, UsageError
+from relay.core.errors import NotFound, StorageError, UsageError
 from relay.memory.local import file as files
 from relay.memory.local import store as module
 from relay.memory.local.naming import file_name
 from relay.memory.local.store import LocalStore
-from relay.memory.model import Memory, Place, Scope, Tier
+from relay.memory.records import Memory, Place, Scope, Tier
 
 USER = Place(Scope.USER)
 PROJECT = Place(Scope.PROJECT, "/src/shop")
@@ -263,7 +263,7 @@ def test_without_an_embedder_numpy_is_not_imported(tmp_path: Path) -> None:
     code = f"""
 import sys
 from relay.memory.local.store import LocalStore
-from relay.memory.model import Place, Scope
+from relay.memory.records import Place, Scope
 store = LocalStore({str(tmp_path)!r})
 store.save("x", Place(Scope.USER), agent=None, session=None, now_ms=1)
 assert store.search("x", [Place(Scope.USER)], 5, now_ms=1) and store.stats().pending == 0

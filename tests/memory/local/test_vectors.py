@@ -15,7 +15,7 @@ from relay.memory.contract import BackendContract
 from relay.memory.embedding import EmbedderUnavailable
 from relay.memory.local import search
 from relay.memory.local.store import LocalStore
-from relay.memory.model import Memory, Place, Restored, Scope, Tier
+from relay.memory.records import Memory, Place, Restored, Scope, Tier
 
 USER = Place(Scope.USER)
 PROJECT = Place(Scope.PROJECT, "/src/shop")

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from relay.errors import NotFound, UsageError
+from relay.core.errors import NotFound, UsageError
 from relay.memory.backend import Backend, StoreUnavailable
 from relay.memory.contract import AGENT, FACTS, NOW, OTHER, PROJECT, USER, save, texts
 from relay.memory.local.store import LocalStore
-from relay.memory.model import Memory, Outcome, Restored
+from relay.memory.records import Memory, Outcome, Restored
 from relay.memory.vectors import merging, payload
 from relay.memory.vectors.backend import VectorBackend
 from relay.memory.vectors.mem0_points import Mem0OnQdrant

@@ -16,7 +16,7 @@ import pytest
 from relay.memory.backend import Backend, StoreUnavailable
 from relay.memory.contract import FACTS, NOW, OTHER, PROJECT, USER, save
 from relay.memory.embedding import Embedder
-from relay.memory.model import Outcome
+from relay.memory.records import Outcome
 from relay.memory.vectors import qdrant_opening
 from relay.memory.vectors.mem0_points import open_mem0
 from relay.memory.vectors.qdrant_points import open_qdrant
@@ -89,7 +89,7 @@ asked = []
 NET = ("socket.connect", "socket.getaddrinfo", "socket.sendto", "urllib.Request")
 sys.addaudithook(lambda name, args: asked.append((name, args)) if name in NET else None)
 kind, folder = sys.argv[1:]
-from relay.memory.model import Place, Scope
+from relay.memory.records import Place, Scope
 from relay.memory.vectors.mem0_points import open_mem0
 from relay.memory.vectors.qdrant_points import open_qdrant
 
@@ -173,7 +173,7 @@ def test_mem0_tells_nothing_even_if_it_was_there_before(tmp_path: Path) -> None:
 #: Saves for ever, and prints the id of each once it is confirmed.
 SAVER = """
 import sys
-from relay.memory.model import Place, Scope
+from relay.memory.records import Place, Scope
 from tests.memory.vectors.cheap import Cheap
 from tests.memory.vectors.test_disk import OPENERS
 

@@ -9,7 +9,7 @@ import pytest
 from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
-from relay.errors import ConfigError, NotFound, RelayError, StorageError
+from relay.core.errors import ConfigError, NotFound, RelayError, StorageError
 from relay.memory.backend import StoreUnavailable
 from relay.memory.embedding import EmbedderUnavailable
 from relay.memory.vectors.faults import mapped, reason, translated

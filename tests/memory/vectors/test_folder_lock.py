@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.errors import StorageError
+from relay.core.errors import StorageError
 from relay.memory.backend import StoreUnavailable
 from relay.memory.vectors.folder_lock import FolderLock
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from relay.errors import error_fields
+from relay.core.errors import error_fields
 from relay.memory.backend import StoreUnavailable
 from relay.memory.vectors import mem0_config
 from relay.memory.vectors.mem0_points import open_mem0

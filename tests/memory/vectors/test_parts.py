@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.memory.local.near import near_key
-from relay.memory.model import Memory, Place, Scope, to_json
+from relay.memory.records import Memory, Place, Scope, to_json
 from relay.memory.vectors import mem0_config, payload, words
 from relay.memory.vectors.lexicon import Lexicon
 from relay.memory.vectors.qdrant_opening import server_name

@@ -1,0 +1,159 @@
+"""Handing a message to Codex by its own queue: no keys, no input line, no dialog.
+
+Codex keeps a queue of messages for each conversation in a database of its own; a message there
+begins a turn when none runs. ``codex queue`` puts one in, but by its command line, which everybody
+on the machine can read and which has a limit; ``codex app-server`` takes the same request on its
+standard input. It is asked, answers and ends: nothing of it stays.
+
+Codex looks into the queue every ten seconds while nothing happens, and at the end of each turn that
+the person did not break off. So typing is quicker, and the queue is for when the input line is not
+free (relay.session.fallback_channel).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from relay.core.errors import RelayError
+
+#: Seconds that Codex may take to start, to take the message and to end.
+DEADLINE = 20.0
+#: Bytes that one line of its answers may have: it repeats the message.
+ANSWER_MAX = 16 * 1024 * 1024
+_CLIENT = {"clientInfo": {"name": "relay", "title": "relay", "version": "1"}}
+_CAPABLE = {"capabilities": {"experimentalApi": True}}
+
+
+class DoorClosed(RelayError):
+    """The queue does not take the message. Nothing was handed over."""
+
+    code = "door_closed"
+
+
+class QueueDoor:
+    """The queue of the conversation that ``thread()`` names, once it has one.
+
+    ``program`` is Codex, to be started in ``cwd`` with ``env``; ``rests()`` tells whether the queue
+    is not looked into at present; ``queue()`` is the path of its database, where that is known.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        cwd: str,
+        env: Mapping[str, str],
+        thread: Callable[[], str],
+        rests: Callable[[], bool],
+        queue: Callable[[], str | None],
+    ) -> None:
+        self._program = program
+        self._cwd = cwd
+        self._env = env
+        self._thread = thread
+        self._rests = rests
+        self._queue = queue
+
+    @property
+    def available(self) -> bool:
+        """Whether what is put into the queue will be taken from it."""
+        return bool(self._program and self._thread()) and not self._rests()
+
+    def waits(self, marker: str) -> bool:
+        """Whether a text with ``marker`` in it lies in the queue."""
+        path = self._queue()
+        if not path:
+            return False
+        look = "SELECT count(*) FROM queued_items WHERE thread_id = ? AND instr(payload_json, ?)"
+        try:
+            with contextlib.closing(
+                sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)
+            ) as queue:
+                [(count,)] = queue.execute(look, (self._thread(), marker)).fetchall()
+        except sqlite3.Error:
+            return False
+        return bool(count)
+
+    async def submit(self, text: str, marker: str) -> None:
+        """Put ``text`` into the queue. Raises DoorClosed when it was certainly not taken.
+
+        ``marker`` is not sent: it stands in ``text``, and ``waits`` finds it there.
+        """
+        thread = self._thread()
+        if not thread:
+            raise DoorClosed("the conversation has no turn yet")
+        process = await self._start()
+        try:
+            async with asyncio.timeout(DEADLINE):
+                await _ask(process, 1, "initialize", {**_CLIENT, **_CAPABLE})
+                await _ask(
+                    process,
+                    2,
+                    "thread/queue/add",
+                    {
+                        "threadId": thread,
+                        "clientUserMessageId": str(uuid.uuid4()),
+                        "input": [{"type": "text", "text": text}],
+                    },
+                )
+        except (OSError, ValueError, TimeoutError) as error:
+            if self.waits(marker):
+                return
+            raise DoorClosed(f"Codex's queue: {str(error) or 'no answer'}") from error
+        finally:
+            await _end(process)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                self._program,
+                "app-server",
+                cwd=self._cwd,
+                env=dict(self._env),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                limit=ANSWER_MAX,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise DoorClosed(f"Codex cannot be started for its queue: {error}") from error
+
+
+async def _ask(
+    process: asyncio.subprocess.Process, number: int, method: str, params: dict[str, Any]
+) -> None:
+    """One request, and its answer. Raises DoorClosed when it is refused, ConnectionError when
+    there is no answer."""
+    assert process.stdin is not None and process.stdout is not None
+    request = {"id": number, "method": method, "params": params}
+    process.stdin.write((json.dumps(request) + "\n").encode())
+    await process.stdin.drain()
+    while line := await process.stdout.readline():
+        answer = json.loads(line)
+        if not isinstance(answer, dict) or answer.get("id") != number:
+            continue
+        if "error" in answer:
+            refused = answer["error"]
+            words = refused.get("message") if isinstance(refused, dict) else refused
+            raise DoorClosed(f"Codex's queue: {words}")
+        return
+    raise ConnectionError("its server ended without an answer")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Its server ends with its input; what does not is killed."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        async with asyncio.timeout(DEADLINE / 4):
+            await process.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

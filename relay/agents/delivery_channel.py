@@ -1,0 +1,65 @@
+"""What a way into an agent offers, be it its terminal or a channel of its own.
+
+A door hands over whole messages and reports honestly how far each got. Nothing here retries on its
+own: :mod:`relay.session.delivery` does, after it has looked whether the last try landed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from relay.core.message import Message
+from relay.session.typing_policy import Blocked
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """How many messages of a batch were handed over whole; of the others not a byte was."""
+
+    count: int
+    hold: Blocked | None = None
+
+
+class DeliveryChannel(Protocol):
+    """One way into an agent."""
+
+    def hold(self, now: float) -> Blocked | None:
+        """Why nothing may be handed over now."""
+        ...
+
+    def batch(self, waiting: Sequence[Message]) -> list[Message]:
+        """Which of the waiting messages, oldest first, go over in one piece."""
+        ...
+
+    async def submit(self, batch: list[Message]) -> Submitted:
+        """Hand the batch over, in order; says how many went and why no more."""
+        ...
+
+    async def read(self, batch: list[Message]) -> str | None:
+        """Wait until the program has taken what was submitted; returns the proof, if there is."""
+        ...
+
+    def landed(self, message: Message) -> bool:
+        """Whether an earlier try, perhaps of a session that was killed, did get through."""
+        ...
+
+    @property
+    def landing_takes(self) -> float:
+        """After so many seconds ``landed`` knows of everything that an earlier session did."""
+        ...
+
+    @property
+    def proves_reading(self) -> bool:
+        """Whether bytes that are no longer unread prove that a message was seen."""
+        ...
+
+    def left_unread(self, unread: int) -> list[Message]:
+        """Which messages were not read, when the last ``unread`` bytes of the input were not."""
+        ...
+
+    def throw_away(self, unread: int) -> list[tuple[Message, bool]]:
+        """Forget the last ``unread`` bytes; the messages among them, newest first, and whether
+        all of each was."""
+        ...

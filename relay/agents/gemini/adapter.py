@@ -1,0 +1,160 @@
+"""What a session needs beside the usual when its agent is Gemini CLI."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from relay.agents.base import NativeStart
+from relay.agents.follow_file import Follower
+from relay.agents.gemini.files import Claims, SessionFiles
+from relay.agents.gemini.screen import composer_state, solid
+from relay.agents.gemini.source import GeminiSource
+from relay.agents.gemini.words import spelled
+from relay.core.message import AgentState
+
+if TYPE_CHECKING:
+    from relay.agents.source_selector import SourceSelector
+
+#: After the first prompt the session file must be there within this many seconds, or the screen is
+#: believed instead.
+SHOW_ITSELF = 15.0
+#: The session file is looked for again after this many seconds.
+LOOK_AGAIN = 0.5
+#: So long after a prompt is shown it may turn up in another file: a new conversation was begun.
+MAY_CHANGE = 15.0
+#: What is in the file that is read already is heard before another one is looked for.
+SETTLED = 0.5
+#: A row that was cut at the screen's edge tells a prompt only when it has so many characters.
+ROW_TELLS = 20
+
+
+def make(start: NativeStart) -> Gemini:
+    """See relay.agents.base."""
+    return Gemini(start)
+
+
+class Gemini:
+    """The structured source of one Gemini CLI and its session file; it is typed into."""
+
+    door = None
+    patience = 0.0
+    #: Before it draws and after its end its terminal reads lines, and nobody reads those.
+    cooked = "the agent is starting"
+    #: While it loads a conversation it drops keys.
+    shows_paste = True
+
+    def __init__(self, start: NativeStart) -> None:
+        self._clock = start.clock
+        self._claims = Claims(start.folder, start.pid)
+        self._cwd = start.cwd
+        self._files = SessionFiles(start.env)
+        self._session: str | None = start.launch.get("session")
+        self._began = start.started_ms / 1000
+        self.source = GeminiSource(self._began)
+        source = self.source
+        self._follower = Follower(
+            lambda: source.path, source.poll_interval, start.clock, self._search
+        )
+        self._asked: float | None = None
+        self._searched = 0.0
+        if start.checkpoint.get("structured"):
+            source.restore(start.checkpoint["structured"])
+        kept = start.checkpoint.get("native") or {}
+        if kept:
+            self._follower.restore(kept["follower"])
+            self._session = kept["session"]
+        if not start.launch.get("heard", True):
+            source.failed("")  # the launch plan has said why
+
+    @property
+    def heard(self) -> GeminiSource:
+        """See Native."""
+        return self.source
+
+    def composer(self, rows: list[str]) -> str:
+        """See Native. What is typed while it works would wait with it, out of relay's hands; and
+        whatever has taken the place of the input line reads keys."""
+        found = composer_state(rows)
+        if found == "empty" and self.source.agent_state is AgentState.BUSY:
+            return "busy"
+        return "dialog" if found == "unknown" and self.source.drawn else found
+
+    def spell(self, body: str) -> str:
+        """See relay.agents.typing_rules."""
+        return spelled(body, self._cwd)
+
+    def state(self) -> dict[str, Any]:
+        """The file's place for the checkpoint; the source has a state of its own."""
+        return {"follower": self._follower.state(), "session": self._session}
+
+    def entered(self, now: float) -> None:
+        """The person pressed Enter; before the input line is there, in a dialog (to sign in)."""
+        if self.source.drawn:
+            self._asked = self._asked or now
+
+    async def watch(
+        self, ears: SourceSelector, wake: asyncio.Event, changed: Callable[[], None]
+    ) -> None:
+        """See Native."""
+        self.source.wake = wake.set
+        await self._follower.watch(ears, wake, changed)
+
+    async def read(self, ears: SourceSelector) -> bool:
+        """See Native."""
+        self._look_for_own()
+        return await self._follower.read(ears)
+
+    async def close(self) -> None:
+        """See Native: nothing is held open."""
+
+    def _search(self, ears: SourceSelector, now: float) -> None:
+        if not self.source.trusted or now - self._searched < LOOK_AGAIN:
+            return
+        self._searched = now
+        self._look_for_own()
+        self._look_for_another(now)
+        asked = self._asked or self.source.shown_at
+        if self.source.path is None and asked is not None and now - asked > SHOW_ITSELF:
+            ears.give_up(
+                "the session file of Gemini CLI cannot be found: it is heard by its screen"
+            )
+
+    def _look_for_own(self) -> None:
+        if self.source.path is None and self._session:
+            self._read_on(self._files.find(self._session))
+
+    def _look_for_another(self, now: float) -> None:
+        """``/clear``, ``/resume`` and ``--resume`` go on in a file whose name nobody tells.
+
+        It is the one with a prompt that our own screen shows and that the file we read has not.
+        Where that is true of two files, the next prompt must tell.
+        """
+        shown = self.source.shown_at
+        if shown is None or not SETTLED < now - shown < MAY_CHANGE:
+            return
+        since = max(self._began, time.time() - MAY_CHANGE)
+        found = [
+            candidate
+            for candidate in self._files.candidates(since, self.source.path, self._claims.others())
+            if any(self._is_ours(prompt) for prompt in candidate.prompts)
+        ]
+        if len(found) == 1:
+            self._session = found[0].session
+            self._read_on(found[0].path)
+
+    def _read_on(self, path: str | None) -> None:
+        if path is not None:
+            self.source.path = path
+            self._claims.claim(path)
+
+    def _is_ours(self, prompt: str) -> bool:
+        text = solid(prompt)
+        if not text or self.source.knows(prompt):
+            return False
+        return any(
+            text == row or (len(row) >= ROW_TELLS and text.startswith(row))
+            for row in self.source.shown
+        )

@@ -1,0 +1,179 @@
+"""Handing a message to opencode by its server: no keys, no input line, no dialog.
+
+A message goes into the session that the person is in; where there is none yet, one is made and the
+terminal is led to it. The server takes it at once, also while a turn runs: the model has it at its
+next step. That it has it shows in the events (``OpencodeSource``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from relay.agents.opencode.http import Client, ServerError
+from relay.agents.opencode.records import table, word
+from relay.agents.opencode.source import HEAD, OpencodeSource
+from relay.core.errors import RelayError
+from relay.core.message import AgentState
+
+#: Of a session's messages, the last so many are looked through for one that may have arrived.
+LOOK_BACK = 30
+#: Messages that are remembered, and how often each is handed over once more.
+TRIED_MAX, AGAIN_MAX = 64, 3
+#: What was taken back is handed over once more in so many tries, with so many seconds in between.
+INSIST, INSIST_PAUSE = 5, 1.0
+#: Seconds for which it is looked for.
+ARRIVAL = 3.0
+#: Seconds that the server may take to take a message; on a busy machine it was seen to take 5.
+PROMPT_DEADLINE = 60.0
+
+
+class DoorClosed(RelayError):
+    """The server did not take the message."""
+
+    code = "door_closed"
+
+
+class OpencodeDoor:
+    """Prompts to one server. ``shown()`` is the agent that the input line names, if it is seen:
+    what comes in is answered by the one that the person has chosen, and with no more rights."""
+
+    def __init__(self, client: Client, source: OpencodeSource, shown: Callable[[], str]) -> None:
+        self._client = client
+        self._source = source
+        self._shown = shown
+        self._agents: dict[str, str] = {}  # names as they are shown -> names
+        self._uncertain: dict[str, str] = {}  # markers -> sessions they may have got to
+        self._tries: OrderedDict[str, int] = OrderedDict()  # what went over, how often again
+
+    @property
+    def available(self) -> bool:
+        """Whether a message can be handed over. Not while a dialog waits: should the person refuse,
+        opencode comes to rest and lets what is queued lie."""
+        return self._source.connected and self._source.agent_state is not AgentState.BLOCKED
+
+    async def submit(self, text: str, marker: str) -> None:
+        """Hand ``text`` over. Raises DoorClosed when it was certainly not taken."""
+        if self._source.heard(marker):
+            return
+        session = self._source.session
+        if marker in self._uncertain:
+            # The last try may have been taken after it was given up.
+            if await self._arrived(self._uncertain[marker], marker):
+                return
+            del self._uncertain[marker]
+        try:
+            if not session:
+                session = await self._begin()
+            self._tries[marker] = 0
+            while len(self._tries) > TRIED_MAX:
+                self._tries.popitem(last=False)
+            await self._prompt(session, text)
+        except ServerError as error:
+            if error.sent and session:
+                self._uncertain[marker] = session
+                if await self._arrived(session, marker):
+                    return
+            raise DoorClosed(error.message) from error
+
+    def lies(self, head: str) -> bool:
+        """Whether what begins like this went over here and may be handed over once more."""
+        marker = next((marker for marker in self._tries if marker in head), None)
+        return marker is not None and self._tries[marker] < AGAIN_MAX
+
+    async def again(self, session: str, message: str) -> None:
+        """Take back a message that lies in a session at rest, and hand it over once more.
+
+        Raises ServerError. opencode takes nothing back from a session in which a turn runs.
+        """
+        path = f"/session/{session}/message/{message}"
+        parts = table(await self._client.request("GET", path)).get("parts") or []
+        text = next((word(part.get("text")) for part in map(table, parts)), "")
+        status = table(await self._client.request("GET", "/session/status"))
+        if not text or session in status:
+            return
+        body = await self._body(text)  # what can fail, fails before it is taken back
+        markers = [marker for marker in self._tries if marker in text[:HEAD]]
+        for marker in markers:
+            self._tries[marker] += 1
+        await self._client.request("DELETE", path)
+        await self._insist(session, body, markers)
+
+    async def _insist(self, session: str, body: dict[str, Any], markers: list[str]) -> None:
+        """Say what was taken back: from here on nobody else has it. Raises ServerError."""
+        for tries_left in reversed(range(INSIST)):
+            try:
+                await self._say(session, body)
+                return
+            except ServerError as error:
+                if not tries_left:
+                    raise
+                try:
+                    if error.sent and markers and await self._arrived(session, markers[0]):
+                        return
+                except DoorClosed as unknown:
+                    raise error from unknown  # said again it might be there twice
+            await asyncio.sleep(INSIST_PAUSE)
+
+    async def _prompt(self, session: str, text: str) -> None:
+        """Say ``text`` in a session."""
+        await self._say(session, await self._body(text))
+
+    async def _body(self, text: str) -> dict[str, Any]:
+        """A prompt with the agent and model that the person uses."""
+        body = {**self._source.manner, "parts": [{"type": "text", "text": text}]}
+        agent = await self._agent()
+        if agent:
+            body["agent"] = agent
+        return body
+
+    async def _say(self, session: str, body: dict[str, Any]) -> None:
+        path = f"/session/{session}/prompt_async"
+        await self._client.request("POST", path, body, deadline=PROMPT_DEADLINE)
+
+    async def _agent(self) -> str:
+        """The name of the agent that the input line shows; empty where it cannot be told."""
+        shown = self._shown().casefold()
+        if shown and shown not in self._agents:
+            found = await self._client.request("GET", "/agent")
+            for agent in map(table, found if isinstance(found, list) else []):
+                if agent.get("mode") != "subagent":
+                    self._agents[word(agent.get("name")).casefold()] = word(agent.get("name"))
+        return self._agents.get(shown, "")
+
+    def state(self) -> dict[str, int]:
+        """What a next session's door needs: JSON-able."""
+        return dict(self._tries)
+
+    def restore(self, state: dict[str, int]) -> None:
+        """Go on where :meth:`state` was taken."""
+        self._tries.update(state)
+
+    async def _begin(self) -> str:
+        """A new session, shown in the terminal."""
+        made: Any = await self._client.request("POST", "/session", {})
+        session = str(made["id"]) if isinstance(made, dict) and made.get("id") else ""
+        if not session:
+            raise ServerError("opencode's server: a new session without an id", sent=False)
+        await self._client.request("POST", "/tui/select-session", {"sessionID": session})
+        return session
+
+    async def _arrived(self, session: str, marker: str) -> bool:
+        """Whether a message whose answer was lost did get there.
+
+        Raises DoorClosed while the server does not tell: then it must not be sent again.
+        """
+        path = f"/session/{session}/message?limit={LOOK_BACK}"
+        end = asyncio.get_running_loop().time() + ARRIVAL
+        while True:
+            try:
+                found = marker in str(await self._client.request("GET", path))
+            except ServerError as error:
+                raise DoorClosed(error.message) from error
+            if found or self._source.heard(marker):
+                return True
+            if asyncio.get_running_loop().time() > end:
+                return False
+            await asyncio.sleep(0.2)

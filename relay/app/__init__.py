@@ -1,0 +1,1 @@
+"""The composition root: the only folder that wires the others together."""

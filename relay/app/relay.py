@@ -1,0 +1,287 @@
+"""``Relay``: register handlers in Python, talk to agents, and wrap one in this terminal."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from relay.config.load import LoadedConfig, executing_config
+from relay.config.settings import END_SECONDS, IDLE_SECONDS, Settings, with_setting
+from relay.core.errors import NotDelivered, Timeout, UsageError
+from relay.core.paths import Home
+from relay.hooks.events import HookEventName
+from relay.hooks.registry import TIMEOUT_DEFAULT, Registry, split_pattern
+
+if TYPE_CHECKING:
+    from relay.broker.client import Client
+    from relay.config.vocabulary import Known
+
+Handler = TypeVar("Handler", bound=Callable[..., object])
+
+
+class Relay:
+    """Handlers for one agent, and a door to the others. Making one touches nothing.
+
+    In ``relay.config.py`` its handlers are picked up as they are. In a program of your own,
+    ``wrap`` runs the agent with them. ``home`` is the state directory (default: RELAY_HOME);
+    times are in seconds.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        task: str | None = None,
+        home: str | None = None,
+        idle_seconds: float = IDLE_SECONDS,
+        timeout: float = TIMEOUT_DEFAULT,
+        hook_files: Sequence[str] = (),
+        end_seconds: float = END_SECONDS,
+        memory: Mapping[str, object] | None = None,
+    ) -> None:
+        self.name = name
+        self.registry = Registry()
+        self._home = home
+        settings = Settings()
+        for key, value, default in (
+            ("idle_seconds", idle_seconds, IDLE_SECONDS),
+            ("timeout", timeout, TIMEOUT_DEFAULT),
+            ("task", task, None),
+            ("hook_files", hook_files, ()),
+            ("end_seconds", end_seconds, END_SECONDS),
+            ("memory", memory, None),
+        ):
+            if value != default:
+                settings = with_setting(settings, key, value)
+        self.settings = settings
+
+    @property
+    def home(self) -> Home:
+        """Where the state is."""
+        return Home.from_env() if self._home is None else Home(self._home)
+
+    @overload
+    def pattern(
+        self, key: str, handler: Handler, *, override: bool = ..., timeout: float | None = ...
+    ) -> Handler: ...
+    @overload
+    def pattern(
+        self, key: str, handler: None = ..., *, override: bool = ..., timeout: float | None = ...
+    ) -> Callable[[Handler], Handler]: ...
+    def pattern(
+        self,
+        key: str,
+        handler: Any = None,
+        *,
+        override: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Register ``handler(target, message, ctx)`` for ``@key``; without one, a decorator.
+
+        ``key`` is ``namespace``, ``namespace:target`` or ``namespace:glob*``. Raises ConfigError.
+        """
+
+        def register(function: Any) -> Any:
+            namespace, target = split_pattern(key)
+            self.registry.add_pattern(
+                namespace, target, function, override=override, timeout=timeout
+            )
+            return function
+
+        return register if handler is None else register(handler)
+
+    @overload
+    def on(
+        self,
+        event: str | HookEventName,
+        handler: Handler,
+        *,
+        priority: int = ...,
+        timeout: float | None = ...,
+        matcher: str = ...,
+        on_failure: str | None = ...,
+        sequential: bool = ...,
+        name: str | None = ...,
+    ) -> Handler: ...
+    @overload
+    def on(
+        self,
+        event: str | HookEventName,
+        handler: None = ...,
+        *,
+        priority: int = ...,
+        timeout: float | None = ...,
+        matcher: str = ...,
+        on_failure: str | None = ...,
+        sequential: bool = ...,
+        name: str | None = ...,
+    ) -> Callable[[Handler], Handler]: ...
+    def on(
+        self,
+        event: str | HookEventName,
+        handler: Any = None,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+        matcher: str = "",
+        on_failure: str | None = None,
+        sequential: bool = False,
+        name: str | None = None,
+    ) -> Any:
+        """Register ``handler`` for ``event`` (``session_start``, ``sessionStart``, …).
+
+        Without a handler, a decorator. ``handler`` is a function, a ``hooks.model.Command`` or a
+        ``hooks.model.Url``. A higher ``priority`` runs earlier; ``matcher`` chooses by the tool's
+        name; ``on_failure`` ("allow" or "block") says what its own failure means. Raises
+        ConfigError.
+        """
+
+        def register(function: Any) -> Any:
+            self.registry.add_hook(
+                event,
+                function,
+                priority=priority,
+                timeout=timeout,
+                matcher=matcher,
+                on_failure=on_failure,
+                sequential=sequential,
+                name=name,
+            )
+            return function
+
+        return register if handler is None else register(handler)
+
+    def send(
+        self,
+        to: str | Sequence[str],
+        body: str,
+        *,
+        wait: float | None = None,
+        sender: str | None = None,
+        mode: str | None = None,
+        thread: str | None = None,
+        offline: bool = False,
+    ) -> dict[str, Any]:
+        """Send a message, starting the broker if need be.
+
+        Returns ``{"id", "from", "deliveries": [{"to", "state", "reason"}]}`` once it is stored;
+        with ``wait`` (seconds) once every receiver has seen it. Inside of a wrapped agent it goes
+        out as that agent. Raises NotFound for a name that was never seen (unless ``offline``),
+        NotDelivered when a delivery failed, Timeout.
+        """
+        optional = {"from": sender, "mode": mode, "thread": thread, "offline": offline or None}
+        fields: dict[str, Any] = {key: value for key, value in optional.items() if value}
+        receivers = to if isinstance(to, str) else list(to)
+        with self._client() as client:
+            answer = client.request("send", to=receivers, body=body, **fields, **self._auth())
+            result = {key: answer[key] for key in ("id", "from", "deliveries")}
+            if wait is not None:
+                asked = client.request("wait", id=answer["id"], timeout=wait, deadline=wait + 10.0)
+                result["deliveries"] = asked["deliveries"]
+                _check_seen(result, bool(asked["done"]), wait)
+        return result
+
+    def agents(self) -> list[dict[str, Any]]:
+        """The agents that the broker knows, as the op ``agents`` describes them."""
+        with self._client() as client:
+            agents: list[dict[str, Any]] = client.request("agents")["agents"]
+            return agents
+
+    def inbox(self, name: str | None = None) -> list[dict[str, Any]]:
+        """The messages to ``name`` (default: to you, or to the wrapped agent this runs in)."""
+        fields: dict[str, Any] = {} if name is None else {"name": name}
+        with self._client() as client:
+            rows: list[dict[str, Any]] = client.request("inbox", **fields, **self._auth())["rows"]
+            return rows
+
+    def fire(
+        self,
+        agent: str,
+        event: str | HookEventName,
+        input: Mapping[str, Any] | None = None,
+        timeout: float = 30.0,
+    ) -> dict[str, Any]:
+        """Run the hooks of ``event`` in the session of a running ``agent``, and say what they said.
+
+        ``input`` is what the event is about: ``{"tool_name": "Bash", "tool_input": {…}}``. Unlike
+        in a dry run, what handlers ask ``ctx`` for is done; what they return is not. Returns what
+        ``relay hooks fire --json`` prints: {event, correlation_id, success, decision, reason,
+        results, …}. Raises UsageError for an event or input that is none, NotFound, Timeout
+        (``timeout`` is at most 120 s), and RelayError when the agent does not run or its session
+        failed.
+        """
+        from relay.broker.hookcall import fire
+
+        with self._client() as client:
+            return fire(client, agent, str(event), input or {}, timeout, **self._auth())
+
+    def _client(self) -> Client:
+        # Imported on use: a configuration file must not pay for it.
+        from relay.broker.client import connect
+
+        return connect(self.home)
+
+    def _auth(self) -> dict[str, Any]:
+        run, token = os.environ.get("RELAY_RUN"), os.environ.get("RELAY_TOKEN")
+        if not run or not token or self.home.root != Home.from_env().root:
+            return {}
+        return {"auth": {"run": run, "token": token}}
+
+    def _known(self) -> Known:
+        from relay.config.vocabulary import Known, examples
+
+        patterns = [f"{h.namespace}:{h.target}" for h in self.registry.patterns()]
+        # What is in its hook files is read once the agent has started.
+        maybe = bool(self.settings.hook_files)
+        hooks = [event.value for event in HookEventName if maybe or self.registry.hooks(event)]
+        return Known(examples(patterns), tuple(hooks))
+
+    def loaded(self) -> LoadedConfig:
+        """These handlers and settings, as a session takes them."""
+        return LoadedConfig(None, self.registry, self.settings, None)
+
+    def wrap(self, command: str | Sequence[str], *, task: str | None = None) -> int:
+        """Run ``command`` in this terminal as an agent with these handlers.
+
+        A string is split like a shell would, without running one. Returns the agent's exit
+        status. Raises UsageError, NameTaken and others of relay.core.errors before anything starts.
+        """
+        if executing_config():
+            raise UsageError(
+                "wrap() is called while the configuration loads",
+                hint='put it under: if __name__ == "__main__":',
+            )
+        from relay.app import wrap
+
+        argv = shlex.split(command) if isinstance(command, str) else list(command)
+        if not argv:
+            raise UsageError("there is no command to wrap", hint='for example wrap("claude")')
+        if self._home is not None:
+            os.environ["RELAY_HOME"] = self.home.root
+        choices = wrap.Choices(
+            argv,
+            name=self.name,
+            task=self.settings.task if task is None else task,
+            session_factory=self.loaded,
+            known=self._known(),
+        )
+        return wrap.exit_status(wrap.run(choices))
+
+
+def _check_seen(result: dict[str, Any], done: bool, seconds: float) -> None:
+    failed = [row for row in result["deliveries"] if row["state"] == "failed"]
+    if failed:
+        why = "; ".join(f"{row['to']}: {row['reason']}" for row in failed)
+        raise NotDelivered(
+            f"message {result['id']} was not delivered: {why}",
+            hint=f"see: relay show {result['id']}",
+            details=result,
+        )
+    if not done:
+        raise Timeout(
+            f"message {result['id']} was not seen within {seconds:g} s",
+            hint=f"it stays on its way: relay show {result['id']}",
+            details=result,
+        )

@@ -1,0 +1,212 @@
+"""A recording, heard as the live session hears a terminal: what would fire, and why not.
+
+The same sources, ears, grammar and registry as in the session; only that nothing runs, and that
+time is what the recording says. No clock is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from relay.agents.source_selector import SCREEN, SourceSelector
+from relay.core import asciicast
+from relay.core.asciicast import Event, Header
+from relay.directive.explain import Misses
+from relay.directive.grammar import Match
+from relay.hooks.registry import PatternHandler, Registry
+from relay.protocol import frames
+from relay.pump.keyboard import Keyboard
+from relay.screen.line_events import squeeze
+from relay.screen.line_source import LineSource
+from relay.session.detector import Detection, DirectiveDetector
+from relay.session.dispatch import refusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from relay.screen.source import ScreenSource
+
+#: What stands on the screen is looked at for misses after a rest of so many seconds.
+LOOK_AFTER = 0.5
+#: Lines that were heard and are remembered to tell what was not; the oldest are forgotten.
+_HEARD_MAX = 10_000
+_TICKS_MAX = 10_000
+_PASTE = re.compile(r"\x1b\[20[01]~")
+_KINDS = {"typed": frames.TYPED, "entered": frames.ENTERED, "cleared": frames.CLEARED}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One directive: it ``fires``, by ``handlers`` in this order, or ``why`` says why not.
+
+    ``at`` is in seconds of the recording; ``directive`` is ``@namespace:target``, or the whole line
+    of a miss (``missed``: the agent would not have been told either).
+    """
+
+    at: float
+    directive: str
+    body: str = ""
+    attributes: dict[str, str] = field(default_factory=dict)
+    block: bool = False
+    handlers: tuple[str, ...] = ()
+    why: str = ""
+    missed: bool = False
+
+    @property
+    def fires(self) -> bool:
+        return not self.why
+
+
+class Replay:
+    """Hears one recording; ``found`` are the findings so far, in the order of their times.
+
+    ``notes`` are what the source could not hear. Misses are only looked for with ``misses``.
+    """
+
+    def __init__(
+        self,
+        source: ScreenSource | LineSource,
+        registry: Registry,
+        header: Header,
+        *,
+        misses: bool = False,
+    ) -> None:
+        self.found: list[Finding] = []
+        self._source = source
+        self._registry = registry
+        self._misses = Misses(registry.namespaces()) if misses else None
+        self._own = bool(header.relay)
+        self._keyboard = Keyboard(self._pressed)
+        self._now = 0.0
+        self._lines: dict[str, None] = {}
+        self._look_at: float | None = None
+        self._seen: set[str] = set()
+        hearing = _Hearing(registry.namespaces(), self._line)
+        self._ears = SourceSelector(
+            hearing,
+            source,
+            None,
+            on_heard=self._heard,
+            on_text=_nothing,
+            on_state=_nothing,
+            on_proof=_nothing,
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        return self._ears.notes
+
+    def run(self, events: Iterable[Event]) -> None:
+        """Hear all of it, and the end of it. What ``events`` raises comes through."""
+        for event in events:
+            self._until(event.at)
+            self._take(event)
+        self._ears.finish(self._now)
+        self._look()
+
+    def _until(self, now: float) -> None:
+        """Time passes: do what is due, each at its moment."""
+        for _ in range(_TICKS_MAX):
+            times = (self._ears.next_deadline(), self._keyboard.deadline(), self._look_at)
+            due = min((at for at in times if at is not None), default=None)
+            if due is None or due > now:
+                break
+            self._now = max(self._now, due)
+            self._ears.tick(self._now)
+            self._keyboard.tick(False, self._now)
+            if self._look_at is not None and self._now >= self._look_at:
+                self._look()
+        self._now = max(self._now, now)
+
+    def _take(self, event: Event) -> None:
+        now = self._now
+        if event.code == asciicast.OUTPUT:
+            self._ears.output(event.data.encode("utf-8", "replace"), now)
+            if self._misses is not None and ("@" in event.data or self._look_at is not None):
+                self._look_at = now + LOOK_AFTER
+        elif event.code == asciicast.RESIZE and (size := event.size()) is not None:
+            self._ears.resize(*size, now)
+        elif event.code == asciicast.KEYS and event.data in _KINDS:
+            self._pressed(_KINDS[event.data])
+        elif event.code == asciicast.INPUT and not self._own:
+            self._keyboard.pressed(event.data.encode("utf-8", "replace"), False, now)
+        elif event.code == asciicast.WORDS:
+            self._source.expect_echo(_PASTE.sub("", event.data).rstrip("\r\n"), now)
+
+    def _pressed(self, kind: bytes) -> None:
+        self._ears.activity(kind, self._now)
+
+    # -- what is heard
+
+    def _heard(self, heard: Detection) -> None:
+        found = heard.found
+        directive = f"@{found.namespace}:{found.target}"
+        why = refusal(self._registry, found)
+        if not isinstance(found, Match):
+            self.found.append(Finding(self._now, directive, why=why))
+            return
+        handlers = self._registry.select(found.namespace, found.target)
+        self.found.append(
+            Finding(
+                self._now,
+                directive,
+                found.body,
+                found.attributes,
+                found.block,
+                tuple(map(handler_name, handlers)),
+                why,
+            )
+        )
+
+    def _line(self, text: str, inside: str) -> None:
+        if self._misses is None or "@" not in text:
+            return
+        self._lines[squeeze(text)] = None
+        while len(self._lines) > _HEARD_MAX:
+            del self._lines[next(iter(self._lines))]
+        if why := self._misses.why_not(text, inside):
+            self._missed(text.strip(), why)
+
+    def _missed(self, line: str, why: str) -> None:
+        self.found.append(Finding(self._now, line, why=why, missed=True))
+
+    def _look(self) -> None:
+        """What stands on the screen and was not heard as the agent's words."""
+        self._look_at = None
+        if self._misses is None:
+            return
+        for row in self._source.visible():
+            text = squeeze(row)
+            if not self._misses.looks(text) or text in self._seen:
+                continue
+            self._seen.add(text)
+            if not any(text in line or text.endswith(line) for line in self._lines):
+                self._missed(text, "on the screen, but not as the agent's words: typed or drawn")
+
+
+class _Hearing(DirectiveDetector):
+    """Shows each line to ``on_line``, with what it stands in."""
+
+    def __init__(self, namespaces: Collection[str], on_line: Callable[[str, str], None]) -> None:
+        super().__init__("replay", 0, namespaces)
+        self._on_line = on_line
+
+    def lines(self, stream: str, texts: list[str]) -> Iterator[tuple[int, Detection]]:
+        for number, text in enumerate(texts, 1):
+            inside = self.inside(stream)
+            for _, heard in super().lines(stream, [text]):
+                yield number, heard
+            if stream == SCREEN:
+                self._on_line(text, inside)
+
+
+def handler_name(handler: PatternHandler) -> str:
+    """For people: ``relay (built-in)``, or the function and its file."""
+    if handler.builtin:
+        return f"{handler.namespace} (built-in)"
+    return handler.callee.name.partition(" ")[2]
+
+
+def _nothing(told: object) -> None:
+    """Nobody acts on it here."""

@@ -1,0 +1,340 @@
+"""One wrapped run, put together from its parts: what ``relay wrap`` and ``Relay.wrap`` call.
+
+Everything here happens before the agent starts, so nothing heavy is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from relay.core.errors import RelayError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from relay.agents.launch import Launch, Run
+    from relay.config.load import LoadedConfig
+    from relay.config.vocabulary import Known
+    from relay.core.paths import Home
+    from relay.pump.exec_agent import Program
+    from relay.pump.hook_sockets import Listeners
+    from relay.pump.recorder_client import Recording
+    from relay.pump.spawn import SessionCommand
+
+#: A longer argv is cut from what the session gets in its environment; HELLO has all of it.
+_ARGS_MAX = 64 * 1024
+
+
+class Choices:
+    """What whoever wraps ``command`` wants of the run; None where it is left to relay.
+
+    With ``session_factory`` the session is a copy of this process with that configuration, of
+    which ``known`` tells. ``exclusive``: this process exits afterwards.
+    """
+
+    __slots__ = (
+        *("command", "name", "task", "config", "primer", "record", "record_input", "overwrite"),
+        *("session_factory", "known", "exclusive"),
+    )
+
+    def __init__(
+        self,
+        command: list[str],
+        *,
+        name: str | None = None,
+        task: str | None = None,
+        config: str | None = None,
+        primer: bool = True,
+        record: str | None = None,
+        record_input: bool = False,
+        overwrite: bool = False,
+        session_factory: Callable[[], LoadedConfig] | None = None,
+        known: Known | None = None,
+        exclusive: bool = False,
+    ) -> None:
+        self.command = command
+        self.name = name
+        self.task = task
+        self.config = config
+        self.primer = primer
+        self.record = record
+        self.record_input = record_input
+        self.overwrite = overwrite
+        self.session_factory = session_factory
+        self.known = known
+        self.exclusive = exclusive
+
+
+class CannotRun(RelayError):
+    """COMMAND cannot be started; the statuses are the shell's."""
+
+    code = "cannot_run"
+
+    def __init__(self, message: str, status: int, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.exit_status = status
+
+
+def run(choices: Choices) -> int:
+    """Claim a name, plan the launch, and run the command here; returns its exit status.
+
+    Death by signal n is -n, as subprocess has it. Raises RelayError before anything starts.
+    """
+    from relay.config import names
+    from relay.core import descriptors
+    from relay.core.ids import new_ulid
+    from relay.core.paths import Home
+
+    descriptors.open_missing()
+    command, config = choices.command, choices.config
+    find_program(command[0], os.environ.get("PATH"))
+    if config is not None and not os.path.isfile(config):
+        raise UsageError(f"no such configuration file: {config}", hint="make one with: relay init")
+    started_ms = time.time_ns() // 1_000_000
+    run_id = new_ulid(started_ms)
+    home = Home.from_env()
+    home.create()
+    claim = names.claim(home, choices.name, command[0], run_id)
+    try:
+        if choices.session_factory is None:
+            _say_untrusted(home, config)
+        listeners, about = _introduction(home, choices, claim.name, run_id)
+        facts: dict[str, object] = {
+            "run_id": run_id,
+            "name": claim.name,
+            "command": command,
+            "cwd": _cwd(),
+            "started_ms": started_ms,
+        }
+        return _run_planned(home, choices, about, listeners, facts)
+    finally:
+        claim.release()
+
+
+def exit_status(status: int) -> int:
+    """What a shell makes of a status that is -n for signal n: 128 + n."""
+    return 128 - status if status < 0 else status
+
+
+def find_program(command: str, path: str | None) -> str:
+    """The file that ``command`` names, looked for as execvp(3) does. Raises CannotRun."""
+    if "/" in command:
+        candidates = [command]
+    else:
+        folders = (os.defpath if path is None else path).split(os.pathsep)
+        candidates = [os.path.join(folder or ".", command) for folder in folders]
+    refused = ""
+    for candidate in candidates:
+        if os.path.isfile(candidate):
+            if os.access(candidate, os.X_OK):
+                return candidate
+            refused = refused or candidate
+        elif "/" in command and os.path.isdir(candidate):
+            raise CannotRun(f"{command} is a directory", 126, "give a program to run")
+    if refused:
+        raise CannotRun(f"{refused} is not executable", 126, f"make it so with: chmod +x {refused}")
+    hint = "check the spelling" if "/" in command else "check the spelling, or install it (PATH)"
+    raise CannotRun(f"command not found: {command}", 127, hint)
+
+
+def _introduction(home: Home, choices: Choices, name: str, run_id: str) -> tuple[Listeners, Run]:
+    """The sockets of this run, and what a planner is told of it."""
+    from relay.agents import launch
+    from relay.pump.hook_sockets import Listeners
+
+    known = _known(home, choices)
+    listeners = Listeners(
+        home.session_socket(run_id), launch.wants_tcp(choices.command, known.hooks)
+    )
+    about = launch.Run(
+        name=name,
+        run_id=run_id,
+        token=os.urandom(16).hex(),
+        port=listeners.port,
+        socket=listeners.path,
+        folder=home.run_folder(run_id),
+        primer=choices.primer,
+        namespaces=known.namespaces,
+        hooks=known.hooks,
+    )
+    return listeners, about
+
+
+def _run_planned(
+    home: Home, choices: Choices, about: Run, listeners: Listeners, facts: dict[str, object]
+) -> int:
+    try:
+        return _run_with(home, choices, about, listeners, facts)
+    except RelayError:
+        _clear_away(about, listeners)  # no session was started that would
+        raise
+
+
+def _run_with(
+    home: Home, choices: Choices, about: Run, listeners: Listeners, facts: dict[str, object]
+) -> int:
+    from relay.agents import launch
+    from relay.pump import main as terminal
+
+    plan = launch.plan(choices.command, dict(os.environ), about)
+    program = _program(home, about, plan, choices.config)
+    session = _session(home, choices, about, plan, facts, listeners)
+    recording = None
+    if choices.record is not None:
+        recording = _recording(choices, choices.record, facts, plan.profile)
+    status = terminal.run(program, session, facts, choices.exclusive, recording)
+    if not choices.exclusive:
+        session.close()
+    return status
+
+
+def _clear_away(about: Run, listeners: Listeners) -> None:
+    """Close the sockets of a run that did not begin, and remove what it has in the file system."""
+    import shutil
+
+    from relay.core import descriptors
+
+    descriptors.close([fd for fd in (listeners.unix, listeners.tcp) if fd is not None])
+    shutil.rmtree(about.folder, ignore_errors=True)
+    try:
+        os.unlink(about.socket)
+    except OSError:
+        return
+
+
+def _known(home: Home, choices: Choices) -> Known:
+    """What an agent with interfaces of its own can be told, and asked, for this configuration."""
+    from relay.agents import launch
+    from relay.config.vocabulary import Known, vocabulary
+
+    if choices.known is not None:
+        return choices.known
+    native = launch.is_native(choices.command)
+    return vocabulary(home, _cwd(), choices.config) if native else Known()
+
+
+def _recording(choices: Choices, path: str, facts: dict[str, object], profile: str) -> Recording:
+    from relay import __version__
+    from relay.pump.recorder_client import Recording
+
+    started_ms = facts["started_ms"]
+    assert isinstance(started_ms, int)
+    header = {
+        "version": 2,
+        "timestamp": started_ms // 1000,
+        "command": choices.command,
+        "title": facts["name"],
+        "env": {name: os.environ[name] for name in ("SHELL", "TERM") if name in os.environ},
+        "relay": {"version": __version__, "agent": facts["name"], "profile": profile},
+    }
+    return Recording(path, choices.overwrite, choices.record_input, header)
+
+
+def _say_untrusted(home: Home, config: str | None) -> None:
+    """Say once that a configuration applies here and will not run, while the person can read it."""
+    from relay.config.trust import untrusted_notice
+
+    try:
+        notice = untrusted_notice(home, _cwd(), config)
+    except RelayError:
+        if config is not None:
+            raise
+        return  # one that cannot be read does not run, and must not keep the agent from running
+    if notice:
+        print(notice, file=sys.stderr, flush=True)
+
+
+def _program(home: Home, about: Run, plan: Launch, config: str | None) -> Program:
+    from relay.pump.exec_agent import Program
+
+    path = find_program(plan.argv[0], os.environ.get("PATH"))
+    return Program(path, plan.argv, _environment(home.root, about, plan.env, config))
+
+
+def _session(
+    home: Home,
+    choices: Choices,
+    about: Run,
+    plan: Launch,
+    facts: dict[str, object],
+    listeners: Listeners,
+) -> SessionCommand:
+    from relay.core.environment import original
+    from relay.pump.spawn import SessionCommand
+
+    command, config, factory = choices.command, choices.config, choices.session_factory
+    long = sum(map(len, command)) > _ARGS_MAX
+    args: dict[str, object] = {
+        "run_id": about.run_id,
+        "token": about.token,
+        "name": about.name,
+        "home": home.root,
+        "primer": about.primer,
+        "profile": plan.profile,
+        "launch": plan.data,
+        "argv": command[:1] if long else command,
+        "cwd": facts["cwd"],
+        "task": choices.task,
+        "config": None if config is None else os.path.abspath(config),
+    }
+    fds: dict[str, int | None] = {"unix": listeners.unix, "tcp": listeners.tcp, "tty": None}
+    log = os.path.join(home.logs, f"{about.run_id}.log")
+    entry = None if factory is None else _entry(factory)
+    return SessionCommand(session_command(), original(), args, fds, log, about.socket, entry)
+
+
+def _entry(
+    factory: Callable[[], LoadedConfig],
+) -> Callable[[dict[str, int | None], dict[str, object]], object]:
+    def enter(fds: dict[str, int | None], args: dict[str, object]) -> None:
+        from relay.app import session_main
+
+        pump = fds["pump"]
+        assert pump is not None
+        session_main.run(
+            session_main.Start(pump, fds["unix"], fds["tcp"], fds["tty"], args, factory())
+        )
+
+    return enter
+
+
+def session_command() -> list[str]:
+    """The program that hears and speaks for the agent.
+
+    -P: the agent's folder is not ours to import from; a json.py there must not run as relay.
+    """
+    return [sys.executable, "-P", "-m", "relay.app.session_main"]
+
+
+def _environment(
+    home: str, run: Run, additions: dict[str, str], config: str | None
+) -> dict[bytes, bytes]:
+    from relay.core.environment import original
+
+    env = original()
+    for name in (b"RELAY_PORT", b"RELAY_CONFIG"):  # of a wrapped shell that we were started from
+        env.pop(name, None)
+    ours = {
+        "RELAY_AGENT": run.name,
+        "RELAY_RUN": run.run_id,
+        "RELAY_SOCKET": run.socket,
+        "RELAY_TOKEN": run.token,
+        "RELAY_HOME": home,
+    }
+    if run.port is not None:
+        ours["RELAY_PORT"] = str(run.port)
+    if config is not None:  # in its tools relay memory asks the same store
+        ours["RELAY_CONFIG"] = os.path.abspath(config)
+    for key, value in {**ours, **additions}.items():
+        env[os.fsencode(key)] = os.fsencode(value)
+    return env
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return "/"  # it was removed under us; the agent will see so itself

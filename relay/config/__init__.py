@@ -1,0 +1,1 @@
+"""Library: relay.config.py and settings, checked and trusted."""

@@ -1,0 +1,187 @@
+"""Names of wrapped agents: each is claimed by a locked file that its owner holds open.
+
+The lock dies with its holder, so no crash leaves a name behind. Nothing heavy is imported:
+``relay wrap`` claims its name before it starts the agent.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from relay.core.errors import NameTaken, RelayError, UsageError
+from relay.core.json_text import dumps
+from relay.core.paths import Home
+
+_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
+_INNER = _LETTERS | frozenset("_.-")
+_LAST = _LETTERS | frozenset("_-")
+_LONGEST = 64
+# The same as relay.core.message.RESERVED_NAMES, whose module is too heavy to import here.
+_RESERVED = frozenset({"relay", "all", "everyone", "memory", "broadcast"})
+#: How many numbered names are tried for one command before giving up.
+_TRIES = 1000
+
+
+class Claim:
+    """A name that is ours for as long as ``fd`` stays open."""
+
+    __slots__ = ("name", "fd", "path")
+
+    def __init__(self, name: str, fd: int, path: str) -> None:
+        self.name = name
+        self.fd = fd
+        self.path = path
+
+    def release(self) -> None:
+        """Give the name back. The file stays: removing it would race with the next claim."""
+        if self.fd >= 0:
+            # A copy of this process that was made a moment ago may not have closed its own yet.
+            fcntl.flock(self.fd, fcntl.LOCK_UN)
+            os.close(self.fd)
+            self.fd = -1
+
+
+def valid(name: str) -> bool:
+    """The same as ``relay.core.message.valid_name``, without its imports."""
+    return (
+        0 < len(name) <= _LONGEST
+        and name[0] in _LETTERS
+        and name[-1] in (_LAST if len(name) > 1 else _LETTERS)
+        and all(c in _INNER for c in name)
+        and name.lower() not in _RESERVED
+    )
+
+
+def claim(home: Home, wanted: str | None, command: str, run_id: str = "") -> Claim:
+    """Claim ``wanted``, or a free name made from ``command``.
+
+    Raises UsageError for a name that nobody can have, NameTaken (``details``: pid, suggestion)
+    when a running agent or the person here has it, RelayError when the file cannot be written.
+    """
+    person = owner().lower()
+    if wanted is not None:
+        if not valid(wanted):
+            raise UsageError(
+                f"{wanted!r} cannot be an agent's name",
+                hint="use letters, digits, '.', '_' and '-' (at most 64, a letter or digit first, "
+                f"no '.' last), and none of: {', '.join(sorted(_RESERVED))}",
+            )
+        if wanted.lower() == person:
+            raise NameTaken(
+                f"{wanted} is your own name: agents write to you under it",
+                hint=f"choose another, for example --name {wanted[: _LONGEST - 6]}-agent",
+                details={"pid": None, "suggestion": f"{wanted[: _LONGEST - 6]}-agent"},
+            )
+        got = _try(home, wanted, run_id)
+        if got is None:
+            raise _taken(home, wanted)
+        return got
+    for name in _numbered(_from_command(command)):
+        got = None if name.lower() == person else _try(home, name, run_id)
+        if got is not None:
+            return got
+    raise RelayError(
+        f"no free name for {command!r} after {_TRIES} tries", hint="give one with --name"
+    )
+
+
+def owner() -> str:
+    """What agents call the person here, as the broker does: no agent can have that name."""
+    import pwd
+
+    try:
+        return person_name(pwd.getpwuid(os.getuid()).pw_name)
+    except KeyError:
+        return person_name(f"uid{os.getuid()}")
+
+
+def person_name(login: str) -> str:
+    """The same as ``relay.broker.directory.person_name``, without its imports."""
+    name = ""
+    for char in login:
+        if char in _INNER:
+            name += char
+        elif name[-1:] != "\0":
+            name += "\0"  # one dash for all that is between two good characters
+    name = name.replace("\0", "-").strip("-._")[:58] or "person"
+    return name if valid(name) else f"{name}-user"
+
+
+def holder(home: Home, name: str) -> int | None:
+    """The pid in the file of ``name`` (0 when it says none) if it is held now, else None."""
+    try:
+        fd = os.open(_path(home, name), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _pid_in(os.read(fd, 4096))
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return None
+
+
+def _path(home: Home, name: str) -> str:
+    return os.path.join(home.names, name.lower() + ".lock")
+
+
+def _try(home: Home, name: str, run_id: str) -> Claim | None:
+    path = _path(home, name)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise RelayError(
+            f"cannot claim the name {name}: {path}: {error.strerror}",
+            hint="make the state directory writable, or set RELAY_HOME to one that is",
+            code="state_dir",
+        ) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(fd, 0)
+        text = dumps({"name": name, "run_id": run_id, "pid": os.getpid()})
+        os.pwrite(fd, text.encode(), 0)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    except OSError as error:
+        os.close(fd)
+        raise RelayError(
+            f"cannot claim the name {name}: {path}: {error.strerror}",
+            hint="free some space, or set RELAY_HOME to another file system",
+            code="state_dir",
+        ) from error
+    return Claim(name, fd, path)
+
+
+def _taken(home: Home, name: str) -> NameTaken:
+    pid = holder(home, name) or 0
+    free = next((n for n in _numbered(name) if holder(home, n) is None), "")
+    who = f"process {pid}" if pid else "a running agent"
+    return NameTaken(
+        f"the name {name} is taken by {who}",
+        hint=f"choose another, for example --name {free}" if free else "choose another with --name",
+        details={"pid": pid, "suggestion": free},
+    )
+
+
+def _numbered(base: str) -> list[str]:
+    names = [base]
+    for number in range(2, _TRIES + 1):
+        tail = f"-{number}"
+        names.append(base[: _LONGEST - len(tail)] + tail)
+    return [name for name in names if valid(name)]
+
+
+def _from_command(command: str) -> str:
+    kept = "".join(c if c in _INNER else "-" for c in os.path.basename(command))
+    return kept.lstrip("_.-")[:_LONGEST].rstrip(".-") or "agent"
+
+
+def _pid_in(content: bytes) -> int:
+    """The number after ``"pid":`` in what a claim wrote; 0 when there is none."""
+    digits = content.partition(b'"pid":')[2].lstrip().split(b"}")[0].split(b",")[0].strip()
+    return int(digits) if digits.isdigit() else 0

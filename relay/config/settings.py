@@ -1,0 +1,245 @@
+"""The settings, and the dictionaries of ``relay.config.py`` checked and registered."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from relay.config.memory_settings import MEMORY_KEYS, MemorySettings, parsed
+from relay.core.errors import ConfigError
+from relay.core.suggest import did_you_mean
+from relay.hooks.hook_model import Command, Url
+from relay.hooks.registry import (
+    TIMEOUT_DEFAULT,
+    TIMEOUT_MAX,
+    Registry,
+    checked_builtin,
+    split_pattern,
+)
+
+IDLE_SECONDS = 30.0
+_IDLE_MAX = 86400.0
+END_SECONDS = 10.0
+_END_MAX = 60.0
+
+#: The keys of ``config = {…}`` and what each holds, for the documentation and its tests.
+KEYS = {
+    "patterns": 'handlers of @namespace:target, by "namespace" or "namespace:target"',
+    "hooks": "handlers of events, by the event's name",
+    "idle_seconds": "seconds without output after which on_idle runs",
+    "timeout": "seconds that a handler may take",
+    "end_seconds": "seconds that an agent has, after its terminal was closed, for its last hooks",
+    "hook_files": "hook files of Claude Code or Gemini CLI that apply too",
+    "memory": "how memories are kept, and what the agent is told of them; see docs/memory.md",
+    "task": "what the agent is to do, as ctx.task; relay wrap --task wins",
+}
+PATTERN_KEYS = ("handler", "override", "timeout")
+#: Exactly one of these says what a handler runs.
+_ACTIONS = ("handler", "command", "url")
+HOOK_KEYS = (
+    *("handler", "command", "url", "headers", "cwd", "env"),
+    *("matcher", "on_failure", "sequential", "priority", "timeout", "name"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is not a handler. Times in seconds. ``given`` names what the file or program set."""
+
+    idle_seconds: float = IDLE_SECONDS
+    handler_timeout: float = TIMEOUT_DEFAULT
+    end_seconds: float = END_SECONDS
+    task: str | None = None
+    hook_files: tuple[str, ...] = ()
+    memory: MemorySettings = MemorySettings()
+    given: frozenset[str] = field(default=frozenset())
+
+
+def with_setting(settings: Settings, key: str, value: object) -> Settings:
+    """``settings`` with one of KEYS that is no table set. Raises ConfigError."""
+    given = settings.given | {key}
+    if key == "idle_seconds":
+        return replace(settings, idle_seconds=_seconds(key, value, _IDLE_MAX), given=given)
+    if key == "timeout":
+        return replace(settings, handler_timeout=_seconds(key, value, TIMEOUT_MAX), given=given)
+    if key == "end_seconds":
+        return replace(settings, end_seconds=_seconds(key, value, _END_MAX), given=given)
+    if key == "hook_files":
+        files = [value] if isinstance(value, str) else value
+        if not isinstance(files, list | tuple) or not all(isinstance(one, str) for one in files):
+            raise ConfigError(f"{key} must be a list of paths, not {value!r}")
+        return replace(settings, hook_files=tuple(files), given=given)
+    if key == "memory":
+        return replace(settings, memory=memory_settings(value), given=given)
+    if value is not None and not isinstance(value, str):
+        raise ConfigError(f"{key} must be a string, not {value!r}")
+    return replace(settings, task=value, given=given)
+
+
+def memory_settings(value: object) -> MemorySettings:
+    """``memory: {…}`` in either spelling, checked. Raises ConfigError."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"memory must be a dictionary, not {value!r}", hint='write {"backend": "local"}'
+        )
+    return parsed(known_keys(value, MEMORY_KEYS, "memory"))
+
+
+def apply_dictionaries(
+    names: Mapping[str, Any], registry: Registry, settings: Settings, *, source: str
+) -> Settings:
+    """Register what the module's ``config``, ``patterns``, ``hooks`` and ``memory`` say.
+
+    Returns the settings with those of ``config`` and ``memory``. Raises ConfigError that names the
+    key.
+    """
+    config = names.get("config", {})
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"config must be a dictionary, not {type(config).__name__}")
+    tables: dict[str, list[object]] = {"patterns": [], "hooks": []}
+    for name, value in known_keys(config, KEYS, "config").items():
+        if name in tables:
+            tables[name].append(value)
+        else:
+            settings = with_setting(settings, name, value)
+    if is_memory_table(names.get("memory")):
+        settings = with_memory_table(settings, names["memory"])
+    for name in tables:
+        if name in names:
+            tables[name].append(names[name])
+    for table in tables["patterns"]:
+        for key, entry in _entries("patterns", table):
+            _add_pattern(registry, key, entry, source)
+    for table in tables["hooks"]:
+        for key, entry in _entries("hooks", table):
+            where = f"hooks[{key!r}]"
+            action, options = _action(_options(entry, HOOK_KEYS, where), where)
+            registry.add_hook(key, action, source=source, **options)
+    return settings
+
+
+def is_memory_table(value: object) -> bool:
+    """Whether a top-level ``memory`` of a file means settings: a handler or a module has that name,
+    too. A text is taken for the backend's name, and then refused."""
+    return isinstance(value, Mapping | str)
+
+
+def with_memory_table(settings: Settings, value: object) -> Settings:
+    """``settings`` with a top-level ``memory = {…}``. Raises ConfigError."""
+    if "memory" in settings.given:
+        raise ConfigError(
+            "memory is given twice: at the top, and in config or Relay()",
+            hint="keep one of the two",
+        )
+    return with_setting(settings, "memory", value)
+
+
+def known_keys(
+    table: Mapping[Any, Any], known: Mapping[str, object] | tuple[str, ...], where: str
+) -> dict[str, Any]:
+    """``table`` with its keys in their documented spelling. Raises ConfigError, also where two
+    spellings of one key would leave it open which of their values counts."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        name = known_key(key, known, where)
+        if name in found:
+            raise ConfigError(f"{where} has {name!r} twice", hint=f"leave out {key!r}")
+        found[name] = value
+    return found
+
+
+def known_key(key: object, known: Mapping[str, object] | tuple[str, ...], where: str) -> str:
+    """``key`` in its documented spelling (``idleSeconds`` is ``idle_seconds``)."""
+    if isinstance(key, str):
+        snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()
+        if snake in known:
+            return snake
+    hint = did_you_mean(str(key)[:80], known)
+    if key == "name" and where == "config":
+        hint = "the agent's name is given with: relay wrap --name"
+    raise ConfigError(f"unknown key {key!r} in {where}", hint=hint)
+
+
+def _entries(name: str, table: object) -> Iterator[tuple[str, object]]:
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{name} must be a dictionary, not {type(table).__name__}")
+    for key, value in table.items():
+        if not isinstance(key, str):
+            raise ConfigError(f"a key of {name} must be a string, not {key!r}")
+        for entry in value if isinstance(value, list | tuple) else [value]:
+            yield key, entry
+
+
+def _add_pattern(registry: Registry, key: str, entry: object, source: str) -> None:
+    namespace, target = split_pattern(key)
+    if isinstance(entry, str):
+        if entry != "builtin":
+            raise ConfigError(
+                f"patterns[{key!r}] is the string {entry!r}",
+                hint='give a function, a dictionary with "handler", or "builtin"',
+            )
+        checked_builtin(namespace)
+        return
+    options = _options(entry, PATTERN_KEYS, f"patterns[{key!r}]")
+    registry.add_pattern(namespace, target, options.pop("handler"), source=source, **options)
+
+
+def _options(entry: object, known: tuple[str, ...], where: str) -> dict[str, Any]:
+    if not isinstance(entry, Mapping):
+        return {"handler": entry}
+    options = known_keys(entry, known, where)
+    wanted = [key for key in _ACTIONS if key in known]
+    if sum(key in options for key in wanted) != 1:
+        words = f"more than one of {', '.join(wanted)}"
+        if not any(key in options for key in wanted):
+            words = f'no "{wanted[0]}"'
+        raise ConfigError(f"{where} has {words}", hint='write {"handler": function}')
+    return options
+
+
+def _action(options: dict[str, Any], where: str) -> tuple[Any, dict[str, Any]]:
+    """What a hook runs, and its other options."""
+    command, url = options.pop("command", None), options.pop("url", None)
+    headers, cwd = options.pop("headers", None), options.pop("cwd", "")
+    env = options.pop("env", None)
+    if "handler" in options:
+        return options.pop("handler"), options
+    if command is None:
+        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+            raise ConfigError(f"{where}: the url must begin with http://, not {url!r}")
+        return Url(url, _pairs(headers, f"{where}: headers")), options
+    added = _pairs(env, f"{where}: env")
+    if not isinstance(cwd, str):
+        raise ConfigError(f"{where}: cwd must be a string, not {cwd!r}")
+    if isinstance(command, str) and command.strip():
+        return Command(shell=command, cwd=cwd, env=added), options
+    if isinstance(command, list | tuple) and command and all(isinstance(w, str) for w in command):
+        return Command(argv=tuple(command), cwd=cwd, env=added), options
+    raise ConfigError(
+        f"{where}: the command is {command!r}",
+        hint='write "command line", or ["program", "argument"]',
+    )
+
+
+def _pairs(value: object, where: str) -> tuple[tuple[str, str], ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, Mapping) or not all(
+        isinstance(key, str) and isinstance(item, str) for key, item in value.items()
+    ):
+        raise ConfigError(f"{where} must be a dictionary of strings")
+    return tuple((str(key), str(item)) for key, item in value.items())
+
+
+def _seconds(key: str, value: object, most: float) -> float:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or not 0 < value <= most
+    ):
+        raise ConfigError(f"{key} must be seconds, more than 0 and at most {most:g}, not {value!r}")
+    return float(value)

@@ -1,0 +1,1 @@
+"""Library: what every folder shares; standard library only."""

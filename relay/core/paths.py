@@ -1,0 +1,89 @@
+"""Where relay keeps its state: everything under one RELAY_HOME.
+
+Only ``os`` is imported: ``relay wrap`` reads this before it starts the agent.
+"""
+
+from __future__ import annotations
+
+import os
+
+from relay.core.errors import RelayError
+
+# A unix socket's path must fit sockaddr_un: 104 bytes on macOS, 108 on Linux, NUL included.
+SOCKET_PATH_MAX = 100
+
+
+class Home:
+    """The paths of one RELAY_HOME. Creating the object touches nothing on disk."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(os.path.expanduser(root))
+        self.ledger = os.path.join(self.root, "ledger.db")
+        self.names = os.path.join(self.root, "names")
+        self.logs = os.path.join(self.root, "log")
+        self.memory = os.path.join(self.root, "memory")
+        self.models = os.path.join(self.root, "models")
+        self.trust = os.path.join(self.root, "trust.json")
+        self.broker_lock = os.path.join(self.root, "broker.lock")
+        self.broker_log = os.path.join(self.logs, "broker.log")
+        self.run = self._run_dir()
+        self.broker_socket = os.path.join(self.run, "broker.sock")
+
+    @classmethod
+    def from_env(cls, env: dict[str, str] | None = None) -> Home:
+        """``RELAY_HOME``, else ``$XDG_STATE_HOME/relay``, else ``~/.local/state/relay``."""
+        source = os.environ if env is None else env
+        root = source.get("RELAY_HOME")
+        if not root:
+            state = source.get("XDG_STATE_HOME")
+            if not state or not os.path.isabs(state):
+                state = os.path.join(source.get("HOME") or os.path.expanduser("~"), ".local/state")
+            root = os.path.join(state, "relay")
+        return cls(root)
+
+    def session_socket(self, run_id: str) -> str:
+        """The unix socket on which the session of ``run_id`` listens."""
+        return os.path.join(self.run, f"{run_id[-16:]}.sock")
+
+    def run_folder(self, run_id: str) -> str:
+        """A folder for files that the agent of ``run_id`` and its session share during the run."""
+        return os.path.join(self.run, run_id[-16:])
+
+    def create(self) -> None:
+        """Make the directories, mode 0700. Raises RelayError with what to do when it cannot."""
+        for path in (self.root, self.names, self.logs, self.run):
+            try:
+                os.makedirs(path, mode=0o700, exist_ok=True)
+            except OSError as error:
+                raise RelayError(
+                    f"cannot create the state directory {path}: {error.strerror}",
+                    hint="make it writable, or set RELAY_HOME to a directory that is",
+                    code="state_dir",
+                ) from error
+        owner = os.stat(self.run)
+        if owner.st_uid != os.getuid():
+            raise RelayError(
+                f"{self.run} belongs to another user",
+                hint="set RELAY_HOME to a directory of your own",
+                code="state_dir",
+            )
+        if owner.st_mode & 0o077:
+            os.chmod(self.run, 0o700)
+        if not os.access(self.root, os.W_OK | os.X_OK):
+            raise RelayError(
+                f"the state directory {self.root} is not writable",
+                hint="make it writable, or set RELAY_HOME to a directory that is",
+                code="state_dir",
+            )
+
+    def _run_dir(self) -> str:
+        near = os.path.join(self.root, "run")
+        longest = os.path.join(near, "x" * 16 + ".sock")
+        if len(os.fsencode(longest)) <= SOCKET_PATH_MAX:
+            return near
+        # The home's path is too long for a socket: a short directory of our own stands in, named
+        # after the home so that every process finds the same one.
+        import hashlib
+
+        tag = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
+        return f"/tmp/relay-{os.getuid()}-{tag}"

@@ -1,0 +1,114 @@
+"""What a session needs from the packages above it: sources that hear, events that they yield.
+
+A source is sans-io: bytes or hook events and the time go in, events come out. ``now`` is in
+seconds of a monotonic clock everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from relay.core.message import AgentState
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One logical line that the agent said, complete, without its newline.
+
+    ``stream`` names what it belongs to (the screen, or one message of a structured source);
+    lines of one stream arrive in order.
+    """
+
+    stream: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The stream rests: a message that needs no closing mark is complete here."""
+
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The stream is over: nothing more will come, an open block is a mistake.
+
+    ``aborted``: it was broken off (the person stopped the agent), so that a message which is not
+    complete is not sent.
+    """
+
+    stream: str
+    aborted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """The agent is now idle, busy, blocked (a dialog waits for the person) …
+
+    ``retry``: a limited agent is worth another try after so many seconds.
+    """
+
+    state: AgentState
+    reason: str = ""
+    retry: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Text that demonstrably reached the agent's model or screen; ids are looked for in it.
+
+    ``by`` is how it is known: ``hook``, ``transcript`` or ``screen``.
+    """
+
+    text: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Degraded:
+    """The source failed or cannot do something; shown by ``relay status`` and ``relay doctor``."""
+
+    reason: str
+
+
+SourceEvent = Line | Pause | End | StateChange | Proof | Degraded
+
+
+class Screen(Protocol):
+    """What delivery must know of the agent's screen (offered by the screen source)."""
+
+    @property
+    def bracketed_paste(self) -> bool:
+        """Whether the program has turned bracketed paste on."""
+        ...
+
+    @property
+    def cursor(self) -> tuple[int, int]:
+        """Column and row, from 0."""
+        ...
+
+    def visible(self) -> list[str]:
+        """The rows as displayed."""
+        ...
+
+    def expect_echo(self, text: str, now: float) -> None:
+        """This is about to be typed by relay: not the agent's words when it shows."""
+        ...
+
+
+class Terminal(Protocol):
+    """The agent's own side of its terminal: the line discipline and the unread input."""
+
+    def cooked(self) -> bool:
+        """Whether the kernel edits lines (canonical mode): the program reads whole lines."""
+        ...
+
+    def secret(self) -> bool:
+        """Whether lines are read without echo: a password prompt."""
+        ...
+
+    def unread(self) -> int | None:
+        """Bytes of input that the program has not read yet; None when the terminal is gone."""
+        ...

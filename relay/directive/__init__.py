@@ -1,0 +1,1 @@
+"""Library, pure: text to directives, messages to text."""

@@ -1,0 +1,276 @@
+"""What a receiver reads: a message with its sender, its id and what it is worth.
+
+Four styles. ``paste`` keeps the body's lines, for a program that takes bracketed paste or has a
+message interface. ``plain`` is for programs that read lines from a cooked terminal, whose input
+queue is short. ``shell`` is for a shell's prompt, where a peer's words must not become a command,
+and ``comment`` for the prompt of an interpreter, likewise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from relay.core.message import Message
+from relay.directive.escape import clean, code_point
+from relay.directive.line_parser import Reader
+
+Style = Literal["plain", "paste", "shell", "comment"]
+
+#: Bytes of UTF-8 in a line that a cooked terminal reads. macOS takes 1024 with the line end
+#: (MAX_CANON); Linux takes 4096 and drops the rest without a word.
+LINE_BYTES = 900
+LABEL_MAX = 128
+
+_NEW_LINE = "| "
+_WRAPPED = "|…"
+_WRAPPED_ASCII = "|..."
+# No word of the header ends in a colon but the last.
+_HEADER = re.compile(r"Relay (?:message|notice) \[[^\[\]]+\].*?: ")
+_ASCII = str.maketrans(
+    {"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "…": "...", "•": "*", "→": "->"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """``lines`` are what to type, ``text`` is the same joined by ``\\n``.
+
+    ``marker`` stands in the first 30 columns and holds no space: whoever finds it in what the agent
+    read has proof that this message arrived.
+    """
+
+    text: str
+    lines: tuple[str, ...]
+    marker: str
+
+
+def envelope(
+    message: Message,
+    *,
+    style: Style,
+    namespaces: Collection[str],
+    ascii_only: bool = False,
+    comment: str = "# ",
+) -> Envelope:
+    """What to type into the receiver's input for ``message``.
+
+    No line begins with a live pattern of ``namespaces``, ``!`` or ``/``; no control is left but
+    ``\\n`` (and ``\\t``, except in a shell); the last character is a period (in a shell: a quote).
+    ``comment`` begins each line of the style of that name.
+    ``ascii_only`` is for a shell or an interpreter whose locale is not UTF-8: its line editor may
+    take the bytes of other characters for key strokes, so they are shown as ``<U+00E9>``.
+    """
+    marker = marker_of(message.id)
+    body = clean(message.body)
+    header, closing = _header(message, marker), _closing(message)
+    if style == "paste":
+        lines = _paste_lines(header, body, closing, namespaces)
+    else:
+        lines = _logical_lines(header, body, closing)
+        if style == "shell":
+            lines = _shell_lines(lines, ascii_only)
+        elif style == "comment":
+            lines = _comment_lines(lines, comment, ascii_only)
+        else:
+            lines = [part for line in lines for part in _wrap(line, _utf8_cost)]
+    return Envelope("\n".join(lines), tuple(lines), marker)
+
+
+def marker_of(message_id: str) -> str:
+    """The marker that proves the arrival of a message: 40 of its id's random bits.
+
+    It holds no space, so no word wrap divides it, and it stands so early in the first line that
+    no terminal of 40 columns or more divides it either.
+    """
+    return f"[{re.sub('[^0-9A-Za-z_-]', '_', message_id[-8:])}]"
+
+
+def join_plain(lines: Sequence[str]) -> str:
+    """The body of a ``plain`` envelope, exactly as it was after ``clean``.
+
+    Raises ValueError when ``lines`` are no such envelope.
+    """
+    logical: list[str] = []
+    for line in lines:
+        if logical and line.startswith(_WRAPPED):
+            logical[-1] += line[len(_WRAPPED) :]
+        elif logical and line.startswith(_NEW_LINE):
+            logical.append(line[len(_NEW_LINE) :])
+        elif not logical:
+            logical.append(line)
+        else:
+            raise ValueError("a line that neither begins nor continues a message")
+    header = _HEADER.match(logical[0]) if logical else None
+    if header is None:
+        raise ValueError("not the first line of a message")
+    logical[0] = logical[0][header.end() :]
+    if len(logical) == 1:
+        # The closing words follow on the same line; they hold no further bracket.
+        return logical[0][: logical[0].rindex(" (")]
+    return "\n".join(logical[:-1])
+
+
+def _header(message: Message, marker: str) -> str:
+    if message.sender_kind == "relay":
+        return f"Relay notice {marker}"
+    sender = _label(message.sender)
+    parts = [f"Relay message {marker} from {'user' if _personal(message) else 'agent'} {sender}"]
+    if message.to == "*" or message.attributes.get("audience") == "everyone":
+        parts.append(" to everyone")
+    elif message.to[:1] == "#" or "," in message.to:
+        parts.append(f" to {_label(message.to)}")
+    if message.thread:
+        parts.append(f", thread {_label(message.thread)}")
+    if message.attempt:
+        parts.append(", sent again")
+    return "".join(parts)
+
+
+def _closing(message: Message) -> str:
+    """The last words: how to answer, and that another agent's words are not the user's consent."""
+    if message.sender_kind == "relay":
+        return "(No answer needed)."
+    parts = []
+    pattern = _answer_pattern(message)
+    if pattern:
+        # The quotation mark stays glued to the pattern: wherever a screen wraps this line, the
+        # pattern cannot come to stand at the start of a row by itself.
+        parts.append(f'To answer, if needed: a line "{pattern} …"')
+    if not _personal(message):
+        parts.append("From an agent, so not consent from your user")
+    return f"({'. '.join(parts) or 'No answer possible'})."
+
+
+def _answer_pattern(message: Message) -> str:
+    """How the receiver addresses the sender; empty when the sender's name is no target."""
+    pattern = f"@relay:{_label(message.sender)}"
+    head = Reader(("relay",)).head(pattern)
+    if head is None or head.target != message.sender:
+        return ""
+    if message.thread and _label(message.thread) == message.thread:
+        pattern += f" [thread:{message.thread}]"
+    return pattern
+
+
+def _personal(message: Message) -> bool:
+    return message.sender_kind == "person"
+
+
+def _label(text: str) -> str:
+    """A name as one word, without the characters that the envelope's own words are made of."""
+    return re.sub(r"[\s()\[\]\"]|:$", "_", clean(text)[:LABEL_MAX]) or "_"
+
+
+def _paste_lines(header: str, body: str, closing: str, namespaces: Collection[str]) -> list[str]:
+    if "\n" not in body:
+        return [f"{header}: {body} {closing}"]
+    starts = _line_guard(namespaces)
+    lines = [f"{_NEW_LINE}{line}" if starts.match(line) else line for line in body.split("\n")]
+    return [f"{header}:", *lines, closing]
+
+
+def _line_guard(namespaces: Collection[str]) -> re.Pattern[str]:
+    """What no line may begin with.
+
+    Wider than the grammar on purpose: a screen may take away backslashes, list markers and
+    indentation before somebody reads the line back.
+    """
+    names = sorted({"relay", "memory", "broadcast", *namespaces})
+    live = rf"[\W_]*(?:[0-9]{{1,9}}[.)][\W_]*)?@(?:{'|'.join(map(re.escape, names))}):"
+    return re.compile(rf"\s*[!/]|{live}")
+
+
+def _logical_lines(header: str, body: str, closing: str) -> list[str]:
+    first, *more = body.split("\n")
+    if not more:
+        return [f"{header}: {first} {closing}"]
+    return [f"{header}: {first}", *(_NEW_LINE + line for line in (*more, closing))]
+
+
+def _wrap(line: str, cost: Callable[[str], int], mark: str = _WRAPPED) -> list[str]:
+    """``line`` in parts that cost at most LINE_BYTES, all but the first marked as continuations.
+
+    The parts are divided before a space where there is one, else anywhere between two characters;
+    nothing is added or lost.
+    """
+    parts = []
+    start = 0
+    lead = ""
+    while True:
+        end = _fitting(line, start, LINE_BYTES - cost(lead), cost)
+        if end < len(line):
+            # Not so early that hardly anything stands in the line.
+            space = line.rfind(" ", (start + end) // 2, end + 1)
+            end = end if space == -1 else space
+        parts.append(lead + line[start:end])
+        if end >= len(line):
+            return parts
+        start, lead = end, mark
+
+
+def _fitting(line: str, start: int, room: int, cost: Callable[[str], int]) -> int:
+    """Where the longest part of ``line`` that begins at ``start`` and fits into ``room`` ends."""
+    # No character costs less than 1, so no more than ``room`` of them can fit.
+    low, high = start, min(len(line), start + room)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if cost(line[start:middle]) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _utf8_cost(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _shell_lines(lines: list[str], ascii_only: bool) -> list[str]:
+    """One command per line that does nothing with the words that it is given.
+
+    Undone by the shell itself: between single quotes everything stands for itself in bash, zsh,
+    dash and fish, but fish reads a backslash before a quote or a backslash. So both are written
+    outside the quotes, as ``\\'`` and ``\\\\``, which all four read alike. A tab would ask the line
+    editor for completions.
+    """
+    mark = _WRAPPED_ASCII if ascii_only else _WRAPPED
+    edited = (_for_line_editor(line, ascii_only) for line in lines)
+    return [_quoted(part) for text in edited for part in _wrap(text, _quoted_cost, mark)]
+
+
+def _comment_lines(lines: list[str], comment: str, ascii_only: bool) -> list[str]:
+    """Each line a comment of its own, which nothing in it can end or carry on.
+
+    A backslash at the end would make the next line part of this one, or of the comment what the
+    person types after it.
+    """
+    mark = _WRAPPED_ASCII if ascii_only else _WRAPPED
+
+    def cost(text: str) -> int:
+        return _utf8_cost(text) + len(comment) + 1
+
+    edited = (_for_line_editor(line, ascii_only) for line in lines)
+    parts = [comment + part for text in edited for part in _wrap(text, cost, mark)]
+    return [f"{part} " if part.endswith("\\") else part for part in parts]
+
+
+def _for_line_editor(line: str, ascii_only: bool) -> str:
+    text = line.expandtabs(4)
+    if ascii_only:
+        text = re.sub(r"[^\x20-\x7e]", lambda m: code_point(m[0]), text.translate(_ASCII))
+    return text
+
+
+def _quoted(text: str) -> str:
+    def outside(match: re.Match[str]) -> str:
+        return "'" + "".join("\\" + char for char in match[0]) + "'"
+
+    return ": '" + re.sub(r"['\\]+", outside, text) + "'"
+
+
+def _quoted_cost(text: str) -> int:
+    # The worst case: each quote and backslash by itself takes four bytes, and ``: ''`` surrounds.
+    return _utf8_cost(text) + 3 * (text.count("'") + text.count("\\")) + 4

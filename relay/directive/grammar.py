@@ -1,0 +1,326 @@
+"""The grammar: from the lines that an agent says to the messages that they hold.
+
+``docs/patterns.md`` describes it for users. The scanner is a state machine over complete lines; it
+is in one of four states: nothing open, in a code fence, in a message (one paragraph), in a block
+(``<<<`` to ``>>>``). Everything that changes the state is in this file; what a single line is
+stands in ``heads``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from relay.core.message import BODY_MAX
+from relay.directive.line_parser import BULLETS, Fence, Head, Reader
+from relay.directive.line_splitter import LINE_MAX, LineSplitter
+
+__all__ = [
+    "BULLETS",
+    "LINE_MAX",
+    "Found",
+    "LineSplitter",
+    "Match",
+    "Scanner",
+    "TooLong",
+    "Unclosed",
+    "scan",
+]
+
+#: Of the heads that stood in an unclosed block, this many are reported, each cut to this length.
+SWALLOWED_MAX = 20
+SWALLOWED_LENGTH = 200
+PREVIEW_LENGTH = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A message. ``raw`` is its first line as said; ``block`` whether it stood in ``<<<``."""
+
+    namespace: str
+    target: str
+    body: str
+    attributes: dict[str, str]
+    block: bool
+    raw: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unclosed:
+    """A block that was still open when its stream ended: nothing of it is sent.
+
+    ``swallowed`` are the heads that stood in it and were therefore not sent either (at most
+    SWALLOWED_MAX, each cut to SWALLOWED_LENGTH); ``preview`` is how the block began.
+    """
+
+    namespace: str
+    target: str
+    swallowed: tuple[str, ...]
+    preview: str
+
+
+@dataclass(frozen=True, slots=True)
+class TooLong:
+    """A message of ``size`` bytes of UTF-8, more than the scanner takes: it is not sent."""
+
+    namespace: str
+    target: str
+    size: int
+
+
+Found = Match | Unclosed | TooLong
+
+
+@dataclass(slots=True)
+class _Open:
+    """A message that is being collected. Beyond the limit only its size is kept."""
+
+    namespace: str
+    target: str
+    attributes: dict[str, str]
+    raw: str
+    block: bool
+    indent: int
+    marker: int | None
+    glyph: bool
+    lines: list[str] = field(default_factory=list)
+    size: int = 0
+    too_long: bool = False
+    headed: bool = False  # the first of the lines stood behind the head
+    depth: int = 0  # nested blocks inside this one
+    swallowed: list[str] = field(default_factory=list)
+    preview: str = ""
+
+    def add(self, line: str, limit: int) -> None:
+        first = not self.lines and not self.size
+        self.size += _utf8_length(line) + (0 if first else 1)
+        if len(self.preview) < PREVIEW_LENGTH:
+            text = line if first else f"{self.preview}\n{line}"
+            self.preview = text[:PREVIEW_LENGTH]
+        if self.size > limit:
+            self.too_long = True
+            self.lines.clear()
+        if not self.too_long:
+            self.lines.append(line)
+
+    def body(self) -> str:
+        """The lines as they are sent: a message loses the indentation that its head accounts for.
+
+        All further lines lose the same, so that they keep their form.
+        """
+        if self.block or self.indent == 0:
+            return "\n".join(self.lines)
+        head, more = self.lines[: self.headed], self.lines[self.headed :]
+        common = min((len(line) - len(line.lstrip(" ")) for line in more), default=0)
+        cut = min(common, self.indent)
+        return "\n".join([*head, *(line[cut:] for line in more)])
+
+
+class Scanner:
+    """Finds the messages in the lines of one stream. It never raises, whatever the text is.
+
+    ``namespaces`` are the registered ones; ``bullets`` the glyphs that the agent puts before what
+    it says; bodies of more than ``body_max`` bytes of UTF-8 are answered with TooLong. Memory is
+    bounded by ``body_max`` and the longest line.
+    """
+
+    def __init__(
+        self,
+        namespaces: Collection[str],
+        *,
+        bullets: str = BULLETS,
+        body_max: int = BODY_MAX,
+    ) -> None:
+        self._reader = Reader(namespaces, bullets)
+        self._body_max = body_max
+        self._fence: Fence | None = None
+        self._message: _Open | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether a message or a block is being collected."""
+        return self._message is not None
+
+    @property
+    def inside(self) -> str:
+        """What the next line stands in: ``fence``, ``message``, ``block``, or nothing."""
+        if self._message is not None:
+            return "block" if self._message.block else "message"
+        return "fence" if self._fence is not None else ""
+
+    def line(self, text: str) -> list[Found]:
+        """Take one complete line, without its line end; return what it completed."""
+        message = self._message
+        if message is not None:
+            if message.block:
+                return self._line_in_block(message, text)
+            return self._line_in_message(message, text)
+        if self._fence is not None:
+            if self._fence.closed_by(text):
+                self._fence = None
+            return []
+        # Nearly every line ends here.
+        if "@" not in text and "```" not in text and "~~~" not in text:
+            return []
+        return self._line_in_nothing(text)
+
+    def pause(self) -> list[Found]:
+        """The stream rests: a message is complete, a block and a fence stay open."""
+        if self._message is None or self._message.block:
+            return []
+        return self._finish()
+
+    def end(self) -> list[Found]:
+        """The stream is over: an open block is a mistake. The scanner is as new afterwards."""
+        self._fence = None
+        message = self._message
+        if message is None:
+            return []
+        if not message.block:
+            return self._finish()
+        self._message = None
+        return [
+            Unclosed(message.namespace, message.target, tuple(message.swallowed), message.preview)
+        ]
+
+    def state(self) -> dict[str, Any]:
+        """What ``from_state`` needs to go on, as JSON values."""
+        return {
+            "fence": None if self._fence is None else asdict(self._fence),
+            "message": None if self._message is None else asdict(self._message),
+        }
+
+    @classmethod
+    def from_state(
+        cls,
+        state: dict[str, Any],
+        namespaces: Collection[str],
+        *,
+        bullets: str = BULLETS,
+        body_max: int = BODY_MAX,
+    ) -> Scanner:
+        """A scanner that goes on from ``state()``. Raises ValueError when it is no such state."""
+        scanner = cls(namespaces, bullets=bullets, body_max=body_max)
+        try:
+            fence, message = state["fence"], state["message"]
+            scanner._fence = None if fence is None else Fence(**fence)
+            scanner._message = None if message is None else _Open(**deepcopy(message))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not the state of a scanner: {error}") from error
+        return scanner
+
+    def _line_in_nothing(self, text: str) -> list[Found]:
+        self._fence = self._reader.fence(text)
+        if self._fence is None:
+            head = self._reader.head(text)
+            if head is not None:
+                return self._begin(head, text)
+        return []
+
+    def _line_in_message(self, message: _Open, text: str) -> list[Found]:
+        bare = text.strip()
+        if not bare or bare[0] == ">":
+            return self._finish()
+        fence = self._reader.fence(text)
+        if fence is not None:
+            self._fence = fence
+            return self._finish()
+        head = self._reader.head(text)
+        if head is not None:
+            return self._finish() + self._begin(head, text)
+        if self._next_item(message, text):
+            return self._finish()
+        message.add(self._reader.unescape(text.rstrip()), self._body_max)
+        return []
+
+    def _next_item(self, message: _Open, text: str) -> bool:
+        """Whether ``text`` begins the item after the one in which the message's head stood.
+
+        After a glyph only a glyph does: a list under it is part of what is being said.
+        """
+        item = None if message.marker is None else self._reader.item(text)
+        if item is None or message.marker is None:
+            return False
+        indent, glyph = item
+        return indent <= message.marker and (glyph or not message.glyph)
+
+    def _line_in_block(self, message: _Open, text: str) -> list[Found]:
+        bare = text.strip()
+        if bare == ">>>":
+            if message.depth == 0:
+                return self._finish()
+            message.depth -= 1
+        elif bare == "\\>>>" and message.depth == 0:
+            text = text.replace("\\>>>", ">>>", 1)
+        elif "@" in text:
+            head = self._reader.head(text)
+            if head is not None:
+                message.depth += head.block
+                if len(message.swallowed) < SWALLOWED_MAX:
+                    message.swallowed.append(text.strip()[:SWALLOWED_LENGTH])
+        message.add(text, self._body_max)
+        return []
+
+    def _begin(self, head: Head, raw: str) -> list[Found]:
+        message = _Open(
+            namespace=head.namespace,
+            target=head.target,
+            attributes=head.attributes,
+            raw=raw,
+            block=head.block,
+            indent=head.indent,
+            marker=head.marker,
+            glyph=head.glyph,
+        )
+        self._message = message
+        if head.block:
+            if head.text:
+                message.add(head.text, self._body_max)
+            return []
+        # A fence ends a message even when it stands right behind the head: what follows is code.
+        self._fence = self._reader.fence(head.text)
+        if self._fence is not None:
+            return self._finish()
+        if head.text:
+            message.headed = True
+            message.add(self._reader.unescape(head.text), self._body_max)
+        return []
+
+    def _finish(self) -> list[Found]:
+        message = self._message
+        assert message is not None
+        self._message = None
+        if message.too_long:
+            return [TooLong(message.namespace, message.target, message.size)]
+        return [
+            Match(
+                namespace=message.namespace,
+                target=message.target,
+                body=message.body(),
+                attributes=message.attributes,
+                block=message.block,
+                raw=message.raw,
+            )
+        ]
+
+
+def scan(
+    text: str,
+    namespaces: Collection[str],
+    *,
+    bullets: str = BULLETS,
+    body_max: int = BODY_MAX,
+) -> list[Found]:
+    """Everything that a whole text holds."""
+    scanner = Scanner(namespaces, bullets=bullets, body_max=body_max)
+    splitter = LineSplitter()
+    found: list[Found] = []
+    for line in [*splitter.feed(text), *splitter.rest()]:
+        found += scanner.line(line)
+    return found + scanner.end()
+
+
+def _utf8_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

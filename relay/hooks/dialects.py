@@ -1,0 +1,73 @@
+"""How other engines spell an event and its input, for hooks that were written for them. Pure.
+
+relay's own names are those of Gemini CLI; Claude Code has others for the same events. What stands
+in the input beyond the other engine's own fields is left there: nobody minds a further field.
+Sources: the hook references of Claude Code and Gemini CLI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from relay.hooks.events import HookEventName
+from relay.hooks.hook_model import Dialect
+
+_CLAUDE = {
+    HookEventName.BEFORE_TOOL: "PreToolUse",
+    HookEventName.AFTER_TOOL: "PostToolUse",
+    HookEventName.BEFORE_AGENT: "UserPromptSubmit",
+    HookEventName.AFTER_AGENT: "Stop",
+    HookEventName.PRE_COMPRESS: "PreCompact",
+}
+_FROM_CLAUDE = {name: event for event, name in _CLAUDE.items()}
+#: What both engines call as relay does. Claude Code has no hooks around a model's request.
+_SHARED = (HookEventName.SESSION_START, HookEventName.SESSION_END, HookEventName.NOTIFICATION)
+_GEMINI = frozenset(
+    (
+        *_SHARED,
+        *_CLAUDE,
+        HookEventName.BEFORE_MODEL,
+        HookEventName.AFTER_MODEL,
+        HookEventName.BEFORE_TOOL_SELECTION,
+    )
+)
+
+
+def spelled(event: HookEventName, dialect: Dialect) -> str:
+    """What ``dialect`` calls ``event``; relay's own name where it has none."""
+    return _CLAUDE.get(event, event.value) if dialect is Dialect.CLAUDE else event.value
+
+
+def event_in(name: str, dialect: Dialect) -> HookEventName | None:
+    """The event that ``dialect`` calls ``name``, with its case; None where it is none of ours."""
+    if dialect is Dialect.CLAUDE:
+        shared = {event.value: event for event in _SHARED}
+        return _FROM_CLAUDE.get(name) or shared.get(name)
+    known = _GEMINI if dialect is Dialect.GEMINI else HookEventName
+    return next((event for event in known if event.value == name), None)
+
+
+def spelled_input(
+    event: HookEventName, payload: Mapping[str, Any], dialect: Dialect
+) -> dict[str, Any]:
+    """The input of ``event`` in the names of ``dialect``: a new dict, whose values are shared."""
+    spoken = dict(payload)
+    spoken["hook_event_name"] = spelled(event, dialect)
+    if dialect is Dialect.RELAY:
+        return spoken
+    if event is HookEventName.AFTER_AGENT:
+        # Theirs is true in a turn that a hook has prolonged, so that it is not prolonged for ever.
+        spoken.setdefault("stop_hook_active", False)
+    if dialect is Dialect.CLAUDE:
+        _add_claude(event, spoken)
+    return spoken
+
+
+def _add_claude(event: HookEventName, spoken: dict[str, Any]) -> None:
+    if event is HookEventName.AFTER_TOOL and isinstance(spoken.get("duration"), int | float):
+        spoken.setdefault("duration_ms", round(spoken["duration"] * 1000))
+    elif event is HookEventName.AFTER_AGENT and "prompt_response" in spoken:
+        spoken.setdefault("last_assistant_message", spoken["prompt_response"])
+    elif event is HookEventName.PRE_COMPRESS:
+        spoken.setdefault("custom_instructions", "")

@@ -1,0 +1,394 @@
+"""The hook engine's front: one method for each event, and requests over a message bus.
+
+registry -> planner -> runner -> aggregator. Whatever goes wrong between them comes back as a
+failure envelope, never as an exception: an Aggregated that has not succeeded and says at which
+stage. Where a hook guards what is about to happen, the envelope denies it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from relay.core.errors import RelayError
+from relay.hooks import records, translation, validation
+from relay.hooks.answers import GATES
+from relay.hooks.bus import MessageBus
+from relay.hooks.events import HookEventName
+from relay.hooks.hook_model import (
+    Aggregated,
+    Decision,
+    Failure,
+    HookDefinition,
+    HookResult,
+    OnFailure,
+    Plan,
+    empty_success,
+)
+from relay.hooks.mediator import Code, Mediator, Payload, Refused
+
+#: Events whose input holds what goes to a model, or comes from it.
+MODEL_EVENTS = frozenset(
+    {
+        HookEventName.BEFORE_MODEL,
+        HookEventName.AFTER_MODEL,
+        HookEventName.BEFORE_TOOL_SELECTION,
+    }
+)
+#: What a request over the bus does not decide: whose event it is.
+_OURS = ("session_id", "agent_name", "correlation_id")
+
+
+class Disposed(RelayError):
+    """An event was fired after its session's hook engine had been disposed."""
+
+    code = "disposed"
+
+
+class Config(Protocol):
+    """What the engine knows of its session. Asked anew for every event."""
+
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def agent_name(self) -> str: ...
+    def working_dir(self) -> str: ...
+    def transcript_path(self) -> str:
+        """The agent's own transcript; "" where there is none."""
+        ...
+
+    def context(self) -> object:
+        """The ``ctx`` of Python functions."""
+        ...
+
+
+class Hooks(Protocol):
+    """The part of the registry that is used here."""
+
+    def hooks(self, event: HookEventName) -> Sequence[HookDefinition]: ...
+
+
+class Plans(Protocol):
+    """The planner."""
+
+    def plan(self, event: HookEventName, payload: Mapping[str, Any]) -> Plan: ...
+
+
+class Runs(Protocol):
+    """The runner."""
+
+    async def run(self, plan: Plan, payload: Payload, ctx: object) -> list[HookResult]: ...
+
+
+Aggregate = Callable[[HookEventName, Sequence[HookResult], Plan], Aggregated]
+
+
+class HookEventHandler:
+    """The hooks of one session. Belongs to one event loop.
+
+    ``now`` gives seconds since the epoch. With a ``bus`` it answers requests there until
+    ``dispose()`` (see relay.hooks.mediator). An event's ``correlation_id`` is one given by the
+    caller, else a new UUID; it stands in the hooks' input, in failures and in the log's records.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        registry: Hooks,
+        planner: Plans,
+        runner: Runs,
+        aggregate: Aggregate,
+        *,
+        bus: MessageBus | None = None,
+        log: records.HookLog | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._config = config
+        self._registry = registry
+        self._planner = planner
+        self._runner = runner
+        self._aggregate = aggregate
+        self._log = log
+        self._now = now
+        self._disposed = False
+        self._mediator = Mediator(bus, self) if bus is not None else None
+
+    def has(self, event: HookEventName) -> bool:
+        """Whether anything is registered for ``event``: a dictionary look-up."""
+        return bool(self._registry.hooks(event))
+
+    def guarded(self, event: HookEventName, fields: Mapping[str, Any]) -> bool:
+        """Whether a hook that matches an event with these fields blocks it by its own failure.
+
+        Never raises: where the matching ones cannot be told, any hook of the event counts.
+        """
+        try:
+            return _blocking(event, self._planner.plan(event, fields).hooks)
+        except Exception:
+            return self._any_guard(event)
+
+    def dispose(self) -> None:
+        """Fire no more events and take no more requests; a second time does nothing.
+
+        Requests whose hooks still run are answered with ``internal_error`` here and now, and the
+        hooks are cancelled. Events that were fired directly end as they would have.
+        """
+        self._disposed = True
+        if self._mediator is not None:
+            self._mediator.dispose()
+
+    async def close(self, timeout: float = 10.0) -> bool:
+        """``dispose()``, and wait for what was cancelled. Returns whether all of it has ended."""
+        self.dispose()
+        return self._mediator is None or await self._mediator.ended(timeout)
+
+    async def fire(
+        self, event: HookEventName, fields: Mapping[str, Any], *, correlation_id: str = ""
+    ) -> Aggregated:
+        """Run the hooks of ``event``, whose input has ``fields`` beside what every input has.
+
+        Never raises; after ``dispose()`` it returns a failure envelope.
+        """
+        stage = "input"
+        try:
+            if not self._disposed and not self.has(event):
+                return empty_success()
+            correlation_id = correlation_id or str(uuid.uuid4())
+            payload = {**self._base(event, correlation_id), **fields}
+            if event in MODEL_EVENTS:
+                stage = "translation"
+                payload = translation.to_hook(payload)
+        except Exception as error:
+            return self._failed(event, stage, error, correlation_id or str(uuid.uuid4()))
+        return await self.execute_hooks_core(event, payload)
+
+    async def execute_hooks_core(self, event: HookEventName, payload: Payload) -> Aggregated:
+        """Plan, run and aggregate for a whole input. Never raises, except to be cancelled."""
+        stage, plan, correlation_id = "input", None, ""
+        results: list[HookResult] = []
+        try:
+            if "correlation_id" not in payload:
+                payload = {"correlation_id": str(uuid.uuid4()), **payload}
+            correlation_id = str(payload["correlation_id"])
+            stage = "disposed"
+            self._check_disposed()
+            stage = "planning"
+            plan = self._planner.plan(event, payload)
+            if not plan.hooks:
+                return empty_success()
+            stage = "execution"
+            results = await self._runner.run(plan, payload, self._config.context())
+            records.write(self._log, event, results, correlation_id)
+            stage = "aggregation"
+            whole = self._aggregate(event, results, plan)
+            if whole.errors:
+                whole.errors = [replace(one, correlation_id=correlation_id) for one in whole.errors]
+            return whole
+        except asyncio.CancelledError:
+            why = Failure(stage, "it was cancelled", "", event.value, correlation_id)
+            records.write_engine_failure(self._log, why)
+            raise
+        except Exception as error:
+            correlation_id = correlation_id or str(uuid.uuid4())
+            return self._failed(event, stage, error, correlation_id, plan, results)
+
+    def payload_for(
+        self, event: HookEventName, given: Mapping[str, Any], correlation_id: str
+    ) -> Payload:
+        """The whole input for a request over the bus. Raises Refused where it is not valid."""
+        base = self._base(event, correlation_id)
+        payload = {**base, **given}
+        problem = validation.problem(event, payload)
+        if problem:
+            raise Refused(Code.VALIDATION_FAILURE, problem, {"event": event.value})
+        payload |= {key: base[key] for key in _OURS}
+        if event not in MODEL_EVENTS:
+            return payload
+        try:
+            return translation.to_hook(payload)
+        except translation.TranslationError as error:
+            raise Refused(
+                Code.TRANSLATION_FAILURE, records.error_text(error), {"event": event.value}
+            ) from None
+
+    # One method for each event. They raise Disposed after dispose(), and nothing else.
+
+    async def fire_session_start(
+        self, source: str = "startup", *, correlation_id: str = ""
+    ) -> Aggregated:
+        """``source``: startup, resume, clear or compact."""
+        return await self._fire(HookEventName.SESSION_START, correlation_id, source=source)
+
+    async def fire_session_end(self, reason: str, *, correlation_id: str = "") -> Aggregated:
+        return await self._fire(HookEventName.SESSION_END, correlation_id, reason=reason)
+
+    async def fire_output(self, output: str, *, correlation_id: str = "") -> Aggregated:
+        return await self._fire(HookEventName.OUTPUT, correlation_id, output=output)
+
+    async def fire_idle(self, idle_seconds: float, *, correlation_id: str = "") -> Aggregated:
+        return await self._fire(HookEventName.IDLE, correlation_id, idle_seconds=idle_seconds)
+
+    async def fire_message_received(
+        self, sender: str, body: str, *, correlation_id: str = ""
+    ) -> Aggregated:
+        return await self._fire(
+            HookEventName.MESSAGE_RECEIVED, correlation_id, sender=sender, body=body
+        )
+
+    async def fire_before_tool(
+        self,
+        tool_name: str,
+        tool_input: Mapping[str, Any],
+        tool_use_id: str = "",
+        *,
+        correlation_id: str = "",
+    ) -> Aggregated:
+        """``tool_use_id`` is the agent's own; "" where it is unknown."""
+        return await self._fire(
+            HookEventName.BEFORE_TOOL,
+            correlation_id,
+            tool_name=tool_name,
+            tool_input=dict(tool_input),
+            tool_use_id=tool_use_id,
+        )
+
+    async def fire_after_tool(
+        self,
+        tool_name: str,
+        tool_input: Mapping[str, Any],
+        tool_response: Any,
+        tool_use_id: str = "",
+        duration: float | None = None,
+        *,
+        correlation_id: str = "",
+    ) -> Aggregated:
+        """``duration`` of the call in seconds, where it is known."""
+        return await self._fire(
+            HookEventName.AFTER_TOOL,
+            correlation_id,
+            tool_name=tool_name,
+            tool_input=dict(tool_input),
+            tool_response=tool_response,
+            tool_use_id=tool_use_id,
+            duration=duration,
+        )
+
+    async def fire_before_agent(self, prompt: str, *, correlation_id: str = "") -> Aggregated:
+        return await self._fire(HookEventName.BEFORE_AGENT, correlation_id, prompt=prompt)
+
+    async def fire_after_agent(
+        self, prompt: str, prompt_response: str, *, correlation_id: str = ""
+    ) -> Aggregated:
+        return await self._fire(
+            HookEventName.AFTER_AGENT,
+            correlation_id,
+            prompt=prompt,
+            prompt_response=prompt_response,
+        )
+
+    async def fire_before_model(
+        self, llm_request: Mapping[str, Any], *, correlation_id: str = ""
+    ) -> Aggregated:
+        return await self._fire(HookEventName.BEFORE_MODEL, correlation_id, llm_request=llm_request)
+
+    async def fire_after_model(
+        self,
+        llm_request: Mapping[str, Any],
+        llm_response: Mapping[str, Any],
+        *,
+        correlation_id: str = "",
+    ) -> Aggregated:
+        return await self._fire(
+            HookEventName.AFTER_MODEL,
+            correlation_id,
+            llm_request=llm_request,
+            llm_response=llm_response,
+        )
+
+    async def fire_before_tool_selection(
+        self, llm_request: Mapping[str, Any], *, correlation_id: str = ""
+    ) -> Aggregated:
+        return await self._fire(
+            HookEventName.BEFORE_TOOL_SELECTION, correlation_id, llm_request=llm_request
+        )
+
+    async def fire_notification(
+        self, notification_type: str, message: str, *, correlation_id: str = ""
+    ) -> Aggregated:
+        return await self._fire(
+            HookEventName.NOTIFICATION,
+            correlation_id,
+            notification_type=notification_type,
+            message=message,
+        )
+
+    async def fire_pre_compress(
+        self, trigger: str = "auto", *, correlation_id: str = ""
+    ) -> Aggregated:
+        """``trigger``: manual or auto."""
+        return await self._fire(HookEventName.PRE_COMPRESS, correlation_id, trigger=trigger)
+
+    async def _fire(
+        self, event: HookEventName, correlation_id: str, **fields: object
+    ) -> Aggregated:
+        self._check_disposed()
+        return await self.fire(event, fields, correlation_id=correlation_id)
+
+    def _check_disposed(self) -> None:
+        if self._disposed:
+            raise Disposed("the hook engine of this session has been disposed")
+
+    def _base(self, event: HookEventName, correlation_id: str) -> Payload:
+        """What every input has."""
+        at = datetime.fromtimestamp(self._now(), UTC)
+        return {
+            "session_id": self._config.session_id,
+            "cwd": self._config.working_dir(),
+            "hook_event_name": event.value,
+            "timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "transcript_path": self._config.transcript_path(),
+            "correlation_id": correlation_id,
+            "agent_name": self._config.agent_name,
+        }
+
+    def _any_guard(self, event: HookEventName) -> bool:
+        try:
+            return _blocking(event, self._registry.hooks(event))
+        except Exception:
+            return event is HookEventName.BEFORE_TOOL
+
+    def _failed(
+        self,
+        event: HookEventName,
+        stage: str,
+        error: Exception,
+        correlation_id: str,
+        plan: Plan | None = None,
+        results: Sequence[HookResult] = (),
+    ) -> Aggregated:
+        """The failure envelope. It denies where a hook that guards may not have had its say."""
+        failure = Failure(
+            stage=stage,
+            message=records.error_text(error),
+            details=records.error_details(error),
+            event=str(event),
+            correlation_id=correlation_id,
+        )
+        records.write_engine_failure(self._log, failure)
+        envelope = Aggregated(success=False, results=list(results), errors=[failure])
+        guarded = self._any_guard(event) if plan is None else _blocking(event, plan.hooks)
+        if guarded or any(output.decision is Decision.DENY for output in envelope.outputs):
+            envelope.decision = Decision.DENY
+            envelope.reason = f"relay could not run its hooks ({stage}): {failure.message}"
+        return envelope
+
+
+def _blocking(event: HookEventName, hooks: Sequence[HookDefinition]) -> bool:
+    return event in GATES and any(
+        hook.trusted and hook.on_failure is OnFailure.BLOCK for hook in hooks
+    )

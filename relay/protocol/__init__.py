@@ -1,0 +1,1 @@
+"""Library: the wire formats between the processes; no behaviour."""

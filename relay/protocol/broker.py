@@ -1,0 +1,168 @@
+"""What travels over the broker's socket: newline-delimited JSON, UTF-8, one object a line.
+
+A client asks ``{"n": int, "op": str, ...}`` and is answered ``{"n": int, "ok": true, ...}`` or
+``{"n": int, "ok": false, "error": {"code", "message", "hint", "status", "details"?}}``, where
+``status`` is the exit status that the error stands for. Answers may come in another order than the
+questions. The broker also sends ``{"push": str, ...}`` unasked.
+
+Times are integers, milliseconds since the epoch (``*_ms``); durations are seconds.
+
+A *row* is one delivery of one message::
+
+    id, from, from_kind (agent|person|relay), to, body, mode, thread, created_ms, updated_ms,
+    state, reason, proof, attempts, delivery (the recipient's own gap-free number, from 1), kind
+
+Ops (``?`` marks what may be left out):
+
+``hello``     -> protocol, version, pid
+``register``  name, run, token, kind, pid, cwd, command, resume? -> name, waiting (open deliveries).
+              Binds the connection to the agent; everything open for that name is then pushed
+              again, in order. ``resume`` keeps the state that the broker knew of the same run.
+``send``      to (str or list), body, id?, from?, mode?, thread?, attributes?, offline?, auth?
+              -> id, from, duplicate, deliveries [{to, state, reason, parked?}], did_you_mean,
+              present.
+              Answered once the message is on the disk. The same id again changes nothing.
+              With ``notice`` it is from relay, to the very agent whose session sends it.
+``state``     id, state, reason?, proof?, attempt? (the number of the try, for ``delivering``)
+              -> id, state. Only from the connection of the recipient.
+``agent_state`` state, reason?, source?, notes? -> state. Of the registered agent.
+``event``     kind, body?, meta?, thread?, id?, auth? -> id, duplicate
+``agents``    -> agents [{name, state, reason, kind, pid, cwd, command, unread, since_ms,
+              last_seen_ms, source, notes, run}], persons [name]
+``inbox``     name?, all?, limit?, after? (a delivery number), follow?, auth? -> name, kind
+              (person|agent), rows (oldest first), more. Marks nothing. Without a name: the
+              agent's own, else that of the person whose broker this is.
+``read``      name, ids -> read (how many became ``seen``). Inboxes of persons only.
+``sent``      name?, limit?, auth? -> name, rows (the newest, oldest first), more
+``show``      id (whole, or a unique beginning or end of at least 4) -> message: a row without the
+              fields of its delivery, and ``deliveries`` [{to, state, reason, proof, attempts,
+              delivery, delivering_ms, submitted_ms, updated_ms}]
+``history``   agent?, thread?, since_ms?, grep?, limit?, kind? -> rows (the newest,
+              oldest first), more. ``kind`` ``*`` is every event, without one: messages.
+``wait``      id, timeout -> done, deliveries
+``person``    The person has spoken to the registered agent: what it says next follows from nothing.
+``hook``      agent, request {correlation_id?, event_name, input}, timeout? (30, at most 120), auth?
+              -> response {correlation_id, success, output | error {code, message, details}}: the
+              agent's session runs the hooks of an event; see relay.hooks.mediator. Nothing of it
+              is stored. Refused as ``no_session``, ``session_gone``, ``timeout`` or ``busy``.
+``hook_answer`` id, response -> taken. Only from the session that was asked.
+``held``      -> rows (with ``hops``), more: what the loop guard has parked for the person
+``decide``    which? (ids, parts of ids, names; without it all), refuse? -> rows [{id, from, to}]:
+              parked messages go on, or fail. Not for agents.
+``memory_save`` text, scope? (project), cwd?, agent?, supersedes?, meta?, secrets? (redact, refuse
+              or keep), store?, auth? -> memory, outcome, former?, problem? (why it is only kept),
+              redacted (the kinds of secrets). Answered once it is on the disk. A memory is what
+              relay.memory.records.to_json makes, a store what StoreSpec.to_json makes; every
+              ``memory_…`` may name one, without it the default one is meant.
+``memory_search`` query, limit?, scope?, cwd?, agent?, auth? -> memories, the best first, each with
+              score and tier. Without a scope: in the agent's, the project's and the user's.
+``memory_list`` limit?, before_ms? and before_id? (of the last memory that was had), scope?, cwd?,
+              agent?, auth? -> memories (newest first), more
+``memory_get``, ``memory_forget`` id, auth? -> memory
+``memory_stats`` -> backend, tier, embedder, problem, pending, kept, refused (saves that wait for
+              the store, and that it would not take), size, store (without its secrets), folder,
+              count, places,
+              extractions {waiting, failed, last_error} (see ``memory_extract``)
+``memory_export`` after? (what the page before it gave) -> memories, after, more.
+              What is saved or forgotten between two pages changes nothing else of the export.
+``memory_extract`` text (at most 64 KiB), llm {provider, model, url, api_key}, cwd?, secrets?,
+              store? -> duplicate, waiting, failed, last_error. Only from the connection of a
+              session, once a run: what a model finds worth keeping in its agent's last words is
+              saved later. Answered once they are on the disk.
+``memory_import`` memories, auth? -> new, same, conflicting. Not for agents.
+``status``    -> running, pid, socket, home, version, uptime_s, counts, agents, connections, parked
+``stop``      -> stopping
+
+``auth`` is ``{"run", "token"}`` of a registered agent: the request is then that agent's.
+
+Pushes:
+
+``deliver``   a row for a session to deliver, with ``attempt``: how many earlier tries there were
+              that may have landed. At most ``WINDOW`` are out at once; ``submitted`` and the final
+              states make room. A session that reconnects gets again what is not final.
+``receipt``   id, to, state, reason: a delivery of the session's own message changed.
+``hook``      id, request, timeout: somebody asks the session's hooks; it answers once, with
+              ``hook_answer``, within ``timeout`` seconds.
+``inbox``     something came into the inbox that this connection follows: ask again. Sent once
+              until the next ``inbox`` request.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from relay.core.errors import BY_CODE, NotDelivered, NotFound, RelayError, Timeout, UsageError
+from relay.core.errors import error_fields as error_fields
+from relay.core.message import Message, Mode
+
+PROTOCOL = 1
+
+#: The longest line either side accepts: a body of ``BODY_MAX`` whose every byte is escaped fits.
+LINE_MAX = 8 * 1024 * 1024
+#: Deliveries that a session may have in hand.
+WINDOW = 256
+#: The most rows that one answer holds.
+ROWS_MAX = 10_000
+
+#: How long a request to hooks may wait for its response. Seconds.
+HOOK_TIMEOUT_MAX = 120.0
+#: What does something beyond the ledger: a client never repeats it by itself.
+ONCE = frozenset({"stop", "hook"})
+
+Json = dict[str, Any]
+
+#: For errors whose code is finer than their class: the exit status is kept.
+_BY_STATUS: dict[int, type[RelayError]] = {
+    cls.exit_status: cls for cls in (UsageError, NotFound, NotDelivered, Timeout)
+}
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+
+def encode(record: Json) -> bytes:
+    """One line. Raises RelayError for text that UTF-8 cannot carry (lone surrogates)."""
+    try:
+        return _encode(record).encode() + b"\n"
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            "the text is not valid Unicode: it holds half of a surrogate pair",
+            hint="send text that is valid UTF-8",
+        ) from error
+
+
+def decode(line: bytes) -> Json:
+    """One object. Raises ValueError for anything else."""
+    record = json.loads(line)
+    if not isinstance(record, dict):
+        raise ValueError("not an object")
+    return record
+
+
+def error_from(fields: Json) -> RelayError:
+    """The exception that an answer's ``error`` stands for."""
+    code = str(fields.get("code") or "failed")
+    kind = BY_CODE.get(code) or _BY_STATUS.get(fields.get("status", 0)) or RelayError
+    details = fields.get("details")
+    return kind(
+        str(fields.get("message") or "the broker refused the request"),
+        hint=str(fields.get("hint") or ""),
+        code=code,
+        details=details if isinstance(details, dict) else None,
+    )
+
+
+def message_from(row: Json) -> Message:
+    """The message in a ``deliver`` push or in any row."""
+    return Message(
+        id=row["id"],
+        sender=row["from"],
+        to=row["to"],
+        body=row["body"],
+        created_at=row["created_ms"],
+        mode=Mode(row.get("mode") or Mode.FOLLOWUP),
+        thread=row.get("thread"),
+        sender_kind=row.get("from_kind") or "agent",
+        attempt=row.get("attempt") or 0,
+        attributes=row.get("attributes") or {},
+    )

@@ -1,0 +1,1 @@
+"""Process 1: ``relay wrap`` itself, which copies bytes between terminals."""

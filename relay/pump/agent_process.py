@@ -1,0 +1,210 @@
+"""The agent's process as the pump sees it: events in, signals out. With a monitor, or without.
+
+Events are pairs of a kind of :mod:`relay.pump.monitor` and a number.
+"""
+
+from __future__ import annotations
+
+import errno
+import marshal
+import os
+import select
+
+from relay.core import descriptors, signals
+from relay.pump import exec_agent, monitor, tty
+
+Event = tuple[bytes, int]
+#: How long the monitor may take to end, in seconds.
+_QUIT_DEADLINE = 0.5
+
+
+class Monitored:
+    """An agent in a terminal of its own, behind its monitor. ``fd`` is readable on events."""
+
+    def __init__(self, control: int, status: int) -> None:
+        self.fd = status
+        self.pid = 0
+        self._control = control
+        self._buffer = b""
+        self._exited = False
+
+    def events(self) -> list[Event]:
+        """What happened since the last call. A monitor that was killed reports a hang-up."""
+        try:
+            data = os.read(self.fd, 4096)
+        except BlockingIOError:
+            return []
+        if not data:
+            if self._exited:
+                return []
+            self._exited = True
+            return [(monitor.EXITED, 1)]  # as if killed by SIGHUP: its terminal is gone
+        self._buffer += data
+        found: list[Event] = []
+        size = monitor.RECORD.size
+        while len(self._buffer) >= size:
+            kind, number = monitor.RECORD.unpack_from(self._buffer)
+            self._buffer = self._buffer[size:]
+            if kind == monitor.STARTED:
+                self.pid = number
+            elif kind == monitor.EXITED:
+                self._exited = True
+            found.append((kind, number))
+        return found
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the agent."""
+        self._tell(monitor.SIGNAL_AGENT, number)
+
+    def signal_foreground(self, number: int) -> None:
+        """Send a signal to the foreground process group of the agent's terminal."""
+        self._tell(monitor.SIGNAL_FOREGROUND, number)
+
+    def resume(self, foreground: bool) -> None:
+        """Continue the stopped agent, with or without its terminal."""
+        self._tell(monitor.CONTINUE, int(foreground))
+
+    def set_foreground(self, foreground: bool) -> None:
+        """Give the agent its terminal, or make it a background process of it."""
+        self._tell(monitor.FOREGROUND, int(foreground))
+
+    def going_raw(self, original: tty.Attributes | None, ours: tty.Attributes | None) -> None:
+        """Tell the monitor what to restore should we die; ``None`` when nothing is."""
+        modes = b"" if original is None or ours is None else marshal.dumps((original, ours))
+        self._tell(monitor.RAW, int(bool(modes)), modes)
+
+    def quit(self) -> None:
+        """The agent has ended and the terminal is restored."""
+        self._tell(monitor.QUIT, 0)
+        # Its end comes before our side of the terminal closes: what the agent leaves running would
+        # be hung up otherwise.
+        waiting = select.poll()
+        waiting.register(self.fd, select.POLLIN)
+        waiting.poll(_QUIT_DEADLINE * 1000)
+        descriptors.close([self._control, self.fd])
+
+    def _tell(self, command: bytes, argument: int, payload: bytes = b"") -> None:
+        try:
+            os.write(self._control, monitor.COMMAND.pack(command, argument, len(payload)) + payload)
+        except OSError:
+            return  # the monitor was killed: its status pipe says so
+
+
+def start_monitored(
+    program: exec_agent.Program,
+    slave: int,
+    outer: int,
+    slave_fds: tuple[int, ...],
+    foreground: bool,
+) -> Monitored:
+    """Fork the monitor, which starts the agent. Raises OSError when there is no process to be had.
+
+    ``slave_fds`` are the standard descriptors that become the inner terminal; the rest are handed
+    on as they are.
+    """
+    control_read, control_write = os.pipe()
+    status_read, status_write = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError:
+        descriptors.close([control_read, control_write, status_read, status_write])
+        raise
+    if pid == 0:
+        try:
+            os.close(control_write)
+            os.close(status_read)
+            os.setsid()
+            _control_terminal(slave)
+            monitor.Monitor(control_read, status_write, slave, outer).run(
+                program, slave_fds, foreground
+            )
+        except OSError as error:
+            record = monitor.RECORD.pack(monitor.FAILED, error.errno or errno.EIO)
+            os.write(status_write, record)
+        finally:
+            os._exit(0)
+    os.close(control_read)
+    os.close(status_write)
+    os.set_blocking(status_read, False)
+    os.set_blocking(control_write, False)
+    return Monitored(control_write, status_read)
+
+
+def _control_terminal(slave: int) -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+
+class Direct:
+    """An agent without a terminal of relay's: a child in our own process group."""
+
+    fd = -1
+
+    def __init__(self, pid: int, failure: int) -> None:
+        self.pid = pid
+        self._failure = failure
+        self._alive = True
+
+    def events(self) -> list[Event]:
+        """What happened since the last call; to be called after SIGCHLD."""
+        found: list[Event] = []
+        if self._failure >= 0:
+            record = os.read(self._failure, 4)
+            os.close(self._failure)
+            self._failure = -1
+            found.append((monitor.STARTED, self.pid))
+            if record:
+                found.append((monitor.FAILED, int.from_bytes(record, "big")))
+        while self._alive:
+            flags = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
+            pid, status = os.waitpid(self.pid, flags)
+            if pid == 0:
+                break
+            if os.WIFSTOPPED(status):
+                found.append((monitor.STOPPED, os.WSTOPSIG(status)))
+            elif os.WIFCONTINUED(status):
+                found.append((monitor.CONTINUED, 0))
+            else:
+                self._alive = False
+                found.append((monitor.EXITED, status))
+        return found
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the agent."""
+        if self._alive:
+            signals.kill(self.pid, number)
+
+    signal_foreground = signal
+
+    def resume(self, foreground: bool) -> None:
+        """Continue the stopped agent."""
+        self.signal(signals.signal.SIGCONT)
+
+    def set_foreground(self, foreground: bool) -> None:
+        """Nothing: it shares our process group."""
+
+    def going_raw(self, original: tty.Attributes | None, ours: tty.Attributes | None) -> None:
+        """Nothing: the terminal is not ours to change."""
+
+    def quit(self) -> None:
+        """Nothing to tell anybody."""
+
+
+def start_direct(program: exec_agent.Program) -> Direct:
+    """Fork and execute in our own process group, with the descriptors that we were given."""
+    failure_read, failure_write = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError:
+        descriptors.close([failure_read, failure_write])
+        raise
+    if pid == 0:
+        try:
+            error = exec_agent.execute(program)
+            os.write(failure_write, (error.errno or 0).to_bytes(4, "big"))
+        finally:
+            os._exit(126)
+    os.close(failure_write)
+    return Direct(pid, failure_read)

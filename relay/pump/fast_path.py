@@ -1,0 +1,151 @@
+"""The fast lane of the pump: bytes from terminal to terminal, and nothing else yet.
+
+Whoever presses a key waits for these few lines, and a flood passes through them; what else there is
+to know about the bytes is noted for later. The lane takes only what is simple; what it leaves has
+not been read, and is for the pump's careful way.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from relay.pump.input import TEXT, Input
+from relay.pump.outer_terminal import PENDING_MAX, OuterTerminal
+from relay.pump.session_link import SessionLink
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    #: A descriptor and what poll said of it.
+    Ready = tuple[int, int]
+
+#: What has passed is noted once nothing has come for so long, in ms: nobody is to wait for it, and
+#: the session must not wake up in the middle of an answer to a key.
+QUIET = 1
+_READ = 8192  # a pseudo-terminal yields some 4 KiB at a time
+#: A read that brings as much has more behind it: so many are made before anybody looks at the keys.
+_FULL = 4000
+_AT_ONCE = 4
+
+
+class FastPath:
+    """``console`` and ``master`` as the pump has them; ``poll`` waits for all that the pump has.
+
+    ``watch_room(fd, wanted)`` has it say, or no longer say, that ``fd`` takes more.
+    """
+
+    def __init__(
+        self,
+        console: OuterTerminal,
+        master: int,
+        typed: Input,
+        link: SessionLink,
+        poll: Callable[[float | None], list[Ready]],
+        watch_room: Callable[[int, bool], None],
+    ) -> None:
+        self._console = console
+        self._master = master
+        self._typed = typed
+        self._link = link
+        self._poll = poll
+        self._watch_room = watch_room
+        self._unnoted: list[tuple[bool, bytes, float]] = []  # (keys?, bytes, when)
+
+    def wait(self, timeout: float | None) -> list[Ready]:
+        """Wait, and pass on what is simple, until there is something else to do: that is returned.
+
+        Empty when nothing came: within ``timeout`` (ms, None for ever), or for QUIET ms after
+        something has passed.
+        """
+        # One frame and local names: after a sleep nothing of the interpreter is in the processor's
+        # caches, and each function more on the way of a key costs microseconds.
+        poll, read, write, clock = self._poll, os.read, os.write, time.monotonic
+        console, typed, unnoted = self._console, self._typed, self._unnoted
+        keys, screen, master, pending = console.keys, console.screen, self._master, console.pending
+        read_keys, come, room = console.read, select.POLLIN, select.POLLOUT
+        while True:
+            ready = poll(timeout)
+            if not ready or len(unnoted) >= console.unnoted_max:
+                return ready
+            left = []
+            for fd, events in ready:
+                data = b""
+                if fd == keys and events == come and typed.direct:
+                    data = read_keys()
+                    if data and not data.translate(None, TEXT):
+                        try:
+                            written = write(master, data)
+                        except OSError:
+                            written = 0
+                        unnoted.append((True, data, clock()))
+                        if written < len(data):
+                            typed.keep(data[written:])
+                    elif data:
+                        self.note()
+                        typed.press(data, clock())
+                elif fd == master and events == come and len(pending) < PENDING_MAX:
+                    try:
+                        # Once: asking in vain makes the kernel wait for what is still on its way.
+                        data = read(fd, _READ)
+                    except OSError:
+                        data = b""
+                    if data:
+                        self._show(data)
+                        if len(data) >= _FULL:
+                            data += self._more()
+                        unnoted.append((False, data, clock()))
+                elif fd == screen and events == room and self._make_room():
+                    continue
+                if not data:
+                    left.append((fd, events))
+            if left:
+                return left
+            timeout = QUIET
+
+    def note(self) -> None:
+        """Tell the session's link what has passed, in order."""
+        for keys, data, at in self._unnoted:
+            if keys:
+                self._typed.note(data, at)
+            else:
+                self._link.output(data, at)
+        self._unnoted.clear()
+
+    def close(self) -> None:
+        """The agent's terminal has gone: its number may be another descriptor's soon."""
+        self._master = -1
+
+    def _show(self, data: bytes) -> None:
+        console = self._console
+        waiting = bool(console.pending)
+        console.write(data)
+        if console.pending and not waiting:
+            self._watch_room(console.screen, True)
+
+    def _more(self) -> bytes:
+        """Pass on what stands behind a full read: to poll for each costs a flood a good part."""
+        passed = []
+        for _ in range(_AT_ONCE - 1):
+            if self._console.pending:
+                break
+            try:
+                data = os.read(self._master, _READ)
+            except OSError:
+                break
+            if not data:
+                break
+            self._show(data)
+            passed.append(data)
+            if len(data) < _FULL:
+                break
+        return b"".join(passed)
+
+    def _make_room(self) -> bool:
+        console = self._console
+        console.flush()
+        if not console.pending:
+            self._watch_room(console.screen, False)
+        return not console.gone

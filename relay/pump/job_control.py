@@ -1,0 +1,152 @@
+"""Job control: the agent and relay stop and go on together, in the foreground or behind it.
+
+The outer terminal is raw only while we are its foreground process group; in the background the
+agent is a background process of its own terminal, so that reading it stops the agent as it would
+without relay.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from relay.core import signals
+from relay.core.signals import signal
+from relay.protocol import frames
+from relay.pump import tty
+from relay.pump.agent_process import Direct, Monitored
+from relay.pump.outer_terminal import OuterTerminal
+from relay.pump.session_link import SessionLink
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: What stops a background process that reads its terminal, changes it, or writes with tostop.
+_NOT_ITS_TERMINAL = (signal.SIGTTIN, signal.SIGTTOU)
+#: Passed on as they are, whatever else happens.
+_FOR_THE_AGENT = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Jobs:
+    """Whether the agent is stopped, and whose the outer terminal is. No descriptor is read here.
+
+    ``console`` and ``master`` (-1) are missing when there is no terminal.
+    """
+
+    def __init__(
+        self,
+        agent: Monitored | Direct,
+        link: SessionLink,
+        console: OuterTerminal | None,
+        master: int,
+    ) -> None:
+        self._agent = agent
+        self._link = link
+        self._console = console
+        self._master = master
+        self._stopped = False
+        self._hung_up = False
+        self.stops = 0  # so often we were stopped
+
+    def start(self) -> None:
+        """Take the terminal, if it is ours to take."""
+        if self._console is not None and not self._console.background:
+            self._go_raw()
+
+    def agent_continued(self) -> None:
+        """The agent runs, whoever continued it."""
+        self._stopped = False
+
+    def agent_stopped(self, number: int, pending: Callable[[], bytes]) -> None:
+        """Signal ``number`` stopped the agent: give the terminal back, and stop as well.
+
+        Returns when we are continued. ``pending`` reads the signals that came meanwhile; those
+        that are not job control's are sent to us again.
+        """
+        self._stopped = True
+        if number in _NOT_ITS_TERMINAL and self._in_foreground():
+            self.continued(time.monotonic())  # a shell's ``fg`` came before the agent's read
+            return
+        self._link.event(frames.JOB, frames.STOPPED)
+        self._link.flush(time.monotonic())
+        if self._console is not None:
+            self._console.drain()
+            self.leave()
+        signals.stop_self(number)
+        self.stops += 1
+        came = pending()
+        for other in came:
+            if other in _FOR_THE_AGENT:  # before it goes on: it may stop again at once
+                self._agent.signal(other)
+        if signal.SIGCONT not in came and number == signal.SIGSTOP:
+            # Nobody can stop and continue us here; whoever stopped the agent will continue it.
+            self.start()
+        elif signal.SIGCONT not in came and number in _NOT_ITS_TERMINAL:
+            self._orphaned()
+        else:
+            self.continued(time.monotonic())
+        for other in came:
+            if other != signal.SIGCONT and other not in _FOR_THE_AGENT:
+                os.kill(os.getpid(), other)
+
+    def _in_foreground(self) -> bool:
+        return self._console is not None and tty.in_foreground(self._console.keys)
+
+    def _orphaned(self) -> None:
+        """No shell is there to give us the terminal any more, and the agent wants it.
+
+        Without relay its read would fail, which ends most programs; here it would stop for ever. So
+        it is hung up as the kernel does with stopped orphans; if it stops again, it stays stopped.
+        """
+        if self._hung_up:
+            return
+        self._hung_up = True
+        self._agent.signal(signal.SIGHUP)
+        self.continued(time.monotonic())
+
+    def continued(self, now: float) -> None:
+        """We are running again, in the foreground or not: the agent likewise."""
+        self._link.resumed(now)
+        foreground = True
+        if self._console is not None:
+            foreground = tty.in_foreground(self._console.keys)
+            self._console.background = not foreground
+            if foreground:
+                self._go_raw()
+                self.resize()
+        if self._stopped:
+            self._stopped = False
+            self._agent.resume(foreground)
+            self._link.event(frames.JOB, frames.CONTINUED)
+
+    def look_for_foreground(self) -> None:
+        """In the background: notice that a shell's ``fg`` has given us the terminal."""
+        console = self._console
+        if console is None or not console.background or console.gone:
+            return
+        if self._in_foreground():
+            console.background = False
+            self._go_raw()
+            self.resize()
+            self._agent.set_foreground(True)
+
+    def leave(self) -> None:
+        """Restore the outer terminal."""
+        if self._console is not None:
+            self._console.modes.leave()
+            self._agent.going_raw(None, None)
+
+    def resize(self) -> None:
+        """Hand the outer terminal's size on, if it has changed."""
+        if self._console is None:
+            return
+        size = tty.read_size(self._console.screen)
+        if size.packed() != self._console.size.packed():
+            self._console.size = size
+            tty.write_size(self._master, size)
+            self._link.event(frames.SIZE, size.packed())
+
+    def _go_raw(self) -> None:
+        if self._console is not None:
+            self._console.modes.enter(self._agent.going_raw)

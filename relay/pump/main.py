@@ -1,0 +1,147 @@
+"""One wrapped run from its first descriptor to its exit status: what ``relay wrap`` calls."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+from relay.core import descriptors, signals
+from relay.core.json_text import dumps
+from relay.core.signals import signal
+from relay.protocol import frames
+from relay.pump import agent_process, exec_agent, tty
+from relay.pump.loop import Pump
+from relay.pump.outer_terminal import OuterTerminal
+from relay.pump.session_link import SessionLink
+from relay.pump.spawn import SessionCommand, leave_behind
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from relay.pump.recorder_client import Recording
+
+_CAUGHT = (*signals.FORWARDED, signal.SIGWINCH, signal.SIGCONT, signal.SIGCHLD)
+
+
+def run(
+    program: exec_agent.Program,
+    session: SessionCommand,
+    facts: dict[str, object],
+    exclusive: bool = True,
+    recording: Recording | None = None,
+) -> int:
+    """Run ``program`` until it ends; returns its exit status, -n for signal n.
+
+    ``facts`` are the fields of HELLO that do not change: run_id, name, command, cwd, started_ms.
+    ``exclusive``: this process has nothing else to do and exits afterwards, so what only the agent
+    needs is closed here. Raises OSError when no process or terminal is to be had, RelayError when
+    ``recording`` cannot be made.
+    """
+    extra = descriptors.inherited() if exclusive else []
+    signals_fd, wake = os.pipe()
+    os.set_blocking(signals_fd, False)
+    os.set_blocking(wake, False)
+    caught = signals.catch(_CAUGHT, wake)
+    terminals = tuple(fd for fd in (0, 1, 2) if os.isatty(fd))
+    console = _console(terminals, OuterTerminal if recording is None else recording.console)
+    if recording is not None:
+        recording.create()
+    path: str | None = None
+    agent: agent_process.Monitored | agent_process.Direct
+    if console is None:
+        agent = agent_process.start_direct(program)
+        master = -1
+    else:
+        master, slave = _open_terminal(console)
+        path = os.ttyname(slave)
+        session.args["terminal"] = console.name()
+        agent = agent_process.start_monitored(
+            program, slave, console.keys, terminals, not console.background
+        )
+        os.close(slave)
+    descriptors.close(extra)
+    if exclusive:
+        # Pipes that the agent has are not held open by us; our own messages need stderr.
+        descriptors.release_stdio(tuple(fd for fd in (0, 1) if fd not in terminals))
+    size = console.size if console is not None and 1 in terminals else tty.Size()
+
+    def hello(offset: int, packed: bytes, restarts: int) -> bytes:
+        fields = {**facts, "protocol": frames.PROTOCOL, "pid": agent.pid, "tty": path}
+        fields.update(zip(("cols", "rows", "xpixel", "ypixel"), _unpack(packed), strict=True))
+        fields["written"] = pump.input.typing.certain
+        return dumps({**fields, "offset": offset, "restarts": restarts}).encode()
+
+    make_link = SessionLink if recording is None else recording.link
+    link = make_link(session.start, hello, size.packed(), session.give_up, session.store)
+    pump = Pump(agent, link, signals_fd, console, master, path)
+    if recording is not None:
+        recording.begin(master)
+    try:
+        status = pump.run()
+    except BaseException:
+        pump.jobs.leave()  # whatever went wrong, the person gets the terminal back
+        raise
+    if pump.close():
+        leave_behind(link)
+    if recording is not None:
+        pump.notices += recording.finish()
+    _say(pump, session, program)
+    if not exclusive:
+        signals.give_back(caught)
+        descriptors.close([signals_fd, wake])
+        link.close()
+        if console is not None:
+            console.close()
+    if os.WIFSIGNALED(status):
+        return -os.WTERMSIG(status)
+    return os.WEXITSTATUS(status)
+
+
+def _console(
+    terminals: tuple[int, ...], make: Callable[[int, int], OuterTerminal]
+) -> OuterTerminal | None:
+    """The outer terminal, if the agent is to have one of its own.
+
+    Not when stdout is a pipe: what reads it may be a pager that wants the keys and the modes of the
+    terminal for itself, and there is no screen to read.
+    """
+    if 1 in terminals:
+        return make(0 if 0 in terminals else 1, 1)
+    mode = os.fstat(1).st_mode
+    if 0 in terminals and not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
+        return make(0, 0)
+    return None
+
+
+def _open_terminal(console: OuterTerminal) -> tuple[int, int]:
+    """(master, slave) with the outer terminal's modes and size; the master does not block."""
+    master, slave = os.openpty()
+    if console.modes.original is not None:
+        tty.set_modes(slave, console.modes.original)
+    console.size = tty.read_size(console.screen)
+    tty.write_size(slave, console.size)
+    os.set_blocking(master, False)
+    return master, slave
+
+
+def _unpack(packed: bytes) -> list[int]:
+    return [int.from_bytes(packed[at : at + 2], "big") for at in (0, 2, 4, 6)]
+
+
+def _say(pump: Pump, session: SessionCommand, program: exec_agent.Program) -> None:
+    """What the person should know, now that the terminal is theirs again."""
+    lines = list(pump.notices)
+    if pump.failure:
+        name = os.fsdecode(program.path)
+        lines.append(f"cannot run {name}: {os.strerror(pump.failure)}")
+    if pump.link.dropped:
+        lines.append(f"the session was given up: {pump.link.dropped}")
+        lines.append(f"from then on nothing was heard and nothing delivered; see {session.log}")
+    try:
+        for line in lines:
+            print(f"relay: {line}", file=sys.stderr)
+        sys.stderr.flush()
+    except OSError:
+        return  # stderr is gone, and with it whom to tell

@@ -1,0 +1,216 @@
+"""The monitor: a small process between pump and agent, leader of the inner terminal's session.
+
+Because the agent's process group has a parent of the same session but of another group, it is
+not orphaned, so stop signals work in it. The monitor reports what becomes of the agent, passes
+signals on, and puts the outer terminal right when the pump dies.
+
+Pump to monitor: a COMMAND header (command, argument, length) and that many bytes, which only RAW
+has: the terminal's modes. Monitor to pump: records of RECORD, a kind and a number.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import struct
+import termios
+
+from relay.core import descriptors, signals
+from relay.core.signals import signal
+from relay.pump import exec_agent, tty
+
+RECORD = struct.Struct(">ci")
+COMMAND = struct.Struct(">cBH")
+# Monitor to pump.
+STARTED = b"P"  # the agent's pid
+FAILED = b"E"  # errno: the agent could not be started
+STOPPED = b"S"  # the signal that stopped it
+CONTINUED = b"C"
+EXITED = b"X"  # its wait status
+# Pump to monitor.
+SIGNAL_AGENT = b"a"  # argument: signal
+SIGNAL_FOREGROUND = b"g"  # argument: signal, to the foreground process group
+CONTINUE = b"c"  # argument: 1 with the inner terminal, 0 without
+FOREGROUND = b"f"  # argument: 1 give the inner terminal to the agent, 0 take it away
+RAW = b"r"  # argument: 1 the outer terminal goes raw (with: original, raw), 0 it is restored
+QUIT = b"q"  # the pump ends in good order
+
+
+class Monitor:
+    """The loop of the monitor process. ``outer`` is -1 when there are no modes to restore."""
+
+    def __init__(self, control: int, status: int, slave: int, outer: int) -> None:
+        self.control = control
+        self.status = status
+        self.slave = slave
+        self.outer = outer
+        self.modes: tuple[tty.Attributes, tty.Attributes] | None = None
+        self.agent = 0
+        self.pump = os.getppid()
+        self.stopped = False
+        self.kept_group = 0
+        self.commands = b""
+
+    def run(
+        self, program: exec_agent.Program, slave_fds: tuple[int, ...], foreground: bool
+    ) -> None:
+        """Start the agent and stay until the pump says so, or dies.
+
+        What the pump catches we catch too (and do nothing): the kernel hangs this session up when
+        the pump's side closes, and the agent has to hear it first.
+        """
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_read, False)
+        os.set_blocking(wake_write, False)
+        signals.catch((signal.SIGCHLD,), wake_write)
+        # Only blocked or ignored does it let a background process give the terminal away.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTTOU,))
+        self.agent = self._start(program, slave_fds, foreground, mask)
+        self._report(STARTED, self.agent)
+        descriptors.release_stdio((0, 1, 2))
+        descriptors.close_all_but(
+            (self.control, self.status, self.slave, self.outer, wake_read, wake_write)
+        )
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        poll.register(wake_read, select.POLLIN)
+        while True:
+            for fd, _ in poll.poll():
+                if fd == wake_read:
+                    os.read(wake_read, 4096)
+                    self._reap()
+                elif not self._obey():
+                    return
+
+    def _start(
+        self,
+        program: exec_agent.Program,
+        slave_fds: tuple[int, ...],
+        foreground: bool,
+        mask: object,
+    ) -> int:
+        pid = os.fork()
+        if pid:
+            _lead_group(pid)
+            return pid
+        try:
+            os.setpgid(0, 0)
+            if foreground:
+                os.tcsetpgrp(self.slave, os.getpid())
+            for fd in slave_fds:
+                os.dup2(self.slave, fd)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            error = exec_agent.execute(program)
+            self._report(FAILED, error.errno or 0)
+        finally:
+            os._exit(126)
+
+    def _report(self, kind: bytes, number: int) -> None:
+        try:
+            os.write(self.status, RECORD.pack(kind, number))
+        except OSError:
+            return  # the pump died; the control pipe's end is the next event
+
+    def _reap(self) -> None:
+        while self.agent:
+            try:
+                pid, status = os.waitpid(self.agent, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if os.WIFSTOPPED(status):
+                self.stopped = True
+                self._report(STOPPED, os.WSTOPSIG(status))
+                continue
+            if os.WIFCONTINUED(status):
+                self._report(CONTINUED, 0)
+            else:
+                self.agent = 0
+                self._report(EXITED, status)
+            if self.stopped:
+                self._wake_pump()
+
+    def _wake_pump(self) -> None:
+        """Somebody else continued or killed the agent: the pump, which stopped with it, must run.
+
+        As the agent itself would without relay, it runs in the background then.
+        """
+        self.stopped = False
+        if os.getppid() == self.pump:
+            self._kill(self.pump, signal.SIGCONT)
+
+    def _obey(self) -> bool:
+        """Carry out what the pump wrote. False when this process is to end."""
+        data = os.read(self.control, 512)
+        if not data:
+            self._pump_died()
+            return False
+        self.commands += data
+        while len(self.commands) >= COMMAND.size:
+            command, argument, length = COMMAND.unpack_from(self.commands)
+            end = COMMAND.size + length
+            if len(self.commands) < end:
+                break
+            payload = self.commands[COMMAND.size : end]
+            self.commands = self.commands[end:]
+            if command == QUIT:
+                # What the agent leaves running must not be hung up as the foreground group.
+                self._take()
+                return False
+            if command == RAW:
+                self.modes = marshal.loads(payload) if argument else None
+            else:
+                self._command(command, argument)
+        return True
+
+    def _command(self, command: bytes, argument: int) -> None:
+        if command == SIGNAL_AGENT and self.agent:
+            self._kill(self.agent, argument)
+        elif command == SIGNAL_FOREGROUND:
+            self._kill(-self._foreground_group(), argument)
+        elif command == CONTINUE and self.agent:
+            self._set_foreground(self.agent if argument else os.getpgrp())
+            if self.stopped:  # nobody else has continued it: once is enough
+                self.stopped = False
+                self._kill(-self.agent, signal.SIGCONT)
+        elif command == FOREGROUND and argument:
+            self._set_foreground(self.kept_group or self.agent)
+        elif command == FOREGROUND:
+            self.kept_group = self._foreground_group()
+            self._take()
+
+    def _pump_died(self) -> None:
+        if self.modes is not None:
+            tty.leave_for(self.outer, *self.modes)
+        groups = {self._foreground_group(), self.agent} - {0, os.getpgrp()}
+        for group in groups:
+            self._kill(-group, signal.SIGHUP)
+            self._kill(-group, signal.SIGCONT)
+
+    def _foreground_group(self) -> int:
+        try:
+            return os.tcgetpgrp(self.slave)
+        except OSError:
+            return self.agent
+
+    def _take(self) -> None:
+        self._set_foreground(os.getpgrp())
+
+    def _set_foreground(self, group: int) -> None:
+        try:
+            os.tcsetpgrp(self.slave, group)
+        except (OSError, termios.error):
+            return  # the group or the terminal has gone
+
+    def _kill(self, target: int, number: int) -> None:
+        if target not in (0, -1):
+            signals.kill(target, number)
+
+
+def _lead_group(pid: int) -> None:
+    try:
+        os.setpgid(pid, pid)
+    except OSError:
+        return  # it has done so itself, and may run already

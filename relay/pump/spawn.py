@@ -1,0 +1,158 @@
+"""Starting processes for one run: the session, and what writes the session's last bytes.
+
+Neither holds anything of the agent's: no terminal but the one it is given, no pipe, no lock.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import select
+import time
+
+from relay.core import descriptors, signals
+from relay.core.json_text import dumps
+from relay.pump.session_link import SessionLink
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from relay.pump.output_buffer import Store
+
+#: How long a session that takes nothing is offered the rest after the agent's end, and one that
+#: takes it slowly.
+LEFTOVER_PATIENCE = 10.0
+LEFTOVER_DEADLINE = 300.0
+#: Asked of the kernel for what is on its way to the session; it may give less.
+SOCKET_BUFFER = 512 * 1024
+
+
+class SessionCommand:
+    """How sessions of this run are started: each call is one process.
+
+    ``fds`` (unix, tcp, tty; None where there is none) and ``args`` reach it as JSON in
+    RELAY_SESSION_FDS and RELAY_SESSION_ARGS, beside the environment ``env``. With ``entry`` the
+    session is a copy of this process that calls it with both instead.
+    """
+
+    def __init__(
+        self,
+        command: list[str],
+        env: dict[bytes, bytes],
+        args: dict[str, object],
+        fds: dict[str, int | None],
+        log: str,
+        socket: str,
+        entry: Callable[[dict[str, int | None], dict[str, object]], object] | None = None,
+    ) -> None:
+        self.command = [os.fsencode(word) for word in command]
+        self.env = env
+        self.args = args
+        self.fds = fds
+        self.log = log
+        self.socket = socket
+        self.entry = entry
+
+    def start(self) -> tuple[int, int]:
+        """(our non-blocking end of the socketpair, the session's pid). Raises OSError."""
+        ours_socket, theirs_socket = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        # Room for a whole frame of a flood: in small pieces it costs the session far more to hear.
+        ours_socket.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, SOCKET_BUFFER)
+        ours, theirs = ours_socket.detach(), theirs_socket.detach()
+        try:
+            pid = os.fork()
+        except OSError:
+            descriptors.close([ours, theirs])
+            raise
+        if pid == 0:
+            try:
+                self._become(theirs)
+            finally:
+                os._exit(127)
+        os.close(theirs)
+        os.set_blocking(ours, False)
+        return ours, pid
+
+    def _become(self, socket: int) -> None:
+        os.setsid()
+        signals.default_for_exec()
+        descriptors.release_stdio((0, 1, 2))
+        try:
+            log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            os.dup2(log, 2)
+        except OSError:
+            pass  # its messages are lost, the run is not
+        fds: dict[str, int | None] = {"pump": socket, **self.fds}
+        if self.entry is not None:
+            descriptors.close_all_but(tuple(fd for fd in fds.values() if fd is not None))
+            signals.forget()
+            self.entry(fds, self.args)
+            os._exit(0)
+        for fd in fds.values():
+            if fd is not None:
+                os.set_inheritable(fd, True)
+        env = dict(self.env)
+        env[b"RELAY_SESSION_FDS"] = dumps(fds).encode()
+        env[b"RELAY_SESSION_ARGS"] = dumps(self.args).encode()
+        os.execve(self.command[0], self.command, env)
+
+    def close(self) -> None:
+        """Close what only further sessions would need."""
+        descriptors.close([fd for fd in self.fds.values() if fd is not None])
+        self.fds = dict.fromkeys(self.fds)
+
+    def store(self, offset: int) -> Store:
+        """Where output from ``offset`` on waits for the session. Raises OSError, ImportError."""
+        from relay.pump.spool import Spool  # few runs ever need it
+
+        return Spool(os.path.dirname(self.log), offset)
+
+    def give_up(self) -> None:
+        """Nobody will answer any more: the agent's hooks find that out at once, not by waiting."""
+        self.close()
+        try:
+            os.unlink(self.socket)
+        except OSError:
+            return
+
+
+def leave_behind(link: SessionLink) -> None:
+    """Fork a process that takes leave of the session, so that our exit does not wait for it.
+
+    It writes the rest, says with the end of the stream that nothing follows, and reads until the
+    session has closed its side: an ACK that met a closed socket would be an error over there, and
+    cost what is still unread.
+    """
+    try:
+        if os.fork():
+            return
+    except OSError:
+        return
+    try:
+        needed = link.orphan()
+        os.setsid()
+        descriptors.release_stdio((0, 1, 2))
+        descriptors.close_all_but(tuple(needed))
+        _take_leave(link, time.monotonic() + LEFTOVER_DEADLINE)
+    finally:
+        os._exit(0)
+
+
+def _take_leave(link: SessionLink, end: float) -> None:
+    """Returns when the session has closed its side, or takes nothing any more."""
+    poll = select.poll()
+    poll.register(link.fd, select.POLLIN | select.POLLOUT)
+    said = False
+    while link.fd >= 0:
+        if not said and not link.unsent:
+            said = True
+            end_of_stream = _socket.socket(fileno=os.dup(link.fd))
+            end_of_stream.shutdown(_socket.SHUT_WR)
+            end_of_stream.close()
+            poll.modify(link.fd, select.POLLIN)
+        left = min(end - time.monotonic(), LEFTOVER_PATIENCE)
+        if left <= 0 or not poll.poll(left * 1000):
+            return
+        link.receive(time.monotonic())
+        link.flush(time.monotonic())

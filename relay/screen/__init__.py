@@ -1,0 +1,1 @@
+"""Library: terminal output to source events."""

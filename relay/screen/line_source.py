@@ -1,0 +1,358 @@
+"""Hearing a program without a terminal emulator: lines, and nothing that is drawn.
+
+The fallback where ``pyghostty`` has no wheel. It understands newlines, carriage returns,
+backspaces and erasing within a line, and skips every other control sequence. Programs that draw
+(full-screen ones, spinners that move the cursor up) cannot be heard this way.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING
+
+from relay.core.source_events import SourceEvent
+from relay.protocol import frames
+from relay.screen import emulator_library
+from relay.screen.flood import MARKS
+from relay.screen.line_events import NAMESPACES, PERSON_WAIT, LineEmitter
+from relay.screen.terminal_modes import ModeScanner
+
+if TYPE_CHECKING:
+    from relay.screen.source import ScreenSource
+
+#: A line longer than this many bytes is heard without its rest.
+LINE_MAX = 4 * 1024 * 1024
+_STRING_MAX = 256 * 1024
+_CHECKPOINT_LINE = 96 * 1024
+_CHECKPOINT_HELD = 32 * 1024
+
+# A complete escape sequence, or what the next one breaks off; strings (OSC, DCS, APC) run to BEL
+# or ST.
+_SEQUENCE = re.compile(
+    rb"\x1b(?:\[[0-?]*[ -/]*(?:[^0-?\x1b]|(?=\x1b))"
+    rb"|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|(?=\x1b[^\\]))"
+    rb"|[ -/]*(?:[^ -/\[\]PX^_\x1b]|(?=\x1b)))"
+)
+# What may switch between the screens: modes, or a reset of them.
+_SWITCH = re.compile(rb"\x1b(?:\[\?[0-9;]{1,64}[hl]|c|\[!p)")
+_STRINGS = tuple(b"\x1b" + opener for opener in (b"]", b"P", b"X", b"^", b"_"))
+_TOKEN = re.compile(
+    r"\x1b\[(?P<args>[0-?]*)[ -/]*(?P<final>[@-~])"
+    r"|\x1b\[[0-?]*[ -/]*(?=\x1b)"
+    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)"
+    r"|\x1b[ -/]*[0-~]?"
+    r"|(?P<text>[^\x00-\x1f\x7f]+)"
+    r"|[\x00-\x1f\x7f]",
+    re.DOTALL,
+)
+_PLAIN = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*")
+
+
+def _incomplete(data: bytes) -> int:
+    """Where the escape sequence starts that ``data`` ends within; its length when there is none."""
+    # Only a string can hold an ESC that starts nothing: without one the last ESC decides.
+    strings = any(opener in data for opener in _STRINGS)
+    at = data.find(b"\x1b") if strings else data.rfind(b"\x1b")
+    while at >= 0:
+        found = _SEQUENCE.match(data, at)
+        if not found:
+            return at
+        at = data.find(b"\x1b", found.end())
+    return len(data)
+
+
+def render(raw: bytes) -> str:
+    """What a terminal would show of one line: ``raw`` without its newline.
+
+    Trailing blanks are left out; tabs are expanded, every character counts as one column.
+    """
+    raw = raw.removesuffix(b"\r")
+    if _PLAIN.fullmatch(raw):
+        return raw.decode("utf-8", "replace").expandtabs(8).rstrip()
+    cells: list[str] = []
+    column = 0
+    for token in _TOKEN.finditer(raw.decode("utf-8", "replace")):
+        if (text := token["text"]) is not None:
+            if len(cells) < column:
+                cells.extend(" " * (column - len(cells)))
+            cells[column : column + len(text)] = text
+            column += len(text)
+        elif token["final"]:
+            column = _control(cells, column, token["args"], token["final"])
+        elif token[0] == "\r":
+            column = 0
+        elif token[0] == "\b":
+            column = max(0, column - 1)
+        elif token[0] == "\t":
+            column += 8 - column % 8
+    return "".join(cells).rstrip()
+
+
+def _control(cells: list[str], column: int, args: str, final: str) -> int:
+    """Apply one CSI sequence that stays within the line; the new column."""
+    first = args.split(";")[0]
+    if first and not first.isdecimal():
+        return column
+    number = min(int(first or 0), 4096)
+    if final == "K":
+        if number == 0:
+            del cells[column:]
+        else:
+            end = len(cells) if number == 2 else min(column + 1, len(cells))
+            cells[:end] = " " * end
+    elif final == "C":
+        column += max(1, number)
+    elif final == "D":
+        column = max(0, column - max(1, number))
+    elif final == "G":
+        column = max(1, number) - 1
+    elif final == "P":
+        del cells[column : column + max(1, number)]
+    return column
+
+
+class LineSource:
+    """The same interface as ScreenSource, see there."""
+
+    def __init__(
+        self,
+        cols: int,
+        rows: int,
+        *,
+        now: float = 0.0,
+        namespaces: Collection[str] = NAMESPACES,
+    ) -> None:
+        self._cols, self._rows = cols, rows
+        self._now = now
+        self._out = LineEmitter(now, namespaces)
+        self._modes = ModeScanner()
+        self._line = bytearray()  # of the line being written, escape sequences and all
+        self._held = b""  # an escape sequence that is not complete
+        self._told = False
+        # Where on the line being written the person's own typing starts, and since when.
+        self._person: int | None = None
+        self._person_at = now
+        self._entered = False
+
+    # -- in ------------------------------------------------------------------------------------
+
+    def feed(self, data: bytes, now: float) -> list[SourceEvent]:
+        """The program wrote ``data``. Events: Line, Pause, Proof, Degraded."""
+        self._now = now
+        self._out.tick(now)
+        data = self._held + data
+        cut = _incomplete(data)
+        if len(data) - cut > _STRING_MAX:
+            cut = len(data)  # no terminal waits for ever: what is shown then is garbage anyway
+        self._held, data = data[cut:], data[:cut]
+        self._text(data, now)
+        return self._out.take()
+
+    def _text(self, data: bytes, now: float) -> None:
+        """Hear what is written to the main screen; the line that is left there waits."""
+        start = at = 0
+        for end in (*(found.end() for found in _SWITCH.finditer(data)), len(data)):
+            was_alt = self._modes.alt
+            self._modes.scan(data[at:end])
+            at = end
+            if was_alt == self._modes.alt and end < len(data):
+                continue
+            if not was_alt:
+                self._lines(data[start:end], now)
+            start = end
+            if self._modes.alt and not self._told:
+                self._told = True
+                self._out.degraded("a full-screen program cannot be heard without the emulator")
+
+    def _lines(self, data: bytes, now: float) -> None:
+        pieces = data.split(b"\n")
+        self._append(pieces[0])
+        if len(pieces) == 1:
+            return
+        if self._out.flooded(now) and not any(mark in data for mark in MARKS):
+            self._settle(now)
+            self._out.skip(now, len(pieces) - 2)
+        else:
+            self._settle(now)
+            self._out.lines([render(piece) for piece in pieces[1:-1]], now)
+        self._append(pieces[-1])
+        if self._line:
+            self._out.delay(now)
+
+    def _append(self, piece: bytes) -> None:
+        self._line += piece[: max(0, LINE_MAX - len(self._line))]
+
+    def _settle(self, now: float) -> None:
+        """The line being written ended."""
+        raw = bytes(self._line)
+        self._line.clear()
+        if self._person is not None and self._entered:
+            text = render(raw[: self._person])
+            self._person, self._entered = None, False
+            if text:
+                self._out.line(text, now, plain=True)
+            return
+        # A newline before Enter is the program's own: no way to tell whose the line was.
+        self._person = None
+        text = render(raw)
+        edge = self._cols - 1 <= len(text) <= self._cols
+        self._out.line(text, now, plain=not edge)
+
+    def tick(self, now: float) -> list[SourceEvent]:
+        """What is due by ``now``."""
+        self._now = now
+        self._forget_person(now)
+        self._out.tick(now)
+        return self._out.take()
+
+    def next_deadline(self) -> float | None:
+        """When ``tick`` should be called, or None."""
+        return self._out.deadline
+
+    def resize(self, cols: int, rows: int, now: float) -> list[SourceEvent]:
+        """The terminal has a new size."""
+        self._cols, self._rows = cols, rows
+        return []
+
+    def activity(self, kind: bytes, now: float) -> list[SourceEvent]:
+        """The person pressed keys: frames.TYPED, ENTERED or CLEARED."""
+        self._forget_person(now)
+        if self._modes.alt:
+            return []  # typed into a program of which nothing is heard
+        if kind == frames.CLEARED:
+            self._person, self._entered = None, False
+            return []
+        if self._person is None:
+            self._person = len(self._line)
+        self._person_at = now
+        self._entered = self._entered or kind == frames.ENTERED
+        return []
+
+    def _forget_person(self, now: float) -> None:
+        if self._person is None or now - self._person_at <= PERSON_WAIT:
+            return
+        if self._person >= len(self._line):
+            # No echo came: the program reads keys by itself, and the line is its own.
+            self._person, self._entered = None, False
+
+    def expect_echo(self, text: str, now: float) -> None:
+        """``text`` is about to be typed by relay; what it shows as is not the program's speech."""
+        self._out.echo.expect(text, now)
+
+    def finish(self, now: float) -> list[SourceEvent]:
+        """The program has exited: everything is settled."""
+        self._held = b""
+        if self._line:
+            self._settle(now)
+        self._out.pause()
+        self._out.end()
+        return self._out.take()
+
+    # -- what is known of the terminal ---------------------------------------------------------
+
+    @property
+    def bracketed_paste(self) -> bool:
+        return self._modes.bracketed_paste
+
+    @property
+    def alt_screen(self) -> bool:
+        return self._modes.alt
+
+    @property
+    def cursor(self) -> tuple[int, int]:
+        """(x, y): only x is known."""
+        return len(render(bytes(self._line))), 0
+
+    @property
+    def title(self) -> str:
+        return self._modes.title
+
+    def visible(self) -> list[str]:
+        """The rows on the screen: only the line being written is known."""
+        return [render(bytes(self._line))]
+
+    def reset_sequences(self) -> bytes:
+        """What undoes the modes that the program has set."""
+        return self._modes.reset_sequences()
+
+    # -- checkpoint ----------------------------------------------------------------------------
+
+    def checkpoint(self) -> bytes:
+        """The state as JSON, at most 256 KiB; a line longer than 96 KiB loses its middle."""
+        line = bytes(self._line[:_CHECKPOINT_LINE])
+        return json.dumps(
+            {
+                "kind": "lines",
+                "line": base64.b64encode(line).decode(),
+                "held": base64.b64encode(self._held[:_CHECKPOINT_HELD]).decode(),
+                "on": sorted(self._modes.on),
+                "off": sorted(self._modes.off),
+                "kitty": self._modes.kitty,
+                "title": self._modes.title,
+                "person": [self._person, self._entered],
+                "out": self._out.state(self._now),
+            }
+        ).encode()
+
+    @classmethod
+    def restore(
+        cls,
+        data: bytes,
+        cols: int,
+        rows: int,
+        now: float,
+        namespaces: Collection[str] = NAMESPACES,
+    ) -> LineSource:
+        """A source that goes on from ``checkpoint``. Raises ValueError when it cannot."""
+        try:
+            state = json.loads(data)
+            if state["kind"] != "lines":
+                raise ValueError("the checkpoint is of another kind of source")
+            source = cls(cols, rows, now=now, namespaces=namespaces)
+            source._line += base64.b64decode(state["line"])
+            source._held = base64.b64decode(state["held"])
+            source._modes.on, source._modes.off = set(state["on"]), set(state["off"])
+            source._modes.kitty, source._modes.title = state["kitty"], state["title"]
+            source._person, source._entered = state["person"]
+            source._out.load(state["out"], now)
+        except (KeyError, TypeError) as problem:
+            raise ValueError(f"not a checkpoint: {problem!r}") from problem
+        return source
+
+
+def make_source(
+    cols: int,
+    rows: int,
+    now: float,
+    checkpoint: bytes = b"",
+    cache: str | None = None,
+    namespaces: Collection[str] = NAMESPACES,
+    agent: str = "",
+) -> ScreenSource | LineSource:
+    """The best source that this machine offers; goes on from ``checkpoint`` if it can be used.
+
+    ``cache`` is a directory of the user's own for what makes the next start faster; ``namespaces``
+    are those for which there are handlers; ``agent`` is the kind of agent, if it is known.
+    """
+    try:
+        emulator_library.load(cache)
+    except (ImportError, OSError):
+        make: Callable[..., ScreenSource | LineSource] = LineSource
+        restore: Callable[..., ScreenSource | LineSource] = LineSource.restore
+    else:
+        from relay.screen.agent_styles import dialect_of
+        from relay.screen.source import ScreenSource
+
+        dialect = dialect_of(agent)
+        make = partial(ScreenSource, dialect=dialect)
+        restore = partial(ScreenSource.restore, dialect=dialect)
+    if checkpoint:
+        try:
+            return restore(checkpoint, cols, rows, now, namespaces)
+        except ValueError:
+            pass  # of another version or kind: what is printed from now on is heard
+    return make(cols, rows, now=now, namespaces=namespaces)

@@ -1,0 +1,355 @@
+"""What the rows of a painted screen are: the agent's text, the person's, a tool's, or decoration.
+
+Pure functions over one snapshot. They go by what agents' programs have in common: a bullet before
+the agent's words, a chevron before the person's, a corner before a tool's output.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+from relay.screen.agent_styles import UNKNOWN, Dialect
+from relay.screen.line_events import solid
+
+
+class Snapshot(NamedTuple):
+    """The logical rows of a screen, which of them holds the cursor, and the screen's width."""
+
+    rows: list[str]
+    cursor_line: int
+    cols: int
+
+
+class Kind(StrEnum):
+    AGENT = "agent"
+    PERSON = "person"  # submitted: the person's words, or what relay typed
+    DRAFT = "draft"  # in the input line
+    TOOL = "tool"  # what a tool printed
+    OTHER = "other"  # spinners, dialogs, what stands below the input line
+
+
+@dataclass(slots=True)
+class Row:
+    """One row that is not blank. ``gap``: blank rows stand before it.
+
+    ``joins``: None, or what belongs between the row before and this one, which continues it
+    because the next word did not fit (a space, or nothing inside of an overlong word).
+    ``marked``: its kind comes from a mark of its own, not from the row before. ``number``: which
+    of the snapshot's rows it is.
+    """
+
+    text: str
+    key: str
+    kind: Kind
+    gap: bool
+    joins: str | None = None
+    marked: bool = False
+    number: int = -1
+    blanks: int = 0  # blank rows right above it, and nothing else
+    closing: bool = False  # it stands for ``>>>``
+    finished: bool = False  # it says that the turn is over
+    partial: bool = False  # below a full row: more of that may still come in between
+
+
+_RULE = re.compile(r"[\s─━═╌╍┄┅╴╶▔▁▀▄╭╮╰╯┌┐└┘├┤┬┴┼╔╗╚╝╠╣_-]+")
+_PANEL = re.compile(r"(\s*)[│┃║▏▕](.*)[│┃║▏▕]\s*")
+_QUOTE = re.compile(r"(\s*)[│┃║▎▌▍▏┆╎](\s?.*)")
+_SPINNER = re.compile(r"\s{0,4}[^\w\s@\"'(\[`#\\<>~$%&=-]\s+\S.*(…|\.\.\.|\besc\b)")
+_BUSY = re.compile(r"(?:\s*[⠁-⣿] ?\S)|.*\besc (?:again )?(?:to )?(?:interrupt|cancel)\b")
+_DIRECTIVE = re.compile(r"\s*(?:(?:[-*+•◦▪]|\d+[.)])\s+)?(?:\\?@[\w*-]+:|>>>|```|~~~)")
+_NAMED = re.compile(r"\s*@[\w*-]+:")
+_LIST_ITEM = re.compile(r"\s*(?:[-*+•◦▪‣]|\d{1,3}[.)])\s")
+_WORD = re.compile(r"\S+")
+_WRAPPED = (Kind.AGENT, Kind.PERSON)
+#: A row with less room than this at its end may have been wrapped.
+_FULL = 16
+#: A panel that covers this part of the screen holds the conversation; a smaller one is a dialog,
+#: a tool's output or the input line.
+_PANEL_SHARE = 0.6
+
+
+class _Traits(NamedTuple):
+    """What can be told of a row by itself. Most rows of a look were in the one before too."""
+
+    text: str  # without what is blank at its end
+    solid: str
+    rule: bool
+    panel: str | None  # what stands in the frame
+    quote: str | None  # the text with a mark that the grammar knows
+    indent: int
+    busy: bool
+    person: bool
+    bullet: int  # the column behind it, or 0
+    tool: int  # the column of a tool's words, or -1
+    spinner: bool
+    begins: bool  # a line of its own: it continues none
+    directive: bool  # ... because of what it says, not because of a mark before it
+    words: bool  # more words than the first
+    word: int  # the length of the first word
+    call: bool  # begins what is nobody's words
+    closing: bool  # the end of a block, as it is drawn
+    finished: bool  # the end of a turn
+
+
+def shown_text(row: str, dialect: Dialect) -> str:
+    """``row`` without what the program draws behind it, spelled as it was said."""
+    text = row.replace("\xa0", " ").rstrip()
+    if dialect.bar is not None:
+        text = dialect.bar.sub("", text)
+    for drawn, meant in dialect.spelling:
+        text = drawn.sub(meant, text)
+    return text
+
+
+@lru_cache(maxsize=2048)
+def _traits(row: str, dialect: Dialect) -> _Traits:
+    text = shown_text(row, dialect)
+    panel, quote = _PANEL.fullmatch(text), _QUOTE.fullmatch(text)
+    bullet, tool, word = dialect.bullet.match(text), dialect.tool.match(text), _WORD.search(text)
+    return _Traits(
+        text=text,
+        solid=solid(text),
+        rule=_RULE.fullmatch(text) is not None,
+        panel=(panel[1] + panel[2]).rstrip() if panel else None,
+        quote=f"{quote[1]}>{quote[2]}" if quote else None,
+        indent=len(text) - len(text.lstrip(" ")),
+        busy=_BUSY.match(text) is not None,
+        person=dialect.person.match(text) is not None,
+        bullet=bullet.end() if bullet else 0,
+        tool=len(tool[1]) if tool else -1,
+        spinner=_SPINNER.match(text) is not None,
+        begins=bool(bullet or _DIRECTIVE.match(text) or _LIST_ITEM.match(text)),
+        directive=_NAMED.match(text) is not None,
+        words=word is not None and word.end() < len(text),
+        word=len(word[0]) if word else 0,
+        call=dialect.call is not None and dialect.call.match(text) is not None,
+        closing=dialect.closing is not None and dialect.closing.fullmatch(text) is not None,
+        finished=dialect.finished is not None and dialect.finished.match(text) is not None,
+    )
+
+
+@dataclass(slots=True)
+class _Raw:
+    text: str  # without frames, with its indentation
+    traits: _Traits
+    number: int
+    kind: Kind
+    gap: bool
+    blanks: int
+    block: int  # rows of one block share a margin
+    indent: int  # where the text starts, the bullet counted as indentation
+    bullet: bool = False
+    marked: bool = True
+
+
+def begins_part(row: str, dialect: Dialect) -> bool:
+    """Whether nothing above ``row`` says whose words it and the rows below it are."""
+    traits = _traits(row, dialect)
+    return traits.rule or traits.person or bool(traits.bullet) or traits.tool >= 0
+
+
+def looks_busy(snapshot: Snapshot, dialect: Dialect) -> bool:
+    """Whether a row says how to interrupt the agent, or turns a spinner: it is at work."""
+    return any(_traits(row, dialect).busy for row in snapshot.rows)
+
+
+def read_rows(
+    snapshot: Snapshot, typed: Callable[[str], bool], dialect: Dialect = UNKNOWN
+) -> list[Row]:
+    """The rows that are not blank, classified, without the agent's own indentation.
+
+    ``typed`` tells whether a text without its whitespace is part of what relay typed.
+    """
+    raws = _classify(snapshot, typed, dialect)
+    margins = _margins(raws)
+    exact = dialect.wraps_at is not None
+    if dialect.wraps_at is None:
+        edge, unwrapped = _edge(raws, snapshot.cols)
+    else:
+        edge, unwrapped = snapshot.cols - dialect.wraps_at, set()
+    rows: list[Row] = []
+    before: _Raw | None = None
+    said = False  # the line above is a directive, so that the next may stand right below it
+    for raw in raws:
+        text, indent = raw.text, raw.indent
+        if raw.bullet:
+            text = " " * indent + text[indent:]  # the bullet makes room
+        margin = margins[raw.block]
+        if margin and indent:
+            text = text[min(margin, indent) :]
+        row = Row(text, raw.traits.solid, raw.kind, raw.gap, None, raw.marked, raw.number)
+        row.blanks, row.closing = raw.blanks, raw.traits.closing
+        row.finished = raw.traits.finished
+        if before is not None and before.kind is raw.kind:
+            at = snapshot.cols if raw.block in unwrapped else edge
+            if not raw.gap:
+                row.joins = _joint(before.text, raw.traits, at, sure=not said and exact)
+            if not raw.gap or dialect.tail:
+                row.partial = row.joins is None and len(before.text) > at - _FULL
+        if row.joins is None:
+            said = raw.traits.directive
+        rows.append(row)
+        before = raw
+    return rows
+
+
+def _without_bar(row: str, cols: int, dialect: Dialect) -> str:
+    """``row`` without the scroll bar in the last of the screen's ``cols`` columns."""
+    if dialect.edge_bar is None or row.isascii():
+        return row
+    bar = dialect.edge_bar.search(row)
+    # A wide character takes two columns, one that is combined with another none.
+    return row[: bar.start()] if bar and _width(row) == cols else row
+
+
+def _width(row: str) -> int:
+    return len(row) + sum(
+        -1 if unicodedata.combining(char) else unicodedata.east_asian_width(char) in "WF"
+        for char in row
+    )
+
+
+def _classify(snapshot: Snapshot, typed: Callable[[str], bool], dialect: Dialect) -> list[_Raw]:
+    seen = [_traits(_without_bar(row, snapshot.cols, dialect), dialect) for row in snapshot.rows]
+    panels = sum(1 for traits in seen if traits.panel is not None) if dialect.panels else 0
+    written = sum(1 for traits in seen if traits.text and not traits.rule)
+    panelled = dialect.panels and panels >= _PANEL_SHARE * max(1, written)
+    raws: list[_Raw] = []
+    kind, gap, block, tool_column, spoken = Kind.AGENT, True, 0, 0, ""
+    blanks, called = 0, False
+    first_draft, last_draft = _input_box(seen, snapshot.cursor_line)
+    draft_seen = False
+    for number, traits in enumerate(seen):
+        panel = traits.panel
+        if panel is not None and panelled:
+            traits, panel = _traits(panel, dialect), None
+        if not traits.text or traits.rule:
+            gap, called = True, False
+            blanks = 0 if traits.text else blanks + 1
+            if traits.text:
+                block, kind, spoken = block + 1, Kind.AGENT, ""
+            if number == snapshot.cursor_line:
+                draft_seen = True
+            elif kind is Kind.PERSON:
+                kind = Kind.AGENT
+            continue
+        indent, marked = traits.indent, True
+        if panel is not None or traits.busy:
+            this = Kind.OTHER
+        elif traits.call:
+            this, called, spoken, kind = Kind.TOOL, True, "", Kind.AGENT
+        elif traits.person:
+            this, block, spoken, called = Kind.PERSON, block + 1, traits.solid[1:], False
+            kind = this
+        elif spoken and typed(spoken + traits.solid):
+            this, spoken = Kind.PERSON, spoken + traits.solid
+        elif traits.bullet:
+            this = kind = Kind.AGENT
+            block, indent, spoken, called = block + 1, traits.bullet, "", False
+        elif traits.tool >= 0:
+            this = kind = Kind.TOOL
+            tool_column, spoken, called = traits.tool, "", False
+        elif called or (kind is Kind.TOOL and indent >= tool_column):
+            this, marked = Kind.TOOL, False
+        elif traits.spinner:
+            this = Kind.OTHER
+        else:
+            if kind is not Kind.PERSON:
+                kind, spoken = Kind.AGENT, ""
+            this, marked = kind, False
+        bullet = indent != traits.indent
+        if traits.quote is not None:
+            traits = _traits(traits.quote, dialect)._replace(closing=traits.closing)
+        raws.append(
+            _Raw(traits.text, traits, number, this, gap, blanks, block, indent, bullet, marked)
+        )
+        if first_draft < number < last_draft:
+            raws[-1].kind, draft_seen = Kind.DRAFT, True
+        elif number == snapshot.cursor_line:
+            draft_seen = _mark_draft(raws) or draft_seen
+        elif draft_seen and this is Kind.AGENT:
+            raws[-1].kind = Kind.DRAFT if not gap else Kind.OTHER
+        gap, blanks = False, 0
+    return raws
+
+
+def _input_box(seen: list[_Traits], cursor_line: int) -> tuple[int, int]:
+    """The rules above and below the cursor, between which the input line stands; or (-1, -1)."""
+    rules = [index for index, traits in enumerate(seen) if traits.text and traits.rule]
+    above = [index for index in rules if index < cursor_line]
+    below = [index for index in rules if index > cursor_line]
+    return (above[-1], below[0]) if above and below else (-1, -1)
+
+
+def _mark_draft(raws: list[_Raw]) -> bool:
+    """The last row holds the cursor: it and the rows of its input line are a draft.
+
+    Says whether that is the input line of a program that draws one; else it is just the line at
+    which the program stands.
+    """
+    prompted = raws[-1].kind is Kind.PERSON
+    at = len(raws) - 1
+    while prompted and at > 0 and not raws[at].gap and raws[at - 1].kind is Kind.PERSON:
+        raws[at].kind = Kind.DRAFT
+        at -= 1
+    raws[at].kind = raws[-1].kind = Kind.DRAFT
+    return prompted
+
+
+def _margins(raws: list[_Raw]) -> dict[int, int]:
+    """For each block its bullet's indentation, else the most common one (of equals the smaller)."""
+    counts: dict[int, Counter[int]] = {}
+    bullets: dict[int, int] = {}
+    for raw in raws:
+        if raw.bullet:
+            bullets[raw.block] = raw.indent
+        counts.setdefault(raw.block, Counter())[raw.indent] += 1
+    common = {
+        block: min(count, key=lambda indent: (-count[indent], indent))
+        for block, count in counts.items()
+    }
+    return common | bullets
+
+
+def _edge(raws: list[_Raw], cols: int) -> tuple[int, set[int]]:
+    """The column at which the program wraps: the widest row, if any comes near the edge.
+
+    And the blocks with a row that only the terminal wrapped (a warning of the runtime's, a long
+    address): those say nothing of where the program wraps the others.
+    """
+    rows = [(len(raw.text), raw.block) for raw in raws if raw.kind in _WRAPPED]
+    unwrapped = {block for size, block in rows if size > cols}
+    widest = max((size for size, block in rows if block not in unwrapped), default=0)
+    return (widest if widest >= cols - 12 else cols), unwrapped
+
+
+def _joint(before: str, traits: _Traits, edge: int, *, sure: bool) -> str | None:
+    """See ``Row.joins``. ``sure``: prose that wraps at ``edge``, also within what looks live."""
+    begins = traits.begins and not (sure and traits.directive)
+    if begins or not traits.word or len(before) + 1 + traits.word <= edge:
+        return None
+    inside_word = len(before) >= edge - 1 and " " not in before.strip()
+    return "" if inside_word else " "
+
+
+def joined(rows: list[str], edge: int) -> list[str]:
+    """The lines of a paragraph that was broken at column ``edge``."""
+    lines: list[str] = []
+    before, said = "", False
+    for row in rows:
+        traits = _traits(row, UNKNOWN)
+        joint = _joint(before, traits, edge, sure=not said) if lines else None
+        if joint is None:
+            lines.append(row)
+            said = traits.directive
+        else:
+            lines[-1] += joint + row.strip()
+        before = row
+    return lines

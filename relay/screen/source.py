@@ -1,0 +1,376 @@
+"""Hearing any program through a terminal emulator.
+
+Two regimes. A *line program* appends to the main screen: its lines are read once the cursor has
+left them below, see ``relay.screen.append``. A *painter* (full-screen, or one that moves the
+cursor up and draws again) is looked at between its frames, and what is seen is aligned with what
+was already heard: see ``relay.screen.redraw``. docs/screen.md tells what a screen cannot know.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Collection
+from typing import Any
+
+from relay.core.source_events import SourceEvent
+from relay.protocol import frames
+from relay.screen import emulator_snapshot
+from relay.screen.agent_styles import UNKNOWN, Dialect
+from relay.screen.append import AppendReader
+from relay.screen.emulator import Emulator, EmulatorError
+from relay.screen.line_events import NAMESPACES, LineEmitter
+from relay.screen.redraw import KEPT_ROWS, FrameScheduler
+from relay.screen.reprinted import Reprinted
+from relay.screen.slices import SLICE_ROWS, slice_rows
+from relay.screen.terminal_modes import BRACKETED_PASTE
+
+CHECKPOINT_MAX = 256 * 1024
+
+# Sequences that may move the cursor up, and those that switch screens or frames.
+# Colours are told first and possessively: they are most of what comes, and never wanted.
+_MOVES = re.compile(
+    rb"\x1b(?!\[[0-9;:]*+[mK])"
+    rb"(?:\[[0-9;]*+[AEFHJLMSTdfru]|\[\?[0-9;]*+[hlr]|[M8c]|\#8)"
+)
+_SWITCHES = re.compile(rb"\x1b\[\?(?:[0-9;]*;)?(?:47|1047|1049)(?:;[0-9;]*)?[hlr]")
+_SWITCHED = (b"47", b"1049")
+_PARTIAL = re.compile(rb"\x1b(?:#|\[[0-?]{0,64}[ -/]{0,4})?\Z")
+_SCREENS = frozenset((b"47", b"1047", b"1049"))
+#: So few bytes cannot push more rows away than the scrollback keeps.
+_REPRINTED_BYTES = 256
+_INVISIBLE = re.compile(rb"(?:\x1b\[[0-9;:]*m|[\r\x00\x07])*")
+
+
+class ScreenSource:
+    """Bytes of a program's terminal and the time in, events out.
+
+    ``feed``, ``tick``, ``resize``, ``activity`` and ``finish`` return the events that are due.
+    ``now`` is in seconds of a monotonic clock and never goes back. ``namespaces`` are those for
+    which there are handlers: in a flood only lines that may be for one of them are heard.
+    """
+
+    def __init__(
+        self,
+        cols: int,
+        rows: int,
+        *,
+        now: float = 0.0,
+        snapshot: bytes | None = None,
+        namespaces: Collection[str] = NAMESPACES,
+        dialect: Dialect = UNKNOWN,
+    ) -> None:
+        self._emulator = Emulator(cols, rows, history=SLICE_ROWS + KEPT_ROWS, snapshot=snapshot)
+        self._out = LineEmitter(now, namespaces)
+        self._painted = FrameScheduler(self._emulator, self._out, now, dialect)
+        self._painter = self._painted.painter
+        self._appended = AppendReader(self._emulator, self._out, self._painter.note, now)
+        self._reprinted = (
+            Reprinted(self._emulator, self._out, dialect, now) if dialect.redraws else None
+        )
+        self._now = now
+        self._held = b""  # a control sequence that is not complete
+        self._painting = False
+        self._tentative = False  # nothing was drawn yet since the cursor went up
+
+    # -- in ------------------------------------------------------------------------------------
+
+    def feed(self, data: bytes, now: float) -> list[SourceEvent]:
+        """The program wrote ``data``. Events: Line, Pause, Proof."""
+        self._advance(now)
+        if self._held:
+            data = self._held + data
+        partial = _PARTIAL.search(data, max(0, len(data) - 72))
+        if partial:
+            self._held, data = data[partial.start() :], data[: partial.start()]
+        else:
+            self._held = b""
+        self._write(data)
+        self._out.tick(now)
+        return self._out.take()
+
+    def tick(self, now: float) -> list[SourceEvent]:
+        """What is due by ``now``."""
+        self._advance(now)
+        return self._out.take()
+
+    def next_deadline(self) -> float | None:
+        """When ``tick`` should be called, or None."""
+        times = [self._out.deadline, self._painter.deadline, self._look_at()]
+        return min((time for time in times if time is not None), default=None)
+
+    def resize(self, cols: int, rows: int, now: float) -> list[SourceEvent]:
+        """The terminal has a new size; the main screen is reflowed."""
+        self._advance(now)
+        if (cols, rows) != (self._emulator.cols, self._emulator.rows) and cols > 0 and rows > 0:
+            if self._painting and self._painted.dirty:
+                self._painted.look_at_whole(now)
+            self._emulator.resize(cols, rows)
+            self._painter.resized(now)
+            if self._reprinted is not None:
+                self._reprinted.draw(b"", now)
+            if self._painting:
+                # What the reflow pushed off the screen was seen, and may be drawn again below.
+                self._painted.set_top(whole_line=False)
+                self._painted.touch(now)
+        return self._out.take()
+
+    def expect_echo(self, text: str, now: float) -> None:
+        """``text`` is about to be typed by relay; what it shows as is not the program's speech."""
+        self._out.echo.expect(text, now)
+        self._painter.start()
+
+    def activity(self, kind: bytes, now: float) -> list[SourceEvent]:
+        """The person pressed keys: frames.TYPED, ENTERED or CLEARED."""
+        self._advance(now)
+        if kind == frames.ENTERED:
+            self._painter.start()
+        if not self._painting and self._reprinted is None:
+            self._appended.activity(kind, now)
+        return self._out.take()
+
+    def finish(self, now: float) -> list[SourceEvent]:
+        """The program has exited: everything is settled."""
+        self._advance(now)
+        if self._held:
+            self._emulator.feed(self._held)
+            self._held = b""
+        if self._reprinted is not None:
+            self._reprinted.look(now, over=True)
+        elif self._painting:
+            self._painted.look_at_whole(now, settle=True)
+        else:
+            self._appended.read_rest(now)
+        self._out.pause()
+        self._out.end()
+        return self._out.take()
+
+    def _advance(self, now: float) -> None:
+        """Bring everything that depends on time up to ``now``."""
+        self._now = now
+        self._out.tick(now)
+        if self._reprinted is not None:
+            self._reprinted.tick(now)
+            return
+        if self._painting:
+            self._painted.tick(now)
+        self._painter.tick(now)
+        self._rest_painter()
+        self._appended.forget_person(now)
+
+    def _look_at(self) -> float | None:
+        if self._reprinted is not None:
+            return self._reprinted.deadline
+        return self._painted.deadline if self._painting else None
+
+    # -- bytes ---------------------------------------------------------------------------------
+
+    def _write(self, data: bytes) -> None:
+        if self._reprinted is not None:
+            for at in range(0, len(data), _REPRINTED_BYTES):
+                self._reprinted.draw(data[at : at + _REPRINTED_BYTES], self._now)
+            return
+        switches: bool | None = None  # not known before it matters: a look at all of the data
+        at = 0
+        while at < len(data):
+            if self._painting and not self._tentative:
+                if switches is None:
+                    switches = any(number in data for number in _SWITCHED)
+                found = _SWITCHES.search(data, at) if switches else None
+                end = found.start() if found else len(data)
+                self._painted.draw(data[at:end], self._now)
+            else:
+                if not self._painting and (size := self._appended.pass_over(data, at, self._now)):
+                    at += size
+                    continue
+                limit = self._appended.slice_end(data, at, self._now)
+                found = _MOVES.search(data, at, limit)
+                end = found.start() if found else limit
+                self._write_text(data[at:end])
+                if self._painting and not self._tentative:
+                    at = end  # the text has decided it: what comes is drawn
+                    continue
+            if found:
+                self._control(found[0])
+                end = found.end()
+            at = end
+
+    def _write_text(self, data: bytes) -> None:
+        """Bytes that hold no sequence which ``_control`` wants to see, in slices."""
+        at = 0
+        while at < len(data):
+            piece = slice_rows(data, at, self._emulator.cols)
+            at += len(piece)
+            if not self._painting:
+                self._appended.append(piece, self._now)
+                continue
+            if not _INVISIBLE.fullmatch(piece):
+                self._tentative = False
+            self._painted.draw(piece, self._now)
+
+    def _control(self, sequence: bytes) -> None:
+        """One sequence that may end the regime, or a frame."""
+        if sequence[1:3] == b"[?":
+            numbers = frozenset(sequence[3:-1].split(b";"))
+            if numbers & _SCREENS:
+                self._switch_screen(sequence)
+                return
+            if b"2026" in numbers:
+                self._synchronise(sequence)
+                return
+            if b"1048" not in numbers:
+                self._emulator.feed(sequence)
+                return
+        if not self._painting:
+            self._appended.read(self._now)
+        self._emulator.feed(sequence)
+        self._appended.disturbed()
+        self._painted.moved(self._now)
+        self._judge_move(sequence)
+
+    def _judge_move(self, sequence: bytes) -> None:
+        """After a move in the line regime: a painter, unless it stays on its own line."""
+        scrolls = sequence[-1:] in b"LMST" and sequence[1:2] == b"["
+        if not scrolls and self._appended.below_front():
+            self._painting = self._tentative = False
+        elif self._blank_below(self._cursor_row()):
+            # The screen was cleared: a line program that starts again at the top.
+            self._painting = self._tentative = False
+            self._painted.clean()
+            self._appended.restart(self._now)
+        elif not self._painting:
+            self._start_painting()
+            self._tentative = True
+
+    def _switch_screen(self, sequence: bytes) -> None:
+        if not self._painting:
+            self._appended.read(self._now)
+            self._start_painting()
+        elif self._emulator.alt_screen != sequence.endswith(b"h") or sequence.endswith(b"r"):
+            self._painted.look(self._now, settle=True)  # this picture goes away
+        self._emulator.feed(sequence)
+        self._painted.moved(self._now)
+        self._painted.set_top()
+        self._tentative = False
+        self._painted.touch(self._now)
+
+    def _synchronise(self, sequence: bytes) -> None:
+        """The first frame of a program that was none that draws."""
+        if not self._painting:
+            self._appended.read(self._now)
+            self._start_painting()
+        self._tentative = False
+        self._painted.draw(sequence, self._now)
+
+    def _start_painting(self) -> None:
+        self._painting = True
+        self._appended.drop_person()
+        self._painted.absorb(self._appended.front_row, self._now)
+
+    def _rest_painter(self) -> None:
+        """Back to the line regime when nothing has been painted for a while."""
+        if not self._painting or not self._painted.rests(self._now):
+            return
+        below = self._cursor_row() + 1
+        if below < self._emulator.total_rows and not self._blank_below(below):
+            return
+        self._painting = self._tentative = False
+        self._appended.go_on_here()
+
+    def _cursor_row(self) -> int:
+        return self._emulator.history_rows + self._emulator.cursor[1]
+
+    def _blank_below(self, row: int) -> bool:
+        bottom = self._emulator.total_rows - 1
+        return not self._emulator.text((0, row), (self._emulator.cols - 1, bottom)).strip()
+
+    # -- what is known of the terminal ---------------------------------------------------------
+
+    @property
+    def bracketed_paste(self) -> bool:
+        """Whether the program has asked for bracketed paste."""
+        return self._emulator.mode(BRACKETED_PASTE)
+
+    @property
+    def alt_screen(self) -> bool:
+        return self._emulator.alt_screen
+
+    @property
+    def cursor(self) -> tuple[int, int]:
+        """(x, y) on the screen, from 0."""
+        return self._emulator.cursor
+
+    @property
+    def title(self) -> str:
+        return self._emulator.title
+
+    def visible(self) -> list[str]:
+        """The rows on the screen, top to bottom."""
+        return self._emulator.visible()
+
+    def reset_sequences(self) -> bytes:
+        """What to write to the real terminal if the program died without cleaning up."""
+        return self._emulator.reset_sequences()
+
+    # -- checkpoint ----------------------------------------------------------------------------
+
+    def checkpoint(self) -> bytes:
+        """The state as JSON, at most 256 KiB.
+
+        Left out are, as far as they do not fit: the scrollback, colours, then all of the picture;
+        the end of a line that has left the screen, rows seen long ago, echoes typed last.
+        """
+        return emulator_snapshot.added(self._state(), self._emulator, CHECKPOINT_MAX)
+
+    def _state(self) -> dict[str, Any]:
+        now = self._now
+        return {
+            "kind": "screen",
+            "size": [self._emulator.cols, self._emulator.rows],
+            "held": base64.b64encode(self._held).decode("ascii"),
+            "appended": self._appended.state(now),
+            "painted": self._painted.state(now),
+            "painting": self._painting,
+            "tentative": self._tentative,
+            "out": self._out.state(now),
+            "painter": self._painter.state(now),
+            "reprinted": self._reprinted.state(now) if self._reprinted is not None else None,
+        }
+
+    @classmethod
+    def restore(
+        cls,
+        data: bytes,
+        cols: int,
+        rows: int,
+        now: float,
+        namespaces: Collection[str] = NAMESPACES,
+        dialect: Dialect = UNKNOWN,
+    ) -> ScreenSource:
+        """A source that goes on from ``checkpoint``. Raises ValueError when it cannot."""
+        try:
+            state = json.loads(data)
+            if state["kind"] != "screen":
+                raise ValueError("the checkpoint is of another kind of source")
+            snapshot, drawn = emulator_snapshot.found(state)
+            size = state["size"] if snapshot is None else (cols, rows)
+            source = cls(*size, now=now, snapshot=snapshot, namespaces=namespaces, dialect=dialect)
+            if drawn:
+                source._emulator.feed(drawn)
+            source._load(state, now)
+        except (KeyError, TypeError, IndexError, EmulatorError) as problem:
+            raise ValueError(f"not a checkpoint: {problem!r}") from problem
+        if (cols, rows) != (source._emulator.cols, source._emulator.rows):
+            source._emulator.resize(cols, rows)
+        return source
+
+    def _load(self, state: dict[str, Any], now: float) -> None:
+        self._held = base64.b64decode(state["held"])
+        self._appended.load(state["appended"], now)
+        self._painted.load(state["painted"], now)
+        self._painting, self._tentative = state["painting"], state["tentative"]
+        self._out.load(state["out"], now)
+        self._painter.load(state["painter"], now)
+        if self._reprinted is not None and state["reprinted"] is not None:
+            self._reprinted.load(state["reprinted"], now)

@@ -1,0 +1,300 @@
+"""One agent's incoming messages, in order: each goes through the door once, and is accounted for.
+
+The states that the sender sees are reported from here: ``delivering`` before the first byte goes
+over, ``submitted`` after the last, ``seen`` when it is proven, ``held(reason)`` while something
+stands in the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from relay.agents.delivery_channel import DeliveryChannel
+from relay.core.errors import RelayError
+from relay.core.message import Message, State
+from relay.directive.envelope import marker_of
+from relay.session.typing_policy import Blocked
+
+#: A wait shorter than this is not worth telling the sender about.
+HELD_AFTER = 1.0
+#: Look again at least this often while something stands in the way.
+LOOK_AGAIN = 1.0
+#: Of those that wait, at most so many are shown to a door.
+AT_ONCE = 64
+#: At the agent's end: how long what is being handed over may take to be accounted for.
+CLOSING = 1.0
+
+#: ``report(message, state, reason, proof)``: the broker has it when the call returns.
+Report = Callable[[Message, State, str, str], Awaitable[None]]
+
+
+class DeliveryQueue:
+    """Takes messages from the broker and brings them through the door, first in, first out."""
+
+    def __init__(
+        self,
+        choose_door: Callable[[], DeliveryChannel | None],
+        report: Report,
+        clock: Callable[[], float],
+        obstacle: Callable[[float], Blocked | None] = lambda now: None,
+        tried: Callable[[float], None] = lambda now: None,
+        waits: Callable[[Message, float], Blocked | None] = lambda message, now: None,
+    ) -> None:
+        """``obstacle(now)``: why nothing should go through any door now, if there is a reason;
+        ``tried(now)`` is called when something has gone through; ``waits(message, now)``: why this
+        message waits though the door is open. Those behind it that need not wait overtake it."""
+        self._waits = waits
+        self._choose_door = choose_door
+        self._tried = tried
+        self._obstacle = obstacle
+        self._report = report
+        self._clock = clock
+        self._waiting: deque[Message] = deque()
+        self._in_hand: set[str] = set()  # ids of those that a door is about to take
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._unproven: OrderedDict[str, Message] = OrderedDict()  # marker -> submitted message
+        self._over_at = 0.0  # when a message last went over
+        self._wake = asyncio.Event()
+        self._holding = ""  # why nothing goes through at present
+        self._since = 0.0  # … and since when
+        self._told: set[str] = set()  # ids whose senders know it
+        self._started = clock()
+        self._accounted: asyncio.Future[Any] | None = None  # the reports of the last batch
+        self._handed_over = asyncio.Event()  # cleared while a door is at work
+        self._handed_over.set()
+
+    def offer(self, message: Message) -> bool:
+        """A message from the broker; whether it is new: offered twice it is taken once."""
+        if message.id in self._known:
+            return False
+        self._known[message.id] = None
+        while len(self._known) > 10_000:
+            self._known.popitem(last=False)
+        self._waiting.append(message)
+        self._wake.set()
+        return True
+
+    def waiting(self, wanted: Callable[[Message], bool]) -> list[Message]:
+        """Which of those that wait are ``wanted``, oldest first; none that a door takes now."""
+        return [m for m in self._waiting if m.id not in self._in_hand and wanted(m)]
+
+    def claim(self, chosen: list[Message]) -> None:
+        """These go another way than through the door: no door gets them from now on."""
+        for message in chosen:
+            self._waiting.remove(message)
+
+    def give_back(self, messages: list[Message]) -> None:
+        """What was claimed did not get in: it waits again, before what was sent later."""
+        for message in messages:
+            at = next((n for n, one in enumerate(self._waiting) if one.id > message.id), None)
+            self._waiting.insert(len(self._waiting) if at is None else at, message)
+        self._wake.set()
+
+    def underway(self, now: float) -> float | None:
+        """For so many seconds something has been on its way that is not seen; None: nothing is."""
+        return now - self._over_at if self._unproven else None
+
+    def look_again(self) -> None:
+        """Something changed that may let a message through."""
+        self._wake.set()
+
+    async def thrown_away(self, unread: int) -> None:
+        """The person pressed Ctrl-C: the last ``unread`` bytes of the input will never be read.
+
+        A message that is among them whole is typed again; of one that was read in part nobody can
+        tell what it did, so it has failed.
+        """
+        door = self._choose_door()
+        if door is None or not door.proves_reading or not unread:
+            return
+        lost = [
+            (m, whole) for m, whole in door.throw_away(unread) if marker_of(m.id) in self._unproven
+        ]
+        for message, whole in lost:
+            del self._unproven[marker_of(message.id)]
+            if whole:
+                self._waiting.appendleft(message)
+            else:
+                reason = "Ctrl-C threw a part of it away before it was read"
+                await self._report(message, State.FAILED, reason, "")
+        self._wake.set()
+
+    def tell_again(self) -> None:
+        """The broker has come back: it may have forgotten why messages are held."""
+        self._told.clear()
+
+    def proven(self, text: str, by: str) -> list[tuple[Message, str]]:
+        """The submitted messages whose markers stand in ``text``; they are proven seen."""
+        found = []
+        if self._unproven:
+            for marker in [marker for marker in self._unproven if marker in text]:
+                found.append((self._unproven.pop(marker), by))
+        return found
+
+    async def close(self, unread: int | None) -> None:
+        """The agent is gone, with ``unread`` bytes of its input left (None: nobody knows).
+
+        What it had read by then is seen; the rest stays submitted, and the broker offers it to
+        whoever has the name next.
+        """
+        with contextlib.suppress(TimeoutError):
+            # What went over a moment ago is accounted for first.
+            async with asyncio.timeout(CLOSING):
+                await self._handed_over.wait()
+        await self._settled()
+        door = self._choose_door()
+        if door is None or unread is None or not door.proves_reading:
+            return
+        left = {message.id for message in door.left_unread(unread)}
+        read = [m for m in self._unproven.values() if m.id not in left]
+        self._unproven.clear()
+        await asyncio.gather(*(self._report(m, State.SEEN, "", "read") for m in read))
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        while True:
+            try:
+                await self._step()
+            except RelayError as error:
+                # Such as the agent's end. What follows must not depend on this one message.
+                await self._wait_out(Blocked(error.message, LOOK_AGAIN))
+
+    async def _step(self) -> None:
+        if not self._waiting:
+            await self._rest(None)
+            return
+        door, now = self._choose_door(), self._clock()
+        if door is None:
+            await self._wait_out(Blocked("the agent takes no messages"))
+            return
+        held = self._obstacle(now) or door.hold(now)
+        if held is not None:
+            await self._wait_out(held)
+            return
+        ready, held = self._ready(now)
+        if ready:
+            await self._deliver(door, ready)
+        elif held is not None:
+            await self._wait_out(held)
+
+    def _ready(self, now: float) -> tuple[list[Message], Blocked | None]:
+        """Those that need not wait, oldest first; where there are none, why the oldest waits."""
+        ready: list[Message] = []
+        reason = None
+        for message in self._waiting:
+            held = self._waits(message, now)
+            reason = reason or held
+            if held is None:
+                ready.append(message)
+                if len(ready) == AT_ONCE:
+                    break
+        return ready, reason
+
+    async def _deliver(self, door: DeliveryChannel, ready: list[Message]) -> None:
+        self._in_hand = {ready[0].id}
+        try:
+            batch, held = await self._hand_over(door, ready)
+        finally:
+            self._in_hand = set()
+            self._handed_over.set()
+        if batch:
+            await self._after(door, batch)
+        if held is not None:
+            await self._wait_out(held)
+        else:
+            self._holding = ""
+
+    async def _hand_over(
+        self, door: DeliveryChannel, ready: list[Message]
+    ) -> tuple[list[Message], Blocked | None]:
+        """The first of those that are ``ready`` go over; which, and why no more of the batch."""
+        first = ready[0]
+        if first.attempt and await self._landed(door, first):
+            self._went_over(first)
+            return [first], None
+        batch = door.batch(ready)
+        self._in_hand = {m.id for m in batch}
+        await asyncio.gather(*(self._report(m, State.DELIVERING, "", "") for m in batch))
+        now = self._clock()
+        held = self._obstacle(now) or door.hold(now) or self._waits(batch[0], now)
+        if held is not None:
+            # That took a moment, and a dialog or a question has come up in it.
+            return [], held
+        self._handed_over.clear()
+        submitted = await door.submit(batch)
+        for message in batch[: submitted.count]:
+            self._went_over(message)
+        if submitted.count:
+            self._tried(self._clock())
+        return batch[: submitted.count], submitted.hold
+
+    def _went_over(self, message: Message) -> None:
+        self._over_at = self._clock()
+        self._waiting.remove(message)
+        self._unproven[marker_of(message.id)] = message
+
+    async def _landed(self, door: DeliveryChannel, message: Message) -> bool:
+        """Whether an earlier try got through; a door that learns it late is given the time.
+
+        Earlier tries are those of sessions before this one, so the time runs from its start.
+        """
+        end = self._started + door.landing_takes
+        while not door.landed(message):
+            if self._clock() >= end:
+                return False
+            await asyncio.sleep(0.1)
+        return True
+
+    async def _after(self, door: DeliveryChannel, batch: list[Message]) -> None:
+        """Account for what went over. The next batch need not wait until the broker has it all.
+
+        At most one batch is being accounted for at a time. A session that dies meanwhile is
+        followed by one that is offered the same messages and finds that they landed.
+        """
+        await self._settled()
+        submitted = asyncio.gather(*(self._report(m, State.SUBMITTED, "", "") for m in batch))
+        self._accounted = submitted
+        proof = await door.read(batch)
+        if proof is None:
+            return
+        seen = [m for m in batch if self._unproven.pop(marker_of(m.id), None) is not None]
+
+        async def account() -> None:
+            await submitted
+            await asyncio.gather(*(self._report(m, State.SEEN, "", proof) for m in seen))
+
+        self._accounted = asyncio.ensure_future(account())
+
+    async def _settled(self) -> None:
+        """Until the broker has all that was reported of earlier batches."""
+        if self._accounted is not None:
+            await self._accounted
+            self._accounted = None
+
+    async def _wait_out(self, held: Blocked) -> None:
+        """Wait for the obstacle to go; the senders learn of it when that takes a while."""
+        now = self._clock()
+        if held.reason != self._holding:
+            self._holding, self._since = held.reason, now
+            self._told.clear()
+        pause = min(held.again or LOOK_AGAIN, LOOK_AGAIN)
+        untold = HELD_AFTER - (now - self._since)
+        if untold > 0:
+            await self._rest(min(pause, untold))
+            return
+        news = [m for m in self._waiting if m.id not in self._told]
+        self._told.update(m.id for m in news)
+        await asyncio.gather(*(self._report(m, State.HELD, held.reason, "") for m in news))
+        await self._rest(pause)
+
+    async def _rest(self, seconds: float | None) -> None:
+        """Until something changes, at most ``seconds``."""
+        # Not wait_for: before Python 3.12 it can swallow a cancellation that comes with a wake-up.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+                self._wake.clear()

@@ -1,0 +1,124 @@
+"""From a source's lines to identified finds: one scanner per stream, one id per utterance. Pure.
+
+The id of a find is derived from where it was said, so that the same words heard again (a session
+that was killed and replays the output, a transcript read twice) get the same id and are sent once,
+while the same words said twice on purpose get two.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from relay.core.ids import derived_ulid
+from relay.core.source_events import End, Line, Pause
+from relay.directive.grammar import Found, Match, Scanner
+
+#: Streams that are remembered: a structured source opens one per message.
+STREAMS_MAX = 64
+#: Distinct utterances whose number of occurrences is remembered; the oldest is forgotten first.
+COUNTS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """One find of the grammar with its id (a ULID that is the same whenever it is heard again)."""
+
+    id: str
+    found: Found
+
+
+class DirectiveDetector:
+    """Turns lines into finds and gives each its id."""
+
+    def __init__(self, run_id: str, started_ms: int, namespaces: Collection[str]) -> None:
+        self._run_id = run_id
+        self._started_ms = started_ms
+        self._namespaces = frozenset(namespaces)
+        self._scanners: OrderedDict[str, Scanner] = OrderedDict()
+        self._counts: OrderedDict[str, int] = OrderedDict()
+        # The highest count that was forgotten: what is said again after that goes on from there.
+        self._forgotten = 0
+
+    def feed(self, event: Line | Pause | End) -> list[Detection]:
+        """What this line, pause or end completes."""
+        if isinstance(event, End) and event.aborted:
+            self._scanners.pop(event.stream, None)
+            return []
+        scanner = self._scanner(event.stream)
+        if isinstance(event, Line):
+            found = scanner.line(event.text)
+        elif isinstance(event, Pause):
+            found = scanner.pause()
+        else:
+            found = scanner.end()
+        return [Detection(self._identify(event.stream, item), item) for item in found]
+
+    def lines(self, stream: str, texts: list[str]) -> Iterator[tuple[int, Detection]]:
+        """What many lines of one stream complete, each find with the number of lines until it."""
+        line = self._scanner(stream).line
+        for number, text in enumerate(texts, 1):
+            for item in line(text):
+                yield number, Detection(self._identify(stream, item), item)
+
+    @property
+    def open(self) -> bool:
+        """Whether a message is being collected in any stream."""
+        return any(scanner.open for scanner in self._scanners.values())
+
+    def is_open(self, stream: str) -> bool:
+        """Whether a message is being collected in this stream."""
+        scanner = self._scanners.get(stream)
+        return scanner is not None and scanner.open
+
+    def inside(self, stream: str) -> str:
+        """What the next line of this stream stands in, see Scanner."""
+        scanner = self._scanners.get(stream)
+        return scanner.inside if scanner is not None else ""
+
+    def abandon(self) -> None:
+        """Forget what is being collected, in every stream."""
+        self._scanners.clear()
+
+    def close(self) -> list[Detection]:
+        """The session is over: every stream ends."""
+        heard: list[Detection] = []
+        for stream in list(self._scanners):
+            heard += self.feed(End(stream))
+        return heard
+
+    def state(self) -> dict[str, Any]:
+        """A JSON-able snapshot from which :meth:`restore` goes on."""
+        return {
+            "scanners": {stream: scanner.state() for stream, scanner in self._scanners.items()},
+            "counts": dict(self._counts),
+            "forgotten": self._forgotten,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where :meth:`state` was taken."""
+        for stream, scanner in state["scanners"].items():
+            self._scanners[stream] = Scanner.from_state(scanner, self._namespaces)
+        self._counts.update(state["counts"])
+        self._forgotten = state["forgotten"]
+
+    def _scanner(self, stream: str) -> Scanner:
+        scanner = self._scanners.get(stream)
+        if scanner is None:
+            scanner = self._scanners[stream] = Scanner(self._namespaces)
+            while len(self._scanners) > STREAMS_MAX:
+                self._scanners.popitem(last=False)
+        return scanner
+
+    def _identify(self, stream: str, found: Found) -> str:
+        # A screen's text may be cut differently when it is replayed faster than it came, so what
+        # counts there is the head line; a message of a structured source has fixed words.
+        words = found.raw if isinstance(found, Match) else f"{type(found).__name__}:{found.target}"
+        key = "\x1f".join((stream, " ".join(words.split())))
+        count = self._counts.pop(key, self._forgotten) + 1
+        self._counts[key] = count
+        while len(self._counts) > COUNTS_MAX:
+            self._forgotten = max(self._forgotten, self._counts.popitem(last=False)[1])
+        return derived_ulid(self._started_ms, self._run_id, key, str(count))

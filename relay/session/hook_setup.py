@@ -1,0 +1,96 @@
+"""The hook engine of one session, put together from its parts, and what belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from relay.hooks.aggregator import aggregate
+from relay.hooks.bus import MessageBus
+from relay.hooks.context import Context, Identity
+from relay.hooks.engine import HookEventHandler
+from relay.hooks.planner import Planner
+from relay.hooks.records import HookLog, error_text
+from relay.hooks.registry import Registry
+from relay.hooks.run_functions import FunctionRunner
+from relay.hooks.runner import HookRunner
+from relay.session.invocation_log import SessionHookLog
+from relay.session.remote_hooks import HookDesk
+
+#: How long responses that are ready when the session ends may take to be sent. Seconds.
+_LAST_RESPONSES = 2.0
+
+
+class SessionConfig:
+    """What the engine asks of its session; see :class:`relay.hooks.engine.Config`."""
+
+    def __init__(
+        self, identity: Identity, context: Context, transcript_path: Callable[[], str]
+    ) -> None:
+        self._identity = identity
+        self._context = context
+        self._transcript_path = transcript_path
+
+    @property
+    def session_id(self) -> str:
+        return self._identity.session_id
+
+    @property
+    def agent_name(self) -> str:
+        return self._identity.agent_name
+
+    def working_dir(self) -> str:
+        return self._identity.working_dir
+
+    def transcript_path(self) -> str:
+        return self._transcript_path()
+
+    def context(self) -> object:
+        return self._context
+
+
+def make_engine(
+    config: SessionConfig,
+    registry: Registry,
+    functions: FunctionRunner,
+    *,
+    env: Mapping[str, str],
+    bus: MessageBus | None = None,
+    log: HookLog | None = None,
+) -> HookEventHandler:
+    """The engine over ``registry``; programs among the hooks run with ``env``."""
+    runner = HookRunner(functions, cwd=config.working_dir(), env=env, timeout=functions.timeout)
+    return HookEventHandler(
+        config, registry, Planner(registry), runner, aggregate, bus=bus, log=log
+    )
+
+
+class SessionHooks:
+    """A session's engine with its own message bus, its log, and the desk for other processes."""
+
+    def __init__(
+        self,
+        config: SessionConfig,
+        registry: Registry,
+        functions: FunctionRunner,
+        request: Callable[..., Awaitable[dict[str, Any]]],
+        *,
+        env: Mapping[str, str],
+        note: Callable[[str], None],
+        spawn: Callable[[Awaitable[None]], None],
+    ) -> None:
+        """``request`` asks the broker; ``note`` is for the person."""
+        self._functions = functions
+        self.bus = MessageBus(
+            lambda channel, error: note(f"a subscriber of {channel} failed: {error_text(error)}")
+        )
+        self.log = SessionHookLog(request, note, spawn, verbose=bool(env.get("RELAY_DEBUG")))
+        self.engine = make_engine(config, registry, functions, env=env, bus=self.bus, log=self.log)
+        self.desk = HookDesk(self.bus, request, note)
+
+    async def close(self, seconds: float) -> None:
+        """Store what is logged, at most so long, and dispose of everything."""
+        await self.log.settle(seconds)
+        await self.engine.close()
+        await self.desk.close(_LAST_RESPONSES)
+        await self._functions.close()

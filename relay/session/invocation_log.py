@@ -1,0 +1,140 @@
+"""Where the records of this session's hooks go: to the broker's ledger, and to the run's log.
+
+Nobody waits for it. What waits for a broker that is away is bounded; beyond it the oldest records
+are left out, and that is noted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from relay.core.errors import RelayError
+from relay.hooks import records
+from relay.hooks.events import HookEventName
+
+Request = Callable[..., Awaitable[dict[str, Any]]]
+
+#: Records that wait for the broker, and records in one request.
+WAITING_MAX = 1000
+AT_ONCE = 100
+#: Events whose records are still to be made; beyond that they are made at once.
+UNMADE_MAX = 100
+#: Characters of one text; a request of AT_ONCE of them stays well below the longest line.
+TEXT_MAX = 2000
+#: What comes within this time goes together, in seconds.
+TOGETHER = 0.25
+#: These are fired all the time: only what said or decided something, or failed, is kept.
+_CHATTY = frozenset({HookEventName.OUTPUT.value, HookEventName.IDLE.value})
+_KEPT = ("event", "hook", "kind", "source", "duration", "success", "exit_status")
+_KEPT_MORE = ("correlation_id", "decision")
+
+
+class SessionHookLog:
+    """A :class:`relay.hooks.records.HookLog`. ``verbose``: all records go to the run's log."""
+
+    def __init__(
+        self,
+        request: Request,
+        note: Callable[[str], None],
+        spawn: Callable[[Awaitable[None]], None],
+        *,
+        verbose: bool = False,
+    ) -> None:
+        self._request = request
+        self._note = note
+        self._spawn = spawn
+        self._verbose = verbose
+        self._unmade: deque[Callable[[], None]] = deque()
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._sending = False
+        self._one = asyncio.Lock()  # what is on its way is not sent again beside it
+        self._left_out = 0
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """See relay.hooks.records.HookLog: in the loop's next turn the agent has its answer."""
+        self._unmade.append(work)
+        if len(self._unmade) >= UNMADE_MAX:
+            self._make()
+        elif len(self._unmade) == 1:
+            asyncio.get_running_loop().call_soon(self._make)
+
+    def _make(self) -> None:
+        while self._unmade:
+            self._unmade.popleft()()
+
+    def log(self, kind: str, record: dict[str, Any]) -> None:
+        """Take a record; see relay.hooks.records."""
+        if self._verbose or kind in (records.FAILURE, records.ENGINE_FAILURE):
+            text = json.dumps(record, default=str, ensure_ascii=True)
+            print(f"{kind} {text}", file=sys.stderr)
+        if kind != records.RESULT or _dull(record):
+            return
+        self._waiting.append(_stored(record))
+        if len(self._waiting) > WAITING_MAX:
+            self._waiting.popleft()
+            self._left_out += 1
+        if not self._sending:
+            self._sending = True
+            self._spawn(self._send())
+
+    async def settle(self, seconds: float) -> None:
+        """Wait until all of it is stored, at most so long."""
+        self._make()
+        try:
+            async with asyncio.timeout(seconds):
+                while self._waiting:
+                    await self._send_some()
+        except (TimeoutError, RelayError):
+            self._note(f"{len(self._waiting)} runs of hooks are in no ledger: the broker is away")
+
+    async def _send(self) -> None:
+        try:
+            while self._waiting:
+                if len(self._waiting) < AT_ONCE:  # else more would come than goes
+                    await asyncio.sleep(TOGETHER)
+                await self._send_some()
+        finally:
+            self._sending = False
+        if self._left_out:
+            left_out, self._left_out = self._left_out, 0
+            self._note(f"{left_out} runs of hooks are in no ledger: they came too fast")
+
+    async def _send_some(self) -> None:
+        async with self._one:
+            some = list(self._waiting)[:AT_ONCE]
+            if not some:
+                return
+            await self._request("hooks_ran", records=some)
+            for record in some:
+                if self._waiting and self._waiting[0] is record:
+                    self._waiting.popleft()
+
+
+def _dull(record: dict[str, Any]) -> bool:
+    return (
+        record["event"] in _CHATTY
+        and bool(record["success"])
+        and not record["decision"]
+        and not record.get("said")
+        and not record["stdout"]
+        and not record["stderr"]
+    )
+
+
+def _stored(record: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: record.get(name) for name in (*_KEPT, *_KEPT_MORE)}
+    for name in ("stdout", "stderr", "error"):
+        kept[name] = _text(record.get(name))
+    kept["hook"], kept["source"] = _text(record.get("hook")), _text(record.get("source"))
+    return kept
+
+
+def _text(value: object) -> str:
+    """A text that UTF-8 can carry, cut."""
+    text = str(value)[:TEXT_MAX] if value else ""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -1,0 +1,197 @@
+"""What the agent says to ``@memory:``, done in the order in which it was said.
+
+A save or a forget that the broker cannot take now is asked again until it has an answer, and is
+part of the checkpoint: a session that is killed asks again, which changes nothing that was done.
+A search is of use only soon: after SEARCH_DEADLINE the agent is told that nothing came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from relay.core.errors import BrokerUnavailable, RelayError, Timeout
+from relay.core.suggest import did_you_mean
+from relay.session import memory_texts
+
+ACTIONS = ("save", "search", "forget", "list")
+#: Commands, and characters of their texts, that wait; beyond it the agent is told. As JSON in the
+#: checkpoint a character may be twelve bytes.
+PENDING_MAX = 1000
+PENDING_SIZE_MAX = 256 * 1024
+#: A text longer than this is not kept for a broker that is away: no backend takes it either.
+TEXT_MAX = 64 * 1024
+#: How long a search may wait for a broker that is away, and between two tries. Seconds.
+SEARCH_DEADLINE = 60.0
+RETRY_SECONDS = 1.0
+_LASTING = ("save", "forget")
+_OPTIONS = {
+    "save": ("scope", "supersedes"),
+    "search": ("scope", "limit"),
+    "list": ("scope", "limit"),
+    "forget": (),
+}
+
+Request = Callable[..., Awaitable[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Command:
+    """One ``@memory:action text``. ``id`` stays the same when it is heard again."""
+
+    id: str
+    action: str
+    text: str
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+class Remembering:
+    """Does the commands of one agent.
+
+    ``answer(command_id, text)`` tells the agent what came of one, once; ``note(text)`` is for the
+    person. ``settings`` are fields of every request: where the agent works, what is a secret.
+    ``changed()`` is called when ``state()`` has become less: what is done is not to be done again.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        answer: Callable[[str, str], object],
+        note: Callable[[str], None],
+        spawn: Callable[[Awaitable[None]], None],
+        *,
+        settings: dict[str, Any],
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._request = request
+        self._answer = answer
+        self._note = note
+        self._spawn = spawn
+        self._settings = settings
+        self._changed = changed
+        self._pending: OrderedDict[str, Command] = OrderedDict()
+        self._size = 0
+        self._working = False
+        self._gone = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def take(self, command: Command) -> None:
+        """Do it, after those that came before it."""
+        if command.id in self._pending:
+            return  # heard again while it waits
+        problem = _problem(command)
+        full = len(self._pending) >= PENDING_MAX
+        if not problem and (full or self._size + len(command.text) > PENDING_SIZE_MAX):
+            problem = "too many earlier ones still wait"
+        if problem:
+            self._answer(command.id, _refused(command, problem))
+            return
+        self._pending[command.id] = command
+        self._size += len(command.text)
+        if not self._working:
+            self._working = True
+            self._idle.clear()
+            self._spawn(self._work())
+
+    def agent_gone(self) -> None:
+        """Nobody is told any more what comes of a command: searches need not be done."""
+        self._gone = True
+
+    async def settle(self, deadline: float) -> bool:
+        """Wait up to ``deadline`` seconds until nothing is pending."""
+        try:
+            async with asyncio.timeout(deadline):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def state(self) -> list[dict[str, Any]]:
+        """What has no answer yet, for the checkpoint."""
+        return [asdict(command) for command in self._pending.values()]
+
+    def restore(self, state: list[dict[str, Any]]) -> None:
+        """Go on with what an earlier session of this run had heard."""
+        for fields in state:
+            self.take(Command(**fields))
+
+    async def _work(self) -> None:
+        try:
+            while self._pending:
+                command = next(iter(self._pending.values()))
+                try:
+                    await self._do(command)
+                finally:
+                    del self._pending[command.id]
+                    self._size -= len(command.text)
+                    self._changed()
+        finally:
+            self._working = False
+            self._idle.set()
+
+    async def _do(self, command: Command) -> None:
+        try:
+            told = memory_texts.answer(command.action, command.text, await self._asked(command))
+        except RelayError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            told = _refused(command, error.message + hint)
+            if self._gone:
+                self._note(told)
+        if not self._gone:
+            self._answer(command.id, told)
+
+    async def _asked(self, command: Command) -> dict[str, Any]:
+        end = asyncio.get_running_loop().time() + SEARCH_DEADLINE
+        op, fields = f"memory_{command.action}", _fields(command)
+        while True:
+            try:
+                return await self._request(op, **self._settings, **fields)
+            except (BrokerUnavailable, Timeout) as error:
+                self._waits(command, error, end)
+            except RelayError as error:
+                if error.code != "busy":
+                    raise
+                self._waits(command, error, end)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _waits(self, command: Command, error: RelayError, end: float) -> None:
+        """Note that it waits; raises ``error`` when it is not worth waiting any longer."""
+        late = asyncio.get_running_loop().time() >= end
+        if command.action not in _LASTING and (late or self._gone):
+            raise error
+        self._note(f"@memory:{command.action} waits: {error.message}")
+
+
+def _problem(command: Command) -> str:
+    """What is wrong with it; empty for a command that can be done."""
+    if command.action not in ACTIONS:
+        return f"memory has no {command.action!r}; {did_you_mean(command.action, ACTIONS)}"
+    if command.action != "list" and not command.text.strip():
+        return "no id follows it" if command.action == "forget" else "no text follows it"
+    if len(command.text) > TEXT_MAX:
+        return "the text is too long to remember; save a summary, or the name of a file"
+    for name in command.attributes:
+        if name not in _OPTIONS[command.action]:
+            known = _OPTIONS[command.action]
+            return f"it has no option [{name}:…]; {did_you_mean(name, known) or 'it takes none'}"
+    limit = command.attributes.get("limit", "1")
+    if not limit.isdecimal() or int(limit[:9]) < 1:
+        return f"[limit:{limit}] is no number from 1 on"
+    return ""
+
+
+def _fields(command: Command) -> dict[str, Any]:
+    attributes: dict[str, Any] = dict(command.attributes)
+    if command.action in ("search", "list"):
+        limit = int(attributes.get("limit", memory_texts.LINES_MAX))
+        attributes["limit"] = min(limit, memory_texts.LINES_MAX)
+    key = {"save": "text", "search": "query", "forget": "id"}.get(command.action)
+    return attributes | ({key: command.text.strip()} if key else {})
+
+
+def _refused(command: Command, why: str) -> str:
+    return f"not done: @memory:{command.action}: {why}"

@@ -1,0 +1,126 @@
+"""The session's end of the socketpair to the pump."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import struct
+from collections.abc import Callable
+from itertools import groupby
+from operator import itemgetter
+
+from relay.core.errors import NotDelivered
+from relay.protocol import frames
+
+_WRITE_HEAD = struct.Struct(">II")
+_ACK_HEAD = struct.Struct(">Q")
+
+
+class PumpLink(asyncio.Protocol):
+    """Frames in, frames out. ``on_frame(kind, payload)`` is called for all but write replies."""
+
+    def __init__(self, on_frame: Callable[[int, bytes], None], on_lost: Callable[[], None]) -> None:
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._decoder = frames.Decoder()
+        self._transport: asyncio.Transport | None = None
+        self._writes: dict[int, asyncio.Future[bool]] = {}
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            received = self._decoder.feed(data)
+        except frames.FrameError:
+            # A peer that speaks another protocol cannot be understood any more.
+            self.close()
+            return
+        for kind, group in groupby(received, itemgetter(0)):
+            payloads = [payload for _, payload in group]
+            if kind == frames.OUTPUT:
+                # What came together is heard together: under a flood that is much cheaper.
+                self._on_frame(kind, b"".join(payloads) if len(payloads) > 1 else payloads[0])
+                continue
+            for payload in payloads:
+                if kind in (frames.WRITTEN, frames.REFUSED):
+                    self._settle(int.from_bytes(payload, "big"), kind == frames.WRITTEN)
+                else:
+                    self._on_frame(kind, payload)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._writable.set()
+        for waiting in self._writes.values():
+            if not waiting.done():
+                waiting.set_exception(NotDelivered("the agent is gone", code="agent_gone"))
+                waiting.exception()  # whoever still waits sees it; nobody else needs to
+        self._writes.clear()
+        self._on_lost()
+
+    async def write(self, data: bytes, *, write_id: int, sequence: int) -> bool:
+        """Have ``data`` typed into the agent's terminal, whole.
+
+        False when the person pressed a key after ``sequence``: then not a byte was written. Waits
+        for as long as the agent does not read: the pump types it all the same, so giving up here
+        could only double it. Raises NotDelivered when the agent is gone.
+        """
+        await self._writable.wait()
+        if self._transport is None:
+            raise NotDelivered("the agent is gone", code="agent_gone")
+        waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._writes[write_id] = waiting
+        self._send(frames.WRITE, _WRITE_HEAD.pack(write_id, sequence) + data)
+        try:
+            return await waiting
+        finally:
+            self._writes.pop(write_id, None)
+
+    def ack(self, offset: int, checkpoint: bytes) -> None:
+        """All output before ``offset`` is dealt with; ``checkpoint`` is where to go on."""
+        self._send(frames.ACK, _ACK_HEAD.pack(offset) + checkpoint)
+
+    def signal(self, signo: int) -> None:
+        """Send a signal to the agent's foreground process group."""
+        self._send(frames.SIGNAL, bytes((signo,)))
+
+    def notice(self, text: str) -> None:
+        """A line for the person, shown once the agent has exited."""
+        self._send(frames.NOTICE, text.encode("utf-8", "replace"))
+
+    def farewell(self, seconds: float) -> None:
+        """When the person's terminal goes, the agent's is to stay for so long; 0: it need not."""
+        self._send(frames.FAREWELL, min(0xFFFF, math.ceil(seconds)).to_bytes(2, "big"))
+
+    def pause_reading(self) -> None:
+        """Read no more for the moment: the pump keeps what the agent says."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Hang up; the pump sees the end and, while the agent runs, starts another session."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _settle(self, write_id: int, written: bool) -> None:
+        waiting = self._writes.get(write_id)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(written)
+
+    def _send(self, kind: int, payload: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(frames.pack(kind, payload))

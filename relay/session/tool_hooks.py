@@ -1,0 +1,278 @@
+"""The door by which an agent's own tool calls, prompts and notices reach the hook engine.
+
+An agent's hook asks by HTTP and, where it is a gate, waits for the answer. What it sends is read,
+and what it is answered is written, by a translator of that agent's (relay.agents.base); between
+them stands the engine. Whatever goes wrong here, a gate that a hook guards stays shut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from relay.core.errors import RelayError
+from relay.hooks.events import HookEventName
+from relay.hooks.hook_model import Aggregated, Decision
+from relay.session.reply import Reply
+
+#: Seconds after which a gate has answered, whatever its hooks do. The agent waits a little longer
+#: (relay.agents.launch.GATE_TIMEOUT).
+DEADLINE = 590.0
+#: Gates that may be open at a time; the next ones are answered as if their hooks had failed.
+OPEN_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class AgentHookCall:
+    """One event of an agent's own, in the engine's words.
+
+    ``fields`` are those of the event's input (``tool_name``, ``tool_input``, … ; see
+    relay.hooks.events). ``waits``: the agent waits for the answer; else what is answered has no
+    effect. ``native`` is what the agent sent.
+    """
+
+    event: HookEventName
+    fields: dict[str, Any]
+    waits: bool = False
+    native: Mapping[str, Any] = field(default_factory=dict)
+
+
+class HookCodec(Protocol):
+    """Between one kind of agent's hooks and the engine. Pure; a module can be one."""
+
+    def read(self, event: dict[str, Any]) -> AgentHookCall | None:
+        """What the agent's event is to the engine; None for what it has no event for.
+
+        ``event`` is untrusted: what is not as it should be is left out, never raised over.
+        """
+        ...
+
+    def answer(self, call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
+        """What to answer to ``call``, which the agent waits for, in the agent's own words.
+
+        ``{}`` lets it go on as if there were no hook. ``result.input`` holds only the keys of the
+        tool's input that are rewritten (``rewritten`` makes it whole).
+        """
+        ...
+
+
+class Engine(Protocol):
+    """The part of relay.hooks.engine that is used here. None of it raises."""
+
+    def has(self, event: HookEventName) -> bool:
+        """Whether there is any hook for ``event``."""
+        ...
+
+    def guarded(self, event: HookEventName, fields: Mapping[str, Any]) -> bool:
+        """Whether a hook that matches such an event says that its failure blocks it."""
+        ...
+
+    async def fire(self, event: HookEventName, fields: Mapping[str, Any]) -> Aggregated:
+        """Run the hooks of ``event``, whose input has ``fields`` beside what every input has."""
+        ...
+
+
+class HookAttachment(Protocol):
+    """What goes with one answer: context for the model (see relay.session.steering)."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def sent(self) -> Callable[[bool], None]:
+        """To be called once, with whether the answer has gone out."""
+        ...
+
+
+class Giver(Protocol):
+    """Who may have something to add to an answer."""
+
+    async def gift(self, call: AgentHookCall, result: Aggregated) -> HookAttachment | None: ...
+
+
+class ToolHookEndpoint:
+    """Answers the hook requests of one agent.
+
+    ``inject`` gives the agent a text as a message; ``note`` is for the person; ``giver`` adds
+    messages to the answers.
+    """
+
+    def __init__(
+        self,
+        translator: HookCodec,
+        engine: Engine,
+        *,
+        inject: Callable[[str], object],
+        note: Callable[[str], None],
+        spawn: Callable[[Awaitable[None]], None],
+        deadline: float = DEADLINE,
+        giver: Giver | None = None,
+    ) -> None:
+        self._giver = giver
+        self._translator = translator
+        self._engine = engine
+        self._inject = inject
+        self._note = note
+        self._spawn = spawn
+        self._deadline = deadline
+        self._open = 0
+        self._prompt = ""
+        self._unheeded: set[HookEventName] = set()
+
+    async def answer(self, event: dict[str, Any]) -> dict[str, Any]:
+        """What to answer to the agent's hook ``event``. Never raises."""
+        call = None
+        try:
+            call = self._read(event)
+            if call is None:
+                return {}
+            asked = self._engine.has(call.event)
+            if call.waits:
+                return await self._answered(call, asked)
+            if asked:
+                self._spawn(self._observe(call))
+            return {}
+        except Exception as error:
+            traceback.print_exc()  # into the log of this run
+            why = f"relay could not ask its hooks: {type(error).__name__}: {error}"
+            self._note(why)
+            return self._shut(call, why)
+
+    async def _answered(self, call: AgentHookCall, asked: bool) -> dict[str, Any]:
+        """What the hooks say, where there are any, and what goes with it."""
+        result = await self._decide(call) if asked else Aggregated()
+        given = await self._gift(call, result)
+        if given is None:
+            return self._translator.answer(call, result) if asked else {}
+        try:
+            context = "\n\n".join(filter(None, (result.context, given.text)))
+            said = self._translator.answer(call, replace(result, context=context))
+        except BaseException:
+            given.sent(False)
+            raise
+        return Reply(said, given.sent)
+
+    async def _gift(self, call: AgentHookCall, result: Aggregated) -> HookAttachment | None:
+        if self._giver is None:
+            return None
+        try:
+            return await self._giver.gift(call, result)
+        except Exception as error:  # what the hooks said must not be lost with it
+            traceback.print_exc()
+            self._note(f"no message could be given: {type(error).__name__}: {error}")
+            return None
+
+    def _read(self, event: dict[str, Any]) -> AgentHookCall | None:
+        call = self._translator.read(event)
+        if call is None:
+            return None
+        if call.event is HookEventName.BEFORE_AGENT:
+            self._prompt = str(call.fields.get("prompt") or "")
+        elif call.event is HookEventName.AFTER_AGENT:
+            call.fields.setdefault("prompt", self._prompt)
+        return call
+
+    async def _decide(self, call: AgentHookCall) -> Aggregated:
+        """What the hooks say, in time, and with a failure of the engine's own as a failed hook."""
+        if self._open >= OPEN_MAX:
+            return self._failed(call, f"{OPEN_MAX} other calls wait for their hooks")
+        self._open += 1
+        try:
+            async with asyncio.timeout(self._deadline):
+                result = await self._engine.fire(call.event, call.fields)
+        except TimeoutError:
+            return self._failed(call, f"its hooks did not end within {self._deadline:g} s")
+        finally:
+            self._open -= 1
+        self._tell(result, list(result.inject))
+        broken = [error for error in result.errors if error.stage != "hook"]
+        if broken and not result.blocked:
+            return self._failed(call, f"{broken[0].stage}: {broken[0].message}")
+        if not result.reason.strip():
+            # There are agents that take a refusal without a reason for a mistake, and go on.
+            result.reason = _unsaid(result)
+        return result
+
+    async def _observe(self, call: AgentHookCall) -> None:
+        result = await self._engine.fire(call.event, call.fields)
+        self._tell(result, [*result.inject, *([result.context] if result.context else [])])
+        if (result.blocked or result.stop) and call.event not in self._unheeded:
+            self._unheeded.add(call.event)
+            self._note(
+                f"{call.event.registration}: this agent does not wait for these hooks, so it"
+                " cannot be kept from going on"
+            )
+
+    def _tell(self, result: Aggregated, texts: list[str]) -> None:
+        for text in texts:
+            try:
+                self._inject(text)
+            except RelayError as error:  # too long, say: no reason to refuse a tool
+                self._note(f"what a hook has for the agent cannot be sent: {error.message}")
+        for failure in result.errors:
+            self._note(failure.message)
+        for conflict in result.conflicts:
+            self._note(conflict)
+
+    def _failed(self, call: AgentHookCall, why: str) -> Aggregated:
+        """Nothing is known of what the hooks would have said."""
+        name = call.fields.get("tool_name") or "this"
+        self._note(f"{call.event.registration} for {name}: {why}")
+        if not self._engine.guarded(call.event, call.fields):
+            return Aggregated(success=False)
+        if call.event is HookEventName.BEFORE_TOOL:
+            why = f"relay cannot tell whether {name} may run: {why}"
+        return _denied(why)
+
+    def _shut(self, call: AgentHookCall | None, why: str) -> dict[str, Any]:
+        """The answer when there is none: refused, unless it is too late for that."""
+        if call is None:
+            call = AgentHookCall(HookEventName.BEFORE_TOOL, {}, waits=True)
+        if call.event is not HookEventName.BEFORE_TOOL:
+            return {}
+        return self._translator.answer(AgentHookCall(call.event, {}, waits=True), _denied(why))
+
+
+def rewritten(call: AgentHookCall, result: Aggregated) -> dict[str, Any] | None:
+    """The whole input of the tool with the rewritten keys in it; None when nothing is rewritten."""
+    if not result.input:
+        return None
+    before = call.fields.get("tool_input")
+    return {**(before if isinstance(before, dict) else {}), **result.input}
+
+
+def text_of(event: Mapping[str, Any], key: str) -> str:
+    """A text of an agent's event; "" where it is something else."""
+    value = event.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def tool_fields(event: Mapping[str, Any]) -> dict[str, Any]:
+    """The input of a tool's events, from an event in the words of Claude Code's, as most use."""
+    given = event.get("tool_input")
+    fields: dict[str, Any] = {
+        "tool_name": text_of(event, "tool_name"),
+        "tool_input": given if isinstance(given, dict) else {},
+        "tool_use_id": text_of(event, "tool_use_id"),
+    }
+    return fields
+
+
+def _unsaid(result: Aggregated) -> str:
+    """What is said for hooks that refuse or ask without a word; "" where none does."""
+    if result.decision not in (Decision.DENY, Decision.ASK):
+        return ""
+    deciding = [
+        one.hook.name
+        for one in result.results
+        if one.output is not None and one.output.decision is result.decision
+    ]
+    verb = "refuses this" if result.blocked else "wants a person to agree to this"
+    return f"{', '.join(deciding) or 'a hook'} {verb}"
+
+
+def _denied(reason: str) -> Aggregated:
+    return Aggregated(success=False, decision=Decision.DENY, reason=reason)

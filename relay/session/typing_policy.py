@@ -1,0 +1,155 @@
+"""When nothing may be typed into an agent: the person comes first. Pure; time comes in.
+
+Typing into a permission dialog would answer it, typing into a draft would submit it, typing beside
+a person garbles both. Each rule here names its reason, which the sender of a message can read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from relay.core.message import AgentState
+from relay.core.source_events import StateChange
+from relay.protocol import frames
+
+#: No typing within this many seconds after a key of the person's.
+KEY_REST = 1.0
+#: A full-screen program is left alone until it has written nothing for this long.
+OUTPUT_REST = 0.4
+#: Why nothing is typed beside what the person has written and not sent.
+DRAFT = "a draft stands in the input line"
+#: A model that does not answer is tried again after so long, unless it has said when. Seconds.
+RETRY = 60.0
+#: A try after that is waited for so long: what becomes of it decides on what else waits.
+TRIAL = 300.0
+
+# A line program that asks and waits on the same line: an answer is expected, not a message.
+_QUESTION = re.compile(
+    r"(?:\[y(?:es)?/n(?:o)?\]|\(y(?:es)?/n(?:o)?\)|password|passphrase|\(yes/no(?:/[^)]*)?\))"
+    r"\s*[:?]?\s*$",
+    re.IGNORECASE,
+)
+# What the dialogs of agents and installers have in common: numbered or highlighted choices.
+_CHOICES = re.compile(r"^\W*(?:[❯›>▶●*]\s*)?1[.)]\s+\S.*\n(?:.*\n)?\W*2[.)]\s+\S", re.MULTILINE)
+_CHOICE_MARK = re.compile(
+    r"^\W*[❯›▶●]\s*(?:\d[.)]\s+)?(?:yes|allow|approve|no\b|deny)", re.I | re.M
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Why typing must wait, and after how many seconds it is worth looking again at the latest.
+
+    ``again`` is None when only an event (a key, output, a state change) can end the wait.
+    """
+
+    reason: str
+    again: float | None = None
+
+
+class Guards:
+    """What is known of the person and of the agent, and the verdict that follows from it."""
+
+    def __init__(self) -> None:
+        self.state = AgentState.STARTING
+        self.sequence = 0
+        self._draft = False
+        self._last_key: float | None = None
+        self._last_output: float | None = None
+        self._stopped = False
+        self._limit: tuple[str, float] | None = None  # why, and when to try again
+
+    def changed(self, change: StateChange, now: float) -> None:
+        """The agent's source says what it is doing."""
+        self.state = change.state
+        if change.state is AgentState.LIMITED:
+            after = RETRY if change.retry is None else change.retry
+            self._limit = change.reason or "its model does not answer", now + after
+        elif change.state is AgentState.BUSY and self._limit is not None:
+            self._limit = self._limit[0], now + TRIAL  # that a turn begins is no answer yet
+        else:
+            self._limit = None
+
+    def limited(self, now: float) -> Blocked | None:
+        """Whether a message would reach a model that does not answer."""
+        if self._limit is None or now >= self._limit[1]:
+            return None
+        return Blocked(self._limit[0], self._limit[1] - now)
+
+    def tried(self, now: float) -> None:
+        """A message has gone through. After a limit it is a trial: no other may follow it yet."""
+        if self._limit is not None:
+            self._limit = self._limit[0], max(self._limit[1], now + RETRY)
+
+    def activity(self, sequence: int, kind: bytes, now: float) -> None:
+        """The person pressed keys (``frames.TYPED``, ``ENTERED`` or ``CLEARED``)."""
+        self.sequence = sequence
+        self._last_key = now
+        self._draft = kind == frames.TYPED
+
+    def output(self, now: float) -> None:
+        """The agent wrote something."""
+        self._last_output = now
+
+    def job(self, stopped: bool) -> None:
+        """The agent was stopped (Ctrl-Z) or goes on."""
+        self._stopped = stopped
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
+    @property
+    def draft(self) -> bool:
+        """Whether the person has typed something and not sent it, as far as the keys tell."""
+        return self._draft
+
+    def quiet_for(self, now: float) -> float:
+        """Seconds since the agent last wrote something."""
+        return now - self._last_output if self._last_output is not None else float("inf")
+
+    def person(self, now: float, *, composer: str = "unknown") -> Blocked | None:
+        """Whether the person is at the keyboard, or has a draft standing.
+
+        ``composer`` is what the screen says of the input line (``empty``, ``draft``, ``dialog``,
+        ``busy``: there is none now, ``unknown``); where it can tell, it outranks the memory of
+        keys.
+        """
+        if self._stopped:
+            return Blocked("the agent is stopped (Ctrl-Z)")
+        if self.state is AgentState.BLOCKED or composer == "dialog":
+            return Blocked("a dialog waits for the person")
+        if composer == "busy":
+            return Blocked("the agent is busy", 0.1)
+        if self._last_key is not None and now - self._last_key < KEY_REST:
+            return Blocked("the person is typing", KEY_REST - (now - self._last_key))
+        if composer == "draft" or (self._draft and composer != "empty"):
+            return Blocked(DRAFT, 1.0)
+        return None
+
+    def blocked(self) -> bool:
+        """Whether the agent itself cannot take Enter now: stopped, or asking for permission."""
+        return self._stopped or self.state is AgentState.BLOCKED
+
+    @staticmethod
+    def shows_dialog(rows: list[str]) -> bool:
+        """Whether the screen shows what looks like choices to pick from."""
+        text = "\n".join(row.rstrip() for row in rows)
+        return bool(_CHOICES.search(text) or _CHOICE_MARK.search(text))
+
+    def full_screen(self, rows: list[str], now: float) -> Blocked | None:
+        """Whether a full-screen program is at rest and shows no dialog."""
+        if self.shows_dialog(rows):
+            return Blocked("a dialog waits for the person", 1.0)
+        rest = OUTPUT_REST - self.quiet_for(now)
+        return Blocked("the agent is busy", max(rest, 0.02)) if rest > 0 else None
+
+    @staticmethod
+    def line_program(line: str, *, secret: bool) -> Blocked | None:
+        """Whether a line program asks for something that is not a message."""
+        if secret:
+            return Blocked("a password is asked for", 1.0)
+        if _QUESTION.search(line.rstrip()):
+            return Blocked("a question waits for the person", 1.0)
+        return None

@@ -1,1 +1,0 @@
-"""The terminal edge: the pump, its monitor, the screen source."""

@@ -1,1 +1,0 @@
-"""Text without I/O: the grammar, escapes, envelopes."""

@@ -1,0 +1,83 @@
+"""The door, against a listener of the test's own (the real one is in tests/real_agents)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from relay.agents.claude import channel as doors
+from relay.agents.claude.channel import ClaudeDoor, DoorClosed
+
+
+def test_one_message_is_one_line(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    got: list[bytes] = []
+
+    async def main() -> None:
+        done = asyncio.Event()
+
+        async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            got.append(await reader.read())
+            writer.close()
+            done.set()
+
+        server = await asyncio.start_unix_server(client, path)
+        door = ClaudeDoor(lambda: path)
+        assert door.available
+        await door.submit("two\nlines [M1] é.", "[M1]")
+        async with asyncio.timeout(10):
+            await done.wait()
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(main())
+    [sent] = got
+    assert sent.count(b"\n") == 1
+    assert json.loads(sent)["message"] == {"role": "user", "content": "two\nlines [M1] é."}
+
+
+def test_closed_doors(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    absent = [ClaudeDoor(lambda: None), ClaudeDoor(lambda: str(path))]
+    for door in absent:
+        assert not door.available
+        with pytest.raises(DoorClosed):
+            asyncio.run(door.submit("x", ""))
+    path.write_text("a file")
+    assert not ClaudeDoor(lambda: str(path)).available
+    os.unlink(path)
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(path))  # what a process that was killed leaves behind: nobody listens
+    with pytest.raises(DoorClosed):
+        asyncio.run(ClaudeDoor(lambda: str(path)).submit("x", ""))
+    left.close()
+
+
+def test_what_is_given_up_does_not_arrive_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is sent again, so the rest of the first try must not complete it."""
+    monkeypatch.setattr(doors, "DEADLINE", 0.05)
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as busy:
+        busy.bind(path)
+        busy.listen()  # and reads nothing for longer than the deadline
+
+        async def main() -> bytes:
+            with pytest.raises(DoorClosed):
+                async with asyncio.timeout(10):
+                    await ClaudeDoor(lambda: path).submit("x" * 1_000_000, "")
+            busy.setblocking(False)
+            reader, writer = await asyncio.open_unix_connection(sock=busy.accept()[0])
+            async with asyncio.timeout(10):
+                arrived = await reader.read()
+            writer.close()
+            await writer.wait_closed()
+            return arrived
+
+        assert b"\n" not in asyncio.run(main())

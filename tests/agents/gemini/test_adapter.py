@@ -1,0 +1,66 @@
+"""How long Gemini CLI's session file is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from relay.agents.base import NativeStart
+from relay.agents.gemini.adapter import SHOW_ITSELF, Gemini
+from relay.agents.source_selector import SourceSelector
+from relay.screen.line_source import LineSource
+from relay.session.detector import DirectiveDetector
+
+INPUT_LINE = ["─" * 60, " Shift+Tab to accept edits", " >   Type your message or @path/to/file"]
+
+
+class Desk:
+    def __init__(self, folder: Path) -> None:
+        self.now = 100.0
+        self.gemini = Gemini(
+            NativeStart(
+                started_ms=0,
+                pid=1,
+                cwd=str(folder),
+                folder=str(folder / "run"),
+                launch={"heard": True, "session": "7c0af7f8-8a85-43de-b88f-3c9c0e06732e"},
+                env={"HOME": str(folder)},
+                checkpoint={},
+                clock=lambda: self.now,
+            )
+        )
+        self.ears = SourceSelector(
+            DirectiveDetector("run", 0, {"relay"}),
+            LineSource(80, 24, now=self.now),
+            self.gemini.source,
+            on_heard=lambda heard: None,
+            on_text=lambda texts: None,
+            on_state=lambda change: None,
+            on_proof=lambda proof: None,
+        )
+
+    def look(self, after: float) -> str:
+        """Which source is believed after so many seconds."""
+        self.now += after
+
+        async def once() -> None:
+            changed = asyncio.Event()
+            watching = asyncio.ensure_future(
+                self.gemini.watch(self.ears, asyncio.Event(), changed.set)
+            )
+            await asyncio.sleep(0)
+            watching.cancel()
+            await asyncio.wait([watching])
+
+        asyncio.run(once())
+        return self.ears.source
+
+
+def test_who_signs_in_at_its_start_is_given_the_time(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.gemini.entered(desk.now)
+    assert desk.look(10 * SHOW_ITSELF) == "structured"
+    desk.gemini.source.look(INPUT_LINE, "◇  Ready (demo)", desk.now)
+    desk.gemini.entered(desk.now)
+    assert desk.look(SHOW_ITSELF - 1) == "structured"
+    assert desk.look(2) == "screen"

@@ -1,0 +1,172 @@
+"""Which source is believed, and what is made of what it yields."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from relay.agents.source_selector import UNCLOSED_PATIENCE, SourceSelector
+from relay.core.message import AgentState
+from relay.core.source_events import Degraded, Line, Pause, Proof, SourceEvent, StateChange
+from relay.directive.grammar import Match, Unclosed
+from relay.session.detector import Detection, DirectiveDetector
+
+
+class FakeScreen:
+    """Takes UTF-8 lines for bytes."""
+
+    def feed(self, data: bytes, now: float) -> list[SourceEvent]:
+        lines = [Line("screen", text) for text in data.decode().splitlines()]
+        return [*lines, Pause("screen")]
+
+    def tick(self, now: float) -> list[SourceEvent]:
+        return []
+
+    def next_deadline(self) -> float | None:
+        return None
+
+    def resize(self, cols: int, rows: int, now: float) -> list[SourceEvent]:
+        return []
+
+    def activity(self, kind: bytes, now: float) -> list[SourceEvent]:
+        return []
+
+    def finish(self, now: float) -> list[SourceEvent]:
+        return [Pause("screen")]
+
+    def checkpoint(self) -> bytes:
+        return b'{"kind":"fake"}'
+
+    def visible(self) -> list[str]:
+        return ["row"]
+
+    bracketed_paste = True
+    title = ""
+
+
+class FakeStructured:
+    """Yields what its hooks carry."""
+
+    def __init__(self) -> None:
+        self.trusted = True
+        self.agent_state = AgentState.IDLE
+        self.rows: list[str] = []
+
+    def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        return list(event["events"])
+
+    def transcript(self, line: str, now: float) -> list[SourceEvent]:
+        return [Proof(line, "transcript")]
+
+    def tick(self, now: float) -> list[SourceEvent]:
+        return []
+
+    def next_deadline(self) -> float | None:
+        return None
+
+    def finish(self, now: float) -> list[SourceEvent]:
+        return []
+
+    def state(self) -> dict[str, Any]:
+        return {"some": "state"}
+
+    def failed(self, reason: str) -> list[SourceEvent]:
+        self.trusted = False
+        return [Degraded(reason)]
+
+    def screen(self, rows: list[str]) -> list[SourceEvent]:
+        self.rows = rows
+        return []
+
+
+class Desk:
+    def __init__(self, structured: FakeStructured | None = None) -> None:
+        self.heard: list[Detection] = []
+        self.text: list[str] = []
+        self.states: list[StateChange] = []
+        self.proofs: list[Proof] = []
+        self.ears = SourceSelector(
+            DirectiveDetector("01K0000000000000000000RUN1", 0, {"relay"}),
+            FakeScreen(),
+            structured,
+            on_heard=self.heard.append,
+            on_text=self.text.extend,
+            on_state=self.states.append,
+            on_proof=self.proofs.append,
+        )
+
+    @property
+    def bodies(self) -> list[str]:
+        return [h.found.body for h in self.heard if isinstance(h.found, Match)]
+
+
+def test_without_a_structured_source_the_screen_is_heard() -> None:
+    desk = Desk()
+    desk.ears.output(b"@relay:Bob hello\n", 1.0)
+    assert desk.bodies == ["hello"] and desk.text == ["@relay:Bob hello"]
+    assert desk.ears.source == "screen"
+
+
+def test_while_a_structured_source_is_believed_the_screen_is_not() -> None:
+    structured = FakeStructured()
+    desk = Desk(structured)
+    desk.ears.output(b"@relay:Bob from the screen\n", 1.0)
+    desk.ears.hook({"events": [Line("m1", "@relay:Bob from the hook"), Pause("m1")]}, 2.0)
+    assert desk.bodies == ["from the hook"]
+    assert desk.ears.source == "structured"
+
+
+def test_a_source_that_fails_hands_over_to_the_screen_visibly() -> None:
+    desk = Desk(FakeStructured())
+    desk.ears.give_up("no hooks")
+    desk.ears.output(b"@relay:Bob from the screen\n", 1.0)
+    assert desk.bodies == ["from the screen"]
+    assert desk.ears.notes == ["no hooks"] and desk.ears.source == "screen"
+
+
+def test_half_a_message_of_a_source_that_fails_is_not_sent() -> None:
+    desk = Desk(FakeStructured())
+    desk.ears.hook({"events": [Line("m1", "@relay:Bob half of a")]}, 1.0)
+    desk.ears.give_up("no hooks")
+    desk.ears.output(b"@relay:Bob half of a message\n", 2.0)
+    desk.ears.finish(3.0)
+    assert desk.bodies == ["half of a message"]
+
+
+def test_states_and_proofs_are_passed_on() -> None:
+    desk = Desk(FakeStructured())
+    desk.ears.hook({"events": [StateChange(AgentState.BUSY)]}, 1.0)
+    desk.ears.transcript("words", 1.0)
+    assert desk.states == [StateChange(AgentState.BUSY)]
+    assert desk.proofs == [Proof("words", "transcript")]
+
+
+def test_a_blocked_agent_is_shown_its_screen() -> None:
+    structured = FakeStructured()
+    desk = Desk(structured)
+    desk.ears.tick(1.0)
+    assert structured.rows == []
+    structured.agent_state = AgentState.BLOCKED
+    desk.ears.tick(2.0)
+    assert structured.rows == ["row"]
+
+
+def test_a_block_that_nobody_closes_is_given_up_after_a_silence() -> None:
+    desk = Desk()
+    desk.ears.output(b"@relay:Bob <<<\nsome text\n", 10.0)
+    assert desk.ears.next_deadline() == 10.0 + UNCLOSED_PATIENCE
+    desk.ears.tick(10.0 + UNCLOSED_PATIENCE / 2)
+    assert desk.heard == []
+    desk.ears.tick(10.0 + UNCLOSED_PATIENCE)
+    assert [type(h.found) for h in desk.heard] == [Unclosed]
+    assert desk.ears.next_deadline() is None
+
+
+def test_the_checkpoint_holds_every_part() -> None:
+    desk = Desk(FakeStructured())
+    desk.ears.note("a remark")
+    record = json.loads(desk.ears.checkpoint({"pending": [1]}))
+    assert json.loads(record["screen"]) == {"kind": "fake"}
+    assert record["structured"] == {"some": "state"}
+    assert record["notes"] == ["a remark"] and record["pending"] == [1]
+    assert "scanners" in record["hearing"]

@@ -1,0 +1,106 @@
+"""What becomes of gates whose configuration cannot be used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from relay.app.session_main import Start, _configuration
+from relay.config.load import LoadedConfig
+from relay.config.settings import Settings
+from relay.config.trust import CONFIG_NAME, read_config, trust
+from relay.core.paths import Home
+from relay.hooks.events import HookEventName
+from relay.hooks.hook_model import Aggregated
+from relay.hooks.registry import Registry
+from relay.hooks.run_functions import FunctionRunner
+from relay.session.hook_setup import SessionConfig, make_engine
+from tests.hooks.fakes import IDENTITY, FakeActions, context
+
+GUARD = 'hooks = {"before_tool": lambda tool: None}\n'
+
+
+def trusted(folder: Path, home: Home, text: str) -> Path:
+    path = folder / CONFIG_NAME
+    path.write_text(text)
+    file = read_config(str(path))
+    trust(home, file.path, file.sha256)
+    return path
+
+
+def loaded(
+    folder: Path, home: Home, gates: list[str], config: LoadedConfig | None = None
+) -> tuple[Registry, str]:
+    args = {"cwd": str(folder), "launch": {"gates": gates}}
+    start = Start(-1, None, None, None, args, config)
+    found, problem = asyncio.run(_configuration(start, home))
+    return found.registry, problem
+
+
+def asked(registry: Registry) -> Aggregated:
+    """What is said of a tool call."""
+
+    async def fire() -> Aggregated:
+        functions = FunctionRunner(registry)
+        config = SessionConfig(IDENTITY, context(FakeActions()), str)
+        engine = make_engine(config, registry, functions, env={})
+        fields = {"tool_name": "Bash", "tool_input": {}}
+        result = await engine.fire(HookEventName.BEFORE_TOOL, fields)
+        await functions.close()
+        return result
+
+    return asyncio.run(fire())
+
+
+@pytest.mark.parametrize(
+    ("happens", "why"),
+    [
+        (lambda path: path.write_text(GUARD + "# by the agent\n"), "is not trusted"),
+        (lambda path: path.unlink(), "is gone"),
+    ],
+    ids=["changed", "removed"],
+)
+def test_a_gate_stays_shut_when_its_configuration_is_lost(
+    happens: Callable[[Path], object], why: str, tmp_path: Path, isolated_home: Path
+) -> None:
+    home = Home(str(isolated_home))
+    path = trusted(tmp_path, home, GUARD)
+    registry, problem = loaded(tmp_path, home, ["BeforeTool"])
+    assert not problem and not asked(registry).blocked
+    happens(path)
+    registry, problem = loaded(tmp_path, home, ["BeforeTool"])
+    result = asked(registry)
+    assert result.blocked and why in result.reason and why in problem
+
+
+def test_a_gate_stays_shut_when_its_configuration_does_not_run(
+    tmp_path: Path, isolated_home: Path
+) -> None:
+    home = Home(str(isolated_home))
+    trusted(tmp_path, home, "import there_is_no_such_module\n" + GUARD)
+    registry, _ = loaded(tmp_path, home, ["BeforeTool", "AfterTool"])
+    assert "there_is_no_such_module" in asked(registry).reason
+    registry, _ = loaded(tmp_path, home, [])
+    assert not registry.hooks(HookEventName.BEFORE_TOOL)
+
+
+def test_a_session_knows_that_its_configuration_is_not_known(
+    tmp_path: Path, isolated_home: Path
+) -> None:
+    home = Home(str(isolated_home))
+    start = Start(-1, None, None, None, {"cwd": str(tmp_path)}, None)
+    trusted(tmp_path, home, "memory = {'backend': 'mem9'}\n")
+    found, problem = asyncio.run(_configuration(start, home))
+    assert found.unusable is not None and "no backend 'mem9'" in problem
+    trusted(tmp_path, home, "memory = {'backend': 'mem0'}\n")
+    found, problem = asyncio.run(_configuration(start, home))
+    assert found.unusable is None and not problem
+
+
+def test_a_program_of_ones_own_needs_no_file(tmp_path: Path, isolated_home: Path) -> None:
+    own = LoadedConfig(None, Registry(), Settings(), None)
+    registry, problem = loaded(tmp_path, Home(str(isolated_home)), ["BeforeTool"], own)
+    assert not problem and not registry.hooks(HookEventName.BEFORE_TOOL)

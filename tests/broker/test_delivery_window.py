@@ -1,0 +1,197 @@
+"""Bursts, slow readers and reconnects: everything arrives, once, in order, in bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from typing import Any, cast
+
+from relay.broker.batch import Batch, Handler
+from relay.broker.client import connect
+from relay.broker.connection import OUTPUT_HIGH, Connection
+from relay.broker.delivery_window import Pushing
+from relay.broker.directory import Directory
+from relay.core.message import State
+from relay.core.paths import Home
+from relay.ledger.rows import AgentRecord
+from relay.protocol.broker import WINDOW
+from tests.broker.support import Json, Session, register
+
+BURST = 5000
+
+
+def test_a_burst_to_one_receiver(home: Home) -> None:
+    async def play() -> None:
+        async with Session(home, "Al") as al, Session(home, "Bob", "run-2") as bob:
+            reports: set[asyncio.Task[Json]] = set()
+            loop = asyncio.get_running_loop()
+
+            def seen(push: Json) -> None:
+                report = bob.client.report(push["id"], State.SEEN, proof="test")
+                reports.add(loop.create_task(report))
+
+            bob.on_deliver = seen
+            await asyncio.gather(*(al.client.send("Bob", f"{i}") for i in range(BURST)))
+            await bob.until(lambda: len(bob.delivered()) >= BURST, timeout=120)
+            await asyncio.gather(*reports)
+            bodies = [int(push["body"]) for push in bob.delivered()]
+            assert bodies == list(range(BURST))
+            assert [push["delivery"] for push in bob.delivered()] == list(range(1, BURST + 1))
+
+            def receipts() -> list[Json]:
+                return [push for push in al.pushes if push["push"] == "receipt"]
+
+            await al.until(lambda: len(receipts()) >= BURST, timeout=60)
+            assert {push["state"] for push in receipts()} == {"seen"}
+            assert len({push["id"] for push in receipts()}) == BURST
+
+    asyncio.run(play())
+
+
+def test_a_session_has_a_window_of_deliveries_in_hand(home: Home) -> None:
+    with connect(home) as client, register(home, "Bob") as bob:
+        ids = [client.request("send", to="Bob", body="x")["id"] for _ in range(WINDOW + 50)]
+
+        def pushed() -> list[str]:
+            out = []
+            while push := bob.next_push(0.3):
+                out.append(push["id"])
+            return out
+
+        assert pushed() == ids[:WINDOW]
+        bob.request("state", id=ids[0], state="delivering")
+        assert pushed() == []  # still in hand
+        for id_ in ids[: WINDOW // 2]:
+            bob.request("state", id=id_, state="seen")
+        assert pushed() == ids[WINDOW:]
+
+
+def test_a_session_that_does_not_read_costs_bounded_memory(home: Home) -> None:
+    size, count = 200_000, 250
+    with connect(home) as client, register(home, "Bob") as bob:
+        pid = client.request("hello")["pid"]
+        before = _resident(pid)
+        for number in range(count):
+            client.request("send", to="Bob", body=f"{number} " + "x" * size)
+        # 50 MB were sent; the connection's buffer and a few lines are all that may be kept.
+        assert _resident(pid) - before < 30_000_000 + 4 * OUTPUT_HIGH
+        got: list[int] = []
+        while len(got) < count:
+            push = bob.next_push(20)
+            assert push is not None
+            got.append(int(push["body"].split()[0]))
+        assert got == list(range(count))
+
+
+def _resident(pid: int) -> int:
+    """Bytes of memory of a process; 0 where the system has no /proc."""
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+    except FileNotFoundError:
+        return 0
+
+
+def test_after_a_crash_of_the_broker_everything_open_is_offered_again(home: Home) -> None:
+    async def play() -> None:
+        async with Session(home, "Al") as al, Session(home, "Bob", "run-2") as bob:
+            first = (await al.client.send("Bob", "first"))["id"]
+            second = (await al.client.send("Bob", "second"))["id"]
+            await bob.until(lambda: len(bob.delivered()) == 2)
+            await bob.client.report(first, State.DELIVERING, attempt=1)
+            await bob.client.report(first, State.SUBMITTED)
+            pid = (await al.client.request("hello"))["pid"]
+            os.kill(pid, signal.SIGKILL)
+            third = (await al.client.send("Bob", "third"))["id"]
+            await bob.until(lambda: len(bob.delivered()) == 5)
+            again = bob.delivered()[2:]
+            assert [(p["id"], p["state"], p["attempt"]) for p in again] == [
+                (first, "submitted", 1),
+                (second, "queued", 0),
+                (third, "queued", 0),
+            ]
+            await bob.client.report(first, State.SEEN, proof="it had landed")
+            shown = (await al.client.request("show", id=first))["message"]["deliveries"][0]
+            assert (shown["state"], shown["attempts"]) == ("seen", 1)
+
+    asyncio.run(play())
+
+
+def test_a_new_run_gets_what_the_last_one_left_open(home: Home) -> None:
+    with connect(home) as client:
+        with register(home, "Bob") as bob:
+            id_ = client.request("send", to="Bob", body="x")["id"]
+            assert bob.next_push(20) is not None
+            bob.request("state", id=id_, state="delivering", attempt=1)
+            bob.request("agent_state", state="gone")
+        with register(home, "Bob", run="run-2") as bob:
+            push = bob.next_push(20)
+            assert push is not None and (push["id"], push["attempt"]) == (id_, 1)
+            answer = bob.request("state", id=id_, state="delivering", attempt=2)
+            assert answer["attempts"] == 2
+
+
+class _Shelf:
+    """A ledger whose open deliveries a test writes down: (event, id)."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[int, str]] = []
+
+    def open_deliveries(
+        self, recipient: str, after: int, limit: int, max_bytes: int
+    ) -> tuple[list[tuple[int, Json]], bool]:
+        rows = [(event, {"id": id_, "attempts": 0}) for event, id_ in self.open if event > after]
+        return rows[:limit], len(rows) > limit
+
+
+class _Line:
+    """A connection that notes what is pushed."""
+
+    paused = False
+
+    def __init__(self) -> None:
+        self.got: list[str] = []
+
+    def send(self, line: bytes) -> None:
+        self.got.append(json.loads(line)["id"])
+
+
+def test_what_is_released_while_the_ledger_is_read_on_is_not_passed_over() -> None:
+    shelf, line = _Shelf(), _Line()
+    asked: list[tuple[Handler, Json]] = []
+
+    def submit(handler: Handler, connection: Connection | None, request: Json) -> None:
+        asked.append((handler, request))
+
+    member = Directory().put(AgentRecord("Bob", False, "screen", "idle", 0, 0))
+    member.connection = cast(Any, line)
+    pushing = Pushing(cast(Any, shelf), Directory(), submit)
+
+    def commit(batch: Batch) -> None:
+        for call in batch.after:
+            call()
+
+    def read_on(batch: Batch) -> None:
+        handler, request = asked.pop(0)
+        handler(None, request, batch)
+
+    shelf.open = [(5, "five")]
+    pushing.released(member)
+    read_on(batch := Batch(0))
+    commit(batch)
+    assert line.got == ["five"]
+    member.behind = True
+    pushing.more(member)
+    # In one batch: the person lets an older one go on, and then the ledger is read on from "five".
+    shelf.open = [(3, "three"), (5, "five"), (7, "seven")]
+    batch = Batch(0)
+    batch.after.append(lambda: pushing.released(member))
+    read_on(batch)
+    commit(batch)
+    while asked:
+        read_on(batch := Batch(0))
+        commit(batch)
+    assert sorted(line.got) == ["five", "seven", "three"]
+    assert line.got.index("three") < line.got.index("seven")

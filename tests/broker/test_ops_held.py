@@ -1,0 +1,184 @@
+"""What has gone on without a person waits for the person: over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from relay.broker.batch import Batch
+from relay.broker.client import Client, connect
+from relay.broker.directory import Directory, owner_login, person_name
+from relay.broker.insert_messages import Accepted
+from relay.broker.loop_guard import HOPS_MAX, LoopGuard
+from relay.broker.ops_held import Parking
+from relay.broker.routing import Route, Routing
+from relay.core.errors import NotFound, RelayError
+from relay.core.paths import Home
+from relay.ledger.rows import AgentRecord
+from tests.broker.support import Json, register, stop_broker
+
+OWNER = person_name(owner_login())
+
+
+@pytest.fixture
+def client(home: Home) -> Iterator[Client]:
+    with connect(home) as client:
+        yield client
+
+
+def next_delivery(agent: Client) -> Json:
+    while (push := agent.next_push(20)) is None or push["push"] != "deliver":
+        assert push is not None
+    return push
+
+
+def read(agent: Client) -> Json:
+    """The next message, which its agent has then seen."""
+    message = next_delivery(agent)
+    for state in ("delivering", "submitted", "seen"):
+        agent.request("state", id=message["id"], state=state)
+    return message
+
+
+def say(agent: Client, to: str, body: str) -> Json:
+    answer: Json = agent.request("send", to=to, body=body)["deliveries"][0]
+    return answer
+
+
+def exchange(al: Client, bob: Client, count: int) -> None:
+    """``count`` messages, each of them an answer to the one before; Al begins."""
+    for number in range(count):
+        one, other, to = (al, bob, "Bob") if number % 2 == 0 else (bob, al, "Al")
+        assert say(one, to, f"{number}")["state"] == "queued"
+        assert read(other)["body"] == f"{number}"
+
+
+def test_a_chain_stops_and_the_person_lets_it_go_on(home: Home, client: Client) -> None:
+    with register(home, "Al") as al, register(home, "Bob") as bob:
+        exchange(al, bob, HOPS_MAX)
+        stopped = say(al, "Bob", "thank you")
+        assert (stopped["state"], stopped["parked"]) == ("held", True)
+        assert "21 messages followed from one another" in stopped["reason"]
+        assert say(al, "Bob", "thanks again")["state"] == "held"
+        held = client.request("held")["rows"]
+        assert [(row["body"], row["hops"]) for row in held] == [
+            ("thank you", HOPS_MAX + 1),
+            ("thanks again", HOPS_MAX + 1),
+        ]
+        [told] = client.request("inbox", name=OWNER)["rows"]
+        assert told["from"] == "relay" and "relay allow" in told["body"]
+        decided = client.request("decide", which=[held[0]["id"][-8:]])["rows"]
+        assert [row["id"] for row in decided] == [held[0]["id"]]
+        assert read(bob)["body"] == "thank you"
+        # The person has looked: from there it counts anew.
+        assert say(bob, "Al", "you are welcome")["state"] == "queued"
+        assert [row["body"] for row in client.request("held")["rows"]] == ["thanks again"]
+
+
+def test_a_word_of_the_person_begins_a_chain_anew(home: Home, client: Client) -> None:
+    with register(home, "Al") as al, register(home, "Bob") as bob:
+        exchange(al, bob, HOPS_MAX)
+        al.request("person")
+        assert say(al, "Bob", "my user says go on")["state"] == "queued"
+        assert read(bob)["body"] == "my user says go on"
+        client.request("send", to="Al", body="from the shell")
+        assert read(al)["from"] == OWNER
+        assert say(al, "Bob", "done")["state"] == "queued"
+
+
+def test_a_notice_of_relays_does_not_begin_a_chain_anew(home: Home) -> None:
+    with register(home, "Al") as al, register(home, "Bob") as bob:
+        exchange(al, bob, HOPS_MAX)
+        al.request("send", body="not sent", notice=True)
+        assert read(al)["from"] == "relay"
+        assert say(al, "Bob", "again")["state"] == "held"
+
+
+def test_a_message_names_what_caused_it(home: Home, client: Client) -> None:
+    with register(home, "Al") as al, register(home, "Bob") as bob:
+        exchange(al, bob, 2)
+        first, second = client.request("history")["rows"]
+        assert second["cause"] == first["id"] and "cause" not in first
+        shown = client.request("show", id=second["id"])["message"]
+        assert shown["deliveries"][0]["hops"] == 2
+
+
+def test_what_is_still_queued_is_not_yet_a_cause(home: Home) -> None:
+    with register(home, "Al") as al, register(home, "Bob") as bob:
+        bob.request("agent_state", state="busy")
+        say(al, "Bob", "one")
+        message = next_delivery(bob)
+        bob.request("state", id=message["id"], state="delivering")
+        bob.request("state", id=message["id"], state="submitted")
+        bob.request("send", to="Al", body="of its own accord")
+        assert "cause" not in next_delivery(al)
+        bob.request("state", id=message["id"], state="seen")
+        bob.request("send", to="Al", body="an answer")
+        assert next_delivery(al)["cause"] == message["id"]
+
+
+def test_too_many_a_minute_wait_also_after_a_restart(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RELAY_RATE_MAX", "3")
+    with register(home, "Al") as al, register(home, "Bob"):
+        states = [say(al, "Bob", f"{number}")["state"] for number in range(6)]
+        assert states == ["queued"] * 3 + ["held"] * 3
+    stop_broker(home)
+    with register(home, "Al") as al, register(home, "Bob") as bob:
+        assert say(al, "Bob", "6")["state"] == "held"
+        assert [read(bob)["body"] for _ in range(3)] == ["0", "1", "2"]
+        with connect(home) as client:
+            assert len(client.request("held")["rows"]) == 4
+            assert client.request("status")["parked"] == 4
+            assert len(client.request("decide")["rows"]) == 4
+        assert [read(bob)["body"] for _ in range(4)] == ["3", "4", "5", "6"]
+
+
+def test_the_person_refuses(home: Home, client: Client) -> None:
+    with register(home, "Al") as al, register(home, "Bob") as bob:
+        exchange(al, bob, HOPS_MAX)
+        say(al, "Bob", "thank you")
+        with pytest.raises(NotFound, match="no held message"):
+            client.request("decide", which=["Carol"], refuse=True)
+        client.request("decide", which=["bob"], refuse=True)
+        assert client.request("held")["rows"] == []
+        [row] = client.request("history", grep="thank you")["rows"]
+        assert (row["state"], row["reason"]) == ("failed", "the person refused it")
+
+
+def test_an_agent_cannot_decide(home: Home) -> None:
+    with register(home, "Al") as al, pytest.raises(RelayError, match="only the person"):
+        al.request("decide")
+
+
+def test_another_run_of_the_same_name_begins_a_chain_anew(home: Home) -> None:
+    with register(home, "Al") as al, register(home, "Bob") as bob:
+        exchange(al, bob, HOPS_MAX)
+        al.request("agent_state", state="gone")
+    with register(home, "Al", run="run-2", token="other") as al:
+        assert say(al, "Bob", "I was started a moment ago")["state"] == "queued"
+
+
+def test_what_cannot_be_stored_does_not_count_and_is_told_of_again() -> None:
+    directory = Directory()
+    al, _ = (directory.put(AgentRecord(name, False, "screen", "idle", 0, 0)) for name in "AB")
+    nothing = cast(Any, None)
+    parking = Parking(nothing, directory, nothing, OWNER, nothing, LoopGuard(rate_max=3))
+
+    def send(now_ms: int, *, stored: bool) -> tuple[str, int]:
+        """The state in which a message begins, and how many notices go with it."""
+        message, batch = Accepted(), Batch(now_ms)
+        message.sender, message.routing = "A", Routing((Route("B"),))
+        parking.admit(message, al, batch)
+        for call in [] if stored else batch.on_failure:
+            call()
+        return message.routing.routes[0].state.value, len(batch.sends)
+
+    # The disk is full: a session asks again every second.
+    assert {send(second * 1000, stored=False) for second in range(20)} == {("queued", 0)}
+    assert [send(20_000, stored=True) for _ in range(3)] == [("queued", 0)] * 3
+    assert [send(21_000, stored=False) for _ in range(2)] == [("held", 1)] * 2
+    assert [send(22_000, stored=True) for _ in range(2)] == [("held", 1), ("held", 0)]

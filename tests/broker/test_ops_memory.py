@@ -1,0 +1,446 @@
+"""The ops of memory: who may do what, when it is durable, and what a busy broker does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.broker import ops_memory as ops
+from relay.broker.client import Client, connect
+from relay.core.errors import NotFound, RelayError, UsageError
+from relay.core.paths import Home
+from tests.broker.support import (
+    Json,
+    broker_process,
+    register,
+    stop_broker,
+    wait_for_broker,
+)
+from tests.support import wait_until
+
+CWD = "/src/shop"
+
+
+@pytest.fixture
+def client(home: Home) -> Iterator[Client]:
+    with connect(home) as connected:
+        yield connected
+
+
+def save(client: Client, text: str, **fields: Any) -> Json:
+    fields.setdefault("cwd", CWD)
+    return client.request("memory_save", text=text, **fields)
+
+
+def texts(client: Client, **fields: Any) -> list[str]:
+    fields.setdefault("cwd", CWD)
+    answer = client.request("memory_list", limit=100, **fields)
+    return [memory["text"] for memory in answer["memories"]]
+
+
+@pytest.mark.parametrize(
+    ("modules", "allowed"),
+    [
+        ("relay.broker.__main__, relay.broker.server", set()),
+        (
+            "relay.app.session_main, relay.app.session_parts, relay.app.wrap,"
+            " relay.session.session, relay.cli.main",
+            # What says which store is meant, and nothing that opens one.
+            {"relay.memory", "relay.memory.spec", "relay.memory.providers"},
+        ),
+    ],
+)
+def test_nothing_of_memory_is_imported_before_it_is_asked_for(
+    modules: str, allowed: set[str]
+) -> None:
+    code = (
+        f"import sys, {modules};"
+        "build = getattr(sys.modules.get('relay.cli.main'), 'build', None); build and build();"
+        "print(*(m for m in sys.modules"
+        " if m.split('.')[:2] == ['relay', 'memory'] or m in ('numpy', 'mem0', 'qdrant_client')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert set(done.stdout.split()) <= allowed
+
+
+def test_no_folder_is_made_before_it_is_asked_for(client: Client, home: Home) -> None:
+    client.request("status")
+    assert not os.path.exists(home.memory)
+    save(client, "the tests need Redis")
+    assert os.stat(home.memory).st_mode & 0o777 == 0o700
+
+
+def test_a_person_saves_for_the_project_and_finds_it_there_only(client: Client) -> None:
+    answer = save(client, "the tests need Redis")
+    memory = answer["memory"]
+    assert (answer["outcome"], answer["redacted"]) == ("new", [])
+    assert (memory["scope"], memory["owner"], memory["agent"]) == ("project", CWD, None)
+    found = client.request("memory_search", query="redis", cwd=CWD)["memories"]
+    assert [hit["id"] for hit in found] == [memory["id"]]
+    assert client.request("memory_search", query="redis", cwd="/src/other")["memories"] == []
+    assert save(client, "the tests need Redis")["outcome"] == "same"
+
+
+def test_the_agent_that_is_registered_is_who_saved(home: Home, client: Client) -> None:
+    with register(home, "Ada") as ada:
+        own = save(ada, "I am the reviewer", scope="agent")["memory"]
+        shared = save(ada, "the port is 6379")["memory"]
+    assert (own["owner"], own["agent"], own["session"]) == ("ada", "Ada", "run-1")
+    assert shared["agent"] == "Ada"
+    assert texts(client) == ["the port is 6379"]
+    assert texts(client, agent="Ada") == ["the port is 6379", "I am the reviewer"]
+
+
+def test_tools_of_an_agent_speak_as_it_and_nobody_else_can(home: Home, client: Client) -> None:
+    with register(home, "Ada"):
+        auth = {"run": "run-1", "token": "secret"}
+        assert save(client, "from a tool", auth=auth)["memory"]["agent"] == "Ada"
+        with pytest.raises(RelayError, match="not known"):
+            save(client, "a lie", auth={"run": "run-1", "token": "guessed"})
+    assert texts(client) == ["from a tool"]
+
+
+def test_an_agent_may_not_write_what_is_another_agents_own(home: Home, client: Client) -> None:
+    with register(home, "Ada") as ada, register(home, "Bob", run="run-2") as bob:
+        own = save(ada, "mine", scope="agent")["memory"]["id"]
+        refusals: list[Callable[[], object]] = [
+            lambda: save(bob, "yours", scope="agent", agent="Ada"),
+            lambda: save(bob, "instead", scope="project", supersedes=own),
+            lambda: bob.request("memory_forget", id=own),
+            lambda: bob.request("memory_import", memories=[]),
+        ]
+        for what in refusals:
+            with pytest.raises(RelayError) as refused:
+                what()
+            assert refused.value.code == "forbidden"
+    assert texts(client, agent="Ada") == ["mine"]
+    assert client.request("memory_forget", id=own)["memory"]["text"] == "mine"
+
+
+def test_an_agent_sees_and_changes_nothing_of_another_project(home: Home, client: Client) -> None:
+    old = save(client, "of the shop")["memory"]["id"]
+    with register(home, "Ada") as ada:
+        refusals: list[Callable[[], object]] = [
+            lambda: ada.request("memory_get", id=old[:5], cwd="/src/other"),
+            lambda: ada.request("memory_forget", id=old[:5], cwd="/src/other"),
+            lambda: save(ada, "instead", supersedes=old, cwd="/src/other"),
+        ]
+        for what in refusals:
+            with pytest.raises(RelayError, match="belongs to another project: /src/shop"):
+                what()
+        assert texts(client) == ["of the shop"]
+        assert ada.request("memory_forget", id=old[:5], cwd=CWD)["memory"]["id"] == old
+    other = save(client, "of the shop", cwd="/src/other")["memory"]["id"]
+    assert client.request("memory_forget", id=other, cwd=CWD)["memory"]["id"] == other
+
+
+def test_secrets_are_left_out_refused_or_kept(client: Client) -> None:
+    token = "ghp_" + "0123456789" * 3 + "abcdef"
+    answer = save(client, f"push with {token}")
+    assert answer["redacted"] == ["github-token"] and token not in answer["memory"]["text"]
+    with pytest.raises(UsageError) as refused:
+        save(client, f"push with {token}", secrets="refuse")
+    assert refused.value.code == "secret"
+    assert token in save(client, f"push with {token}", secrets="keep")["memory"]["text"]
+    with pytest.raises(UsageError, match="secrets are not"):
+        save(client, "x", secrets="publish")
+
+
+def test_errors_are_those_of_the_command_line(client: Client) -> None:
+    with pytest.raises(NotFound) as unknown:
+        client.request("memory_get", id="zzz")
+    assert unknown.value.exit_status == 3
+    wrong: list[dict[str, Any]] = [
+        {"text": "x", "scope": "planet"},
+        {"text": "x", "cwd": "relative"},
+        {"text": "x", "cwd": None},
+        {"text": 1},
+        {"text": "x", "meta": []},
+        {"text": "x", "scope": "agent"},
+        {"text": "  "},
+    ]
+    for fields in wrong:
+        with pytest.raises(UsageError):
+            client.request("memory_save", **{"cwd": CWD, **fields})
+    for limit in (0, -1, "many", True):
+        with pytest.raises(UsageError):
+            client.request("memory_list", cwd=CWD, limit=limit)
+    with pytest.raises(UsageError):
+        client.request("memory_import", memories=[{"id": "x"}])
+
+
+def test_an_ambiguous_id_says_what_matches(client: Client) -> None:
+    rows = [{"id": f"abc{n}", "text": f"fact {n}", "scope": "user", "owner": ""} for n in range(2)]
+    stamped = [{**row, "created_ms": 1, "updated_ms": 1} for row in rows]
+    client.request("memory_import", memories=stamped)
+    with pytest.raises(UsageError) as ambiguous:
+        client.request("memory_forget", id="abc")
+    assert (ambiguous.value.code, ambiguous.value.exit_status) == ("ambiguous", 2)
+    matches: Any = ambiguous.value.details["matches"]
+    assert [match["id"] for match in matches] == ["abc0", "abc1"]
+
+
+def test_an_export_of_many_pages_is_whole_and_can_be_imported(
+    client: Client, tmp_path: Path
+) -> None:
+    stamp = {"scope": "user", "owner": "", "created_ms": 1, "updated_ms": 1}
+    rows = [{"id": f"row-{n:05}", "text": f"fact {n}", **stamp} for n in range(1200)]
+    for at in range(0, 1200, 400):
+        counts = client.request("memory_import", memories=rows[at : at + 400])
+        assert counts["new"] == 400
+    assert client.request("memory_import", memories=rows[:500])["same"] == 500
+    exported: list[Json] = []
+    after: Json | None = None
+    while (page := client.request("memory_export", after=after))["more"]:
+        exported += page["memories"]
+        after = page["after"]
+        # Others save and forget between two pages: nothing is skipped or given twice.
+        if len(exported) == 1000:
+            client.request("memory_forget", id="row-00003")
+            save(client, "a fact in between", scope="user", cwd=None)
+    theirs = [row["id"] for row in exported if row["text"] != "a fact in between"]
+    assert theirs == [row["id"] for row in rows]
+    # A page that is asked for again, as after a lost answer, is the same.
+    where = {"scope": "user", "owner": "", "id": rows[999]["id"]}
+    assert client.request("memory_export", after=where)["memories"] == exported[1000:]
+    with pytest.raises(UsageError, match="not what the page before it gave"):
+        client.request("memory_export", after=1000)
+    first, conflicting = exported[0], {**exported[0], "text": "another"}
+    counts = client.request("memory_import", memories=[first, conflicting])
+    assert (counts["same"], counts["conflicting"]) == (1, 1)
+
+
+def test_a_list_says_whether_there_are_more(client: Client) -> None:
+    for number in range(3):
+        save(client, f"fact {number}")
+    answer = client.request("memory_list", cwd=CWD, limit=2)
+    assert ([m["text"] for m in answer["memories"]], answer["more"]) == (["fact 2", "fact 1"], True)
+    assert client.request("memory_list", cwd=CWD, limit=3)["more"] is False
+
+
+def test_a_list_of_the_most_says_that_there_are_more_and_can_be_paged(client: Client) -> None:
+    stamp = {"scope": "user", "owner": "", "created_ms": 1, "updated_ms": 1}
+    rows = [{"id": f"row-{n:05}", "text": f"fact {n}", **stamp} for n in range(1001)]
+    for at in range(0, 1001, 500):
+        client.request("memory_import", memories=rows[at : at + 500])
+    first = client.request("memory_list", scope="user", limit=1000)
+    assert (len(first["memories"]), first["more"]) == (1000, True)
+    last = first["memories"][-1]
+    rest = client.request(
+        "memory_list", scope="user", before_ms=last["updated_ms"], before_id=last["id"]
+    )
+    assert ([row["id"] for row in rest["memories"]], rest["more"]) == (["row-00000"], False)
+
+
+def test_stats_say_where_and_how(client: Client, home: Home) -> None:
+    save(client, "one")
+    save(client, "two", scope="user")
+    stats = client.request("memory_stats")
+    assert (stats["backend"], stats["tier"], stats["embedder"]) == ("local", "words", None)
+    assert (stats["count"], stats["folder"], stats["pending"]) == (2, home.memory, 0)
+    assert {"scope": "user", "owner": "", "count": 1} in stats["places"]
+
+
+def test_what_was_confirmed_is_there_after_sigkill(home: Home) -> None:
+    confirmed: list[str] = []
+    for number in range(5):
+        with broker_process(home) as process:
+            wait_for_broker(home)
+            with connect(home, start=False) as client:
+                for text in (f"fact {number} a", f"fact {number} b"):
+                    save(client, text)
+                    confirmed.append(text)
+                process.send_signal(signal.SIGKILL)
+            process.wait(20)
+    with connect(home) as client:
+        assert sorted(texts(client)) == sorted(confirmed)
+    stop_broker(home)
+
+
+def test_what_was_accepted_is_done_before_a_broker_stops(home: Home) -> None:
+    with connect(home) as client, connect(home) as other:
+        socket = client._socket
+        assert socket is not None
+        lines = [
+            b'{"n":%d,"op":"memory_save","cwd":"/src/shop","text":"fact %d"}\n' % (n, n)
+            for n in range(100, 150)
+        ]
+        socket.sendall(b"".join(lines))
+        wait_until(lambda: texts(other), what="the first to be saved")
+        other.request("stop")
+        answered = 0
+        while answered < 50:
+            record = client._receive(10**9)
+            assert record is not None and record["ok"], record
+            answered += 1
+    with connect(home) as client:
+        assert len(texts(client)) == 50
+    stop_broker(home)
+
+
+class Slow:
+    """A desk that answers when it is told to."""
+
+    go = threading.Event()
+    done: list[str] = []
+
+    def __init__(self, source: Any, store: Json, folder: str | None) -> None:
+        pass
+
+    def answer(self, request: Json, agent: str | None, run: str | None, now_ms: int) -> Json:
+        assert self.go.wait(30)
+        self.done.append(request["text"])
+        return {"text": request["text"]}
+
+    def caught_up(self, now_ms: int) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.done.append("closed")
+
+
+class Caller:
+    """The broker's side of a connection."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.deferred = 0
+        self.member = None
+
+    def defer(self) -> None:
+        self.deferred += 1
+
+    def undefer(self) -> None:
+        self.deferred -= 1
+
+    def send(self, line: bytes) -> None:
+        self.lines.append(line)
+
+
+def test_full_late_and_closing(monkeypatch: pytest.MonkeyPatch, home: Home) -> None:
+    import asyncio
+
+    from relay.broker.batch import Batch
+    from relay.memory import desk
+
+    monkeypatch.setattr(desk, "Desk", Slow)
+    monkeypatch.setattr(ops, "PENDING_MAX", 3)
+    Slow.go.clear()
+    Slow.done.clear()
+
+    async def scenario() -> None:
+        caller: Any = Caller()
+        logged: list[str] = []
+        memories = ops.Memories(
+            home,
+            lambda connection, request: None,
+            lambda: None,
+            fault=lambda: RelayError("a fault"),
+            log=logged.append,
+            deadline=0.3,
+        )
+        ask = memories.handlers()["memory_save"]
+        for number in range(3):
+            batch = Batch(1)
+            ask(caller, {"n": number, "op": "memory_save", "text": f"t{number}"}, batch)
+            for call in batch.after:
+                call()
+        with pytest.raises(RelayError) as busy:
+            ask(caller, {"n": 3, "op": "memory_save", "text": "t3"}, Batch(1))
+        assert busy.value.code == "busy" and caller.deferred == 3
+        async with asyncio.timeout(20):
+            while len(caller.lines) < 3:
+                await asyncio.sleep(0.01)
+        assert caller.deferred == 0
+        assert b"may still be done" in caller.lines[0] and b"was not done" in caller.lines[1]
+        Slow.go.set()
+        batch = Batch(1)
+        ask(caller, {"n": 4, "op": "memory_save", "text": "t4"}, batch)
+        for call in batch.after:
+            call()
+        await memories.close()
+        assert caller.lines[3] == b'{"n":4,"ok":true,"text":"t4"}\n'
+        assert Slow.done == ["t0", "t4", "closed"] and logged == []
+
+    asyncio.run(scenario())
+
+
+def test_what_cannot_be_imported_is_told_and_costs_no_later_request(
+    monkeypatch: pytest.MonkeyPatch, home: Home
+) -> None:
+    import asyncio
+
+    from relay.broker.batch import Batch
+    from relay.memory import desk
+
+    def broken(*args: Any) -> Any:
+        raise ImportError("a module of another version")
+
+    async def scenario() -> None:
+        caller: Any = Caller()
+        memories = ops.Memories(
+            home,
+            lambda connection, request: None,
+            lambda: None,
+            fault=lambda: RelayError("a fault"),
+            log=lambda text: None,
+        )
+
+        async def asked() -> None:
+            batch = Batch(1)
+            request = {"n": 1, "op": "memory_save", "text": "x"}
+            memories.handlers()["memory_save"](caller, request, batch)
+            for call in batch.after:
+                call()
+            before = len(caller.lines)
+            async with asyncio.timeout(20):
+                while len(caller.lines) == before:
+                    await asyncio.sleep(0.01)
+
+        monkeypatch.setattr(desk, "Desk", broken)
+        await asked()
+        assert b'"message":"a fault"' in caller.lines[0]
+        monkeypatch.setattr(desk, "Desk", Slow)
+        Slow.go.set()
+        await asked()
+        assert b'"ok":true' in caller.lines[1]
+        async with asyncio.timeout(10):
+            await memories.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_batch_that_is_refused_saves_nothing(home: Home) -> None:
+    import asyncio
+
+    from relay.broker.batch import Batch
+
+    async def scenario() -> None:
+        caller: Any = Caller()
+        memories = ops.Memories(
+            home,
+            lambda connection, request: None,
+            lambda: None,
+            fault=lambda: RelayError("a fault"),
+            log=lambda text: None,
+        )
+        batch = Batch(1)
+        ask = memories.handlers()["memory_save"]
+        ask(caller, {"n": 1, "op": "memory_save", "text": "t"}, batch)
+        for call in batch.on_failure:
+            call()
+        assert caller.deferred == 0
+        await memories.close()
+        assert not os.path.exists(home.memory)
+
+    asyncio.run(scenario())

@@ -1,0 +1,122 @@
+"""Names: who may have them, and for how long."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.broker import directory
+from relay.config import names
+from relay.core.errors import NameTaken, RelayError, UsageError
+from relay.core.message import valid_name
+from relay.core.paths import Home
+
+
+@pytest.fixture
+def home(isolated_home: Path) -> Home:
+    home = Home(str(isolated_home))
+    home.create()
+    return home
+
+
+@pytest.fixture
+def bob(home: Home) -> Iterator[names.Claim]:
+    claim = names.claim(home, "Bob", "bash", "RUN")
+    yield claim
+    claim.release()
+
+
+def test_a_claim_says_whose_it_is(home: Home, bob: names.Claim) -> None:
+    with open(bob.path) as file:
+        assert json.load(file) == {"name": "Bob", "run_id": "RUN", "pid": os.getpid()}
+    assert os.path.basename(bob.path) == "bob.lock"
+    assert not os.get_inheritable(bob.fd)
+    assert names.holder(home, "BOB") == os.getpid()
+
+
+def test_a_taken_name_is_refused_in_any_case(home: Home, bob: names.Claim) -> None:
+    with pytest.raises(NameTaken) as caught:
+        names.claim(home, "bOB", "bash")
+    assert caught.value.details == {"pid": os.getpid(), "suggestion": "bOB-2"}
+    assert str(os.getpid()) in caught.value.message
+    assert "bOB-2" in caught.value.hint
+
+
+def test_a_released_name_is_free_though_a_forked_process_still_has_its_file(
+    home: Home, bob: names.Claim
+) -> None:
+    copy = os.dup(bob.fd)  # as fork makes one
+    try:
+        bob.release()
+        names.claim(home, "Bob", "bash").release()
+    finally:
+        os.close(copy)
+
+
+def test_a_released_name_is_free(home: Home, bob: names.Claim) -> None:
+    bob.release()
+    assert names.holder(home, "Bob") is None
+    names.claim(home, "Bob", "bash").release()
+
+
+def test_names_from_commands_are_made_valid_and_unique(home: Home) -> None:
+    wanted = {
+        "/usr/bin/bash": "bash",
+        "bash": "bash-2",
+        "./bash": "bash-3",
+        "my tool": "my-tool",
+        "relay": "relay-2",
+        "._x.": "x",
+        "ünï": "n",
+        "--": "agent",
+        "x" * 80: "x" * 64,
+        "y" * 63 + "-": "y" * 63,
+    }
+    claims = [names.claim(home, None, command) for command in wanted]
+    assert [claim.name for claim in claims] == list(wanted.values())
+    second = names.claim(home, None, "x" * 80)
+    assert second.name == "x" * 62 + "-2"
+    for claim in (*claims, second):
+        claim.release()
+
+
+@pytest.mark.parametrize("name", ["", "a b", "*", "#x", "a,b", "relay", "ALL", "x" * 65, "../x"])
+def test_impossible_names(home: Home, name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        names.claim(home, name, "bash")
+    assert "letters, digits" in caught.value.hint
+
+
+def test_a_lock_that_cannot_be_made(home: Home) -> None:
+    os.mkdir(os.path.join(home.names, "bob.lock"))
+    with pytest.raises(RelayError) as caught:
+        names.claim(home, "Bob", "bash")
+    assert caught.value.code == "state_dir"
+
+
+@given(st.one_of(st.text(max_size=70), st.from_regex(r"[A-Za-z0-9_.-]{0,66}", fullmatch=True)))
+def test_the_light_check_is_the_models(name: str) -> None:
+    assert names.valid(name) == valid_name(name)
+
+
+@given(st.one_of(st.text(max_size=80), st.text("aZ0-._ é", max_size=80)))
+def test_the_person_is_called_what_the_broker_says(login: str) -> None:
+    assert names.person_name(login) == directory.person_name(login)
+    assert names.owner() == directory.person_name(directory.owner_login())
+
+
+def test_no_agent_takes_the_name_of_the_person(home: Home) -> None:
+    own = directory.person_name(directory.owner_login())
+    with pytest.raises(NameTaken, match="is your own name") as caught:
+        names.claim(home, own.upper(), "bash")
+    suggestion = caught.value.details["suggestion"]
+    names.claim(home, str(suggestion), "bash").release()
+    made = names.claim(home, None, f"/bin/{own}")
+    assert made.name == f"{own}-2"
+    made.release()

@@ -1,0 +1,132 @@
+import pytest
+
+from relay.config.memory_settings import MemorySettings
+from relay.config.settings import (
+    Settings,
+    apply_dictionaries,
+    known_key,
+    memory_settings,
+    with_setting,
+)
+from relay.core.errors import ConfigError
+from relay.hooks.registry import Registry
+from relay.memory.spec import StoreSpec, parse_store
+
+
+def test_a_setting_remembers_that_it_was_given() -> None:
+    settings = with_setting(Settings(), "idle_seconds", 5)
+    assert settings.idle_seconds == 5.0
+    assert settings.given == {"idle_seconds"}
+    assert with_setting(settings, "task", None).given == {"idle_seconds", "task"}
+
+
+def test_camel_case_is_the_same_key() -> None:
+    assert known_key("idleSeconds", ("idle_seconds",), "config") == "idle_seconds"
+
+
+def test_without_dictionaries_nothing_changes() -> None:
+    registry, settings = Registry(), Settings()
+    assert apply_dictionaries({"x": 1}, registry, settings, source="f") is settings
+    assert registry.patterns() == []
+
+
+def test_memory_in_either_spelling_and_its_defaults() -> None:
+    assert Settings().memory == MemorySettings(StoreSpec(), False, True, "redact")
+    configured = with_setting(Settings(), "memory", {})
+    assert configured.memory == Settings().memory and configured.given == {"memory"}
+    table = {"backend": "local", "autoSave": False, "promptOnEnd": True, "injectOnStart": False}
+    names = {"config": {"memory": {**table, "secrets": "refuse"}}}
+    settings = apply_dictionaries(names, Registry(), Settings(), source="f")
+    assert settings.memory == MemorySettings(StoreSpec(), True, False, "refuse")
+
+
+def test_memory_may_stand_at_the_top_as_patterns_and_hooks_do() -> None:
+    names = {"memory": {"promptOnEnd": True}}
+    settings = apply_dictionaries(names, Registry(), Settings(), source="f")
+    assert settings.memory.prompt_on_end and settings.given == {"memory"}
+    with pytest.raises(ConfigError, match="unknown key 'promptOnEnt'"):
+        apply_dictionaries({"memory": {"promptOnEnt": 1}}, Registry(), Settings(), source="f")
+    with pytest.raises(ConfigError, match="must be a dictionary, not 'mem0'"):
+        apply_dictionaries({"memory": "mem0"}, Registry(), Settings(), source="f")
+    with pytest.raises(ConfigError, match="memory is given twice"):
+        apply_dictionaries(
+            {"memory": {}, "config": {"memory": {}}}, Registry(), Settings(), source="f"
+        )
+
+
+def test_what_else_is_called_memory_is_left_alone() -> None:
+    others: list[object] = [test_camel_case_is_the_same_key, pytest, Registry(), None, []]
+    for other in others:
+        settings = Settings()
+        names = {"memory": other}
+        assert apply_dictionaries(names, Registry(), settings, source="f") is settings
+
+
+@pytest.mark.parametrize(
+    ("names", "key"),
+    [
+        ({"config": {"memory": {"promptOnEnd": True, "prompt_on_end": False}}}, "prompt_on_end"),
+        ({"config": {"idleSeconds": 1, "idle_seconds": 2}}, "idle_seconds"),
+        ({"hooks": {"idle": {"command": "x", "onFailure": "a", "on_failure": "b"}}}, "on_failure"),
+        ({"memory": {"backend": "custom", "config": {"object": int, "Object": str}}}, "object"),
+    ],
+)
+def test_a_key_in_two_spellings_is_a_mistake(names: dict[str, object], key: str) -> None:
+    with pytest.raises(ConfigError, match=f"has '{key}' twice") as caught:
+        apply_dictionaries(names, Registry(), Settings(), source="f")
+    assert (caught.value.hint or "").startswith("leave out")
+
+
+def test_builtin_names_a_handler_that_is_there_anyway() -> None:
+    registry = Registry()
+    apply_dictionaries({"patterns": {"memory": "builtin"}}, registry, Settings(), source="f")
+    assert registry.patterns() == []
+
+
+def test_the_memory_of_the_design_document() -> None:
+    table = {
+        "backend": "mem0",
+        "config": {
+            "vectorStore": {"provider": "qdrant", "url": "http://localhost:6333"},
+            "embedder": {"provider": "ollama", "model": "nomic-embed-text"},
+        },
+    }
+    settings = memory_settings(table)
+    assert settings.backend == "mem0" and settings.store == parse_store("mem0", table["config"])
+
+
+def test_auto_save_asks_the_llm_that_is_configured() -> None:
+    llm = {"provider": "ollama", "model": "m"}
+    settings = memory_settings({"autoSave": True, "config": {"llm": llm}})
+    assert settings.auto_save and settings.llm == llm and settings.store == StoreSpec()
+
+
+def test_what_is_shown_of_it_holds_no_secret() -> None:
+    config = {"vectorStore": {"url": "http://u:hidden@q", "apiKey": "hidden"}}
+    config["llm"] = {"provider": "openai", "model": "m", "apiKey": "hidden"}
+    shown = memory_settings({"backend": "mem0", "config": config}).shown()
+    assert "hidden" not in str(shown) and shown["llm"]
+
+
+def test_a_custom_store_is_made_by_its_file() -> None:
+    settings = memory_settings({"backend": "custom", "config": {"object": dict}})
+    assert settings.custom is dict
+    assert settings.of_file("/c.py", "s").store == StoreSpec("custom", {}, "/c.py", "s")
+    assert MemorySettings().of_file("/c.py", "s").store == StoreSpec()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("local", "must be a dictionary"),
+        ({"backend": "locl"}, "no backend 'locl'"),
+        ({"backnd": "local"}, "unknown key 'backnd'"),
+        ({"promptOnEnd": "yes"}, "prompt_on_end must be True or False"),
+        ({"autoSave": True}, "auto_save needs an LLM"),
+        ({"secrets": "hide"}, "secrets are not 'hide'"),
+        ({"config": {"url": "x"}}, "takes no 'url'"),
+    ],
+)
+def test_what_memory_cannot_be(value: object, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        memory_settings(value)

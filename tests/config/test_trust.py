@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from relay.config import trust as module
+from relay.config.trust import (
+    CONFIG_MAX,
+    CONFIG_NAME,
+    find_config,
+    is_trusted,
+    read_config,
+    told_once,
+    trust,
+    trusted_before,
+    untrust,
+    untrusted_notice,
+)
+from relay.core.errors import ConfigError, RelayError
+from relay.core.paths import Home
+
+
+@pytest.fixture
+def home(isolated_home: Path) -> Home:
+    return Home(str(isolated_home))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / CONFIG_NAME
+    path.write_text("patterns = {}\n")
+    return path
+
+
+def test_the_working_directory_and_its_parents_up_to_the_root_are_searched(tmp_path: Path) -> None:
+    project, outside = tmp_path / "project", tmp_path / CONFIG_NAME
+    deep = project / "a" / "b"
+    deep.mkdir(parents=True)
+    outside.write_text("")
+    assert find_config(str(deep)) is None  # no project: only the folder itself
+    (project / ".git").mkdir()
+    assert find_config(str(deep)) is None  # never beyond the project's root
+    (project / CONFIG_NAME).write_text("")
+    assert find_config(str(deep)) == str(project / CONFIG_NAME)
+    (deep / CONFIG_NAME).write_text("")
+    assert find_config(str(deep)) == str(deep / CONFIG_NAME)
+
+
+def test_the_users_own_configuration_comes_last(tmp_path: Path) -> None:
+    own = tmp_path / "xdg" / "relay" / CONFIG_NAME
+    own.parent.mkdir(parents=True)
+    own.write_text("")
+    work = tmp_path / "work"
+    work.mkdir()
+    assert find_config(str(work), env={"XDG_CONFIG_HOME": str(tmp_path / "xdg")}) == str(own)
+    standard = tmp_path / ".config" / "relay" / CONFIG_NAME
+    standard.parent.mkdir(parents=True)
+    standard.write_text("")
+    for env in ({"HOME": str(tmp_path)}, {"HOME": str(tmp_path), "XDG_CONFIG_HOME": "relative"}):
+        assert find_config(str(work), env=env) == str(standard)
+
+
+def test_a_named_file_wins_and_must_be_there(config: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.py"
+    other.write_text("")
+    assert find_config(str(tmp_path), "other.py") == str(other)
+    with pytest.raises(ConfigError, match=r"no configuration file missing\.py"):
+        find_config(str(tmp_path), "missing.py")
+
+
+def test_what_is_no_readable_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not a file"):
+        read_config(str(tmp_path))
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with pytest.raises(ConfigError, match="is not a file"):
+        read_config(str(fifo))
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_config(str(tmp_path / "missing"))
+    large = tmp_path / "large"
+    large.write_bytes(b"#" * (CONFIG_MAX + 1))
+    with pytest.raises(ConfigError, match="larger"):
+        read_config(str(large))
+
+
+def test_trust_is_for_exactly_this_content(home: Home, config: Path) -> None:
+    first = read_config(str(config))
+    assert not is_trusted(home, str(config), first.sha256)
+    assert trust(home, str(config)) == first.sha256
+    assert is_trusted(home, str(config), first.sha256)
+    config.write_text("patterns = {}  # changed\n")
+    changed = read_config(str(config))
+    assert not is_trusted(home, str(config), changed.sha256)
+    assert trusted_before(home, str(config))
+    assert untrust(home, str(config))
+    assert not untrust(home, str(config))
+    assert not is_trusted(home, str(config), first.sha256)
+
+
+def test_a_link_and_its_target_are_one_file(home: Home, config: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.py"
+    link.symlink_to(config)
+    sha256 = trust(home, str(link))
+    assert is_trusted(home, str(config), sha256)
+
+
+def test_the_same_content_elsewhere_is_not_trusted(
+    home: Home, config: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.py"
+    copy.write_bytes(config.read_bytes())
+    assert not is_trusted(home, str(copy), trust(home, str(config)))
+
+
+def test_the_store_is_private_and_bounded(
+    home: Home, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ENTRIES_MAX", 2)
+    for name in ("one", "two", "three"):
+        path = config.with_name(name)
+        path.write_text(name)
+        trust(home, str(path))
+    assert stat.S_IMODE(os.stat(home.trust).st_mode) == 0o600
+    trusted = json.loads(Path(home.trust).read_text())["trusted"]
+    assert [Path(path).name for path in trusted] == ["two", "three"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"trusted": 3}', b'{"trusted": {"x": 3}}', b"\xff"]
+)
+def test_a_damaged_store_trusts_nothing_and_can_be_written_again(
+    home: Home, config: Path, content: bytes
+) -> None:
+    sha256 = trust(home, str(config))
+    Path(home.trust).write_bytes(content)
+    assert not is_trusted(home, str(config), sha256)
+    trust(home, str(config))
+    assert is_trusted(home, str(config), sha256)
+
+
+def test_a_store_that_others_can_write_trusts_nothing(home: Home, config: Path) -> None:
+    sha256 = trust(home, str(config))
+    os.chmod(home.trust, 0o666)
+    assert not is_trusted(home, str(config), sha256)
+
+
+def test_a_store_that_cannot_be_written_is_an_error_that_says_so(
+    home: Home, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    home.create()
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(RelayError, match="No space left"):
+        trust(home, str(config))
+    assert not list(Path(home.root).glob("trust.*json"))
+    assert told_once(home, str(config), "hash") is False
+    assert told_once(home, str(config), "hash") is False
+
+
+def test_a_lock_that_is_held_too_long_is_an_error(
+    home: Home, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    home.create()
+    monkeypatch.setattr(module, "LOCK_TIMEOUT", 0.0)
+    with open(home.trust + ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(RelayError, match="another process"):
+            trust(home, str(config))
+        assert told_once(home, str(config), "hash") is False
+    trust(home, str(config))
+
+
+def test_an_untrusted_file_is_mentioned_once_for_each_content(home: Home, config: Path) -> None:
+    cwd = str(config.parent)
+    notice = untrusted_notice(home, cwd)
+    assert notice is not None
+    assert "is not trusted" in notice
+    assert f"relay trust {config}" in notice
+    assert untrusted_notice(home, cwd) is None
+    config.write_text("patterns = {'a': 'builtin'}\n")
+    assert untrusted_notice(home, cwd) is not None
+    assert untrusted_notice(home, cwd) is None
+    trust(home, str(config))
+    assert untrusted_notice(home, cwd) is None
+    config.write_text("# changed again\n")
+    changed = untrusted_notice(home, cwd)
+    assert changed is not None
+    assert "has changed since you trusted it" in changed
+    untrust(home, str(config))
+    assert untrusted_notice(home, cwd) is not None
+
+
+def test_without_a_file_there_is_nothing_to_say(home: Home, tmp_path: Path) -> None:
+    assert untrusted_notice(home, str(tmp_path)) is None
+    assert not os.path.exists(home.root)
+
+
+def test_the_question_costs_no_imports_when_there_is_no_file(tmp_path: Path) -> None:
+    code = (
+        "import sys; from relay.core.paths import Home; from relay import trust\n"
+        f"assert trust.untrusted_notice(Home({str(tmp_path / 'h')!r}), {str(tmp_path)!r}) is None\n"
+        "print([m for m in ('hashlib', 'json', 'fcntl', 'typing', 'shlex') if m in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path(__file__).parent.parent,
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")

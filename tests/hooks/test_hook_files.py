@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.core.errors import ConfigError
+from relay.hooks import hook_files as module
+from relay.hooks.definitions import PROBLEMS_MAX, HookSpec
+from relay.hooks.events import HookEventName
+from relay.hooks.hook_files import is_hook_file, read_hook_file, register_hook_files
+from relay.hooks.hook_model import Command, Dialect, OnFailure
+from relay.hooks.planner import Planner
+from relay.hooks.registry import Registry
+from tests.hooks.hookfiles import CLAUDE, GEMINI, command, hooks, one, read, refused
+
+
+def test_a_file_of_claude_code() -> None:
+    spec = one(hooks("PreToolUse", command(timeout=5), matcher="Edit|Write"))
+    assert spec == HookSpec(
+        event=HookEventName.BEFORE_TOOL,
+        action=Command(shell="check"),
+        matcher="Edit|Write",
+        timeout=5.0,
+        on_failure=OnFailure.ALLOW,
+        sequential=False,
+        name="",
+        dialect=Dialect.CLAUDE,
+    )
+
+
+def test_a_file_of_gemini_cli() -> None:
+    entry = command("$GEMINI_PROJECT_DIR/check", name="a  check", timeout=1500, env={"A": "b"})
+    spec = one(hooks("BeforeTool", entry, matcher="write_.*", sequential=True), GEMINI)
+    assert spec == HookSpec(
+        event=HookEventName.BEFORE_TOOL,
+        action=Command(argv=("bash", "-c", "$GEMINI_PROJECT_DIR/check"), env=(("A", "b"),)),
+        matcher="write_.*",
+        timeout=1.5,
+        on_failure=OnFailure.ALLOW,
+        sequential=True,
+        name="a check",
+        dialect=Dialect.GEMINI,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "event"),
+    [
+        ("PreToolUse", HookEventName.BEFORE_TOOL),
+        ("PostToolUse", HookEventName.AFTER_TOOL),
+        ("UserPromptSubmit", HookEventName.BEFORE_AGENT),
+        ("Stop", HookEventName.AFTER_AGENT),
+        ("SessionStart", HookEventName.SESSION_START),
+        ("SessionEnd", HookEventName.SESSION_END),
+        ("Notification", HookEventName.NOTIFICATION),
+        ("PreCompact", HookEventName.PRE_COMPRESS),
+    ],
+)
+def test_the_events_of_claude_code(name: str, event: HookEventName) -> None:
+    spec = one(hooks(name, command()))
+    assert (spec.event, spec.dialect) == (event, Dialect.CLAUDE)
+
+
+OURS_ONLY = {HookEventName.OUTPUT, HookEventName.IDLE, HookEventName.MESSAGE_RECEIVED}
+
+
+@pytest.mark.parametrize("event", [event for event in HookEventName if event not in OURS_ONLY])
+def test_the_events_of_gemini_cli(event: HookEventName) -> None:
+    spec = one(hooks(event.value, command()), GEMINI)
+    assert (spec.event, spec.dialect) == (event, Dialect.GEMINI)
+
+
+@pytest.mark.parametrize("event", sorted(OURS_ONLY))
+def test_relays_own_events_are_in_no_hook_file(event: HookEventName) -> None:
+    assert "no such event" in refused(hooks(event.value, command()), GEMINI)
+
+
+def test_events_that_both_have_go_by_the_rest_of_the_file() -> None:
+    def dialect(path: str, *others: str) -> Dialect:
+        events = {name: [{"hooks": [command()]}] for name in (*others, "SessionStart")}
+        specs, problems = read({"hooks": events}, path)
+        assert problems == []
+        return specs[-1].dialect
+
+    assert dialect("/x/settings.json", "BeforeTool") is Dialect.GEMINI
+    assert dialect(GEMINI, "PreToolUse") is Dialect.CLAUDE
+    assert dialect(GEMINI) is Dialect.GEMINI
+    assert dialect("/x/settings.json") is Dialect.CLAUDE
+    assert dialect(GEMINI, "PreToolUse", "BeforeTool") is Dialect.GEMINI
+
+
+def test_a_file_may_have_both() -> None:
+    entry = {"hooks": [command(timeout=2000)]}
+    specs, problems = read({"hooks": {"PreToolUse": [entry], "BeforeTool": [entry]}})
+    assert problems == []
+    assert [(s.dialect, s.timeout) for s in specs] == [
+        (Dialect.CLAUDE, 2000.0),
+        (Dialect.GEMINI, 2.0),
+    ]
+
+
+def test_a_malformed_event_is_left_out_and_the_next_loads() -> None:
+    specs, problems = read(
+        {"hooks": {"Stop": {}, "SubagentStop": [], "PreToolUse": [{"hooks": [command()]}]}}
+    )
+    assert len(specs) == 1
+    assert [problem.split(": ")[1] for problem in problems] == ["hooks.Stop", "hooks.SubagentStop"]
+    assert "no such event" in problems[1]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"3", b'{"hooks": []}', b"\xff\xfe", b"[" * 100_000, b"1" * 10_000,
+     b'{"a": "\\"\\"' + b'\\"' * 50_000, b"/*" * 50_000],
+)  # fmt: skip
+def test_a_damaged_file_has_no_hooks_and_says_so(data: bytes) -> None:
+    specs, problems = read_hook_file(data, CLAUDE)
+    assert specs == []
+    [problem] = problems
+    assert problem.startswith(CLAUDE)
+
+
+def test_a_file_without_hooks_is_no_problem() -> None:
+    assert read({"model": "m"}) == ([], [])
+    assert read({"hooks": {}}) == ([], [])
+
+
+def test_comments_and_a_byte_order_mark_are_no_harm() -> None:
+    text = (
+        '\ufeff// mine\n{"hooks": {/* a\n * b */ "BeforeTool": [{"hooks": [ // why\n'
+        '{"type": "command", "command": "curl http://x/* \\"//\\""}]}]}}'
+    )
+    specs, problems = read_hook_file(text.encode(), GEMINI)
+    assert problems == []
+    assert specs[0].action == Command(argv=("bash", "-c", 'curl http://x/* "//"'))
+
+
+def test_what_the_file_turns_off_is_off() -> None:
+    both = {"PreToolUse": [{"hooks": [command("c")]}], "BeforeTool": [{"hooks": [command("g")]}]}
+    for switch, left in (
+        ({"disableAllHooks": True}, Dialect.GEMINI),
+        ({"hooksConfig": {"enabled": False}}, Dialect.CLAUDE),
+    ):
+        specs, problems = read({"hooks": both, **switch})
+        assert [spec.dialect for spec in specs] == [left]
+        assert len(problems) == 1
+    assert "enabled" in refused({"hooks": {"BeforeTool": both["BeforeTool"], "enabled": False}})
+
+
+def test_names_that_gemini_cli_has_disabled_do_not_run() -> None:
+    named = [command("g", name="mine"), command("g"), command("h", name="g"), command("h")]
+    content = {**hooks("BeforeTool", *named), "hooksConfig": {"disabled": ["mine", "g", 3]}}
+    spec = one(content, GEMINI)
+    assert (spec.name, spec.action) == ("", Command(argv=("bash", "-c", "h")))
+    content = hooks("PreToolUse", command("g"))
+    assert one({**content, "hooksConfig": {"disabled": ["g"]}}).action == Command(shell="g")
+
+
+def test_what_is_loaded_and_said_of_one_file_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HOOKS_MAX", 3)
+    specs, problems = read(hooks("Stop", *[command(str(n)) for n in range(5)]))
+    assert len(specs) == 3
+    assert "more than 3 hooks" in problems[0]
+    specs, problems = read(hooks("Stop", *[{"type": "x" * 10_000}] * 99))
+    assert len(problems) == PROBLEMS_MAX + 1
+    assert problems[-1].endswith("and 49 more")
+    assert all(len(problem) <= 300 for problem in problems)
+
+
+def test_what_is_said_cannot_draw_on_a_terminal() -> None:
+    specs, problems = read_hook_file(
+        b'{"hooks": {"Stop": [{"hooks": [{"type": "\\u009b31m"}]}], "\\u001b[2J": []}}', "/\x1bx"
+    )
+    assert specs == []
+    assert len(problems) == 2
+    assert all(problem.isprintable() for problem in problems)
+
+
+def test_what_is_a_hook_file() -> None:
+    assert is_hook_file("/x/settings.json", b"")
+    for data in (b"{", b"\xef\xbb\xbf\n {", b"// mine\n{", b"/* mine */ {"):
+        assert is_hook_file("/x/hooks", data)
+    for data in (b"", b'"""Mine."""', b"patterns = {}", b"# {"):
+        assert not is_hook_file("/x/relay.config.py", data)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner),
+    max_leaves=8,
+)
+KEYS = ["type", "command", "args", "url", "headers", "timeout", "onFailure", "name", "shell", "env"]
+ENTRY = st.dictionaries(
+    st.sampled_from(KEYS), JSON | st.sampled_from(["command", "http", "http://x", "block"])
+)
+GROUP = st.fixed_dictionaries({"hooks": st.lists(ENTRY | JSON, max_size=3) | JSON, "matcher": JSON})
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["PreToolUse", "BeforeTool", "SessionStart", "X"]),
+        st.lists(GROUP | JSON, max_size=3) | JSON,
+    ),
+    st.sampled_from([CLAUDE, GEMINI]),
+)
+def test_whatever_is_read_can_be_registered(table: dict[str, Any], path: str) -> None:
+    data = json.dumps({"hooks": table}).encode()
+    specs, problems = read_hook_file(data, path)
+    registry = Registry()
+    assert register_hook_files(registry, [path], lambda _: data, lambda *_: True) == problems
+    assert len(registry.all_hooks()) == len(specs)
+
+
+@given(st.binary(max_size=200))
+def test_no_content_raises(data: bytes) -> None:
+    specs, _ = read_hook_file(data, CLAUDE)
+    assert specs == []
+
+
+FILES = {
+    "/a": json.dumps(hooks("PreToolUse", command("a1"), command("a2"))).encode(),
+    "/b": json.dumps(hooks("BeforeTool", command("b", name="B"))).encode(),
+    "/bad": b"{",
+}
+
+
+def registered(
+    paths: list[str], trusted: tuple[str, ...]
+) -> tuple[Registry, list[str], list[tuple[str, bytes]]]:
+    registry, asked = Registry(), []
+
+    def read_file(path: str) -> bytes:
+        if path == "/missing":
+            raise ConfigError("cannot read /missing: No such file or directory")
+        if path == "/closed":
+            raise PermissionError(13, "Permission denied")
+        return FILES[path]
+
+    def is_trusted(path: str, data: bytes) -> bool:
+        asked.append((path, data))
+        return path in trusted
+
+    return registry, register_hook_files(registry, paths, read_file, is_trusted), asked
+
+
+def test_the_hooks_of_files_are_registered_in_order() -> None:
+    registry, problems, asked = registered(["/b", "/a", "/b"], ("/a", "/b"))
+    assert problems == []
+    assert [(hook.name, hook.source, hook.dialect) for hook in registry.all_hooks()] == [
+        ("B", "/b", Dialect.GEMINI),
+        ("a1", "/a", Dialect.CLAUDE),
+        ("a2", "/a", Dialect.CLAUDE),
+    ]
+    # Asked is about the very bytes that are used.
+    assert asked == [("/b", FILES["/b"]), ("/a", FILES["/a"])]
+    assert {hook.on_failure for hook in registry.all_hooks()} == {OnFailure.ALLOW}
+
+
+def test_an_untrusted_files_hooks_are_listed_and_never_planned() -> None:
+    registry, problems, _ = registered(["/a", "/b"], ("/b",))
+    assert [hook.trusted for hook in registry.all_hooks()] == [False, False, True]
+    plan = Planner(registry).plan(HookEventName.BEFORE_TOOL, {"tool_name": "Bash"})
+    assert [hook.name for hook in plan.hooks] == ["B"]
+    [problem] = problems
+    assert "2 hooks do not run" in problem
+    assert problem.endswith("relay trust /a")
+
+
+def test_a_file_that_cannot_be_used_costs_its_own_hooks_only() -> None:
+    registry, problems, _ = registered(["/missing", "/closed", "/bad", "/b"], ("/bad", "/b"))
+    assert [hook.name for hook in registry.all_hooks()] == ["B"]
+    assert [problem.partition(":")[0] for problem in problems] == [
+        "cannot read /missing",
+        "/closed",
+        "/bad",
+    ]

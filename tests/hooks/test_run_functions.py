@@ -1,0 +1,606 @@
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from relay.hooks import hung as bounds
+from relay.hooks import run_functions as module
+from relay.hooks.events import HookEventName
+from relay.hooks.outcomes import Call, End, Outcome
+from relay.hooks.registry import Registry
+from relay.hooks.results import Result, normalise
+from relay.hooks.run_functions import FunctionRunner
+
+SHORT = 0.05
+
+
+def _run(
+    registry: Registry, scenario: Callable[[FunctionRunner], Awaitable[Any]], **options: Any
+) -> Any:
+    async def whole() -> Any:
+        runner = FunctionRunner(registry, grace=SHORT, **options)
+        try:
+            return await scenario(runner)
+        finally:
+            await runner.close()
+
+    return asyncio.run(whole())
+
+
+def _pattern(registry: Registry, **options: Any) -> list[Outcome[Result]]:
+    async def scenario(runner: FunctionRunner) -> list[Outcome[Result]]:
+        return await runner.run_pattern("deploy", "x", "the message", "the ctx")
+
+    outcomes: list[Outcome[Result]] = _run(registry, scenario, **options)
+    return outcomes
+
+
+def test_sync_and_async_handlers_run_in_order_and_off_the_sessions_thread() -> None:
+    registry = Registry()
+    ran: list[tuple[str, bool]] = []
+
+    def note(name: str) -> None:
+        ran.append((name, threading.current_thread() is threading.main_thread()))
+
+    def sync(target: str, message: str, ctx: object) -> str:
+        note("sync")
+        return f"{target} {message} {ctx}"
+
+    async def asynchronous(target: str) -> dict[str, object]:
+        note("async")
+        return {"inject": target}
+
+    async def wrapped() -> str:
+        note("wrapped")
+        return "wrapped"
+
+    registry.add_pattern("deploy", "*", sync)
+    registry.add_pattern("deploy", "*", asynchronous)
+    registry.add_pattern("deploy", "*", lambda: wrapped())
+    outcomes = _pattern(registry)
+    assert ran == [("sync", False), ("async", False), ("wrapped", False)]
+    assert [outcome.end for outcome in outcomes] == [End.DONE] * 3
+    assert [outcome.result for outcome in outcomes] == [
+        Result(("x the message the ctx",)),
+        Result(("x",)),
+        Result(("wrapped",)),
+    ]
+
+
+def test_stop_ends_the_chain_and_a_failure_does_not() -> None:
+    registry = Registry()
+    registry.add_pattern("deploy", "x", lambda: 1 // 0)
+    registry.add_pattern("deploy", "x*", lambda: {"stop": True})
+    registry.add_pattern("deploy", "*", lambda: "never")
+    assert [outcome.end for outcome in _pattern(registry)] == [End.RAISED, End.DONE]
+
+
+def test_every_outcome_is_reported_in_the_sessions_thread() -> None:
+    registry = Registry()
+    registry.add_pattern("deploy", "*", lambda: None)
+    registry.add_pattern("deploy", "*", lambda: 1 // 0)
+    reported: list[tuple[Outcome[Result], bool]] = []
+    outcomes = _pattern(
+        registry,
+        report=lambda outcome: reported.append(
+            (outcome, threading.current_thread() is threading.main_thread())
+        ),
+    )
+    assert reported == [(outcome, True) for outcome in outcomes]
+
+
+def test_duration_is_in_seconds_of_the_given_clock() -> None:
+    registry = Registry()
+    registry.add_pattern("deploy", "*", lambda: None)
+    ticks = iter(range(100))
+    assert _pattern(registry, clock=lambda: float(next(ticks)))[0].duration == 1.0
+
+
+class _Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("the reason"),
+        SystemExit(1),
+        KeyboardInterrupt(),
+        StopIteration(),
+        StopAsyncIteration(),
+        asyncio.CancelledError(),
+        TimeoutError("own"),
+        _Unprintable(),
+        GeneratorExit(),
+    ],
+)
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_handler_that_raises_anything_is_an_outcome(error: BaseException, kind: str) -> None:
+    registry = Registry()
+
+    def sync() -> None:
+        raise error
+
+    async def asynchronous() -> None:
+        raise error
+
+    registry.add_pattern("deploy", "*", sync if kind == "sync" else asynchronous)
+    registry.add_pattern("deploy", "*", lambda: "still here")
+    first, second = _pattern(registry)
+    assert (first.end, first.result) == (End.RAISED, None)
+    assert not first.ok
+    assert type(error).__name__ in first.error or isinstance(error, StopIteration)
+    assert second.result == Result(("still here",))
+
+
+def test_an_error_says_where_in_the_users_code() -> None:
+    registry = Registry()
+
+    def deploy() -> None:
+        raise ValueError("several\nlines")
+
+    registry.add_pattern("deploy", "*", deploy)
+    (outcome,) = _pattern(registry)
+    assert outcome.error.startswith("ValueError: several lines (line ")
+    assert outcome.error.endswith("in deploy)")
+    assert "\n" not in outcome.error
+    assert "raise ValueError" in outcome.trace
+    assert "threads.py" not in outcome.trace
+
+
+@pytest.mark.parametrize("value", [3, {"injct": "x"}, object()])
+def test_a_handler_that_returns_nonsense_is_an_outcome(value: object) -> None:
+    registry = Registry()
+    registry.add_pattern("deploy", "*", lambda: value)
+    (outcome,) = _pattern(registry)
+    assert outcome.end is End.NONSENSE
+    assert "returned" in outcome.error
+    assert '"stop": True' in outcome.error
+
+
+def test_a_sync_handler_that_hangs_is_left_and_switched_off_in_the_end(
+    gate: threading.Event,
+) -> None:
+    registry = Registry()
+    registry.add_pattern("deploy", "*", lambda: gate.wait() and None, timeout=SHORT)
+    registry.add_pattern("deploy", "*", lambda: "still here")
+
+    async def scenario(runner: FunctionRunner) -> None:
+        for number in range(bounds.HUNG_PER_HANDLER):
+            hung, fine = await runner.run_pattern("deploy", "x", "", None)
+            assert (hung.end, fine.end) == (End.TIMEOUT, End.DONE)
+            assert runner.hung() == number + 1
+        assert "switched off" in hung.error
+        off, fine = await runner.run_pattern("deploy", "x", "", None)
+        assert (off.end, fine.end) == (End.OFF, End.DONE)
+        assert list(runner.switched_off()) == [off.handler]
+        assert runner.hung() == bounds.HUNG_PER_HANDLER
+
+    _run(registry, scenario)
+
+
+def test_many_hanging_handlers_together_are_bounded(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "HUNG_MAX", 2)
+    registry = Registry()
+    for _ in range(3):
+        registry.add_pattern("deploy", "*", lambda: gate.wait() and None, timeout=SHORT)
+
+    async def scenario(runner: FunctionRunner) -> list[End]:
+        await runner.run_pattern("deploy", "x", "", None)
+        return [one.end for one in await runner.run_pattern("deploy", "x", "", None)]
+
+    # The first hung once before the bound was reached, and once after it.
+    assert _run(registry, scenario) == [End.TIMEOUT, End.OFF, End.OFF]
+
+
+def test_a_hung_call_that_ends_late_hurts_nobody(gate: threading.Event) -> None:
+    registry = Registry()
+    ended = threading.Event()
+
+    def late() -> str:
+        gate.wait()
+        ended.set()
+        return "too late"
+
+    registry.add_pattern("deploy", "*", late, timeout=SHORT)
+
+    async def scenario(runner: FunctionRunner) -> None:
+        (outcome,) = await runner.run_pattern("deploy", "x", "", None)
+        assert outcome.result is None
+        gate.set()
+        assert await asyncio.to_thread(ended.wait, 20)
+        while runner.hung():
+            await asyncio.sleep(0)
+
+    _run(registry, scenario)
+
+
+def test_an_async_handler_that_hangs_is_cancelled() -> None:
+    registry = Registry()
+    cancelled = threading.Event()
+
+    async def hang() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    registry.add_pattern("deploy", "*", hang, timeout=SHORT)
+
+    async def scenario(runner: FunctionRunner) -> None:
+        (outcome,) = await runner.run_pattern("deploy", "x", "", None)
+        assert outcome.end is End.TIMEOUT
+        assert cancelled.wait(20)
+        assert runner.hung() == 0
+
+    _run(registry, scenario)
+
+
+def test_an_async_handler_that_refuses_to_end_is_counted(gate: threading.Event) -> None:
+    registry = Registry()
+
+    async def stubborn() -> None:
+        while not gate.is_set():
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                continue
+
+    registry.add_pattern("deploy", "*", stubborn, timeout=SHORT)
+
+    async def scenario(runner: FunctionRunner) -> None:
+        (outcome,) = await runner.run_pattern("deploy", "x", "", None)
+        assert outcome.end is End.TIMEOUT
+        assert runner.hung() == 1
+        gate.set()
+
+    _run(registry, scenario)
+
+
+def test_an_async_handler_that_blocks_its_loop_hurts_only_itself(gate: threading.Event) -> None:
+    registry = Registry()
+
+    async def block() -> None:
+        gate.wait()
+
+    async def fine() -> str:
+        await asyncio.sleep(0)
+        return "fine"
+
+    registry.add_pattern("deploy", "*", block, timeout=SHORT)
+    registry.add_pattern("deploy", "*", fine)
+
+    async def scenario(runner: FunctionRunner) -> None:
+        for _ in range(bounds.HUNG_PER_HANDLER):
+            blocked, other = await runner.run_pattern("deploy", "x", "", None)
+            assert (blocked.end, other.result) == (End.TIMEOUT, Result(("fine",)))
+        blocked, other = await runner.run_pattern("deploy", "x", "", None)
+        assert (blocked.end, other.result) == (End.OFF, Result(("fine",)))
+
+    _run(registry, scenario)
+
+
+def test_the_blame_for_a_blocked_loop_goes_to_the_one_that_blocks(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "HUNG_PER_HANDLER", 1)
+    registry = Registry()
+    blocking = threading.Event()
+
+    async def block() -> None:
+        blocking.set()
+        gate.wait()
+
+    async def waits() -> None:
+        await asyncio.Event().wait()
+
+    guilty = registry.add_pattern("block", "*", block, timeout=20)
+    registry.add_pattern("waits", "*", waits, timeout=SHORT)
+
+    async def scenario(runner: FunctionRunner) -> None:
+        first = asyncio.ensure_future(runner.run_pattern("block", "x", "", None))
+        assert await asyncio.to_thread(blocking.wait, 20)
+        (outcome,) = await runner.run_pattern("waits", "x", "", None)
+        assert outcome.end is End.TIMEOUT
+        assert list(runner.switched_off()) == [guilty.callee.name]
+        gate.set()
+        await first
+
+    _run(registry, scenario)
+
+
+def test_at_most_that_many_sync_handlers_run_at_once(gate: threading.Event) -> None:
+    registry = Registry()
+    running: list[int] = []
+    two = threading.Event()
+
+    def handler() -> None:
+        running.append(1)
+        if len(running) == 2:
+            two.set()
+        gate.wait()
+
+    registry.add_pattern("deploy", "*", handler)
+
+    async def scenario(runner: FunctionRunner) -> None:
+        calls = [
+            asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None)) for _ in range(5)
+        ]
+        assert await asyncio.to_thread(two.wait, 20)
+        assert len(running) == 2
+        gate.set()
+        assert all(outcomes[0].ok for outcomes in await asyncio.gather(*calls))
+        assert len(running) == 5
+
+    _run(registry, scenario, workers=2)
+
+
+def test_too_many_waiting_calls_are_refused(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WAITING_MAX", 1)
+    registry = Registry()
+    started = threading.Event()
+
+    def hang() -> None:
+        started.set()
+        gate.wait()
+
+    registry.add_pattern("deploy", "*", hang)
+
+    async def scenario(runner: FunctionRunner) -> None:
+        first = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
+        assert await asyncio.to_thread(started.wait, 20)
+        second = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
+        await asyncio.sleep(0)
+        (outcome,) = await runner.run_pattern("deploy", "x", "", None)
+        assert (outcome.end, outcome.error) == (
+            End.REFUSED,
+            "too many handler calls are waiting",
+        )
+        gate.set()
+        assert (await first)[0].ok
+        assert (await second)[0].ok
+
+    _run(registry, scenario, workers=1)
+
+
+def test_a_caller_that_is_cancelled_leaves_the_runner_usable(gate: threading.Event) -> None:
+    registry = Registry()
+    started = threading.Event()
+
+    def handler() -> None:
+        started.set()
+        gate.wait()
+
+    registry.add_pattern("deploy", "*", handler)
+
+    async def scenario(runner: FunctionRunner) -> None:
+        call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
+        assert await asyncio.to_thread(started.wait, 20)
+        call.cancel()
+        await asyncio.wait({call})
+        assert call.cancelled()
+        assert runner.hung() == 1
+        gate.set()
+        assert (await runner.run_pattern("deploy", "x", "", None))[0].ok
+
+    _run(registry, scenario, workers=1)
+
+
+def test_closing_refuses_new_calls_and_does_not_wait_for_what_hangs(gate: threading.Event) -> None:
+    registry = Registry()
+    started = threading.Event()
+
+    def hang() -> None:
+        started.set()
+        gate.wait()
+
+    registry.add_pattern("deploy", "*", hang)
+
+    async def scenario() -> None:
+        runner = FunctionRunner(registry, grace=SHORT)
+        call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
+        assert await asyncio.to_thread(started.wait, 20)
+        await runner.close(timeout=0)
+        (outcome,) = await runner.run_pattern("deploy", "x", "", None)
+        assert (outcome.end, outcome.error) == (End.REFUSED, "relay is closing")
+        gate.set()
+        assert (await call)[0].ok
+
+    asyncio.run(scenario())
+
+
+def test_closing_cancels_async_handlers() -> None:
+    registry = Registry()
+    started = threading.Event()
+
+    async def forever() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    registry.add_pattern("deploy", "*", forever)
+
+    async def scenario() -> None:
+        runner = FunctionRunner(registry, grace=20)
+        call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
+        assert await asyncio.to_thread(started.wait, 20)
+        await runner.close(timeout=0)
+        (outcome,) = await call
+        assert (outcome.end, "CancelledError" in outcome.error) == (End.RAISED, True)
+
+    asyncio.run(scenario())
+
+
+def test_a_task_left_behind_that_fails_is_reported() -> None:
+    registry = Registry()
+    keep: list[asyncio.Future[None]] = []
+    reported: asyncio.Queue[Outcome[Result]] = asyncio.Queue()
+
+    async def leave() -> None:
+        async def stray() -> None:
+            keep.clear()
+            raise ValueError("stray")
+
+        keep.append(asyncio.ensure_future(stray()))
+
+    registry.add_pattern("deploy", "*", leave)
+
+    async def scenario(runner: FunctionRunner) -> None:
+        await runner.run_pattern("deploy", "x", "", None)
+        both = [await asyncio.wait_for(reported.get(), 20) for _ in range(2)]
+        (outcome,) = [one for one in both if not one.ok]
+        assert "leave" in outcome.handler
+        assert outcome.error.startswith("in a task it left: ValueError: stray")
+
+    _run(registry, scenario, report=reported.put_nowait)
+
+
+def test_an_async_handler_can_run_programs() -> None:
+    registry = Registry()
+
+    async def run() -> str:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", "print('out')", stdout=asyncio.subprocess.PIPE
+        )
+        output, _ = await process.communicate()
+        return output.decode().strip()
+
+    registry.add_pattern("deploy", "*", run)
+    assert _pattern(registry)[0].result == Result(("out",))
+
+
+def _hooks(registry: Registry, *functions: Callable[..., object], **options: Any) -> None:
+    for function in functions:
+        registry.add_hook("before_tool", function, **options)
+
+
+def _together(registry: Registry, **options: Any) -> list[Outcome[Result]]:
+    """All hooks of one event, side by side."""
+
+    async def scenario(runner: FunctionRunner) -> list[Outcome[Result]]:
+        return await runner.call_all(_calls(registry))
+
+    outcomes: list[Outcome[Result]] = _run(registry, scenario, **options)
+    return outcomes
+
+
+def _calls(registry: Registry) -> list[Call[Result]]:
+    hooks = registry.hooks(HookEventName.BEFORE_TOOL)
+    callees = [hook.callee for hook in hooks if hook.callee is not None]
+    return [Call(callee, lambda: [None] * 6, normalise) for callee in callees]
+
+
+def test_short_functions_of_an_event_share_a_thread_and_keep_their_order() -> None:
+    registry = Registry()
+    threads: set[int] = set()
+
+    def numbered(number: int) -> Callable[[], str]:
+        def handler() -> str:
+            threads.add(threading.get_ident())
+            return str(number)
+
+        return handler
+
+    _hooks(registry, *(numbered(number) for number in range(6)))
+    outcomes = _together(registry)
+    assert [one.result for one in outcomes] == [Result((str(number),)) for number in range(6)]
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("kind", ["sync", "async", "both"])
+def test_functions_that_wait_for_each_other_run_side_by_side(kind: str) -> None:
+    registry = Registry()
+    all_here = threading.Barrier(12)
+    here: list[int] = []
+
+    def sync() -> str:
+        all_here.wait(20)
+        return "done"
+
+    async def asynchronous() -> str:
+        here.append(1)
+        while len(here) < 12:
+            await asyncio.sleep(0)
+        return "done"
+
+    async def in_a_thread() -> str:
+        return await asyncio.to_thread(sync)
+
+    one = {"sync": sync, "async": asynchronous, "both": sync}[kind]
+    other = {"sync": sync, "async": asynchronous, "both": in_a_thread}[kind]
+    _hooks(registry, *(one if number % 3 else other for number in range(12)))
+
+    async def scenario(runner: FunctionRunner) -> None:
+        for _ in range(2):  # the second time it is known that they are not quick
+            here.clear()
+            outcomes = await runner.call_all(_calls(registry))
+            assert [outcome.error for outcome in outcomes] == [""] * 12
+
+    _run(registry, scenario)
+
+
+def test_one_that_hangs_holds_up_none_of_the_others(gate: threading.Event) -> None:
+    registry = Registry()
+    _hooks(registry, lambda: "before")
+    _hooks(registry, lambda: gate.wait() and None, timeout=SHORT)
+    _hooks(registry, lambda: "after", lambda: 1 // 0, lambda: asyncio.sleep(0, "awaited"))
+    ends = [(one.end, one.result) for one in _together(registry)]
+    assert ends == [
+        (End.DONE, Result(("before",))),
+        (End.TIMEOUT, None),
+        (End.DONE, Result(("after",))),
+        (End.RAISED, None),
+        (End.DONE, Result(("awaited",))),
+    ]
+
+
+def test_what_has_not_begun_when_nobody_waits_any_more_never_does(gate: threading.Event) -> None:
+    registry = Registry()
+    started = threading.Event()
+    ran: list[int] = []
+
+    def hang() -> None:
+        started.set()
+        gate.wait()
+
+    _hooks(registry, hang, *(lambda: ran.append(1) for _ in range(3)))
+
+    async def scenario(runner: FunctionRunner) -> None:
+        call = asyncio.ensure_future(runner.call_all(_calls(registry)))
+        assert await asyncio.to_thread(started.wait, 20)
+        call.cancel()
+        await asyncio.wait({call})
+        assert runner.hung() == 1
+        gate.set()
+        assert (await runner.call_all(_calls(registry)[1:]))[0].ok
+        assert len(ran) == 3
+
+    _run(registry, scenario, workers=1)
+
+
+def test_more_async_functions_than_may_run_at_once_all_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "ASYNC_MAX", 2)
+    registry = Registry()
+    running: list[int] = []
+    most: list[int] = []
+
+    async def handler() -> None:
+        running.append(1)
+        most.append(len(running))
+        await asyncio.sleep(0)
+        running.pop()
+
+    _hooks(registry, *(handler for _ in range(7)))
+    assert all(one.ok for one in _together(registry))
+    assert (len(most), max(most)) == (7, 2)

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from relay.hooks import run_http
+from relay.hooks.run_http import Answer, post
+
+LONG = 30.0
+SHORT = 0.05
+FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def _read_request(reader: asyncio.StreamReader) -> tuple[list[str], bytes]:
+    """The lines of its head, and its body."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[:-2]
+    sizes = [line for line in head if line.lower().startswith("content-length:")]
+    return head, await reader.readexactly(int(sizes[0].partition(":")[2]))
+
+
+def _says(answer: bytes) -> Serve:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _read_request(reader)
+        writer.write(answer)
+        await writer.drain()
+
+    return serve
+
+
+def _post(
+    serve: Serve,
+    payload: bytes = b'{"a": 1}',
+    *,
+    url: str = "http://127.0.0.1:{}/hook",
+    headers: tuple[tuple[str, str], ...] = (),
+    timeout: float = LONG,
+    tls: ssl.SSLContext | None = None,
+    connects: bool = True,
+    **options: Any,
+) -> Answer:
+    """The answer of an endpoint that does ``serve`` with its one connection and then closes it."""
+
+    ended = asyncio.Queue[None]()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await serve(reader, writer)
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        ended.put_nowait(None)
+
+    async def whole() -> Answer:
+        server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
+        try:
+            port = server.sockets[0].getsockname()[1]
+            return await post(url.format(port), headers, payload, timeout=timeout, **options)
+        finally:
+            server.close()
+            if connects:
+                await asyncio.wait_for(ended.get(), LONG)
+
+    return asyncio.run(whole())
+
+
+def test_the_input_is_posted_and_the_body_is_the_answer() -> None:
+    asked: list[tuple[list[str], bytes]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await _read_request(reader))
+        writer.write(FINE)
+
+    own = (("Authorization", "Bearer word"), ("Content-Type", "text/plain"))
+    url = "http://127.0.0.1:{}/a b/ü?x=%20&y=1#part"
+    assert _post(serve, url=url, headers=own) == Answer(200, b"{}")
+    ((first, *lines), body) = asked[0]
+    assert first == "POST /a%20b/%C3%BC?x=%20&y=1 HTTP/1.1"
+    assert body == b'{"a": 1}'
+    given = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    assert given.pop("host").startswith("127.0.0.1:")
+    assert given == {
+        "content-type": "text/plain",
+        "authorization": "Bearer word",
+        "content-length": "8",
+        "connection": "close",
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (b"HTTP/1.1 204 No Content\r\n\r\n", Answer(204)),
+        (b"HTTP/1.1 500 Oh\r\nContent-Length: 3\r\n\r\nbad", Answer(500, b"bad")),
+        (b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", Answer(302)),
+        (b"HTTP/1.1 103 Early\r\n\r\n" + FINE, Answer(200, b"{}")),
+        (b"HTTP/1.0 200 OK\r\n\r\nto the end", Answer(200, b"to the end")),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n",
+            Answer(200, b"{}"),
+        ),
+    ],
+)
+def test_every_kind_of_answer_is_read(said: bytes, answer: Answer) -> None:
+    assert _post(_says(said)) == answer
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (b"", "it closed the connection without an answer"),
+        (b"hello\r\n\r\n", "something else than HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "something else than HTTP"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000, "something else than HTTP"),
+        (b"\0" * 200_000, "something else than HTTP"),
+    ],
+)
+def test_what_is_no_whole_answer_is_an_error(said: bytes, error: str) -> None:
+    answer = _post(_says(said))
+    assert (answer.status, answer.body, answer.timed_out) == (None, b"", False)
+    assert error in answer.error
+    assert "\n" not in answer.error
+
+
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n"]
+)
+def test_an_endless_answer_is_an_error_and_takes_no_memory(head: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _read_request(reader)
+        writer.write(head)
+        while True:
+            writer.write(b"x" * 65536)
+            await writer.drain()
+
+    tracemalloc.start()
+    try:
+        answer = _post(serve, body_max=100_000)
+        _now, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert answer == Answer(None, error="it answered with more than 100000 bytes")
+    assert peak < 4_000_000
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"])
+def test_one_that_does_not_answer_is_left_when_its_time_is_over(said: bytes) -> None:
+    closed: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _read_request(reader)
+        writer.write(said)
+        await writer.drain()
+        with contextlib.suppress(ConnectionError):
+            closed.append(await reader.read())
+
+    answer = _post(serve, timeout=SHORT)
+    assert answer == Answer(None, timed_out=True, error="it did not answer within 0.05 s")
+
+
+def test_one_that_answers_without_reading_is_heard() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(FINE)
+        await writer.drain()
+        await reader.read(1)  # the answer is on its way before the rest is refused
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+
+    assert _post(serve, b"x" * 20_000_000) == Answer(200, b"{}")
+
+
+def test_nobody_there_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    answer = asyncio.run(post(f"http://127.0.0.1:{port}/", (), b"", timeout=LONG))
+    assert (answer.status, answer.timed_out) == (None, False)
+    assert answer.error.startswith(f"127.0.0.1:{port} cannot be reached: ")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "hook",
+        "ftp://127.0.0.1/",
+        "file:///etc/passwd",
+        "http://",
+        "http://127.0.0.1:0/",
+        "http://127.0.0.1:99999/",
+        "http://127.0.0.1:port/",
+        "http://[::1/",
+        "http://user:word@127.0.0.1/",
+        "http://a\0b/",
+        "http://a b/",
+        "http://" + "a" * 300 + "/",
+        "http://ü\udc80/",
+    ],
+)
+def test_what_is_no_address_is_an_error(url: str) -> None:
+    answer = asyncio.run(post(url, (), b"", timeout=LONG))
+    assert answer.status is None
+    assert answer.error
+    assert "word" not in answer.error.replace("password", "")
+
+
+@pytest.mark.parametrize(
+    "header", [("A b", "c"), ("A", "b\r\nC: d"), ("A", "b\0"), ("Ä", "b"), ("A", "ü")]
+)
+def test_a_header_that_cannot_be_sent_is_an_error(header: tuple[str, str]) -> None:
+    answer = asyncio.run(post("http://127.0.0.1:9/", (header,), b"", timeout=LONG))
+    assert "headers" in answer.error
+
+
+def test_giving_up_closes_the_connection() -> None:
+    async def whole() -> None:
+        asked, closed = asyncio.Event(), asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await _read_request(reader)
+            asked.set()
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            closed.set()
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        call = asyncio.ensure_future(post(f"http://127.0.0.1:{port}/", (), b"{}", timeout=LONG))
+        await asyncio.wait_for(asked.wait(), LONG)
+        call.cancel()
+        await asyncio.wait_for(closed.wait(), LONG)
+        assert call.cancelled()
+        server.close()
+
+    asyncio.run(whole())
+
+
+def _anonymous(side: int) -> ssl.SSLContext:
+    """TLS without certificates, which only those agree on who both say so."""
+    context = ssl.SSLContext(side)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("aNULL:@SECLEVEL=0")
+    return context
+
+
+def test_https_is_spoken(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = _anonymous(ssl.PROTOCOL_TLS_CLIENT)
+    monkeypatch.setattr(run_http, "_tls", lambda: client)
+    tls = _anonymous(ssl.PROTOCOL_TLS_SERVER)
+    assert _post(_says(FINE), url="https://127.0.0.1:{}/", tls=tls) == Answer(200, b"{}")
+
+
+def test_one_without_a_certificate_is_not_spoken_to() -> None:
+    context = run_http._tls()
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    tls = _anonymous(ssl.PROTOCOL_TLS_SERVER)
+    answer = _post(_says(FINE), url="https://127.0.0.1:{}/", tls=tls, connects=False)
+    assert answer.status is None
+    assert "cannot be reached" in answer.error

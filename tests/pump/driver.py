@@ -1,0 +1,25 @@
+"""``relay wrap`` with the fake session in place of the real one: ``driver.py ARGS…``.
+
+``$SPOOL_MAX``: so many bytes may wait on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from relay.app import wrap
+from relay.cli.wrap import main
+from relay.pump import spool
+
+FAKE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_session.py")
+
+
+def _fake() -> list[str]:
+    return [sys.executable, "-S", FAKE]
+
+
+if __name__ == "__main__":
+    wrap.session_command = _fake
+    spool.SPOOL_MAX = int(os.environ.get("SPOOL_MAX", spool.SPOOL_MAX))
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,154 @@
+"""The stream that is kept for the session: pieces, marks, what is dealt with, and the store."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.pump.output_buffer import OutputBuffer
+from tests.pump.fake_store import FakeStore
+
+LARGE = 1 << 30
+
+
+def test_small_pieces_are_put_together_but_not_across_a_mark() -> None:
+    kept = OutputBuffer(LARGE)
+    kept.add(b"a")
+    kept.add(b"b")
+    mark = kept.mark()
+    kept.add(b"c")
+    assert kept.hand_out(100, mark) == [b"ab"]
+    assert kept.hand_out(100, mark) == []
+    assert kept.hand_out(100, None) == [b"c"]
+
+
+def test_one_hand_out_fits_a_write() -> None:
+    kept = OutputBuffer(LARGE)
+    for _ in range(3000):
+        kept.add(b"x")
+        kept.mark()
+    handed = kept.hand_out(1 << 20, None)
+    assert 0 < len(handed) < 1024
+    while more := kept.hand_out(1 << 20, None):
+        handed += more
+    assert len(handed) == 3000
+
+
+def test_a_store_is_made_when_a_quarter_of_the_memory_is_full_and_closed_once_drained() -> None:
+    made: list[FakeStore] = []
+
+    def make(offset: int) -> FakeStore:
+        made.append(FakeStore(offset))
+        return made[-1]
+
+    kept = OutputBuffer(4096, make)
+    kept.add(bytes(1023))
+    assert not made and kept.in_memory == 1023
+    kept.add(b"x")
+    assert len(made) == 1 and kept.in_memory == 0 and len(made[0].data) == 1024
+    assert kept.descriptors() == [FakeStore.FD]
+    assert b"".join(kept.hand_out(LARGE, None)) == bytes(1023) + b"x"
+    kept.drop(1023)
+    assert not made[0].closed
+    kept.drop(1024)
+    assert made[0].closed and kept.descriptors() == [] and len(kept) == 0
+    kept.add(bytes(1023))
+    assert len(made) == 1
+
+
+def test_without_a_store_memory_takes_it_all() -> None:
+    def make(offset: int) -> FakeStore:
+        raise OSError(errno.ENOSPC, "no room")
+
+    for kept in (OutputBuffer(4096), OutputBuffer(4096, make)):
+        added = 0
+        while not kept.full:
+            kept.add(bytes(100))
+            added += 100
+        assert added == kept.in_memory == 4100
+        assert len(b"".join(kept.hand_out(LARGE, None))) == added
+        kept.drop(added)
+        assert not kept.full
+
+
+def test_what_a_full_store_does_not_take_stays_until_there_is_room() -> None:
+    store = FakeStore(0, room=2000)
+    kept = OutputBuffer(4096, lambda _: store)
+    while not kept.full:
+        kept.add(b"x" * 99)
+    assert len(store.data) == 2000
+    written = kept.end
+    assert len(b"".join(kept.hand_out(500, None))) == 500
+    kept.drop(500)
+    assert not kept.full and len(kept) == written - 500
+    kept.take_back()
+    rest = b""
+    while pieces := kept.hand_out(700, None):
+        rest += b"".join(pieces)
+    assert rest == b"x" * (written - 500)
+
+
+def test_a_store_that_cannot_be_read_says_so() -> None:
+    store = FakeStore(0)
+    kept = OutputBuffer(4096, lambda _: store)
+    kept.add(bytes(2000))
+    store.broken = True
+    with pytest.raises(OSError):
+        kept.hand_out(100, None)
+
+
+STEPS = ["add", "add", "mark", "hand out", "drop", "take back", "room", "clear"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 40)), max_size=80),
+    st.sampled_from([LARGE, 20_000, 4096]),
+    st.integers(0, 20_000),
+)
+def test_everything_is_handed_out_in_order_until_it_is_dropped(
+    steps: list[tuple[str, int]], memory_max: int, room: int
+) -> None:
+    stores: list[FakeStore] = []
+
+    def make(offset: int) -> FakeStore:
+        assert all(store.closed for store in stores), "two stores at a time"
+        stores.append(FakeStore(offset, room))
+        return stores[-1]
+
+    kept, written, handed = OutputBuffer(memory_max, make), bytearray(), bytearray()
+    mark = 0
+    for what, number in steps:
+        if what == "add" and number and not kept.full:
+            data = bytes([number]) * number * 100
+            written += data
+            kept.add(data)
+        elif what == "mark":
+            mark = kept.mark()
+            assert mark == len(written)
+        elif what == "hand out":
+            until = mark if mark > len(handed) else None
+            handed += b"".join(kept.hand_out(1 + number * 50, until))
+            assert until is None or len(handed) <= until
+        elif what == "drop":
+            kept.drop(kept.base + (kept.framed - kept.base) * number // 40)
+        elif what == "take back":
+            kept.take_back()
+            del handed[kept.base :]
+        elif what == "room" and stores:
+            stores[-1].room = number * 500
+        elif what == "clear" and number > 36:
+            kept.clear()
+            handed = bytearray(written)
+            assert len(kept) == 0 and all(store.closed for store in stores)
+        assert kept.framed == len(handed) and handed == written[: len(handed)]
+        assert kept.base <= kept.framed <= kept.end == len(written)
+        assert len(kept) == kept.end - kept.base
+        assert kept.in_memory < memory_max + 4000
+    while pieces := kept.hand_out(5000, None):
+        handed += b"".join(pieces)
+    assert handed == written
+    kept.drop(len(written))
+    assert all(store.closed for store in stores) and kept.in_memory == 0

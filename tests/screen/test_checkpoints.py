@@ -1,0 +1,101 @@
+"""A checkpoint is bounded, whatever was printed and typed, and a session goes on from it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from relay.screen.encoded import beginning, fitting, size_of
+from relay.screen.line_source import LineSource
+from relay.screen.source import CHECKPOINT_MAX, ScreenSource
+from tests.screen.screens import AnySource, texts, until
+
+_FAMILY = ("\u200d👩" * 9000).encode()
+
+
+def _colours(rows: int) -> bytes:
+    rng = random.Random(1)
+    return b"".join(
+        b"\x1b[%d;1H" % row
+        + b"".join(
+            b"\x1b[38;2;%d;%d;%dm%c" % (*rng.randbytes(3), 33 + row % 90) for _ in range(400)
+        )
+        for row in range(1, rows + 1)
+    )
+
+
+def _accents(rows: int) -> bytes:
+    """Cells that hold many characters each."""
+    rng = random.Random(2)
+    cell = [
+        chr(0x4E00 + n) + "".join(map(chr, rng.choices(range(0x300, 0x370), k=12)))
+        for n in range(999)
+    ]
+    return "".join(
+        f"\x1b[{row};1H" + "".join(rng.choices(cell, k=200)) for row in range(1, rows + 1)
+    ).encode()
+
+
+HOSTILE = {
+    "a line of astral characters": b"a" + _FAMILY * 5,
+    "a line of marks that JSON escapes": b'"\\' * 400_000,
+    "rows of wide characters": b"".join("世界".encode() * 90 + b"%d\r\n" % n for n in range(1500)),
+    "a painted screen of colours": b"\x1b[?1049h\x1b[?2026h" + _colours(150) + b"\x1b[?2026l",
+    "a painted screen of accents": b"\x1b[?1049h\x1b[?2026h" + _accents(60) + b"\x1b[?2026l",
+    "painted lines of wide characters": b"\x1b[?2026h\x1b[?2026l"
+    + b"".join("● 世界".encode() * 40 + b"%d\r\n\r\n" % n for n in range(1500)),
+    "a title": b"\x1b]0;" + "👩".encode() * 200 + b"\x07",
+    "a string without an end": b"\x1bPq" + b"\x80" * 200_000,
+}
+TYPED = {
+    "nothing": "",
+    "long lines": "\n".join("👩" * 4000 + str(n) for n in range(50)),
+    "many lines": "\n".join(f"line {n} of what was typed" for n in range(5000)),
+}
+
+
+@pytest.mark.parametrize("typed", TYPED)
+@pytest.mark.parametrize("what", HOSTILE)
+@pytest.mark.parametrize("kind", [ScreenSource, LineSource])
+def test_a_checkpoint_is_bounded_whatever_is_in_it(
+    kind: type[ScreenSource] | type[LineSource], what: str, typed: str
+) -> None:
+    source: AnySource = kind(500, 300)
+    for _ in range(8):
+        source.expect_echo(TYPED[typed], 0.0)
+    data = HOSTILE[what]
+    for at in range(0, len(data), 65536):
+        source.feed(data[at : at + 65536], at / 1e6)
+    now = len(data) / 1e6 + 0.05
+    source.tick(now)
+    saved = source.checkpoint()
+    assert len(saved) <= CHECKPOINT_MAX
+    again: AnySource = kind.restore(saved, 500, 300, now)
+    assert again.alt_screen == source.alt_screen
+    again.feed(b"\x1b\\\x1b[0m" + b"\x1b[?1049l" * again.alt_screen + b"\r\n\r\n", now)
+    until(again, now + 9)
+    events = again.feed(b"goes on\r\n", now + 9) + until(again, now + 18)
+    assert "goes on" in texts(events)
+
+
+def test_what_is_typed_last_is_known_again_and_echoed_first() -> None:
+    source = LineSource(80, 24)
+    source.expect_echo("first words of many\n" + "👩" * 4000, 0.0)
+    source.expect_echo("last words of many", 0.0)
+    again = LineSource.restore(source.checkpoint(), 80, 24, 0.0)
+    assert not texts(again.feed(b"first words of many\r\n", 0.1))
+    assert not texts(again.feed(b"last words of many\r\n", 0.1))
+
+
+@pytest.mark.parametrize("text", ["", "a", "a" * 99, "👩" * 30, 'a"\\\x01👩' * 9])
+@pytest.mark.parametrize("most", [0, 4, 5, 17, 30, 100, 1000])
+def test_the_beginning_of_a_text_is_as_much_as_fits(text: str, most: int) -> None:
+    kept = beginning(text, most)
+    assert text.startswith(kept)
+    assert not kept or size_of(kept) <= most
+    assert kept == text or size_of(text[: len(kept) + 1]) > most
+
+
+def test_what_does_not_fit_is_left_out_and_what_comes_behind_it_may() -> None:
+    assert fitting(["aaa", "b" * 50, "cc"], 20) == ["aaa", "cc"]

@@ -1,0 +1,96 @@
+"""The binding to the terminal emulator."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.screen.emulator import Emulator, EmulatorError
+
+
+def emulator(cols: int = 10, rows: int = 4) -> Emulator:
+    return Emulator(cols, rows, history=100)
+
+
+def test_rows_joined_over_soft_wraps() -> None:
+    terminal = emulator()
+    terminal.feed(b"123456789 next\r\nlast")
+    assert terminal.text((0, 0), (9, 2)) == "123456789 next\nlast"
+    assert terminal.text((0, 0), (9, 2), unwrap=False) == "123456789\nnext\nlast"
+    assert [terminal.continues(row) for row in range(3)] == [False, True, False]
+    assert terminal.line_start(1) == 0
+    assert terminal.row_text(1) == "next"
+
+
+def test_a_mark_follows_its_cell_through_scrolling_and_reflow() -> None:
+    terminal = emulator()
+    terminal.feed(b"a\r\n0123456789X")
+    mark = terminal.mark(0, 2)
+    terminal.resize(5, 4)
+    assert mark.position() == (0, 3)
+    terminal.resize(20, 4)
+    assert mark.position() == (10, 1)
+    terminal.feed(b"\r\n" * 20)
+    assert mark.position() == (10, 1)
+    assert terminal.history_rows > 1
+    kept = terminal.from_bottom(mark)
+    again = terminal.mark_from_bottom(kept)
+    assert again is not None and again.position() == (10, 1)
+
+
+def test_a_mark_that_left_the_scrollback_says_so() -> None:
+    terminal = emulator()
+    mark = terminal.mark(0, 0)
+    for _ in range(200):
+        terminal.feed(b"x\r\n" * 1000)
+    assert mark.position() is None
+    mark.close()
+    mark.close()
+
+
+def test_the_scrollback_is_bounded_and_never_shorter_than_asked() -> None:
+    terminal = emulator(80, 24)
+    terminal.feed(b"x\r\n" * 5000)
+    shortest = terminal.history_rows
+    for _ in range(5000):
+        terminal.feed(b"x\r\n")
+        shortest = min(shortest, terminal.history_rows)
+    assert shortest >= 100
+    assert terminal.history_rows < 2000
+
+
+@pytest.mark.parametrize(
+    "cut", [b"\x1b[3", b"\xe4\xb8", b"\x1b]0;ti", b"\x1b", b"", b"\x1b[?2026h\x1b[38;5"]
+)
+def test_a_snapshot_holds_everything(cut: bytes) -> None:
+    rest = {b"\x1b[3": b"1mx", b"\xe4\xb8": b"\x96", b"\x1b]0;ti": b"tle\x07y"}
+    terminal = emulator()
+    terminal.feed(b"one\r\n\x1b[?2004htwo\r\nthree\r\nfour\r\nfive" + cut)
+    first = Emulator(1, 1, history=100, snapshot=terminal.snapshot())
+    # Twice, because the second must still know what the first had not finished.
+    again = Emulator(1, 1, history=100, snapshot=first.snapshot())
+    for one in (terminal, again):
+        one.feed(rest.get(cut, b"5mz"))
+    end = (9, terminal.total_rows - 1)
+    assert again.text((0, 0), end) == terminal.text((0, 0), end)
+    assert again.cursor == terminal.cursor
+    assert again.title == terminal.title
+    assert again.mode(2004)
+    assert again.mode(2026) == terminal.mode(2026)
+
+
+@pytest.mark.parametrize("data", [b"", b"nonsense", b"\x00" * 100])
+def test_a_broken_snapshot_is_refused(data: bytes) -> None:
+    with pytest.raises(EmulatorError):
+        Emulator(80, 24, snapshot=data)
+
+
+def test_the_state_of_the_terminal() -> None:
+    terminal = emulator()
+    terminal.feed(b"\x1b[>5u\x1b[?1049h\x1b]0;busy\x07\x1b[2;3H")
+    assert terminal.alt_screen
+    assert terminal.title == "busy"
+    assert terminal.cursor == (2, 1)
+    terminal.feed(b"\x1b[>5u")
+    assert terminal.kitty_flags == 5
+    terminal.feed(b"\x1b[1;1H0123456789")
+    assert terminal.pending_wrap

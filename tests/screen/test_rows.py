@@ -1,0 +1,166 @@
+"""Whose words the rows of a painted screen are."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.screen.rows import Kind, Row, Snapshot, read_rows
+
+
+def rows(*texts: str, cursor: int | None = None, cols: int = 80, typed: str = "") -> list[Row]:
+    at = len(texts) - 1 if cursor is None else cursor
+    return read_rows(Snapshot(list(texts), at, cols), lambda text: bool(typed) and text in typed)
+
+
+def kinds(*texts: str, cursor: int | None = None, typed: str = "") -> list[str]:
+    return [row.kind.value for row in rows(*texts, cursor=cursor, typed=typed)]
+
+
+@pytest.mark.parametrize("bullet", ["● ", "• ", "✦ ", "  ◆ "])
+def test_the_agents_bullet_and_margin_are_taken_off(bullet: str) -> None:
+    margin = " " * len(bullet)
+    read = rows(bullet + "First words", margin + "@relay:Bob hi", margin + "  code", "", "❯ ")
+    assert [row.text for row in read[:3]] == ["First words", "@relay:Bob hi", "  code"]
+
+
+def test_the_margin_without_a_bullet_is_the_most_common_one() -> None:
+    read = rows("     one", "     @relay:Bob two", "       three", "", "x")
+    assert [row.text for row in read[:3]] == ["one", "@relay:Bob two", "  three"]
+
+
+@pytest.mark.parametrize("prompt", ["❯ ", "› ", " > ", "  > ", "❯\xa0"])
+def test_the_persons_rows_end_at_a_blank_row(prompt: str) -> None:
+    assert kinds(prompt + "do it", "  @relay:Bob no", "", "  yes", "", "x")[:3] == [
+        Kind.PERSON, Kind.PERSON, Kind.AGENT,
+    ]  # fmt: skip
+
+
+def test_what_relay_typed_is_the_persons_beyond_blank_rows() -> None:
+    found = kinds(
+        "❯ one two", "", "  @relay:Bob three", "", "● four", "", "x", typed="onetwo@relay:Bobthree"
+    )
+    assert found[:3] == [Kind.PERSON, Kind.PERSON, Kind.AGENT]
+
+
+def test_a_tools_output_is_the_tools_as_far_as_it_is_indented() -> None:
+    found = kinds(
+        "● Bash(make)", "  ⎿  @relay:Tool one", "     @relay:Tool two", "", "     three",
+        "  speech", "", "x",
+    )  # fmt: skip
+    assert found[:5] == [Kind.AGENT, Kind.TOOL, Kind.TOOL, Kind.TOOL, Kind.AGENT]
+
+
+def test_the_input_line_is_a_draft_and_what_stands_below_is_neither() -> None:
+    found = kinds(
+        "● said", "", "────", "❯ my @relay:Bob", "  draft", "────", "  ? for shortcuts", cursor=4
+    )
+    assert found == [Kind.AGENT, Kind.DRAFT, Kind.DRAFT, Kind.OTHER]
+
+
+def test_the_row_of_the_cursor_alone_is_a_draft_without_a_prompt() -> None:
+    assert kinds("output", "more output", "@relay:Bob be") == [
+        Kind.AGENT, Kind.AGENT, Kind.DRAFT,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "row", ["✻ Baking… (3s)", "· Thinking...", "⠙ Working… ", "• @relay:X (2s • esc to interrupt)"]
+)
+def test_a_spinner_is_nobodys_speech(row: str) -> None:
+    assert kinds("● said", "", row, "", "x")[1] == Kind.OTHER
+
+
+def test_frames_are_taken_off_a_panel_that_holds_the_conversation() -> None:
+    read = rows("╭────────╮", "│ @relay:Bob hi │", "│ there         │", "╰────────╯", "x")
+    assert [(row.text, row.kind) for row in read[:2]] == [
+        ("@relay:Bob hi", Kind.AGENT), ("there", Kind.AGENT),
+    ]  # fmt: skip
+
+
+def test_a_small_panel_is_a_dialog() -> None:
+    read = rows("said one", "said two", "said three", "╭──╮", "│ @relay:Bob hi │", "╰──╯", "x")
+    assert read[3].kind is Kind.OTHER
+
+
+def test_a_bar_on_the_left_is_a_quote() -> None:
+    assert rows("said", "", "▎ @relay:Bob quoted", "", "x")[1].text == "> @relay:Bob quoted"
+
+
+def test_rows_that_wrapped_are_joined_and_others_are_not() -> None:
+    joins = [
+        row.joins
+        for row in rows(
+            "@relay:Bob words that reach the edge and",
+            "continue here",
+            "@relay:Ann another",
+            "- item",
+            cols=44,
+            cursor=9,
+        )
+    ]
+    assert joins == [None, " ", None, None]
+
+
+def test_a_word_longer_than_the_screen_is_joined_without_a_space() -> None:
+    assert [row.joins for row in rows("x" * 40, "y" * 40, "z", cols=40, cursor=9)] == [
+        None, "", "",
+    ]  # fmt: skip
+
+
+def test_a_row_that_only_the_terminal_wrapped_does_not_hide_where_the_program_wraps() -> None:
+    joins = [
+        row.joins
+        for row in rows(
+            "Warning: this is longer than the screen, " * 2,
+            "here",
+            "",
+            "● @relay:Bob words that reach the edge",
+            "  continues up to the edge as well and",
+            "  stops",
+            cols=44,
+            cursor=9,
+        )
+    ]
+    assert joins == [None, " ", None, " ", " "]
+
+
+def test_below_a_row_that_only_the_terminal_wrapped_nothing_is_known_to_be_wrapped() -> None:
+    read = rows(
+        "● " + "words " * 10, "  some words that near the edge", "  another", cols=40, cursor=9
+    )
+    assert [row.joins for row in read] == [None, " ", None]
+
+
+@pytest.mark.parametrize("bar", ["▅▅", "▁▁", "▇", " ▂▂", "██", "░", "▐"])
+def test_a_scroll_bar_at_the_right_edge_is_no_text(bar: str) -> None:
+    room = 40 - len(bar)
+    read = rows(
+        "● said" + " " * (room - 6) + bar,
+        "@relay:Bob words that go on to the e"[:room].ljust(room) + bar,
+        "continue",
+        " " * room + bar,
+        "@relay:Bob 你好".ljust(room - 2) + bar,
+        cols=40,
+        cursor=9,
+    )
+    assert [row.text for row in read] == [
+        "said", "@relay:Bob words that go on to the e"[:room], "continue", "@relay:Bob 你好",
+    ]  # fmt: skip
+    assert [row.gap for row in read] == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "done ██████",  # a progress bar up to the edge
+        "▕ framed   ▕",
+        "▏ framed   ▏",
+    ],
+)
+def test_blocks_at_the_right_edge_that_are_more_than_a_bar_stay(row: str) -> None:
+    [read, *_] = rows(row, "", "x", cols=len(row))
+    assert row.strip("▕▏ ") in read.text and (read.kind is Kind.OTHER or read.text == row)
+
+
+def test_blocks_before_the_right_edge_are_text() -> None:
+    assert rows("load ▂▃▅", "", "x", cols=40)[0].text == "load ▂▃▅"

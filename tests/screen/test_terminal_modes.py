@@ -1,0 +1,42 @@
+"""The modes that a program leaves behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.screen.terminal_modes import ModeScanner
+
+
+@pytest.mark.parametrize(
+    ("data", "undo"),
+    [
+        (b"\x1b[?2004h", b"\x1b[?2004l"),
+        (b"\x1b[?1002;1006h", b"\x1b[?1002l\x1b[?1006l"),
+        (b"\x1b[?25l", b"\x1b[?25h"),
+        (b"\x1b=", b"\x1b>"),
+        (b"\x1b[>5u", b"\x1b[<99u"),
+        (b"\x1b[?1049h", b"\x1b[?1049l"),
+    ],
+)
+def test_what_is_set_is_undone(data: bytes, undo: bytes) -> None:
+    modes = ModeScanner()
+    modes.scan(data)
+    assert undo in modes.reset_sequences()
+    modes.scan(modes.reset_sequences())
+    assert modes.reset_sequences() == b""
+
+
+@pytest.mark.parametrize(
+    "data", [b"plain", b"\x1b[31m", b"\x1b[?2004h\x1b[?2004l", b"\x1b[?1h\x1bc"]
+)
+def test_nothing_set_nothing_undone(data: bytes) -> None:
+    modes = ModeScanner()
+    modes.scan(data)
+    assert modes.reset_sequences() == b""
+
+
+def test_a_held_picture_is_let_go_first() -> None:
+    modes = ModeScanner()
+    modes.scan(b"\x1b[?1000h\x1b[?2026h\x1b]0;busy\x07")
+    assert modes.reset_sequences().startswith(b"\x1b[?2026l")
+    assert modes.title == "busy"

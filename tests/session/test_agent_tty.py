@@ -1,0 +1,56 @@
+"""The agent's own side of its terminal."""
+
+from __future__ import annotations
+
+import os
+import termios
+import tty
+from collections.abc import Iterator
+
+import pytest
+
+from relay.session.agent_tty import InnerTerminal, NoTerminal
+from tests.support import wait_until
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, int, InnerTerminal]]:
+    master, slave = os.openpty()
+    inner = InnerTerminal(os.ttyname(slave))
+    yield master, slave, inner
+    inner.close()
+    inner.close()
+    for fd in (master, slave):
+        os.close(fd)
+
+
+def test_unread_counts_what_a_line_program_can_read(
+    terminal: tuple[int, int, InnerTerminal],
+) -> None:
+    master, slave, inner = terminal
+    assert inner.unread() == 0
+    os.write(master, b"one\ntwo\n")
+    wait_until(lambda: inner.unread() == 8)
+    assert os.read(slave, 100) == b"one\n"
+    assert inner.unread() == 4
+    assert os.read(slave, 100) == b"two\n"
+    assert inner.unread() == 0
+
+
+def test_the_discipline_is_seen_as_the_program_sets_it(
+    terminal: tuple[int, int, InnerTerminal],
+) -> None:
+    _, slave, inner = terminal
+    assert inner.cooked() and not inner.secret()
+    modes = termios.tcgetattr(slave)
+    modes[3] &= ~termios.ECHO
+    termios.tcsetattr(slave, termios.TCSANOW, modes)
+    assert inner.cooked() and inner.secret()
+    tty.setraw(slave)
+    assert not inner.cooked() and not inner.secret()
+
+
+def test_an_agent_without_a_terminal_can_be_asked_too() -> None:
+    none = NoTerminal()
+    assert not none.cooked() and not none.secret()
+    none.close()

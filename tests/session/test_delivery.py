@@ -1,0 +1,418 @@
+"""Messages through a door: once each, in order, every state reported."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from relay.agents.delivery_channel import Submitted
+from relay.core.errors import NotDelivered
+from relay.core.message import AgentState, Message, State
+from relay.core.source_events import StateChange
+from relay.directive.envelope import marker_of
+from relay.session.delivery import DeliveryQueue
+from relay.session.typing_policy import Blocked, Guards
+
+
+def message(number: int, attempt: int = 0) -> Message:
+    return Message(
+        id=f"01K{number:023d}", sender="Ann", to="Ben", body=f"m{number}", created_at=0,
+        attempt=attempt,
+    )  # fmt: skip
+
+
+class FakeDoor:
+    """Takes messages as told; remembers what went through."""
+
+    def __init__(self) -> None:
+        self.through: list[str] = []
+        self.closed: Blocked | None = None
+        self.proof: str | None = "read"
+        self.take = 64
+        self.landed_before: set[str] = set()
+        self.proves_reading = True
+        self.landing_takes = 0.0
+        self.thrown: list[tuple[Message, bool]] = []
+
+    def hold(self, now: float) -> Blocked | None:
+        return self.closed
+
+    def batch(self, waiting: Sequence[Message]) -> list[Message]:
+        return list(waiting[:3])
+
+    async def submit(self, batch: list[Message]) -> Submitted:
+        taken = batch[: self.take]
+        self.through += [one.body for one in taken]
+        hold = None if len(taken) == len(batch) else Blocked("the person is typing", 0.01)
+        self.take = 64
+        return Submitted(len(taken), hold)
+
+    async def read(self, batch: list[Message]) -> str | None:
+        return self.proof
+
+    def landed(self, message: Message) -> bool:
+        return message.id in self.landed_before
+
+    def throw_away(self, unread: int) -> list[tuple[Message, bool]]:
+        return self.thrown
+
+    def left_unread(self, unread: int) -> list[Message]:
+        return []
+
+
+class Desk:
+    """A courier with a fake door, a clock that stands still, and the reports it made."""
+
+    def __init__(self) -> None:
+        self.door = FakeDoor()
+        self.now = 0.0
+        self.reports: list[tuple[str, str, str]] = []
+        self.told = asyncio.Event()
+        self.courier = DeliveryQueue(lambda: self.door, self.report, lambda: self.now)
+
+    async def report(self, message: Message, state: State, reason: str, proof: str) -> None:
+        self.reports.append((message.body, state.value, reason or proof))
+        self.told.set()
+
+    async def until(self, *expected: tuple[str, str, str]) -> None:
+        """Run until every expected report has been made."""
+        task = asyncio.ensure_future(self.courier.run())
+        try:
+            async with asyncio.timeout(10):
+                while not set(expected) <= set(self.reports):
+                    self.told.clear()
+                    await self.told.wait()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def wait_for(predicate: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not predicate():
+            await asyncio.sleep(0)
+
+
+def test_each_message_goes_through_its_states_in_order() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.courier.offer(message(1))
+        await desk.until(("m1", "seen", "read"))
+        return desk
+
+    desk = asyncio.run(scenario())
+    assert desk.reports == [
+        ("m1", "delivering", ""),
+        ("m1", "submitted", ""),
+        ("m1", "seen", "read"),
+    ]
+
+
+def test_many_go_in_order_and_once() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        for number in range(20):
+            assert desk.courier.offer(message(number))
+            assert not desk.courier.offer(message(number))
+        await desk.until(("m19", "seen", "read"))
+        return desk
+
+    assert asyncio.run(scenario()).door.through == [f"m{number}" for number in range(20)]
+
+
+def test_the_next_batch_goes_over_while_the_broker_writes_down_the_last_one() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        written_down = asyncio.Event()
+        report = desk.report
+
+        async def slow(message: Message, state: State, reason: str, proof: str) -> None:
+            if state in (State.SUBMITTED, State.SEEN) and message.body == "m0":
+                await written_down.wait()
+            await report(message, state, reason, proof)
+
+        desk.courier = DeliveryQueue(lambda: desk.door, slow, lambda: desk.now)
+        for number in range(9):
+            desk.courier.offer(message(number))
+        task = asyncio.ensure_future(desk.courier.run())
+        await wait_for(lambda: len(desk.door.through) == 6)
+        assert ("m3", "delivering", "") in desk.reports
+        # Not the one after it, and nothing is seen before it is submitted.
+        assert ("m6", "delivering", "") not in desk.reports
+        assert not [body for body, state, _ in desk.reports if state == "seen"]
+        written_down.set()
+        await wait_for(lambda: ("m8", "seen", "read") in desk.reports)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return desk
+
+    desk = asyncio.run(scenario())
+    for number in range(9):
+        states = [state for body, state, _ in desk.reports if body == f"m{number}"]
+        assert states == ["delivering", "submitted", "seen"]
+
+
+def test_after_a_limit_one_goes_and_the_others_follow_once_it_has_an_answer() -> None:
+    async def scenario() -> list[str]:
+        desk, guards = Desk(), Guards()
+        guards.changed(StateChange(AgentState.LIMITED, "a usage limit", retry=0.0), 0.0)
+        desk.courier = DeliveryQueue(
+            lambda: desk.door, desk.report, lambda: desk.now, guards.limited, guards.tried
+        )
+        desk.door.take = 1
+        for number in range(3):
+            desk.courier.offer(message(number))
+        await desk.until(("m0", "seen", "read"))
+        desk.now = 5.0
+        await desk.until(("m1", "held", "a usage limit"), ("m2", "held", "a usage limit"))
+        tried = list(desk.door.through)
+        guards.changed(StateChange(AgentState.IDLE), 6.0)
+        await desk.until(("m2", "seen", "read"))
+        return tried
+
+    assert asyncio.run(scenario()) == ["m0"]
+
+
+def test_what_was_not_taken_is_tried_again_and_nothing_twice() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.door.take = 1
+        for number in range(3):
+            desk.courier.offer(message(number))
+        await desk.until(("m2", "seen", "read"))
+        return desk
+
+    assert asyncio.run(scenario()).door.through == ["m0", "m1", "m2"]
+
+
+def test_an_obstacle_that_lasts_is_told_and_delivery_follows_it() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.door.closed = Blocked("a draft stands in the input line", 0.01)
+        desk.courier.offer(message(1))
+        task = asyncio.ensure_future(desk.courier.run())
+        await asyncio.sleep(0)
+        assert desk.reports == []
+        desk.now = 5.0
+        desk.courier.look_again()
+        async with asyncio.timeout(10):
+            await desk.told.wait()
+        task.cancel()
+        desk.door.closed = None
+        await desk.until(("m1", "seen", "read"))
+        return desk
+
+    desk = asyncio.run(scenario())
+    assert desk.reports[0] == ("m1", "held", "a draft stands in the input line")
+    assert desk.reports[-1] == ("m1", "seen", "read")
+
+
+def test_a_try_that_landed_is_not_repeated() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        again = message(1, attempt=1)
+        desk.door.landed_before.add(again.id)
+        desk.courier.offer(again)
+        await desk.until(("m1", "seen", "read"))
+        return desk
+
+    desk = asyncio.run(scenario())
+    assert desk.door.through == []
+    assert ("m1", "delivering", "") not in desk.reports
+
+
+def test_without_a_proof_of_reading_the_marker_proves_it() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.door.proof = None
+        desk.courier.offer(message(1))
+        await desk.until(("m1", "submitted", ""))
+        return desk
+
+    desk = asyncio.run(scenario())
+    marker = marker_of(message(1).id)
+    assert desk.courier.proven("something else", "transcript") == []
+    ((seen, by),) = desk.courier.proven(f"> Relay message {marker} from", "transcript")
+    assert (seen.body, by) == ("m1", "transcript")
+    assert desk.courier.proven(marker, "transcript") == []
+
+
+def test_a_dialog_that_opens_while_the_broker_is_told_is_not_typed_into() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        report = desk.report
+
+        async def slow(one: Message, state: State, reason: str, proof: str) -> None:
+            if state is State.DELIVERING and not desk.reports:
+                desk.door.closed = Blocked("a dialog waits for the person", 0.01)
+            await report(one, state, reason, proof)
+
+        desk.courier = DeliveryQueue(lambda: desk.door, slow, lambda: desk.now)
+        desk.courier.offer(message(1))
+        await desk.until(("m1", "delivering", ""))
+        assert desk.door.through == []
+        desk.door.closed = None
+        await desk.until(("m1", "seen", "read"))
+        return desk
+
+    assert asyncio.run(scenario()).door.through == ["m1"]
+
+
+def test_who_need_not_wait_overtakes_who_must() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        busy = [Blocked("the agent is busy", 0.01)]
+
+        def waits(one: Message, now: float) -> Blocked | None:
+            return busy[0] if busy and one.body != "m2" else None
+
+        desk.courier = DeliveryQueue(lambda: desk.door, desk.report, lambda: desk.now, waits=waits)
+        for number in range(4):
+            desk.courier.offer(message(number))
+        await desk.until(("m2", "seen", "read"))
+        assert desk.door.through == ["m2"]
+        desk.now = 5.0
+        await desk.until(("m3", "held", "the agent is busy"))
+        busy.clear()
+        await desk.until(("m3", "seen", "read"))
+        return desk
+
+    desk = asyncio.run(scenario())
+    assert desk.door.through == ["m2", "m0", "m1", "m3"]
+    assert ("m2", "held", "the agent is busy") not in desk.reports
+
+
+def test_a_turn_that_begins_while_the_broker_is_told_is_not_joined() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        busy: list[Blocked] = []
+        report = desk.report
+
+        async def slow(one: Message, state: State, reason: str, proof: str) -> None:
+            if state is State.DELIVERING and not desk.reports:
+                busy.append(Blocked("the agent is busy", 0.01))
+            await report(one, state, reason, proof)
+
+        desk.courier = DeliveryQueue(
+            lambda: desk.door,
+            slow,
+            lambda: desk.now,
+            waits=lambda one, now: busy[0] if busy else None,
+        )
+        desk.courier.offer(message(1))
+        await desk.until(("m1", "delivering", ""))
+        assert desk.door.through == []
+        busy.clear()
+        await desk.until(("m1", "seen", "read"))
+        return desk
+
+    assert asyncio.run(scenario()).door.through == ["m1"]
+
+
+def test_what_is_on_its_way_is_known_until_it_is_seen() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        desk.door.proof = None
+        assert desk.courier.underway(1.0) is None
+        desk.now = 2.0
+        desk.courier.offer(message(1))
+        await desk.until(("m1", "submitted", ""))
+        assert desk.courier.underway(5.0) == 3.0
+        desk.courier.proven(marker_of(message(1).id), "transcript")
+        assert desk.courier.underway(5.0) is None
+
+    asyncio.run(scenario())
+
+
+def test_a_door_that_fails_does_not_end_the_deliveries() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        submit, failures = desk.door.submit, [NotDelivered("the agent is gone")]
+
+        async def failing(batch: list[Message]) -> Submitted:
+            if failures:
+                raise failures.pop()
+            return await submit(batch)
+
+        desk.door.submit = failing  # type: ignore[method-assign]
+        desk.courier.offer(message(1))
+        desk.courier.look_again()
+        await desk.until(("m1", "seen", "read"))
+        return desk
+
+    assert asyncio.run(scenario()).door.through == ["m1"]
+
+
+def test_what_is_on_its_way_when_the_agent_ends_is_accounted_for() -> None:
+    """The answer to the last write comes together with the news of the end."""
+
+    async def scenario() -> Desk:
+        desk = Desk()
+        written = asyncio.Event()
+        begun = asyncio.Event()
+        submit = desk.door.submit
+
+        async def slow(batch: list[Message]) -> Submitted:
+            begun.set()
+            await written.wait()
+            return await submit(batch)
+
+        desk.door.submit = slow  # type: ignore[method-assign]
+        desk.door.proof = None  # its terminal is gone
+        desk.courier.offer(message(1))
+        task = asyncio.ensure_future(desk.courier.run())
+        await begun.wait()
+        written.set()
+        await desk.courier.close(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return desk
+
+    assert ("m1", "seen", "read") in asyncio.run(scenario()).reports
+
+
+def test_what_ctrl_c_threw_away_is_typed_again_or_has_failed() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.door.proof = None
+        desk.courier.offer(message(1))
+        desk.courier.offer(message(2))
+        await desk.until(("m2", "submitted", ""))
+        desk.door.thrown = [(message(2), True), (message(1), False)]
+        await desk.courier.thrown_away(100)
+        desk.door.proof = "read"
+        await desk.until(("m2", "seen", "read"))
+        return desk
+
+    desk = asyncio.run(scenario())
+    assert desk.door.through == ["m1", "m2", "m2"]
+    failed = [report for report in desk.reports if report[1] == "failed"]
+    assert len(failed) == 1 and failed[0][0] == "m1" and "Ctrl-C" in failed[0][2]
+    assert ("m1", "seen", "read") not in desk.reports
+
+
+def test_nothing_goes_to_a_model_that_does_not_answer() -> None:
+    async def main() -> None:
+        desk = Desk()
+        limits = [Blocked("a usage limit is reached", 0.01)]
+        desk.courier = DeliveryQueue(
+            lambda: desk.door,
+            desk.report,
+            lambda: desk.now,
+            lambda now: limits[0] if limits else None,
+        )
+        desk.courier.offer(message(1))
+        desk.now = 0.0
+
+        async def over() -> None:
+            while not desk.reports:
+                desk.now += 1.0
+                await asyncio.sleep(0)
+                desk.courier.look_again()
+            assert desk.reports == [("m1", "held", "a usage limit is reached")]
+            assert desk.door.through == []
+            limits.clear()
+
+        await asyncio.gather(over(), desk.until(("m1", "seen", "read")))
+
+    asyncio.run(main())

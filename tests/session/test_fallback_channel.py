@@ -1,0 +1,135 @@
+"""Typing where the input line is free, the agent's own channel beside a draft."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from relay.agents.delivery_channel import Submitted
+from relay.core.message import Message
+from relay.directive.envelope import marker_of
+from relay.session import fallback_channel
+from relay.session.fallback_channel import FallbackChannel
+from relay.session.typing_policy import DRAFT, Blocked
+from tests.session.test_typing_channel import message
+
+
+class FakeDoor:
+    """Takes one message, and remembers it."""
+
+    landing_takes = 2.0
+    proves_reading = False
+
+    def __init__(self) -> None:
+        self.held: Blocked | None = None
+        self.took: list[str] = []
+        self.ends = True  # whether ``read`` comes to an end
+        self.has_landed = False
+
+    def hold(self, now: float) -> Blocked | None:
+        return self.held
+
+    def batch(self, waiting: Sequence[Message]) -> list[Message]:
+        return list(waiting[:1])
+
+    async def submit(self, batch: list[Message]) -> Submitted:
+        self.took += [one.body for one in batch]
+        return Submitted(len(batch))
+
+    async def read(self, batch: list[Message]) -> str | None:
+        if not self.ends:
+            await asyncio.Event().wait()
+        return "read"
+
+    def landed(self, message: Message) -> bool:
+        return self.has_landed
+
+    def left_unread(self, unread: int) -> list[Message]:
+        return []
+
+    def throw_away(self, unread: int) -> list[tuple[Message, bool]]:
+        return []
+
+
+class Both:
+    def __init__(self) -> None:
+        self.typed, self.channel = FakeDoor(), FakeDoor()
+        self.open = True
+        self.proof: bool | None = False
+        self.asked: list[str] = []
+        self.door = FallbackChannel(self.typed, self.channel, lambda: self.open, self.proven)
+
+    def proven(self, marker: str) -> bool | None:
+        self.asked.append(marker)
+        return self.proof
+
+    def pass_on(self, body: str = "hello") -> str | None:
+        """Hand one message over; returns the proof."""
+        batch = self.door.batch([message(body)])
+
+        async def hand_over() -> str | None:
+            await self.door.submit(batch)
+            return await self.door.read(batch)
+
+        return asyncio.run(hand_over())
+
+
+def test_it_types_where_it_can() -> None:
+    both = Both()
+    assert both.door.hold(0.0) is None
+    both.proof = True
+    assert both.pass_on() == "transcript"
+    assert both.typed.took == ["hello"] and both.channel.took == []
+    assert both.asked[-1] == marker_of(message("hello").id)
+
+
+def test_beside_a_draft_the_channel_is_used_if_it_is_open() -> None:
+    both = Both()
+    both.typed.held = Blocked(DRAFT, 1.0)
+    assert both.door.hold(0.0) is None
+    assert both.pass_on() == "read"
+    assert both.channel.took == ["hello"] and both.typed.took == []
+    both.open = False
+    assert both.door.hold(0.0) == both.typed.held
+
+
+@pytest.mark.parametrize("reason", ["a dialog waits for the person", "the agent is busy"])
+def test_nothing_goes_past_a_dialog_or_into_a_turn(reason: str) -> None:
+    both = Both()
+    both.typed.held = Blocked(reason)
+    assert both.door.hold(0.0) == both.typed.held
+
+
+def test_the_next_one_waits_until_what_was_typed_has_begun_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = Both()
+    both.typed.ends = False  # it stands in the input line, for all that can be seen
+    answers = iter([False, False, False, True])
+    both.door = FallbackChannel(
+        both.typed, both.channel, lambda: True, lambda marker: next(answers, True)
+    )
+    assert both.door.hold(0.0) is None
+    assert both.pass_on() == "transcript"
+    monkeypatch.setattr(fallback_channel, "PROOF_PATIENCE", 0.01)
+    both = Both()
+    assert both.door.hold(0.0) is None
+    assert both.pass_on() == "read"
+
+
+def test_without_records_what_was_read_counts() -> None:
+    both = Both()
+    both.proof = None
+    assert both.door.hold(0.0) is None
+    assert both.pass_on() == "read"
+
+
+@pytest.mark.parametrize("way", ["typed", "channel"])
+def test_an_earlier_try_may_have_gone_either_way(way: str) -> None:
+    both = Both()
+    assert not both.door.landed(message("hello"))
+    getattr(both, way).has_landed = True
+    assert both.door.landed(message("hello"))
+    assert both.door.landing_takes == 2.0

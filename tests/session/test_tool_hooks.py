@@ -1,0 +1,342 @@
+"""Between an agent's hooks and the engine: in time, and shut when anything goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from relay.agents.launch import GATE_TIMEOUT
+from relay.hooks.events import HookEventName
+from relay.hooks.hook_model import (
+    Aggregated,
+    Command,
+    Decision,
+    Failure,
+    HookDefinition,
+    HookOutput,
+    HookResult,
+)
+from relay.session.reply import Reply
+from relay.session.tool_hooks import (
+    DEADLINE,
+    AgentHookCall,
+    ToolHookEndpoint,
+    rewritten,
+    text_of,
+    tool_fields,
+)
+
+TOOL = {"kind": "tool", "tool_name": "Bash", "tool_input": {"command": "ls", "timeout": 5}}
+DONE = {"kind": "done", "tool_name": "Bash", "tool_input": {}}
+EVENTS = {
+    "tool": (HookEventName.BEFORE_TOOL, True),
+    "done": (HookEventName.AFTER_TOOL, True),
+    "asked": (HookEventName.BEFORE_AGENT, False),
+    "answered": (HookEventName.AFTER_AGENT, False),
+}
+
+
+class Words:
+    """A translator for an agent that says what kind of event it sends."""
+
+    def __init__(self) -> None:
+        self.broken = ""
+
+    def read(self, event: dict[str, Any]) -> AgentHookCall | None:
+        if self.broken == "read":
+            raise KeyError("kind")
+        found = EVENTS.get(str(event.get("kind")))
+        if found is None:
+            return None
+        name, waits = found
+        fields = tool_fields(event) if waits else {k: v for k, v in event.items() if k != "kind"}
+        return AgentHookCall(name, fields, waits, event)
+
+    def answer(self, call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
+        if self.broken == "answer" and not result.blocked:
+            raise TypeError("cannot be said")
+        if result.blocked:
+            return {"deny": result.reason}
+        said = {"input": rewritten(call, result)}
+        return said | ({"context": result.context} if result.context else {})
+
+
+class Engine:
+    """Says what it is told to, after as long as it is told to."""
+
+    def __init__(self) -> None:
+        self.result = Aggregated()
+        self.wait: asyncio.Event | None = None
+        self.events = set(HookEventName)
+        self.guards = True
+        self.error: Exception | None = None
+        self.fired: list[tuple[HookEventName, dict[str, Any]]] = []
+        self.cancelled = 0
+
+    def has(self, event: HookEventName) -> bool:
+        return event in self.events
+
+    def guarded(self, event: HookEventName, fields: Mapping[str, Any]) -> bool:
+        return self.guards
+
+    async def fire(self, event: HookEventName, fields: Mapping[str, Any]) -> Aggregated:
+        self.fired.append((event, dict(fields)))
+        if self.error is not None:
+            raise self.error
+        if self.wait is not None:
+            try:
+                await self.wait.wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+        return self.result
+
+
+class Bench:
+    """A gate, what it injects and what it notes."""
+
+    def __init__(self, deadline: float = 30.0) -> None:
+        self.engine, self.words = Engine(), Words()
+        self.injected: list[str] = []
+        self.notes: list[str] = []
+        self._tasks: list[asyncio.Future[None]] = []
+        self.gate = ToolHookEndpoint(
+            self.words,
+            self.engine,
+            inject=self.injected.append,
+            note=self.notes.append,
+            spawn=lambda work: self._tasks.append(asyncio.ensure_future(work)),
+            deadline=deadline,
+        )
+
+    async def settle(self) -> None:
+        await asyncio.gather(*self._tasks)
+
+
+def run(test: Callable[[Bench], Awaitable[None]], deadline: float = 30.0) -> None:
+    async def main() -> None:
+        await test(Bench(deadline))
+
+    asyncio.run(main())
+
+
+def test_the_agent_waits_longer_than_the_gate() -> None:
+    assert GATE_TIMEOUT > DEADLINE
+
+
+def test_a_gate_asks_the_engine_and_answers_in_the_agents_words() -> None:
+    async def test(bench: Bench) -> None:
+        bench.engine.result = Aggregated(input={"command": "ls -l"}, inject=["look"])
+        answer = await bench.gate.answer(dict(TOOL))
+        assert answer == {"input": {"command": "ls -l", "timeout": 5}}
+        [(event, fields)] = bench.engine.fired
+        assert event is HookEventName.BEFORE_TOOL
+        given = {"tool_name": "Bash", "tool_input": TOOL["tool_input"], "tool_use_id": ""}
+        assert fields == given
+        assert bench.injected == ["look"]
+
+    run(test)
+
+
+def test_what_nobody_asked_for_costs_nothing() -> None:
+    async def test(bench: Bench) -> None:
+        assert await bench.gate.answer({"kind": "weather"}) == {}
+        bench.engine.events.clear()
+        assert await bench.gate.answer(dict(TOOL)) == {}
+        assert bench.engine.fired == []
+
+    run(test)
+
+
+def test_what_is_only_observed_is_not_waited_for() -> None:
+    async def test(bench: Bench) -> None:
+        bench.engine.wait = asyncio.Event()
+        bench.engine.result = Aggregated(
+            decision=Decision.DENY, reason="no", inject=["one"], context="two"
+        )
+        assert await bench.gate.answer({"kind": "asked", "prompt": "do it"}) == {}
+        assert await bench.gate.answer({"kind": "answered", "prompt_response": "done"}) == {}
+        bench.engine.wait.set()
+        await bench.settle()
+        assert bench.engine.fired == [
+            (HookEventName.BEFORE_AGENT, {"prompt": "do it"}),
+            (HookEventName.AFTER_AGENT, {"prompt_response": "done", "prompt": "do it"}),
+        ]
+        assert bench.injected == ["one", "two"] * 2
+        assert ["cannot be kept from going on" in note for note in bench.notes] == [True, True]
+
+    run(test)
+
+
+@pytest.mark.parametrize("guards", [True, False])
+def test_hooks_that_take_too_long_keep_a_guarded_gate_shut(guards: bool) -> None:
+    async def test(bench: Bench) -> None:
+        bench.engine.wait = asyncio.Event()
+        bench.engine.guards = guards
+        answer = await bench.gate.answer(dict(TOOL))
+        if guards:
+            assert "did not end within 0.05 s" in answer["deny"] and "Bash" in answer["deny"]
+        else:
+            assert answer == {"input": None}
+        assert bench.engine.cancelled == 1
+        [note] = bench.notes
+        assert note.startswith("on_before_tool for Bash: ")
+
+    run(test, deadline=0.05)
+
+
+def test_a_failure_of_the_engine_is_one_of_the_hooks() -> None:
+    async def test(bench: Bench) -> None:
+        broken = Failure("planning", "the planner broke")
+        bench.engine.result = Aggregated(success=False, errors=[broken])
+        assert "the planner broke" in (await bench.gate.answer(dict(TOOL)))["deny"]
+        bench.engine.guards = False
+        assert await bench.gate.answer(dict(TOOL)) == {"input": None}
+
+    run(test)
+
+
+@pytest.mark.parametrize("reason", ["", " \n"])
+def test_a_refusal_is_never_without_a_reason(reason: str) -> None:
+    async def test(bench: Bench) -> None:
+        denial = HookOutput(decision=Decision.DENY, reason=reason)
+        hook = HookDefinition(HookEventName.BEFORE_TOOL, "guard.sh", Command(("x",)), "a file")
+        results = [HookResult(hook, True, denial), HookResult(hook, True, HookOutput())]
+        bench.engine.result = Aggregated(decision=Decision.DENY, reason=reason, results=results)
+        assert await bench.gate.answer(dict(TOOL)) == {"deny": "guard.sh refuses this"}
+        bench.engine.result = Aggregated(decision=Decision.DENY)
+        assert await bench.gate.answer(dict(TOOL)) == {"deny": "a hook refuses this"}
+        bench.engine.result = Aggregated(decision=Decision.ASK)
+        await bench.gate.answer(dict(TOOL))
+        assert bench.engine.result.reason == "a hook wants a person to agree to this"
+        bench.engine.result = Aggregated()
+        await bench.gate.answer(dict(TOOL))
+        assert bench.engine.result.reason == ""
+
+    run(test)
+
+
+def test_a_failed_hook_that_allows_is_only_noted() -> None:
+    async def test(bench: Bench) -> None:
+        failed = Failure("hook", "the hook crashed")
+        bench.engine.result = Aggregated(
+            success=False, errors=[failed], conflicts=["a and b rewrote x"]
+        )
+        assert await bench.gate.answer(dict(TOOL)) == {"input": None}
+        assert bench.notes == ["the hook crashed", "a and b rewrote x"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("broken", ["read", "answer", "engine"])
+def test_whatever_breaks_the_gate_stays_shut(
+    broken: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def test(bench: Bench) -> None:
+        if broken == "engine":
+            bench.engine.error = RuntimeError("boom")
+        else:
+            bench.words.broken = broken
+        answer = await bench.gate.answer(dict(TOOL))
+        assert answer["deny"].startswith("relay could not ask its hooks: ")
+        assert bench.notes == [answer["deny"]]
+        if broken != "read":
+            assert await bench.gate.answer(dict(DONE)) == {}  # it has run already
+
+    run(test)
+    assert "Traceback" in capsys.readouterr().err  # in the log of the run
+
+
+def test_gates_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relay.session.tool_hooks.OPEN_MAX", 2)
+
+    async def test(bench: Bench) -> None:
+        bench.engine.wait = asyncio.Event()
+        waiting = [asyncio.ensure_future(bench.gate.answer(dict(TOOL))) for _ in range(2)]
+        while len(bench.engine.fired) < 2:
+            await asyncio.sleep(0)
+        assert "2 other calls wait" in (await bench.gate.answer(dict(TOOL)))["deny"]
+        bench.engine.wait.set()
+        assert await asyncio.gather(*waiting) == [{"input": None}] * 2
+        assert await bench.gate.answer(dict(TOOL)) == {"input": None}
+
+    run(test)
+
+
+def test_a_client_that_goes_away_ends_its_hooks() -> None:
+    async def test(bench: Bench) -> None:
+        bench.engine.wait = asyncio.Event()
+        waiting = asyncio.ensure_future(bench.gate.answer(dict(TOOL)))
+        while not bench.engine.fired:
+            await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert bench.engine.cancelled == 1
+        bench.engine.wait = None
+        assert await bench.gate.answer(dict(TOOL)) == {"input": None}
+
+    run(test)
+
+
+class Giver:
+    """Has one message to give, and remembers what became of it."""
+
+    text = "Relay message"
+
+    def __init__(self) -> None:
+        self.fates: list[bool] = []
+        self.broken = False
+
+    async def gift(self, call: AgentHookCall, result: Aggregated) -> Giver | None:
+        if self.broken:
+            raise RuntimeError("nothing to give")
+        return self if call.event is HookEventName.AFTER_TOOL else None
+
+    def sent(self, out: bool) -> None:
+        self.fates.append(out)
+
+
+def test_messages_go_with_the_answer_also_where_no_hook_asks(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def test(bench: Bench) -> None:
+        giver = Giver()
+        gate = ToolHookEndpoint(
+            bench.words, bench.engine, inject=bench.injected.append, note=bench.notes.append,
+            spawn=lambda work: None, giver=giver,
+        )  # fmt: skip
+        bench.engine.events.clear()
+        assert await gate.answer(dict(TOOL)) == {}
+        reply = await gate.answer(dict(DONE))
+        assert reply == {"input": None, "context": "Relay message"} and giver.fates == []
+        assert isinstance(reply, Reply)
+        reply.sent(True)
+        assert giver.fates == [True]
+
+        bench.engine.events = set(HookEventName)
+        bench.engine.result = Aggregated(context="mind the cat")
+        reply = await gate.answer(dict(DONE))
+        assert reply["context"] == "mind the cat\n\nRelay message"
+        bench.words.broken = "answer"
+        assert await gate.answer(dict(DONE)) == {}
+        assert giver.fates == [True, False]  # that answer was none
+
+        bench.words.broken, giver.broken = "", True
+        assert await gate.answer(dict(DONE)) == {"input": None, "context": "mind the cat"}
+        assert "nothing to give" in bench.notes[-1]
+
+    run(test)
+    assert "Traceback" in capsys.readouterr().err  # in the log of the run
+
+
+def test_an_agents_event_may_hold_anything() -> None:
+    odd = {"tool_name": 7, "tool_input": "text", "tool_use_id": None}
+    assert tool_fields(odd) == {"tool_name": "", "tool_input": {}, "tool_use_id": ""}
+    assert text_of({"prompt": ["x"]}, "prompt") == ""
+    call = AgentHookCall(HookEventName.BEFORE_TOOL, {"tool_input": None})
+    assert rewritten(call, Aggregated()) is None
+    assert rewritten(call, Aggregated(input={"a": 1})) == {"a": 1}

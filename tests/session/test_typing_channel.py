@@ -1,0 +1,500 @@
+"""Typing into line programs and into programs that take pastes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+import pytest
+
+from relay.agents.typing_rules import TypingRules
+from relay.core.message import AgentState, Message
+from relay.directive.envelope import join_plain
+from relay.protocol import frames
+from relay.session import typing_channel
+from relay.session.agent_tty import InnerTerminal
+from relay.session.typing_channel import COOKED_MAX, TypingChannel, write_id
+from relay.session.typing_policy import DRAFT, Guards
+from tests.support import wait_until
+
+NAMESPACES = frozenset({"relay"})
+
+
+def message(body: str, number: int = 1) -> Message:
+    return Message(id=f"01K{number:023d}", sender="Ann", to="Ben", body=body, created_at=0)
+
+
+class FakeTerminal:
+    def __init__(self, cooked: bool) -> None:
+        self.is_cooked = cooked
+        self.left = 0
+
+    def cooked(self) -> bool:
+        return self.is_cooked
+
+    def secret(self) -> bool:
+        return False
+
+    def unread(self) -> int | None:
+        return self.left
+
+
+class FakeScreen:
+    def __init__(self, paste: bool) -> None:
+        self.bracketed_paste = paste
+        self.rows = [""]
+        self.cursor = (0, 0)
+        self.expected: list[str] = []
+
+    def visible(self) -> list[str]:
+        return self.rows
+
+    def expect_echo(self, text: str, now: float) -> None:
+        self.expected.append(text)
+
+
+class FakeLink:
+    """Writes at once, unless ``refuse`` says that the person typed."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.ids: list[int] = []
+        self.pressed = 0  # the sequence of the person's last key
+        self.refuse: Callable[[int], bool] = lambda count: False
+        self.after: Callable[[bytes], None] = lambda data: None
+
+    async def write(self, data: bytes, *, write_id: int, sequence: int) -> bool:
+        if self.refuse(len(self.written)) or sequence < self.pressed:
+            return False
+        self.written.append(data)
+        self.ids.append(write_id)
+        self.after(data)
+        return True
+
+
+class Desk:
+    def __init__(self, *, cooked: bool = True, paste: bool = False, **options: object) -> None:
+        self.terminal = FakeTerminal(cooked)
+        self.screen = FakeScreen(paste)
+        self.link = FakeLink()
+        self.guards = Guards()
+        self.now = 100.0
+        settings = {"shell": False, **options}
+        self.door = TypingChannel(
+            self.link,
+            self.terminal,
+            self.screen,
+            self.guards,
+            lambda: self.now,
+            namespaces=lambda: NAMESPACES,
+            **settings,  # type: ignore[arg-type]
+        )
+
+
+@pytest.fixture(autouse=True)
+def no_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typing_channel, "PASTE_REST", 0.0)
+    monkeypatch.setattr(typing_channel, "ENTER_REST", 0.0)
+
+
+def test_a_line_program_gets_whole_lines_and_no_escape_sequence() -> None:
+    desk = Desk()
+    submitted = asyncio.run(desk.door.submit([message("hello\x1b[201~ there")]))
+    assert (submitted.count, submitted.hold) == (1, None)
+    (typed,) = desk.link.written
+    assert typed.endswith(b"\n") and b"\x1b" not in typed and b"hello" in typed
+    assert desk.screen.expected
+
+
+def test_several_small_messages_go_together_and_a_refusal_splits_them() -> None:
+    desk = Desk()
+    waiting = [message(f"m{n}", n) for n in range(4)]
+    assert desk.door.batch(waiting) == waiting
+    desk.link.refuse = lambda count: count >= 2
+    submitted = asyncio.run(desk.door.submit(waiting))
+    assert submitted.count == 2
+    assert submitted.hold is not None and "typing" in submitted.hold.reason
+
+
+def test_a_batch_leaves_room_in_the_terminals_queue() -> None:
+    desk = Desk()
+    waiting = [message("x" * 600, n) for n in range(10)]
+    batch = desk.door.batch(waiting)
+    assert 1 <= len(batch) < 4
+
+
+def test_a_long_message_arrives_whole_in_pieces_that_the_terminal_can_hold() -> None:
+    desk = Desk()
+    body = "\n".join(f"line {n} " + "äöü€" * 40 for n in range(100))
+    assert asyncio.run(desk.door.submit([message(body)])).count == 1
+    assert len(desk.link.written) > 5
+    assert all(len(piece) <= COOKED_MAX for piece in desk.link.written)
+    assert len(set(desk.link.ids)) == len(desk.link.ids)
+    lines = b"".join(desk.link.written).decode().splitlines()
+    assert join_plain(lines) == body
+
+
+def test_after_a_crash_only_the_missing_pieces_are_typed() -> None:
+    body = "\n".join(f"line {n} " + "x" * 80 for n in range(100))
+    whole = Desk()
+    asyncio.run(whole.door.submit([message(body)]))
+    before = frozenset(whole.link.ids[:3])
+    again = Desk(written=before)
+    assert not again.door.landed(message(body))
+    asyncio.run(again.door.submit([message(body)]))
+    assert again.link.written == whole.link.written[3:]
+    assert Desk(written=frozenset(whole.link.ids)).door.landed(message(body))
+
+
+def test_a_program_that_takes_pastes_gets_one_and_enter() -> None:
+    desk = Desk(cooked=False, paste=True)
+    assert asyncio.run(desk.door.submit([message("one\ntwo")])).count == 1
+    paste, enter = desk.link.written
+    assert paste.startswith(b"\x1b[200~") and paste.endswith(b"\x1b[201~")
+    assert b"one\ntwo" in paste
+    assert enter == b"\r"
+
+
+def test_enter_is_pressed_again_while_the_text_stands_in_the_input_line() -> None:
+    desk = Desk(cooked=False, paste=True)
+
+    def shown(data: bytes) -> None:
+        enters = desk.link.written.count(b"\r")
+        text = desk.screen.expected[-1]
+        line = "> " + text.splitlines()[-1]
+        desk.screen.rows = ["history", line] if enters < 2 else [line, "> "]
+        desk.screen.cursor = (len(desk.screen.rows[1]), 1)
+
+    desk.link.after = shown
+    asyncio.run(desk.door.submit([message("hello")]))
+    assert desk.link.written.count(b"\r") == 2
+
+
+def test_enter_is_never_pressed_into_a_dialog() -> None:
+    desk = Desk(cooked=False, paste=True)
+
+    def dialog_opens(data: bytes) -> None:
+        desk.screen.rows = ["Do you want to proceed?", "❯ 1. Yes", "  2. No"]
+
+    desk.link.after = dialog_opens
+
+    async def scenario() -> None:
+        task = asyncio.ensure_future(desk.door.submit([message("hello")]))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert b"\r" not in desk.link.written
+        desk.screen.rows = ["> "]
+        submitted = await task
+        assert submitted.count == 0
+        assert submitted.hold is not None and "dialog" in submitted.hold.reason
+
+    asyncio.run(scenario())
+    assert b"\r" not in desk.link.written
+
+
+def test_no_enter_follows_a_paste_that_the_input_line_does_not_show() -> None:
+    shown = {"state": "empty"}
+    manners = TypingRules(shows_paste=True)
+    lost = frozenset({write_id(message("hello"), "paste")})
+    desk = Desk(
+        cooked=False,
+        paste=True,
+        composer=lambda rows: shown["state"],
+        manners=manners,
+        written=lost,
+    )
+    submitted = asyncio.run(desk.door.submit([message("hello")]))
+    assert submitted.count == 0 and submitted.hold is not None
+    assert desk.link.written == []  # the session before this one has typed it, in vain
+
+    def draw(data: bytes) -> None:
+        shown["state"] = "empty" if data == b"\r" else "draft"
+
+    desk.link.after = draw
+    assert asyncio.run(desk.door.submit([message("hello")])).count == 1
+    paste, enter = desk.link.written
+    assert b"hello" in paste and enter == b"\r"
+
+
+def test_enter_is_pressed_again_when_the_input_line_was_away_meanwhile() -> None:
+    shown = {"state": "empty", "seen": False}
+    desk = Desk(
+        cooked=False,
+        paste=True,
+        composer=lambda rows: shown["state"],
+        manners=TypingRules(shows_paste=True),
+        seen=lambda marker: shown["seen"],
+    )
+
+    def draw(data: bytes) -> None:
+        enters = desk.link.written.count(b"\r")
+        shown["state"] = ("draft", "dialog", "empty")[enters]
+        shown["seen"] = enters == 2
+
+    desk.link.after = draw
+
+    async def scenario() -> int:
+        task = asyncio.ensure_future(desk.door.submit([message("hello")]))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not task.done() and desk.link.written.count(b"\r") == 1
+        shown["state"] = "draft"  # the conversation is loaded, and the text stands there still
+        return (await task).count
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 10)) == 1
+    assert desk.link.written.count(b"\r") == 2
+
+
+def test_a_dialog_that_a_message_has_led_to_is_not_waited_for() -> None:
+    shown = {"state": "empty"}
+    desk = Desk(
+        cooked=False,
+        paste=True,
+        composer=lambda rows: shown["state"],
+        manners=TypingRules(shows_paste=True),
+        seen=lambda marker: True,
+    )
+
+    def draw(data: bytes) -> None:
+        shown["state"] = "dialog" if data == b"\r" else "draft"
+
+    desk.link.after = draw
+    submitted = asyncio.run(asyncio.wait_for(desk.door.submit([message("hello")]), 10))
+    assert submitted.count == 1 and desk.link.written.count(b"\r") == 1
+
+
+def test_a_key_between_paste_and_enter_leaves_the_enter_to_the_person() -> None:
+    desk = Desk(cooked=False, paste=True)
+    desk.link.refuse = lambda count: count == 1
+    assert asyncio.run(desk.door.submit([message("hello")])).count == 1
+    assert b"\r" not in desk.link.written
+
+
+def types(desk: Desk) -> None:
+    """The person types a character, and the session knows it."""
+    desk.link.pressed += 1
+    desk.guards.activity(desk.link.pressed, frames.TYPED, desk.now)
+
+
+def test_a_key_that_the_session_knows_of_keeps_it_from_pressing_enter_too() -> None:
+    desk = Desk(cooked=False, paste=True)
+    desk.link.after = lambda data: types(desk)
+    assert asyncio.run(desk.door.submit([message("hello")])).count == 1
+    assert b"\r" not in desk.link.written
+
+
+def test_a_draft_that_is_begun_behind_a_message_is_not_submitted() -> None:
+    desk = Desk(cooked=False, paste=True, composer=lambda rows: "draft", seen=lambda marker: True)
+
+    def taken(data: bytes) -> None:
+        if data == b"\r":
+            types(desk)
+
+    desk.link.after = taken
+
+    async def scenario() -> str | None:
+        await desk.door.submit([message("hello")])
+        return await desk.door.read([message("hello")])
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 10)) == "transcript"
+    assert desk.link.written.count(b"\r") == 1
+
+
+def test_what_a_session_had_pasted_when_it_died_is_submitted_not_taken_for_a_draft() -> None:
+    pasted = frozenset({write_id(message("hello"), "paste")})
+    state = {"composer": "draft"}
+    desk = Desk(cooked=False, paste=True, composer=lambda rows: state["composer"], written=pasted)
+    assert desk.door.hold(desk.now) is not None  # nobody knows whose it is yet
+    desk.door.offered(message("hello"))
+    assert desk.door.hold(desk.now) is None
+
+    def draw(data: bytes) -> None:
+        state["composer"] = "empty"
+
+    desk.link.after = draw
+    assert asyncio.run(desk.door.submit([message("hello")])).count == 1
+    assert desk.link.written == [b"\r"]
+    state["composer"] = "draft"
+    assert desk.door.hold(desk.now) is not None
+
+
+def test_what_a_session_had_pasted_and_the_person_writes_on_is_left_to_them() -> None:
+    seen = {"it": False}
+    desk = Desk(
+        cooked=False,
+        paste=True,
+        composer=lambda rows: "draft",
+        written=frozenset({write_id(message("hello"), "paste")}),
+        seen=lambda marker: seen["it"],
+    )
+    desk.door.offered(message("hello"))
+    types(desk)
+    held = desk.door.hold(desk.now + 10)
+    assert held is not None and held.reason != DRAFT  # nor does it go by another door
+    assert not desk.door.landed(message("hello")) and desk.door.landing_takes > 0
+    seen["it"] = True
+    assert desk.door.landed(message("hello"))
+
+
+def test_a_raw_program_that_takes_no_pastes_is_left_alone() -> None:
+    held = Desk(cooked=False).door.hold(100.0)
+    assert held is not None and "neither" in held.reason
+
+
+def test_unread_input_is_waited_for() -> None:
+    desk = Desk()
+    desk.terminal.left = 10
+    held = desk.door.hold(100.0)
+    assert held is not None and "not read" in held.reason
+
+
+def test_a_shell_is_only_typed_into_at_its_prompt() -> None:
+    desk = Desk(cooked=False, paste=True, shell=True)
+    assert desk.door.hold(100.0) is None
+    desk.terminal.is_cooked, desk.screen.bracketed_paste = True, False
+    held = desk.door.hold(101.0)
+    assert held is not None and "command is running" in held.reason
+
+
+def test_the_composer_of_a_known_agent_decides() -> None:
+    desk = Desk(cooked=False, paste=True, composer=lambda rows: "dialog")
+    held = desk.door.hold(100.0)
+    assert held is not None and "dialog" in held.reason
+    desk.guards.state = AgentState.IDLE
+    draft = Desk(cooked=False, paste=True, composer=lambda rows: "draft").door.hold(100.0)
+    assert draft is not None and "draft" in draft.reason
+
+
+def test_what_was_read_before_the_end_is_told_apart_from_what_was_not() -> None:
+    desk = Desk()
+    first, second = message("first", 1), message("second", 2)
+    asyncio.run(desk.door.submit([first, second]))
+    size = len(desk.link.written[1])
+    assert desk.door.left_unread(0) == []
+    assert desk.door.left_unread(size) == [second]
+    assert desk.door.left_unread(size + 1) == [second, first]
+
+
+def test_write_ids_are_the_same_after_a_restart_and_differ_by_step() -> None:
+    assert write_id(message("a"), "paste") == write_id(message("a"), "paste")
+    assert write_id(message("a"), "paste") != write_id(message("a"), "enter0")
+    assert write_id(message("a"), "paste") < frames.ANY_SEQUENCE
+
+
+def test_the_end_of_the_terminal_proves_no_reading() -> None:
+    master, slave = os.openpty()
+    terminal = InnerTerminal(os.ttyname(slave))
+    desk = Desk()
+    desk.terminal.unread = terminal.unread  # type: ignore[method-assign]
+    try:
+        asyncio.run(desk.door.submit([message("hello")]))
+        os.write(master, desk.link.written[0])
+        wait_until(lambda: terminal.unread() == len(desk.link.written[0]))
+        os.close(master)
+        assert terminal.unread() is None
+        assert asyncio.run(desk.door.read([message("hello")])) is None
+        assert desk.door.hold(desk.now) is not None
+        assert desk.door.left_unread(1) == [message("hello")]
+    finally:
+        os.close(slave)
+        terminal.close()
+
+
+def test_a_paste_that_was_not_read_is_known_as_unread() -> None:
+    desk = Desk(cooked=False, paste=True)
+    asyncio.run(desk.door.submit([message("hello")]))
+    assert desk.door.left_unread(0) == []
+    assert desk.door.left_unread(1) == [message("hello")]
+
+
+def test_a_refused_line_is_not_taken_for_the_unread_one() -> None:
+    desk = Desk()
+    waiting = [message(f"m{n}", n) for n in range(3)]
+    desk.link.refuse = lambda count: count >= 2
+    asyncio.run(desk.door.submit(waiting))
+    assert desk.door.left_unread(1) == [waiting[1]]
+
+
+@pytest.mark.parametrize("before, after", [(False, True), (True, False)])
+def test_what_landed_is_known_though_the_program_changed_its_mode(
+    before: bool, after: bool
+) -> None:
+    first = Desk(cooked=before, paste=not before)
+    asyncio.run(first.door.submit([message("hello")]))
+    again = Desk(cooked=after, paste=not after, written=frozenset(first.link.ids))
+    assert again.door.landed(message("hello"))
+    assert again.door.left_unread(1) == [message("hello")]
+
+
+def test_a_program_that_reads_keys_gets_nothing() -> None:
+    desk = Desk(manners=TypingRules(refusal="vim reads keys"))
+    held = desk.door.hold(0.0)
+    assert held is not None and held.reason == "vim reads keys"
+
+
+def test_what_runs_in_a_shell_gets_nothing() -> None:
+    front: list[bool | None] = [False]
+    manners = TypingRules(in_front=lambda: front[0])
+    desk = Desk(cooked=False, paste=True, shell=True, manners=manners)
+    desk.screen.rows = ["Do you want to proceed?", "❯ 1. Yes", "  2. No"]
+    held = desk.door.hold(0.0)
+    assert held is not None and "command is running" in held.reason
+    front[0] = None  # nobody knows: then the screen decides
+    held = desk.door.hold(0.0)
+    assert held is not None and "dialog" in held.reason
+    front[0] = True  # the shell is in front, so the choices are what a command has left behind
+    assert desk.door.hold(0.0) is None
+
+
+def test_a_paste_mode_of_what_ran_in_a_simple_shell_does_not_shut_its_door() -> None:
+    front: list[bool | None] = [False]
+    manners = TypingRules(in_front=lambda: front[0])
+    desk = Desk(cooked=False, paste=True, shell=True, manners=manners)
+    assert desk.door.hold(0.0) is not None
+    desk.terminal.is_cooked, desk.screen.bracketed_paste, front[0] = True, False, True
+    assert desk.door.hold(0.0) is None
+
+
+@pytest.mark.parametrize("paste", [True, False])
+def test_an_interpreter_gets_comment_lines_at_its_prompt_only(paste: bool) -> None:
+    manners = TypingRules(style="comment", comment="# ", at_prompt=lambda line: line == ">>> ")
+    desk = Desk(cooked=False, paste=paste, manners=manners)
+    desk.screen.rows, desk.screen.cursor = ["... "], (4, 0)
+    held = desk.door.hold(0.0)
+    assert held is not None and "prompt" in held.reason
+    desk.screen.rows = [">>>"]  # a screen's rows have no blanks at their ends
+    assert desk.door.hold(0.0) is None
+    asyncio.run(desk.door.submit([message("one\nimport os")]))
+    lines = b"".join(desk.link.written).decode().splitlines()
+    assert len(lines) == 3 and all(line.startswith("# ") for line in lines)
+
+
+def test_a_program_that_may_be_a_shell_is_written_to_as_one() -> None:
+    desk = Desk(cooked=False, paste=True, manners=TypingRules(style="shell"))
+    asyncio.run(desk.door.submit([message("$(touch x)")]))
+    assert desk.link.written[0].startswith(b"\x1b[200~: '")
+    desk.screen.rows = ["❯ 1. Yes", "  2. No"]
+    assert desk.door.hold(0.0) is not None
+
+
+def test_a_shell_that_takes_no_pastes_gets_lines_at_its_own_prompt_only() -> None:
+    front: list[bool | None] = [None]
+    desk = Desk(cooked=False, shell=True, manners=TypingRules(in_front=lambda: front[0]))
+    assert desk.door.hold(0.0) is not None
+    front[0] = True
+    assert desk.door.hold(0.0) is None
+    asyncio.run(desk.door.submit([message("$(touch x)")]))
+    (typed,) = desk.link.written
+    assert typed.startswith(b": '") and typed.endswith(b"\n")
+    desk.screen.rows, desk.screen.cursor = ["Go on? [y/n] "], (13, 0)
+    assert desk.door.hold(0.0) is not None
+
+
+def test_what_ctrl_c_throws_away_is_known_whole_or_in_part() -> None:
+    desk = Desk()
+    first, second = message("first", 1), message("second", 2)
+    asyncio.run(desk.door.submit([first, second]))
+    size = len(desk.link.written[1])
+    assert desk.door.throw_away(size + 3) == [(second, True), (first, False)]
+    assert desk.door.throw_away(100) == []

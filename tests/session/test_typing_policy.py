@@ -1,0 +1,134 @@
+"""When nothing may be typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.core.message import AgentState
+from relay.core.source_events import StateChange
+from relay.protocol import frames
+from relay.session.typing_policy import KEY_REST, OUTPUT_REST, RETRY, TRIAL, Guards
+
+
+def test_nothing_stands_in_the_way_of_an_idle_agent() -> None:
+    assert Guards().person(10.0) is None
+
+
+def test_a_draft_is_left_alone_until_it_is_submitted_or_cleared() -> None:
+    guards = Guards()
+    guards.activity(1, frames.TYPED, 10.0)
+    held = guards.person(10.0 + 60)
+    assert held is not None and "draft" in held.reason
+    guards.activity(2, frames.ENTERED, 80.0)
+    assert guards.person(80.0 + KEY_REST) is None
+    guards.activity(3, frames.TYPED, 90.0)
+    guards.activity(4, frames.CLEARED, 91.0)
+    assert guards.person(91.0 + KEY_REST) is None
+    assert guards.sequence == 4
+
+
+def test_nothing_is_typed_beside_a_person_who_types() -> None:
+    guards = Guards()
+    guards.activity(1, frames.ENTERED, 10.0)
+    held = guards.person(10.25)
+    assert held is not None and held.reason == "the person is typing"
+    assert held.again == pytest.approx(KEY_REST - 0.25)
+
+
+def test_the_screen_outranks_the_memory_of_keys() -> None:
+    guards = Guards()
+    guards.activity(1, frames.TYPED, 10.0)
+    assert guards.person(20.0, composer="empty") is None
+    fresh = Guards()
+    held = fresh.person(20.0, composer="draft")
+    assert held is not None and "draft" in held.reason
+
+
+@pytest.mark.parametrize("composer", ["dialog", "empty"])
+def test_a_dialog_is_never_typed_into(composer: str) -> None:
+    guards = Guards()
+    guards.state = AgentState.BLOCKED if composer == "empty" else AgentState.IDLE
+    held = guards.person(5.0, composer=composer)
+    assert held is not None and "dialog" in held.reason
+
+
+def test_a_stopped_agent_gets_nothing_until_it_goes_on() -> None:
+    guards = Guards()
+    guards.job(True)
+    held = guards.person(5.0)
+    assert held is not None and "stopped" in held.reason
+    guards.job(False)
+    assert guards.person(5.0) is None
+
+
+def test_a_full_screen_program_is_left_to_finish_its_frame() -> None:
+    guards = Guards()
+    guards.output(10.0)
+    held = guards.full_screen(["hello"], 10.1)
+    assert held is not None and held.reason == "the agent is busy"
+    assert guards.full_screen(["hello"], 10.0 + OUTPUT_REST) is None
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["Do you want to proceed?", " ❯ 1. Yes", "   2. No, tell it what to do"],
+        ["│ Apply this change?", "│ ● 1. Yes, allow once", "│   2. Yes, always"],
+        ["Allow command?", "› Yes", "  No"],
+    ],
+)
+def test_choices_on_the_screen_are_a_dialog(rows: list[str]) -> None:
+    held = Guards().full_screen(rows, 100.0)
+    assert held is not None and "dialog" in held.reason
+
+
+@pytest.mark.parametrize("line", ["Overwrite? [y/N] ", "Continue (yes/no)?", "Password: "])
+def test_a_question_is_not_answered_with_a_message(line: str) -> None:
+    held = Guards.line_program(line, secret=False)
+    assert held is not None and "question" in held.reason
+
+
+def test_a_password_prompt_is_recognised_by_its_missing_echo() -> None:
+    held = Guards.line_program("", secret=True)
+    assert held is not None and "password" in held.reason
+    assert Guards.line_program(">>> ", secret=False) is None
+
+
+def test_a_model_that_does_not_answer_is_tried_again_in_time() -> None:
+    guards = Guards()
+    guards.changed(StateChange(AgentState.LIMITED, "a usage limit", retry=300.0), 10.0)
+    held = guards.limited(10.0)
+    assert held is not None and (held.reason, held.again) == ("a usage limit", 300.0)
+    assert guards.limited(310.0) is None
+    guards.changed(StateChange(AgentState.LIMITED), 400.0)
+    assert guards.limited(400.0 + RETRY - 1) is not None
+    guards.changed(StateChange(AgentState.IDLE), 401.0)
+    assert guards.limited(401.0) is None
+
+
+def test_after_a_limit_one_message_tries_for_all() -> None:
+    guards = Guards()
+    guards.changed(StateChange(AgentState.LIMITED, "a usage limit", retry=300.0), 0.0)
+    assert guards.limited(300.0) is None
+    guards.tried(300.0)
+    assert guards.limited(300.0) is not None  # the state follows a moment later
+    guards.changed(StateChange(AgentState.BUSY), 300.2)
+    assert guards.limited(301.0) is not None
+    guards.changed(StateChange(AgentState.LIMITED, "a usage limit", retry=300.0), 302.0)
+    assert guards.limited(601.0) is not None and guards.limited(602.0) is None
+    guards.tried(602.0)
+    guards.changed(StateChange(AgentState.BUSY), 602.2)
+    guards.changed(StateChange(AgentState.IDLE), 610.0)
+    assert guards.limited(610.0) is None
+    guards.changed(StateChange(AgentState.BUSY), 611.0)
+    guards.tried(611.0)
+    assert guards.limited(611.0) is None
+
+
+def test_a_trial_of_which_nothing_is_heard_holds_nothing_for_ever() -> None:
+    guards = Guards()
+    guards.changed(StateChange(AgentState.LIMITED, retry=0.0), 0.0)
+    guards.tried(0.0)
+    assert guards.limited(RETRY) is None
+    guards.changed(StateChange(AgentState.BUSY), RETRY)
+    assert guards.limited(RETRY + TRIAL) is None
