@@ -30,7 +30,7 @@ MAKERS = {
     "opencode": "relay.agents.opencode.adapter",
 }
 #: Between an agent's hooks and the engine: a module with ``read`` and ``answer``, by the kind (see
-#: relay.session.tool_hooks.HookCodec), or with ``translator``, which makes what has them and remembers.
+#: relay.session.tool_hooks.HookCodec), or with ``translator``, which makes one.
 #: Who is not here has no tool calls that could be asked about.
 TRANSLATORS = {
     "claude": "relay.agents.claude.hook_codec",

@@ -1,7 +1,7 @@
 """What the screen and line sources share: events out, pauses, echoes, and floods.
 
-``LineEmitter`` turns settled lines into events. It decides when the stream rests, keeps back
-lines that are the echo of what was typed, and under a flood lets lines through only where they can matter.
+``LineEmitter`` turns settled lines into events. It decides when the stream rests, keeps back lines
+that are the echo of what was typed, and under a flood lets through only lines that can matter.
 """
 
 from __future__ import annotations

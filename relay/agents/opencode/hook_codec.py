@@ -49,7 +49,7 @@ def _told(name: str, event: dict[str, Any]) -> AgentHookCall | None:
 
 
 def answer(call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
-    """See HookCodec in relay.session.tool_hooks; gate.js says what the plugin does with each key."""
+    """See HookCodec in relay.session.tool_hooks; gate.js tells what each key does."""
     before = call.event is HookEventName.BEFORE_TOOL
     said = _before(result) if before else _afterwards(result)
     if result.stop:
