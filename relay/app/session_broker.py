@@ -85,4 +85,4 @@ class RegisteredBroker:
             self._on_return()
 
     def _problem(self, error: RelayError) -> None:
-        self._note(f"{error.message} ({error.hint})" if error.hint else error.message)
+        self._note(error.line)

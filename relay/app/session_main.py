@@ -94,7 +94,7 @@ def run(start: Start) -> int:
     try:
         asyncio.run(serve(start))
     except RelayError as error:
-        print(f"relay session: {error.message} ({error.hint})", file=sys.stderr)
+        print(f"relay session: {error.line}", file=sys.stderr)
         return 1
     return 0
 
@@ -182,7 +182,7 @@ async def _configuration(start: Start, home: Home) -> tuple[LoadedConfig, str]:
                 load_for_session, home, start.args["cwd"], start.args.get("config")
             )
         except RelayError as error:
-            problem = f"{error.message} ({error.hint})"
+            problem = error.line
             config = LoadedConfig(None, Registry(), Settings(), None, unusable=error)
     else:
         config = await asyncio.to_thread(with_hook_files, config, start.args["cwd"], home)

@@ -1,1 +1,1 @@
-"""The broker: one process per RELAY_HOME that owns the ledger and routes every message."""
+"""Process 3: the broker, one per RELAY_HOME, owns the ledger and routes every message."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from relay.core.errors import UsageError
 from relay.core.message import State
-from relay.ledger.rows import Delivery
+from relay.ledger.schema import Delivery
 
 #: How long a message waits for somebody of an unknown name.
 HELD_FOR_MS = 7 * 24 * 3600 * 1000

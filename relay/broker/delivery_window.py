@@ -14,7 +14,7 @@ from relay.broker.batch import Batch, Handler
 from relay.broker.directory import Directory, Member
 from relay.broker.insert_messages import Accepted, pushed
 from relay.core.message import State
-from relay.ledger.rows import Row
+from relay.ledger.schema import Row
 from relay.ledger.store import Ledger
 from relay.protocol.broker import WINDOW, Json, encode
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from relay.broker.routing import Route, Routing
 from relay.core.message import AgentState, valid_name
-from relay.ledger.rows import AgentRecord
+from relay.ledger.schema import AgentRecord
 from relay.protocol.broker import Json
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from relay.broker.batch import Handler
 from relay.broker.directory import Member
 from relay.core.errors import UsageError
 from relay.core.message import AgentState
-from relay.ledger.rows import AgentRecord
+from relay.ledger.schema import AgentRecord
 from relay.protocol.broker import Json, decode, error_from
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from relay.broker.batch import Batch
 from relay.broker.directory import Member
 from relay.broker.ops_query import fitting
 from relay.core.errors import RelayError, UsageError
-from relay.ledger import invocations
-from relay.ledger.invocations import COLUMNS, Wanted
+from relay.ledger import queries
+from relay.ledger.schema import INVOCATION_COLUMNS
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
@@ -49,7 +49,7 @@ class Invoking:
         rows = [_row(record, run, member.name, batch.now_ms) for record in records]
         if rows:
             self._ledger.begin()
-            invocations.add(self._ledger, rows)
+            self._ledger.add_invocations(rows)
         return {"stored": len(rows)}
 
     def hook_log(self, connection: Connection | None, request: Json, batch: Batch) -> Json:
@@ -58,14 +58,14 @@ class Invoking:
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= ROWS_MAX:
             raise UsageError(f"the limit must be 1 to {ROWS_MAX}, not {limit!r}")
         before = request.get("before")
-        wanted = Wanted(
+        wanted = queries.Invocations(
             agent=_optional(request, "agent"),
             event=_optional(request, "event"),
             hook=_optional(request, "hook"),
             failed=bool(request.get("failed")),
             before=before if isinstance(before, int) else None,
         )
-        found = invocations.select(self._ledger, wanted, limit + 1)
+        found = queries.invocations(self._ledger, wanted, limit + 1)
         rows, cut = fitting(found[:limit])
         return {"rows": rows, "more": cut or len(found) > limit}
 
@@ -88,7 +88,7 @@ def _row(record: object, run: str, agent: str, now_ms: int) -> tuple[Any, ...]:
         values[name] = str(record.get(name) or "")[:500]
     for name in _LONG_TEXTS:
         values[name] = str(record.get(name) or "")[:TEXT_MAX]
-    return tuple(values[name] for name in COLUMNS[1:])
+    return tuple(values[name] for name in INVOCATION_COLUMNS[1:])
 
 
 def _optional(request: Json, name: str) -> str | None:

@@ -14,7 +14,7 @@ from relay.broker.directory import Directory, Member, token_hash
 from relay.core.errors import NameTaken, RelayError, UsageError
 from relay.core.message import AgentState, valid_name
 from relay.ledger import queries
-from relay.ledger.rows import AgentRecord
+from relay.ledger.schema import AgentRecord
 from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
 

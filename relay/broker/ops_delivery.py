@@ -14,7 +14,7 @@ from relay.broker.directory import Member
 from relay.core.errors import NotFound, UsageError
 from relay.core.message import State
 from relay.ledger import queries
-from relay.ledger.rows import Delivery, Row
+from relay.ledger.schema import Delivery, Row
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json, encode
 

@@ -19,7 +19,7 @@ from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.message import AgentState, Mode, State
 from relay.ledger import queries
-from relay.ledger.rows import Row
+from relay.ledger.schema import Row
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 

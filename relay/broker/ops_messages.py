@@ -14,7 +14,7 @@ from relay.broker.routing import EVERYONE, Route, Routing, route
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.message import BODY_MAX, AgentState, Mode, valid_name
-from relay.ledger.rows import AgentRecord
+from relay.ledger.schema import AgentRecord
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 

@@ -17,7 +17,7 @@ from relay.core.errors import NotFound, UsageError
 from relay.core.message import State
 from relay.ledger import queries
 from relay.ledger.queries import Filter
-from relay.ledger.rows import Row
+from relay.ledger.schema import Row
 from relay.ledger.store import Ledger
 from relay.protocol.broker import LINE_MAX, ROWS_MAX, Json
 

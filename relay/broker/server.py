@@ -30,7 +30,7 @@ from relay.core.errors import RelayError, UsageError
 from relay.core.message import AgentState
 from relay.core.paths import Home
 from relay.ledger import queries
-from relay.ledger.rows import AgentRecord
+from relay.ledger.schema import AgentRecord
 from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
 

@@ -210,6 +210,5 @@ class _problem:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         if not isinstance(error, ConfigError):
             return False
-        hint = f" ({error.hint})" if error.hint else ""
-        self._found.problems.append(f"line {self._line}: {error.message}{hint}")
+        self._found.problems.append(f"line {self._line}: {error.line}")
         return True

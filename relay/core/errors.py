@@ -37,6 +37,11 @@ class RelayError(Exception):
         if code is not None:
             self.code = code
 
+    @property
+    def line(self) -> str:
+        """One line for a person: what happened, and the hint in parentheses if there is one."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
 
 class UsageError(RelayError):
     """The request itself is wrong: an argument, a name, a configuration value."""

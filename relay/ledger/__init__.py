@@ -1,1 +1,1 @@
-"""The ledger: the schema and the only SQL."""
+"""Library: the ledger, the only SQL on messages. The broker alone writes to it."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relay.core.message import State
-from relay.ledger.rows import COLUMNS, Row, message_row
-from relay.ledger.schema import BLOCK_BITS
+from relay.ledger.schema import BLOCK_BITS, COLUMNS, INVOCATION_COLUMNS, Row, message_row
 from relay.ledger.store import RECIPIENTS, Ledger
 
 #: How many events one call of ``slice_of`` looks at.
@@ -27,6 +26,17 @@ class Filter:
     thread: str | None = None
     since_ms: int | None = None
     grep: str | None = None  # a part of the body, whatever its case
+
+
+@dataclass(frozen=True, slots=True)
+class Invocations:
+    """Which runs of hooks to look for. None means any."""
+
+    agent: str | None = None
+    event: str | None = None
+    hook: str | None = None  # a part of its name, whatever its case
+    failed: bool = False
+    before: int | None = None  # only rows with a lower number
 
 
 def last_event(ledger: Ledger) -> int:
@@ -215,3 +225,31 @@ def counts(ledger: Ledger) -> Row:
         ):
             out[state] += number
     return out
+
+
+def invocations(ledger: Ledger, wanted: Invocations, limit: int) -> list[Row]:
+    """The newest ``limit`` runs of hooks that match, newest first."""
+    tests = ["1"]
+    values: list[object] = []
+    for column, value in (("agent", wanted.agent), ("event", wanted.event)):
+        if value is not None:
+            tests.append(f"{column}=?")
+            values.append(value)
+    if wanted.hook is not None:
+        tests.append("instr(lower(hook),lower(?))")
+        values.append(wanted.hook)
+    if wanted.failed:
+        tests.append("success=0")
+    if wanted.before is not None:
+        tests.append("seq<?")
+        values.append(wanted.before)
+    with ledger.guard() as db:
+        found = db.execute(
+            f"SELECT {','.join(INVOCATION_COLUMNS)} FROM hook_invocations"
+            f" WHERE {' AND '.join(tests)} ORDER BY seq DESC LIMIT ?",
+            (*values, limit),
+        ).fetchall()
+    rows = [dict(zip(INVOCATION_COLUMNS, row, strict=True)) for row in found]
+    for row in rows:
+        row["success"] = bool(row["success"])
+    return rows

@@ -1,17 +1,13 @@
-"""The ledger's file: its schema, its versions, and how it is opened without harming it."""
+"""The ledger's tables, and its rows as the broker's protocol shows them."""
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import struct
-from urllib.parse import quote
+import json
+from dataclasses import dataclass
+from typing import Any
 
-from relay.core.errors import StorageError
-
-#: "rely": marks the file as ours.
-APPLICATION_ID = 0x72656C79
-_MAGIC = b"SQLite format 3\x00"
+from relay.core import sqlite
+from relay.core.message import State
 
 #: One tuple of statements for each version, applied in one transaction each.
 #:
@@ -101,135 +97,116 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
     ),
 )
-VERSION = len(MIGRATIONS)
+#: The ledger's file. 16 MB of log before it is moved: pages that change often are moved once, with
+#: fewer syncs.
+SCHEMA = sqlite.Schema(
+    title="the ledger {path}",
+    noun="a ledger",
+    application_id=0x72656C79,  # "rely"
+    migrations=MIGRATIONS,
+    pragmas=("wal_autocheckpoint=4000", "foreign_keys=OFF", "journal_size_limit=67108864"),
+)
+#: ``senders`` holds blocks of ``1 << BLOCK_BITS`` events.
 BLOCK_BITS = 12
 
+#: The columns of ``hook_invocations``, in the order of their tuples; the ledger gives the first.
+INVOCATION_COLUMNS = (
+    "seq",
+    "created_ms",
+    "run",
+    "agent",
+    "event",
+    "hook",
+    "kind",
+    "source",
+    "correlation_id",
+    "success",
+    "decision",
+    "duration",
+    "exit_status",
+    "stdout",
+    "stderr",
+    "error",
+)
 
-def connect(path: str) -> sqlite3.Connection:
-    """Open the ledger at ``path`` for writing, creating or migrating it.
+Row = dict[str, Any]
 
-    Raises StorageError, with the file as it was, when it is not a ledger, is damaged, or was
-    written by a newer relay. The connection may be used from any thread, by one at a time.
-    """
-    _inspect(path)
-    connection = None
-    try:
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        os.chmod(path, 0o600)
-        _configure(connection)
-        _migrate(connection)
-    except (sqlite3.Error, OSError) as error:
-        if connection is not None:
-            connection.close()
-        raise storage_error(error, path) from error
-    except BaseException:
-        if connection is not None:
-            connection.close()
-        raise
-    return connection
-
-
-def storage_error(error: Exception, path: str) -> StorageError:
-    """What went wrong with the file, for a person."""
-    text = str(error)
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL:
-        hint = "free some space on that disk; nothing was stored and nothing acknowledged"
-    elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        hint = "move the file away, or restore it from a copy; relay starts a new one"
-    elif code == sqlite3.SQLITE_IOERR:
-        hint = "check the disk and its free space; nothing was stored and nothing acknowledged"
-    else:
-        hint = "check that the file and its directory are writable"
-    return StorageError(f"the ledger {path} cannot be used: {text}", hint=hint)
+#: The columns of ``message_row``, for a query that joins ``events e`` and ``deliveries d``.
+COLUMNS = (
+    "e.seq, e.id, e.kind, e.agent, e.origin, e.mode, e.thread, e.body, e.meta_json, e.created_ms,"
+    " d.recipient, d.n, d.state, d.reason, d.proof, d.attempts, d.updated_ms"
+)
 
 
-def _inspect(path: str) -> None:
-    """Refuse what is not ours by reading alone: SQLite would write to some of it on opening."""
-    try:
-        with open(path, "rb") as file:
-            header = file.read(100)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StorageError(
-            f"the ledger {path} cannot be read: {error.strerror}", hint="check its permissions"
-        ) from error
-    if not header:
-        return
-    if len(header) < 100 or not header.startswith(_MAGIC):
-        raise StorageError(
-            f"{path} is not a ledger of relay",
-            hint="move the file away; relay starts a new one",
-        )
-    marks = struct.unpack(">I16xI4xI", header[40:72])
-    if os.path.exists(path + "-wal"):
-        # The header may lag behind the log. A read-only connection sees both and writes neither.
-        marks = _read_only_marks(path)
-    _check(path, *marks)
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How far one message is on its way to one recipient. Times in milliseconds."""
+
+    state: State = State.QUEUED
+    reason: str | None = None
+    proof: str | None = None
+    attempts: int = 0
+    delivering_ms: int | None = None
+    submitted_ms: int | None = None
+    updated_ms: int = 0
 
 
-def _read_only_marks(path: str) -> tuple[int, int, int]:
-    try:
-        connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True)
-    except sqlite3.Error as error:
-        raise storage_error(error, path) from error
-    try:
-        names = ("schema_version", "user_version", "application_id")
-        schema, version, application = (
-            int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in names
-        )
-    except sqlite3.Error as error:
-        raise storage_error(error, path) from error
-    finally:
-        connection.close()
-    return schema, version, application
+@dataclass(slots=True)
+class AgentRecord:
+    """Somebody who can get messages: a wrapped agent, or a person. Times in milliseconds."""
+
+    name: str
+    person: bool
+    kind: str
+    state: str
+    since_ms: int
+    last_seen_ms: int
+    run: str | None = None
+    token_hash: str | None = None
+    pid: int | None = None
+    cwd: str | None = None
+    command: str | None = None
+    reason: str | None = None
 
 
-def _check(path: str, schema: int, version: int, application: int) -> None:
-    if schema == 0 and version == 0 and application == 0:
-        return  # empty: created, but killed before the first migration committed
-    if application != APPLICATION_ID:
-        raise StorageError(
-            f"{path} is a database of another program",
-            hint="move the file away; relay starts a new one",
-        )
-    if version > VERSION:
-        raise StorageError(
-            f"{path} was written by a newer relay (schema {version}, this one knows {VERSION})",
-            hint="upgrade relay, or set RELAY_HOME to another directory",
-        )
-
-
-def _configure(connection: sqlite3.Connection) -> None:
-    mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
-    if mode != "wal":
-        raise sqlite3.OperationalError(f"write-ahead logging is not available here ({mode})")
-    # FULL syncs the log at every commit: what was acknowledged survives a power failure.
-    connection.execute("PRAGMA synchronous=FULL")
-    if os.uname().sysname == "Darwin":
-        # macOS keeps an fsync in the drive's cache unless it is asked for more.
-        connection.execute("PRAGMA fullfsync=ON")
-        connection.execute("PRAGMA checkpoint_fullfsync=ON")
-    # 16 MB of log before it is moved: pages that change often are moved once, with fewer syncs.
-    connection.execute("PRAGMA wal_autocheckpoint=4000")
-    connection.execute("PRAGMA temp_store=MEMORY")
-    connection.execute("PRAGMA cache_size=-16384")
-    connection.execute("PRAGMA foreign_keys=OFF")
-    connection.execute("PRAGMA journal_size_limit=67108864")
-
-
-def _migrate(connection: sqlite3.Connection) -> None:
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    for number, statements in enumerate(MIGRATIONS[version:], start=version + 1):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            for statement in statements:
-                connection.execute(statement)
-            connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version={number}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+def message_row(columns: tuple[Any, ...]) -> Row:
+    """One delivery of one message, from the ``COLUMNS`` of a query."""
+    (
+        _seq,
+        id_,
+        kind,
+        agent,
+        origin,
+        mode,
+        thread,
+        body,
+        meta,
+        created,
+        recipient,
+        n,
+        state,
+        reason,
+        proof,
+        attempts,
+        updated,
+    ) = columns
+    row: Row = {
+        "id": id_,
+        "kind": kind,
+        "from": agent,
+        "from_kind": origin,
+        "to": recipient,
+        "body": body,
+        "mode": mode,
+        "thread": thread,
+        "created_ms": created,
+        "updated_ms": created if updated is None else updated,
+        "state": state,
+        "reason": reason,
+        "proof": proof,
+        "attempts": attempts,
+        "delivery": n,
+    }
+    if meta:
+        row.update(json.loads(meta))
+    return row

@@ -15,9 +15,18 @@ from dataclasses import astuple, fields
 from itertools import chain
 from typing import Any
 
+from relay.core import sqlite
 from relay.core.message import Mode, State
-from relay.ledger import schema
-from relay.ledger.rows import COLUMNS, AgentRecord, Delivery, Row, message_row
+from relay.ledger.schema import (
+    BLOCK_BITS,
+    COLUMNS,
+    INVOCATION_COLUMNS,
+    SCHEMA,
+    AgentRecord,
+    Delivery,
+    Row,
+    message_row,
+)
 
 #: (seq, id, kind, agent, origin, mode, thread, body, meta_json, created_ms)
 EventTuple = tuple[
@@ -77,6 +86,10 @@ RECIPIENTS = """WITH RECURSIVE recipients (name) AS (
     UNION ALL
     SELECT (SELECT min(recipient) FROM deliveries WHERE recipient > recipients.name)
     FROM recipients WHERE recipients.name IS NOT NULL)"""
+_INSERT_INVOCATION = (
+    f"INSERT INTO hook_invocations ({','.join(INVOCATION_COLUMNS[1:])})"
+    f" VALUES ({','.join('?' * (len(INVOCATION_COLUMNS) - 1))})"
+)
 _AGENT_COLUMNS = tuple(field.name for field in fields(AgentRecord))
 
 
@@ -85,7 +98,7 @@ class Ledger:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._db = schema.connect(path)
+        self._db = sqlite.connect(path, SCHEMA)
         self._seq: int | None = None
         self._numbers: dict[str, int] = {}
         self._newest: str | None = None
@@ -101,7 +114,7 @@ class Ledger:
         try:
             yield self._db
         except sqlite3.Error as error:
-            raise schema.storage_error(error, self.path) from error
+            raise SCHEMA.error(error, self.path) from error
 
     # -- transactions
 
@@ -209,14 +222,14 @@ class Ledger:
 
     def add(self, events: Sequence[EventTuple], deliveries: Sequence[DeliveryTuple]) -> None:
         """Append events and their deliveries."""
-        self._note(events, {(event[3], event[0] >> schema.BLOCK_BITS) for event in events})
+        self._note(events, {(event[3], event[0] >> BLOCK_BITS) for event in events})
         with self.guard() as db:
             _EVENTS.run(db, events)
             _DELIVERIES.run(db, deliveries)
 
     def add_plain(self, events: Sequence[PlainEvent], deliveries: Sequence[PlainDelivery]) -> None:
         """Append messages of the commonest kind, with one queued delivery each."""
-        self._note(events, {(event[2], event[0] >> schema.BLOCK_BITS) for event in events})
+        self._note(events, {(event[2], event[0] >> BLOCK_BITS) for event in events})
         with self.guard() as db:
             _PLAIN_EVENTS.run(db, events)
             _PLAIN_DELIVERIES.run(db, deliveries)
@@ -336,3 +349,10 @@ class Ledger:
                 f" ON CONFLICT (name) DO UPDATE SET {updates}",
                 astuple(record),
             )
+
+    # -- hooks
+
+    def add_invocations(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Append runs of hooks: ``INVOCATION_COLUMNS`` without the number."""
+        with self.guard() as db:
+            db.executemany(_INSERT_INVOCATION, rows)

@@ -80,7 +80,6 @@ class LastWords:
             print(self._problem(error), file=sys.stderr)  # the log: who looks later finds it there
 
     def _problem(self, error: RelayError) -> str:
-        hint = f" ({error.hint})" if error.hint else ""
-        problem = f"auto_save: nothing is kept of this session: {error.message}{hint}"
+        problem = f"auto_save: nothing is kept of this session: {error.line}"
         self._note(problem)
         return problem

@@ -99,8 +99,7 @@ class Dispatcher:
                     handler.callee.function, (match.target, match.body, self._context(heard))
                 )
             except RelayError as error:
-                hint = f" ({error.hint})" if error.hint else ""
-                self._tell(f"not done: {_head(match)}: {error.message}{hint}")
+                self._tell(f"not done: {_head(match)}: {error.line}")
 
     def _queue(self, heard: Detection, match: Match) -> None:
         lane = self._lanes.get(match.namespace)
@@ -126,8 +125,7 @@ class Dispatcher:
                 await self._run(heard, match)
             except RelayError as error:
                 # The next one in this lane has nothing to do with it.
-                hint = f" ({error.hint})" if error.hint else ""
-                self._tell(f"not done: {_head(match)}: {error.message}{hint}")
+                self._tell(f"not done: {_head(match)}: {error.line}")
             finally:
                 del self._unfinished[heard.id]
                 self._size -= _size(match)

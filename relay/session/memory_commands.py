@@ -137,8 +137,7 @@ class Remembering:
         try:
             told = memory_texts.answer(command.action, command.text, await self._asked(command))
         except RelayError as error:
-            hint = f" ({error.hint})" if error.hint else ""
-            told = _refused(command, error.message + hint)
+            told = _refused(command, error.line)
             if self._gone:
                 self._note(told)
         if not self._gone:

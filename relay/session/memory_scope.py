@@ -29,8 +29,7 @@ class Chosen:
         """One line for the person, or ""."""
         if self.problem is None:
             return ""
-        hint = f" ({self.problem.hint})" if self.problem.hint else ""
-        return f"memories are neither saved nor found: {self.problem.message}{hint}"
+        return f"memories are neither saved nor found: {self.problem.line}"
 
 
 def chosen(

@@ -118,7 +118,7 @@ class Sender:
 
     def explain(self, error: RelayError) -> None:
         """Tell the agent that something it said was not sent, and why."""
-        self._notify(f"not sent: {error.message}" + (f" ({error.hint})" if error.hint else ""))
+        self._notify(f"not sent: {error.line}")
 
     def _fill(self) -> None:
         """Start as many requests as may be under way, unless some must be asked again first."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from relay.broker.delivery_states import advance
 from relay.core.errors import UsageError
 from relay.core.message import State
-from relay.ledger.rows import Delivery
+from relay.ledger.schema import Delivery
 
 reports = st.lists(
     st.tuples(

@@ -15,7 +15,7 @@ from relay.broker.delivery_window import Pushing
 from relay.broker.directory import Directory
 from relay.core.message import State
 from relay.core.paths import Home
-from relay.ledger.rows import AgentRecord
+from relay.ledger.schema import AgentRecord
 from relay.protocol.broker import WINDOW
 from tests.broker.support import Json, Session, register
 

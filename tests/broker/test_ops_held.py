@@ -16,7 +16,7 @@ from relay.broker.ops_held import Parking
 from relay.broker.routing import Route, Routing
 from relay.core.errors import NotFound, RelayError
 from relay.core.paths import Home
-from relay.ledger.rows import AgentRecord
+from relay.ledger.schema import AgentRecord
 from tests.broker.support import Json, register, stop_broker
 
 OWNER = person_name(owner_login())

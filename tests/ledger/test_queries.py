@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from relay.broker.delivery_states import advance
+from relay.core import sqlite
 from relay.core.message import State
-from relay.ledger import queries, schema
+from relay.ledger import queries
 from relay.ledger.queries import SLICE, Filter
+from relay.ledger.schema import SCHEMA
 from relay.ledger.store import Ledger
 
 
@@ -104,13 +107,9 @@ def test_somebody_whose_words_were_rolled_back_is_found_later(ledger: Ledger) ->
     assert found(ledger, Filter(sender="Al")) == [("again", "Bob")]
 
 
-def test_what_an_older_version_stored_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_older_version_stored_is_found(tmp_path: Path) -> None:
     path = str(tmp_path / "old.db")
-    with monkeypatch.context() as patch:
-        patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
-        database = schema.connect(path)
+    database = sqlite.connect(path, replace(SCHEMA, migrations=SCHEMA.migrations[:1]))
     database.execute(
         "INSERT INTO events (seq, id, kind, agent, origin, mode, body, created_ms)"
         " VALUES (5000, 'X', 'message', 'Al', 'agent', 'steer', 'old', 1)"

@@ -11,7 +11,7 @@ from relay.broker.delivery_states import advance, nobody
 from relay.core.errors import StorageError
 from relay.core.ids import new_ulid
 from relay.core.message import State
-from relay.ledger.rows import AgentRecord
+from relay.ledger.schema import AgentRecord
 from relay.ledger.store import Ledger
 
 
