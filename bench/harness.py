@@ -207,7 +207,7 @@ def processes(pump: int) -> Run:
     session = monitor = 0
     for pid in children(pump):
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
-        if b"agent_session" in words:
+        if b"session_main" in words:
             session = pid
         elif children(pid):
             monitor = pid
@@ -241,7 +241,7 @@ def _sessions(env: dict[str, str]) -> list[int]:
         int(entry)
         for entry in os.listdir("/proc")
         if entry.isdigit()
-        and b"agent_session" in _proc(entry, "cmdline")
+        and b"session_main" in _proc(entry, "cmdline")
         and home in _proc(entry, "environ").split(b"\0")
     ]
 

@@ -57,7 +57,7 @@ class Flood:
 
     def session(self) -> int | None:
         """The process id of the session that runs at this moment."""
-        return process_below(self.pump, "agent_session")
+        return process_below(self.pump, "session_main")
 
     def begin(self) -> None:
         self.outer.type(b"g")

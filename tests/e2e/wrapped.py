@@ -189,7 +189,7 @@ class HasPid(Protocol):
 
 def session_pid(program: HasPid) -> int | None:
     """The process id of the program's session, if one runs at this moment."""
-    return process_below(program.pid, "agent_session")
+    return process_below(program.pid, "session_main")
 
 
 def kill_session(program: HasPid) -> None:
