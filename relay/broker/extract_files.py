@@ -177,7 +177,7 @@ def split(request: dict[str, Any]) -> tuple[Json | None, str | None]:
 
     Raises UsageError.
     """
-    from relay.memory.spec import StoreSpec
+    from relay.config.memory_spec import StoreSpec
 
     store = request.get("store")
     if store is None:

@@ -246,7 +246,7 @@ class Extracting:
 
 def _extraction(request: Json, agent: str, run: str, now_ms: int) -> Extraction:
     """The request, checked. Raises RelayError."""
-    from relay.memory import llm
+    from relay.config import memory_llm as llm
 
     text, config = request.get("text"), request.get("llm")
     if not isinstance(text, str) or not text.strip():
@@ -274,9 +274,10 @@ def _extraction(request: Json, agent: str, run: str, now_ms: int) -> Extraction:
 
 async def _asked(one: Extraction, problem: RelayError | None) -> list[str]:
     """What the model finds; in the thread. ``problem``: of the last try. Raises RelayError."""
+    from relay.config.memory_llm import from_config
     from relay.memory import extraction, llm
 
-    model = llm.from_config({**one.llm, "api_key": one.key})
+    model = from_config({**one.llm, "api_key": one.key})
     again = problem.message if isinstance(problem, extraction.NoFacts) else ""
     answer = await llm.ask(model, *extraction.question(one.text, again))
     return list(extraction.facts(answer))

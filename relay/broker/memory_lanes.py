@@ -21,7 +21,7 @@ from relay.protocol.broker import Json, encode
 
 if TYPE_CHECKING:
     from relay.broker.connection import Connection
-    from relay.memory.spec import StoreSpec
+    from relay.config.memory_spec import StoreSpec
 
 #: Lanes beside that of the default store.
 LANES_MAX = 4

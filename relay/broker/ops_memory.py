@@ -20,8 +20,8 @@ from relay.protocol.broker import Json
 if TYPE_CHECKING:
     from relay.broker.connection import Connection
     from relay.broker.directory import Member
+    from relay.config.memory_spec import StoreSpec
     from relay.core.paths import Home
-    from relay.memory.spec import StoreSpec
 
 OPS = (
     *("memory_save", "memory_search", "memory_get", "memory_list"),
@@ -153,9 +153,9 @@ class Memories:
 
 
 def _local_desk(home: Home, spec: StoreSpec | None, log: Callable[[str], None]) -> Clerk:
+    from relay.config.memory_spec import StoreSpec
     from relay.memory.desk import Desk
     from relay.memory.sources import LocalSource
-    from relay.memory.spec import StoreSpec
 
     spec = spec or StoreSpec()
     return Desk(LocalSource(home, spec, log), spec.masked(), home.memory)
@@ -165,7 +165,7 @@ def _spec(request: Json) -> StoreSpec | None:
     """The store that a request is for; None: the default one. Raises UsageError."""
     if request.get("store") is None:
         return None
-    from relay.memory.spec import StoreSpec
+    from relay.config.memory_spec import StoreSpec
 
     spec = StoreSpec.from_json(request["store"])
     return None if spec == StoreSpec() else spec

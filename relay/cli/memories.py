@@ -13,9 +13,9 @@ from relay.broker.client import Client
 from relay.cli import output
 from relay.cli.memory_store import connected
 from relay.cli.messages import speaker
+from relay.config.memory_spec import StoreSpec
 from relay.core.errors import UsageError
 from relay.core.json_text import named
-from relay.memory.spec import StoreSpec
 
 Json = dict[str, Any]
 

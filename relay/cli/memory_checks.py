@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from relay.broker.extract_files import left_in
+from relay.config.memory_providers import own_embedder
 from relay.config.memory_settings import MemorySettings
+from relay.config.memory_spec import StoreSpec, masked
 from relay.config.outline import outline
 from relay.config.trust import find_config, is_trusted, read_config
 from relay.core.errors import ConfigError
@@ -24,8 +26,6 @@ from relay.core.paths import Home
 from relay.memory.embedding.numeric import have_numpy
 from relay.memory.embedding.setup import installed
 from relay.memory.outbox import title_of, waiting_in
-from relay.memory.providers import own_embedder
-from relay.memory.spec import StoreSpec, masked
 
 #: How long one server may take to answer, name and all, in seconds.
 SERVER_TIMEOUT = 2.0

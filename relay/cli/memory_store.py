@@ -9,10 +9,10 @@ from relay.broker.client import Client
 from relay.cli import output
 from relay.config.load import load
 from relay.config.memory_settings import MemorySettings
+from relay.config.memory_spec import StoreSpec
 from relay.config.trust import find_config, is_trusted, read_config
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
-from relay.memory.spec import StoreSpec
 from relay.protocol.broker import Json
 
 

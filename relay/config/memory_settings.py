@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from relay.config.memory_spec import StoreSpec, parse_llm, parse_store
 from relay.core.errors import ConfigError
-from relay.memory.spec import StoreSpec, parse_llm, parse_store
 
 #: The keys of ``memory = {…}``.
 MEMORY_KEYS = ("backend", "prompt_on_end", "inject_on_start", "secrets", "auto_save", "config")
@@ -19,7 +19,7 @@ _SWITCHES = ("prompt_on_end", "inject_on_start", "auto_save")
 class MemorySettings:
     """``memory: {…}``, with the defaults of what it does not name.
 
-    ``llm``: what ``auto_save`` asks (``relay.memory.spec.parse_llm``), its key still a variable's
+    ``llm``: what ``auto_save`` asks (see memory_spec.parse_llm), its key still a variable's
     name. ``custom``: the object of a custom backend, or what makes one.
     """
 
@@ -44,7 +44,7 @@ class MemorySettings:
 
     def shown(self) -> dict[str, object]:
         """For people: what is set, without what is secret."""
-        from relay.memory.spec import masked
+        from relay.config.memory_spec import masked
 
         found: dict[str, object] = {
             "backend": self.backend,

@@ -11,11 +11,11 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from relay.config.memory_spec import StoreSpec
 from relay.core.errors import ConfigError, RelayError, StorageError
 from relay.core.paths import Home
 from relay.memory.backend import Backend, Hits, Memories
 from relay.memory.records import Hit, Memory, Place, Restored, Saved, Stats
-from relay.memory.spec import StoreSpec
 
 #: What the object must have; ``relay.memory.backend`` says what each does.
 METHODS = (

@@ -16,8 +16,6 @@ from relay.directive.escape import clean
 #: Facts of one answer, and characters of each. An answer that goes beyond is refused.
 FACTS_MAX = 20
 FACT_MAX = 500
-#: Bytes of UTF-8 of a conversation's tail.
-TAIL_MAX = 64 * 1024
 
 _TASK = f"""\
 You keep the memory of software projects. You get the last part of what a coding agent said in one
@@ -45,17 +43,6 @@ class NoFacts(RelayError):
     """What a model answered is no list of facts."""
 
     code = "no_facts"
-
-
-def tail(text: str, limit: int = TAIL_MAX) -> str:
-    """The end of ``text``, in at most ``limit`` bytes of UTF-8, from the beginning of a line on
-    where there is one."""
-    data = text.encode(errors="replace")
-    if len(data) <= limit:
-        return data.decode()
-    kept = data[-limit:].decode(errors="ignore")
-    begins_line = data[-limit - 1 : -limit] == b"\n"
-    return kept if begins_line else kept.partition("\n")[2] or kept
 
 
 def question(conversation: str, problem: str = "") -> tuple[str, str]:

@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from relay.config.memory_providers import own_embedder
+from relay.config.memory_spec import StoreSpec
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
 from relay.memory.backend import Backend
 from relay.memory.embedding import Embedder
 from relay.memory.embedding.numeric import have_numpy
 from relay.memory.embedding.setup import installed
-from relay.memory.providers import own_embedder
-from relay.memory.spec import StoreSpec
 
 _OLLAMA, _OPENAI = "http://127.0.0.1:11434", "https://api.openai.com"
 _OLLAMA_MODEL = "nomic-embed-text"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from relay.config.memory_spec import StoreSpec
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.memory.backend import Backend
@@ -13,7 +14,6 @@ from relay.memory.embedding.numeric import have_numpy
 from relay.memory.embedding.setup import installed
 from relay.memory.local.store import LocalStore
 from relay.memory.opening import make_embedder
-from relay.memory.spec import StoreSpec
 
 #: Vectors that are made before the next look for a request.
 _VECTORS = 16

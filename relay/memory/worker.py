@@ -27,13 +27,13 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from relay.config.memory_spec import StoreSpec
 from relay.core.errors import RelayError, StorageError, error_fields
 from relay.core.paths import Home
 from relay.memory.backend import Backend
 from relay.memory.desk import Desk
 from relay.memory.kept import Kept
 from relay.memory.outbox import Outbox, path_of
-from relay.memory.spec import StoreSpec
 
 #: How often kept saves are tried again while nobody asks. Seconds.
 APPLY_EVERY = 15.0

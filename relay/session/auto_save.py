@@ -11,12 +11,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from relay.config import memory_llm as llm
 from relay.core.errors import ConfigError, RelayError
 from relay.directive.escape import clean
 from relay.directive.redact import redact
-from relay.memory import llm
-from relay.memory.extraction import TAIL_MAX, tail
 
+#: Bytes of UTF-8 of a conversation's tail, which is what is sent.
+TAIL_MAX = 64 * 1024
 #: Characters that are kept: more than what is sent, so that no secret is cut before it is masked.
 KEPT_MAX = 2 * TAIL_MAX
 #: For the one request, in seconds: the end waits for no broker that is away.
@@ -83,3 +84,14 @@ class LastWords:
         problem = f"auto_save: nothing is kept of this session: {error.line}"
         self._note(problem)
         return problem
+
+
+def tail(text: str, limit: int = TAIL_MAX) -> str:
+    """The end of ``text``, in at most ``limit`` bytes of UTF-8, from the beginning of a line on
+    where there is one."""
+    data = text.encode(errors="replace")
+    if len(data) <= limit:
+        return data.decode()
+    kept = data[-limit:].decode(errors="ignore")
+    begins_line = data[-limit - 1 : -limit] == b"\n"
+    return kept if begins_line else kept.partition("\n")[2] or kept

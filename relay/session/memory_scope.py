@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from relay.config.memory_spec import StoreSpec
 from relay.core.errors import ConfigError, RelayError
-from relay.memory.spec import StoreSpec
 
 if TYPE_CHECKING:
     from relay.session.run_info import Broker

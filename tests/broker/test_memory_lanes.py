@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from relay.broker.memory_lanes import LANES_MAX, Job, Lane, Lanes
+from relay.config.memory_spec import StoreSpec, parse_store
 from relay.core.errors import RelayError
-from relay.memory.spec import StoreSpec, parse_store
 from tests.broker.support import Json
 
 SERVER = "http://127.0.0.1:6333"

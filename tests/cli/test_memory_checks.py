@@ -17,11 +17,11 @@ from relay.cli import memory_checks
 from relay.cli.memory_checks import config_warnings, memory_lines
 from relay.config import trust
 from relay.config.memory_settings import MemorySettings
+from relay.config.memory_spec import StoreSpec
 from relay.config.settings import memory_settings
 from relay.core.paths import Home
 from relay.memory.outbox import Outbox, Waiting, path_of
 from relay.memory.records import Place, Scope
-from relay.memory.spec import StoreSpec
 
 
 class Server(http.server.ThreadingHTTPServer):

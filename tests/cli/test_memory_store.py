@@ -11,10 +11,10 @@ import pytest
 
 from relay.cli.memory_store import applying
 from relay.config.memory_settings import MemorySettings
+from relay.config.memory_spec import StoreSpec
 from relay.config.trust import trust
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
-from relay.memory.spec import StoreSpec
 from tests.cli.conftest import Run
 
 CONFIG = """\

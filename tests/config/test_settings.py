@@ -1,6 +1,7 @@
 import pytest
 
 from relay.config.memory_settings import MemorySettings
+from relay.config.memory_spec import StoreSpec, parse_store
 from relay.config.settings import (
     Settings,
     apply_dictionaries,
@@ -10,7 +11,6 @@ from relay.config.settings import (
 )
 from relay.core.errors import ConfigError
 from relay.hooks.registry import Registry
-from relay.memory.spec import StoreSpec, parse_store
 
 
 def test_a_setting_remembers_that_it_was_given() -> None:

@@ -10,10 +10,10 @@ import os
 import sys
 from pathlib import Path
 
+from relay.config.memory_spec import StoreSpec
 from relay.core.paths import Home
 from relay.memory import worker
 from relay.memory.backend import Backend
-from relay.memory.spec import StoreSpec
 from tests.memory.flaky import Flaky
 
 ROOT = str(Path(__file__).resolve().parent.parent.parent)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from relay.config import trust
+from relay.config.memory_spec import StoreSpec
 from relay.core.errors import ConfigError, NotFound, StorageError
 from relay.core.paths import Home
 from relay.memory import custom
@@ -18,7 +19,6 @@ from relay.memory.contract import BackendContract
 from relay.memory.local.store import LocalStore
 from relay.memory.opening import make
 from relay.memory.records import Place, Scope
-from relay.memory.spec import StoreSpec
 
 USER = Place(Scope.USER)
 #: A file as a user writes it; {folder} is where its store is.

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from relay.config.memory_spec import StoreSpec
 from relay.core.errors import StorageError, UsageError
 from relay.core.paths import Home
 from relay.memory import desk as desk_module
@@ -19,7 +20,6 @@ from relay.memory.embedding import EmbedderUnavailable, minilm
 from relay.memory.outbox import Outbox, Waiting, path_of, waiting_in
 from relay.memory.records import Place, Scope
 from relay.memory.sources import LocalSource
-from relay.memory.spec import StoreSpec
 from tests.memory.local.test_vectors import Words
 
 NOW = 1_700_000_000_000

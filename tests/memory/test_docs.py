@@ -14,13 +14,13 @@ import pytest
 from relay.cli.memory_checks import config_warnings
 from relay.config import trust
 from relay.config.load import load
+from relay.config.memory_llm import PROVIDERS, resolved
+from relay.config.memory_spec import StoreSpec
 from relay.config.settings import memory_settings
 from relay.config.trust import read_config
 from relay.core.paths import Home
-from relay.memory.llm import PROVIDERS, resolved
 from relay.memory.opening import make
 from relay.memory.records import Place, Scope
-from relay.memory.spec import StoreSpec
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "docs" / f"memory{which}.md" for which in ("", "-stores", "-internals")]

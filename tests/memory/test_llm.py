@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from relay.config import memory_providers as providers
+from relay.config.memory_llm import PROVIDERS, LLMApi, from_config, resolved
 from relay.core.errors import ConfigError
-from relay.memory import llm, providers
-from relay.memory.llm import PROVIDERS, Api, LLMUnavailable, ask, from_config, resolved
+from relay.memory import llm
+from relay.memory.llm import LLMUnavailable, ask
 from tests.memory.embedding.server import Answer, Asked, EmbeddingServer
 
 KEY = "sk-sesame-0123456789"
@@ -180,4 +182,4 @@ def test_a_server_that_is_away_is_named() -> None:
         with pytest.raises(LLMUnavailable, match="cannot be reached") as raised:
             asyncio.run(ask(model, "s", "u"))
     assert url.removeprefix("http://") in raised.value.hint
-    assert model.api is Api.OPENAI
+    assert model.api is LLMApi.OPENAI

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from relay.config.memory_spec import StoreSpec, parse_store
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
 from relay.memory.embedding import EmbedderUnavailable
 from relay.memory.opening import make, make_embedder
 from relay.memory.records import Place, Scope, Tier
-from relay.memory.spec import StoreSpec, parse_store
 from tests.memory.embedding.server import Answer, Asked, EmbeddingServer
 
 USER = Place(Scope.USER)

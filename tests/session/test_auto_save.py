@@ -8,10 +8,11 @@ import sys
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relay.core.errors import BrokerUnavailable, RelayError
-from relay.memory.extraction import TAIL_MAX
-from relay.session.auto_save import KEPT_MAX, LastWords
+from relay.session.auto_save import KEPT_MAX, TAIL_MAX, LastWords, tail
 
 OPENAI = {"provider": "openai", "model": "m", "url": "http://127.0.0.1:9"}
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
@@ -130,3 +131,19 @@ def test_nothing_of_it_is_imported_without_auto_save() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_a_tail_begins_with_a_line_and_is_never_longer() -> None:
+    assert tail("one\ntwo\nthree", 100) == "one\ntwo\nthree"
+    assert tail("one\ntwo\nthree", 9) == "two\nthree"
+    assert tail("one\ntwo\nthree", 8) == "three"
+    assert tail("x" * 10, 4) == "xxxx"
+    assert tail("ü" * 10, 5) == "üü"
+    assert tail("a\ud800b") == "a?b"
+
+
+@given(st.text(), st.integers(1, 50))
+def test_a_tail_is_the_end(text: str, limit: int) -> None:
+    kept = tail(text, limit)
+    assert len(kept.encode()) <= limit
+    assert text.encode(errors="replace").endswith(kept.encode())

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from relay.config.memory_spec import StoreSpec, parse_store
 from relay.core.errors import ConfigError
-from relay.memory.spec import StoreSpec, parse_store
 from relay.session.memory_scope import MemoryGate, NoStore, chosen
 
 SERVER = parse_store("qdrant", {"url": "http://q:6333", "apiKeyEnv": "Q_KEY"})

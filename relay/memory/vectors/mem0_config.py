@@ -1,6 +1,6 @@
 """From a store's configuration in relay's words to mem0's own. Pure.
 
-``section`` is what relay.memory.spec makes of it: flat, in snake case; ``vector_store`` has mem0's
+``section`` is what config.memory_spec makes of it: flat, in snake case; ``vector_store`` has mem0's
 names, ``embedder`` has ``url`` and ``dims`` whatever mem0 calls them. The nested form, as mem0
 writes it, is understood as well.
 """

@@ -61,7 +61,7 @@ def open_client(
     dims: int,
     embedder: str,
 ) -> Opened:
-    """The client that ``store`` (a vector_store section, see relay.memory.spec) names, with its
+    """The client that ``store`` (a vector_store section, see config.memory_spec) names, with its
     collection made and checked. ``path``: the folder, when no server is named.
 
     Raises ConfigError, StoreUnavailable, StorageError.

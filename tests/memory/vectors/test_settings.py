@@ -75,7 +75,7 @@ def test_a_path_and_a_name_may_be_chosen(kind: str, store: Any, tmp_path: Path) 
     chosen = tmp_path / "chosen"
     if "config" in store:
         if kind == "qdrant":
-            return  # relay.memory.spec flattens it; mem0's own form is for mem0
+            return  # relay.config.memory_spec flattens it; mem0's own form is for mem0
         store = {**store, "config": {**store["config"], "path": str(chosen)}}
     else:
         store = {**store, "path": str(chosen)}

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from relay.config import memory_providers as providers
 from relay.core.errors import ConfigError, UsageError
 from relay.core.suggest import did_you_mean
-from relay.memory import providers
 
 BACKENDS = ("local", "mem0", "qdrant", "custom")
 #: Keys of ``config``, by backend. mem0's ``version`` has one value only, and is dropped.
