@@ -26,13 +26,13 @@ from pathlib import Path
 
 import pyghostty.core
 
-from relay.agents.source_selector import SourceSelector
 from relay.directive.grammar import Match
 from relay.protocol import frames
 from relay.screen.source import ScreenSource
 from relay.session.acknowledgement import ACK_BYTES
 from relay.session.detector import Detection, DirectiveDetector
 from relay.session.pump_link import PumpLink
+from relay.session.sources import SourceSelector
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # as a script too
 from tests.screen.corpora import COLS, NAMES, ROWS, Words, planted  # noqa: E402

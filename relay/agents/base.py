@@ -10,15 +10,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from relay.agents.hook_codec import HookCodec
 from relay.agents.launch import TURN_EVENTS
+from relay.core.message import AgentState
+from relay.core.source_events import SourceEvent, Terminal
+from relay.directive.envelope import Style
 from relay.hooks.events import TOOL_CALL, HookEventName
-
-if TYPE_CHECKING:
-    from relay.agents.source_selector import SourceSelector, Structured
-    from relay.core.source_events import Terminal
-    from relay.session.tool_hooks import HookCodec
 
 #: Where ``make`` is, by the kind that a launch plan names.
 MAKERS = {
@@ -30,7 +29,7 @@ MAKERS = {
     "opencode": "relay.agents.opencode.adapter",
 }
 #: Between an agent's hooks and the engine: a module with ``read`` and ``answer``, by the kind (see
-#: relay.session.tool_hooks.HookCodec), or with ``translator``, which makes one.
+#: relay.agents.hook_codec.HookCodec), or with ``translator``, which makes one.
 #: Who is not here has no tool calls that could be asked about.
 TRANSLATORS = {
     "claude": "relay.agents.claude.hook_codec",
@@ -63,8 +62,97 @@ class NativeStart:
     terminal: Terminal | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Why nothing may be handed to the agent now."""
+
+    reason: str
+    #: Look again after this many seconds at the latest; None when only an event (a key, output, a
+    #: state change) can end the wait.
+    again: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TypingRules:
+    """How one kind of program is typed into; by default as a program that is not known."""
+
+    #: How messages are worded; None for lines or a paste, whatever the program takes.
+    style: Style | None = None
+    #: An interpreter's comment sign: each typed line begins with it, and nothing is typed but where
+    #: ``at_prompt`` says so.
+    comment: str = ""
+    #: Why nothing is typed while the kernel edits lines; empty where lines are typed then.
+    cooked: str = ""
+    #: The key that submits a paste, by the screen's rows.
+    enter: Callable[[list[str]], bytes] = lambda rows: b"\r"
+    #: Writes a body so that the program leaves its words alone.
+    spell: Callable[[str], str] = lambda body: body
+    #: Its input line surely shows a paste.
+    shows_paste: bool = False
+    #: Why nothing is ever typed.
+    refusal: str = ""
+    #: Whether the cursor's row, up to the cursor, is the prompt of an interpreter that waits.
+    at_prompt: Callable[[str], bool] = lambda line: True
+    #: Whether a shell is itself in front in its terminal; None where that cannot be told.
+    in_front: Callable[[], bool | None] = lambda: None
+
+
+class SourceFeed(Protocol):
+    """Where an adapter hands over what it has read of its agent (the session's sources)."""
+
+    def transcript(self, line: str, now: float) -> None:
+        """Hand over a complete line of the agent's own records."""
+        ...
+
+    def hook(self, event: dict[str, Any], now: float) -> None:
+        """Hand over an event of the agent's own."""
+        ...
+
+    def reported(self, events: list[SourceEvent]) -> None:
+        """Hand over what the adapter has made of records itself."""
+        ...
+
+    def give_up(self, reason: str) -> None:
+        """Say that the structured source cannot hear: the screen stands in."""
+        ...
+
+    def note(self, reason: str) -> None:
+        """Leave a remark for ``relay status``."""
+        ...
+
+    def visible(self) -> list[str]:
+        """The screen's rows."""
+        ...
+
+    @property
+    def pastes(self) -> bool:
+        """Whether the program takes pastes now."""
+        ...
+
+
+class StructuredSource(Protocol):
+    """A source that the agent itself offers; ``trusted`` says whether it hears at present.
+
+    One that goes by the screen, too, has a method ``look(rows, title, now)`` as well: it is called
+    soon after the agent has drawn.
+    """
+
+    @property
+    def trusted(self) -> bool: ...
+    @property
+    def agent_state(self) -> AgentState: ...
+    def failed(self, reason: str) -> list[SourceEvent]: ...
+    def screen(self, rows: list[str]) -> list[SourceEvent]: ...
+    def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]: ...
+    def transcript(self, line: str, now: float) -> list[SourceEvent]: ...
+    def tick(self, now: float) -> list[SourceEvent]: ...
+    def next_deadline(self) -> float | None: ...
+    def finish(self, now: float) -> list[SourceEvent]: ...
+    def state(self) -> dict[str, Any]: ...
+
+
 class Source(Protocol):
-    """What a structured source tells (see relay.agents.source_selector)."""
+    """What a structured source tells (see relay.session.sources)."""
 
     def heard(self, marker: str) -> bool:
         """Whether a text that holds ``marker`` was taken already, be it that it still waits."""
@@ -92,7 +180,7 @@ class AgentAdapter(Protocol):
     """One agent's own interfaces, as far as it has them."""
 
     @property
-    def source(self) -> Structured: ...
+    def source(self) -> StructuredSource: ...
 
     @property
     def heard(self) -> Source:
@@ -126,7 +214,7 @@ class AgentAdapter(Protocol):
         ...
 
     async def watch(
-        self, ears: SourceSelector, wake: asyncio.Event, changed: Callable[[], None]
+        self, ears: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
     ) -> None:
         """Follow what the agent writes (files, streams) until cancelled.
 
@@ -134,7 +222,7 @@ class AgentAdapter(Protocol):
         """
         ...
 
-    async def read(self, ears: SourceSelector) -> bool:
+    async def read(self, ears: SourceFeed) -> bool:
         """Hear what there is now beyond the last look, also after the agent's end."""
         ...
 

@@ -6,7 +6,7 @@ import json
 from collections import OrderedDict
 from typing import Any
 
-from relay.session.tool_hooks import AgentHookCall
+from relay.agents.hook_codec import AgentHookCall
 
 #: Calls whose context is held; the oldest is forgotten first (a call that was broken off).
 HELD_MAX = 256

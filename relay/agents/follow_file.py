@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from relay.agents.tail import FileTail
 
 if TYPE_CHECKING:
-    from relay.agents.source_selector import SourceSelector
+    from relay.agents.base import SourceFeed
 
 
 class Follower:
@@ -25,7 +25,7 @@ class Follower:
         path: Callable[[], str | None],
         interval: Callable[[], float],
         clock: Callable[[], float],
-        search: Callable[[SourceSelector, float], None] = lambda ears, now: None,
+        search: Callable[[SourceFeed, float], None] = lambda ears, now: None,
     ) -> None:
         self._path = path
         self._interval = interval
@@ -38,7 +38,7 @@ class Follower:
         self._reading = asyncio.Lock()
 
     async def watch(
-        self, ears: SourceSelector, wake: asyncio.Event, changed: Callable[[], None]
+        self, ears: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
     ) -> None:
         """Follow the file until cancelled; see relay.agents.base."""
         while True:
@@ -52,7 +52,7 @@ class Follower:
                 async with asyncio.timeout(self._interval()):
                     await wake.wait()
 
-    async def read(self, ears: SourceSelector) -> bool:
+    async def read(self, ears: SourceFeed) -> bool:
         """Hear what the file holds beyond the last look; whether there was anything."""
         heard = False
         async with self._reading:

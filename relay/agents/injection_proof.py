@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable
 
-from relay.session.tool_hooks import AgentHookCall
+from relay.agents.hook_codec import AgentHookCall
 
 #: Messages that are remembered as given; the oldest are forgotten first.
 GIVEN_MAX = 256

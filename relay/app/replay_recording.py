@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from relay.agents.source_selector import SCREEN, SourceSelector
 from relay.core import asciicast
 from relay.core.asciicast import Event, Header
 from relay.directive.explain import Misses
@@ -22,6 +21,7 @@ from relay.screen.line_events import squeeze
 from relay.screen.line_source import LineSource
 from relay.session.detector import Detection, DirectiveDetector
 from relay.session.dispatch import refusal
+from relay.session.sources import SCREEN, SourceSelector
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

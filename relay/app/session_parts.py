@@ -10,13 +10,19 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from relay.agents.base import NativeStart, make_native, transcript_of, translator, ungated, untold
-from relay.agents.delivery_channel import DeliveryChannel
+from relay.agents.base import (
+    Blocked,
+    NativeStart,
+    TypingRules,
+    make_native,
+    transcript_of,
+    translator,
+    ungated,
+    untold,
+)
 from relay.agents.foreground import shell_in_front
 from relay.agents.interpreters import at_prompt
 from relay.agents.registry import profile_named
-from relay.agents.source_selector import SourceSelector
-from relay.agents.typing_rules import UNKNOWN, TypingRules
 from relay.app.session_broker import RegisteredBroker
 from relay.app.session_env import LateClock, inner_terminal, takes_utf8, texts_max
 from relay.app.session_steering import Steered
@@ -29,6 +35,7 @@ from relay.hooks.plain import encodable
 from relay.protocol.broker import message_from
 from relay.screen.line_source import make_source
 from relay.session.delivery import DeliveryQueue
+from relay.session.delivery_channel import DeliveryChannel
 from relay.session.detector import DirectiveDetector
 from relay.session.fallback_channel import FallbackChannel
 from relay.session.hook_server import HookServer
@@ -37,10 +44,11 @@ from relay.session.native_channel import NativeChannel
 from relay.session.pump_link import PumpLink
 from relay.session.run_info import Facts
 from relay.session.session import Session
+from relay.session.sources import SourceSelector
 from relay.session.steering import waits
 from relay.session.tool_hooks import ToolHookEndpoint
 from relay.session.typing_channel import TypingChannel
-from relay.session.typing_policy import Blocked, Guards
+from relay.session.typing_policy import Guards
 
 if TYPE_CHECKING:
     from relay.app.session_main import Start
@@ -225,8 +233,8 @@ class Parts:
                 comment=profile.comment,
                 refusal=profile.refusal,
                 cooked=getattr(self._native, "cooked", ""),
-                enter=getattr(self._native, "enter", UNKNOWN.enter),
-                spell=getattr(self._native, "spell", UNKNOWN.spell),
+                enter=getattr(self._native, "enter", TypingRules().enter),
+                spell=getattr(self._native, "spell", TypingRules().spell),
                 shows_paste=getattr(self._native, "shows_paste", False),
                 at_prompt=at_prompt,
                 in_front=lambda: shell_in_front(pid),

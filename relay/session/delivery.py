@@ -13,11 +13,11 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from relay.agents.delivery_channel import DeliveryChannel
+from relay.agents.base import Blocked
 from relay.core.errors import RelayError
 from relay.core.message import Message, State
 from relay.directive.envelope import marker_of
-from relay.session.typing_policy import Blocked
+from relay.session.delivery_channel import DeliveryChannel
 
 #: A wait shorter than this is not worth telling the sender about.
 HELD_AFTER = 1.0

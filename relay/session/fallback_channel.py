@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
-from relay.agents.delivery_channel import DeliveryChannel, Submitted
+from relay.agents.base import Blocked
 from relay.core.message import Message
 from relay.directive.envelope import marker_of
-from relay.session.typing_policy import DRAFT, Blocked
+from relay.session.delivery_channel import DeliveryChannel, Submitted
+from relay.session.typing_policy import DRAFT
 
 #: Seconds that the agent may take to show, in its own records, what was typed into it.
 PROOF_PATIENCE = 10.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from relay.agents.delivery_channel import Submitted
+from relay.agents.base import Blocked
 from relay.core.errors import RelayError
 from relay.core.message import Message
 from relay.directive.envelope import envelope, marker_of
-from relay.session.typing_policy import Blocked
+from relay.session.delivery_channel import Submitted
 
 #: What an agent has taken through its channel stands in its transcript after this many seconds.
 CHANNEL_LANDING = 3.0

@@ -14,7 +14,6 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from relay.agents.source_selector import SourceSelector
 from relay.core.errors import RelayError
 from relay.core.message import AgentState, Message, State
 from relay.core.source_events import Proof, StateChange
@@ -47,6 +46,7 @@ from relay.session.outbox import Sender
 from relay.session.reply_timeouts import Awaiting
 from relay.session.run_info import Broker, Facts
 from relay.session.shutdown import end
+from relay.session.sources import SourceSelector
 from relay.session.timer import Alarm
 from relay.session.typing_policy import Guards
 

@@ -18,12 +18,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from relay.agents.base import Blocked
+from relay.agents.hook_codec import AgentHookCall
 from relay.core.message import AgentState, Message, Mode, State
 from relay.directive.envelope import Envelope, marker_of
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_model import Aggregated
-from relay.session.tool_hooks import AgentHookCall
-from relay.session.typing_policy import Blocked, Guards
+from relay.session.typing_policy import Guards
 
 #: So many messages go with one answer, and so many bytes of them.
 MESSAGES_MAX = 8

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
+from relay.agents.hook_codec import AgentHookCall, HookCodec
 from relay.core.errors import RelayError
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_model import Aggregated, Decision
@@ -23,40 +24,6 @@ from relay.session.reply import Reply
 DEADLINE = 590.0
 #: Gates that may be open at a time; the next ones are answered as if their hooks had failed.
 OPEN_MAX = 256
-
-
-@dataclass(frozen=True, slots=True)
-class AgentHookCall:
-    """One event of an agent's own, in the engine's words.
-
-    ``fields`` are those of the event's input (``tool_name``, ``tool_input``, … ; see
-    relay.hooks.events). ``waits``: the agent waits for the answer; else what is answered has no
-    effect. ``native`` is what the agent sent.
-    """
-
-    event: HookEventName
-    fields: dict[str, Any]
-    waits: bool = False
-    native: Mapping[str, Any] = field(default_factory=dict)
-
-
-class HookCodec(Protocol):
-    """Between one kind of agent's hooks and the engine. Pure; a module can be one."""
-
-    def read(self, event: dict[str, Any]) -> AgentHookCall | None:
-        """What the agent's event is to the engine; None for what it has no event for.
-
-        ``event`` is untrusted: what is not as it should be is left out, never raised over.
-        """
-        ...
-
-    def answer(self, call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
-        """What to answer to ``call``, which the agent waits for, in the agent's own words.
-
-        ``{}`` lets it go on as if there were no hook. ``result.input`` holds only the keys of the
-        tool's input that are rewritten (``rewritten`` makes it whole).
-        """
-        ...
 
 
 class Engine(Protocol):
@@ -234,31 +201,6 @@ class ToolHookEndpoint:
         if call.event is not HookEventName.BEFORE_TOOL:
             return {}
         return self._translator.answer(AgentHookCall(call.event, {}, waits=True), _denied(why))
-
-
-def rewritten(call: AgentHookCall, result: Aggregated) -> dict[str, Any] | None:
-    """The whole input of the tool with the rewritten keys in it; None when nothing is rewritten."""
-    if not result.input:
-        return None
-    before = call.fields.get("tool_input")
-    return {**(before if isinstance(before, dict) else {}), **result.input}
-
-
-def text_of(event: Mapping[str, Any], key: str) -> str:
-    """A text of an agent's event; "" where it is something else."""
-    value = event.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def tool_fields(event: Mapping[str, Any]) -> dict[str, Any]:
-    """The input of a tool's events, from an event in the words of Claude Code's, as most use."""
-    given = event.get("tool_input")
-    fields: dict[str, Any] = {
-        "tool_name": text_of(event, "tool_name"),
-        "tool_input": given if isinstance(given, dict) else {},
-        "tool_use_id": text_of(event, "tool_use_id"),
-    }
-    return fields
 
 
 def _unsaid(result: Aggregated) -> str:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from relay.agents.delivery_channel import Submitted
-from relay.agents.typing_rules import UNKNOWN, TypingRules
+from relay.agents.base import Blocked, TypingRules
 from relay.core.message import Message
 from relay.core.source_events import Screen, Terminal
 from relay.directive.envelope import Envelope, Style, envelope, marker_of
-from relay.session.typing_policy import Blocked, Guards
+from relay.session.delivery_channel import Submitted
+from relay.session.typing_policy import Guards
 
 #: A cooked terminal keeps 4095 bytes and drops the rest without a word (macOS: 1024 a line), so
 #: never more than this stands unread in it.
@@ -70,7 +70,7 @@ class TypingChannel:
         clock: Callable[[], float],
         *,
         shell: bool,
-        manners: TypingRules = UNKNOWN,
+        manners: TypingRules,
         ascii_only: bool = False,
         namespaces: Callable[[], frozenset[str]],
         composer: Callable[[list[str]], str] | None = None,

@@ -7,8 +7,8 @@ a person garbles both. Each rule here names its reason, which the sender of a me
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from relay.agents.base import Blocked
 from relay.core.message import AgentState
 from relay.core.source_events import StateChange
 from relay.protocol import frames
@@ -35,17 +35,6 @@ _CHOICES = re.compile(r"^\W*(?:[❯›>▶●*]\s*)?1[.)]\s+\S.*\n(?:.*\n)?\W*2[
 _CHOICE_MARK = re.compile(
     r"^\W*[❯›▶●]\s*(?:\d[.)]\s+)?(?:yes|allow|approve|no\b|deny)", re.I | re.M
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """Why typing must wait, and after how many seconds it is worth looking again at the latest.
-
-    ``again`` is None when only an event (a key, output, a state change) can end the wait.
-    """
-
-    reason: str
-    again: float | None = None
 
 
 class Guards:

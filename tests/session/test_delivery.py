@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from relay.agents.delivery_channel import Submitted
+from relay.agents.base import Blocked
 from relay.core.errors import NotDelivered
 from relay.core.message import AgentState, Message, State
 from relay.core.source_events import StateChange
 from relay.directive.envelope import marker_of
 from relay.session.delivery import DeliveryQueue
-from relay.session.typing_policy import Blocked, Guards
+from relay.session.delivery_channel import Submitted
+from relay.session.typing_policy import Guards
 
 
 def message(number: int, attempt: int = 0) -> Message:

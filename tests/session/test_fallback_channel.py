@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from relay.agents.delivery_channel import Submitted
+from relay.agents.base import Blocked
 from relay.core.message import Message
 from relay.directive.envelope import marker_of
 from relay.session import fallback_channel
+from relay.session.delivery_channel import Submitted
 from relay.session.fallback_channel import FallbackChannel
-from relay.session.typing_policy import DRAFT, Blocked
+from relay.session.typing_policy import DRAFT
 from tests.session.test_typing_channel import message
 
 

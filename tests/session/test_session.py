@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from relay.agents.base import StructuredSource
 from relay.agents.codex.source import CodexSource
-from relay.agents.source_selector import SourceSelector, Structured
 from relay.core.errors import BrokerUnavailable, RelayError, StorageError, UsageError
 from relay.core.message import AgentState, Message, State
 from relay.core.source_events import StateChange
@@ -27,6 +27,7 @@ from relay.session.delivery import DeliveryQueue
 from relay.session.detector import Detection, DirectiveDetector
 from relay.session.run_info import Facts
 from relay.session.session import Session
+from relay.session.sources import SourceSelector
 from relay.session.typing_policy import Guards
 from tests.session.test_delivery import FakeDoor
 
@@ -69,7 +70,7 @@ class Desk:
         *,
         restarts: int = 0,
         started_ms: int = 0,
-        structured: Structured | None = None,
+        structured: StructuredSource | None = None,
         handler_timeout: float = 30.0,
     ) -> None:
         self.broker = FakeBroker()

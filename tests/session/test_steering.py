@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.delivery_channel import Submitted
+from relay.agents.base import Blocked
+from relay.agents.hook_codec import AgentHookCall
 from relay.agents.injection_proof import TranscriptProof, TurnProof
 from relay.core.message import AgentState, Message, Mode, State
 from relay.core.source_events import StateChange
@@ -17,9 +18,9 @@ from relay.hooks.events import HookEventName
 from relay.hooks.hook_model import Aggregated
 from relay.session import steering
 from relay.session.delivery import DeliveryQueue
+from relay.session.delivery_channel import Submitted
 from relay.session.steering import MESSAGES_MAX, Gift, Steering, chosen, waits
-from relay.session.tool_hooks import AgentHookCall
-from relay.session.typing_policy import Blocked, Guards
+from relay.session.typing_policy import Guards
 from tests.session.test_delivery import FakeDoor
 
 AFTER = AgentHookCall(HookEventName.AFTER_TOOL, {"tool_use_id": "call-1"}, True)

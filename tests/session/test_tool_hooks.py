@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from relay.agents.hook_codec import AgentHookCall, rewritten, text_of, tool_fields
 from relay.agents.launch import GATE_TIMEOUT
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_model import (
@@ -20,14 +21,7 @@ from relay.hooks.hook_model import (
     HookResult,
 )
 from relay.session.reply import Reply
-from relay.session.tool_hooks import (
-    DEADLINE,
-    AgentHookCall,
-    ToolHookEndpoint,
-    rewritten,
-    text_of,
-    tool_fields,
-)
+from relay.session.tool_hooks import DEADLINE, ToolHookEndpoint
 
 TOOL = {"kind": "tool", "tool_name": "Bash", "tool_input": {"command": "ls", "timeout": 5}}
 DONE = {"kind": "done", "tool_name": "Bash", "tool_input": {}}

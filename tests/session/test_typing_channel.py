@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from relay.agents.typing_rules import TypingRules
+from relay.agents.base import TypingRules
 from relay.core.message import AgentState, Message
 from relay.directive.envelope import join_plain
 from relay.protocol import frames
@@ -80,7 +80,7 @@ class Desk:
         self.link = FakeLink()
         self.guards = Guards()
         self.now = 100.0
-        settings = {"shell": False, **options}
+        settings = {"shell": False, "manners": TypingRules(), **options}
         self.door = TypingChannel(
             self.link,
             self.terminal,

@@ -14,7 +14,7 @@ from relay.agents.base import NativeStart
 from relay.agents.tail import FileTail
 
 if TYPE_CHECKING:
-    from relay.agents.source_selector import SourceSelector
+    from relay.agents.base import SourceFeed
 
 #: Bytes. Each request logs the whole conversation again: a file of ours that is larger is emptied.
 EMPTIED_AT = 64 * 1024 * 1024
@@ -37,7 +37,7 @@ class Aider:
         launch, checkpoint = start.launch, start.checkpoint
         self._clock = start.clock
         self._terminal = start.terminal
-        self._ears: SourceSelector | None = None
+        self._ears: SourceFeed | None = None
         self._own = bool(launch.get("own"))
         self._tail = FileTail()
         self._reading = asyncio.Lock()
@@ -77,7 +77,7 @@ class Aider:
         """See Native: the terminal's mode tells as much."""
 
     async def watch(
-        self, ears: SourceSelector, wake: asyncio.Event, changed: Callable[[], None]
+        self, ears: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
     ) -> None:
         """See Native."""
         while True:
@@ -90,7 +90,7 @@ class Aider:
                 async with asyncio.timeout(self.source.poll_interval()):
                     await wake.wait()
 
-    async def read(self, ears: SourceSelector) -> bool:
+    async def read(self, ears: SourceFeed) -> bool:
         """See Native."""
         self._ears, heard = ears, False
         async with self._reading:

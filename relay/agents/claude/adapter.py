@@ -15,7 +15,7 @@ from relay.agents.claude.transcript import whereabouts
 from relay.agents.follow_file import Follower
 
 if TYPE_CHECKING:
-    from relay.agents.source_selector import SourceSelector
+    from relay.agents.base import SourceFeed
 
 #: After the first Enter Claude Code must show itself somewhere (hooks or transcript) within this
 #: many seconds, or the screen is believed instead.
@@ -79,19 +79,19 @@ class Claude:
             self._entered = now
 
     async def watch(
-        self, ears: SourceSelector, wake: asyncio.Event, changed: Callable[[], None]
+        self, ears: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
     ) -> None:
         """See Native."""
         await self._follower.watch(ears, wake, changed)
 
-    async def read(self, ears: SourceSelector) -> bool:
+    async def read(self, ears: SourceFeed) -> bool:
         """See Native."""
         return await self._follower.read(ears)
 
     async def close(self) -> None:
         """See Native: nothing is held open."""
 
-    def _search(self, ears: SourceSelector, now: float) -> None:
+    def _search(self, ears: SourceFeed, now: float) -> None:
         if self.source.transcript_path and self.source.door_path:
             return
         if now - self._searched < LOOK_AGAIN:

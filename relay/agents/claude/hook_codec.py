@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from relay.agents.hook_codec import read
+from relay.agents.hook_codec import AgentHookCall, read, rewritten, text_of
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_model import Aggregated, Decision
-from relay.session.tool_hooks import AgentHookCall, rewritten, text_of
 
 __all__ = ["answer", "read"]
 
 
 def answer(call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
-    """See relay.session.tool_hooks.HookCodec."""
+    """See relay.agents.hook_codec.HookCodec."""
     before = call.event is HookEventName.BEFORE_TOOL
     said = _before(call, result) if before else _afterwards(call, result)
     if result.stop:

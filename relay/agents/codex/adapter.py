@@ -17,7 +17,7 @@ from relay.agents.injection_proof import TranscriptProof
 from relay.core.message import AgentState
 
 if TYPE_CHECKING:
-    from relay.agents.source_selector import SourceSelector
+    from relay.agents.base import SourceFeed
 
 #: A turn has run for so many seconds without a session file: the screen is believed instead.
 SHOW_ITSELF = 15.0
@@ -94,7 +94,7 @@ class Codex:
         """See Native: Enter may answer a dialog, so a turn is waited for instead."""
 
     async def watch(
-        self, ears: SourceSelector, wake: asyncio.Event, changed: Callable[[], None]
+        self, ears: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
     ) -> None:
         """See Native."""
         while True:
@@ -108,7 +108,7 @@ class Codex:
                 async with asyncio.timeout(self.source.poll_interval()):
                     await wake.wait()
 
-    async def read(self, ears: SourceSelector) -> bool:
+    async def read(self, ears: SourceFeed) -> bool:
         """See Native."""
         self._look()
         return await self._read(ears)
@@ -116,13 +116,13 @@ class Codex:
     async def close(self) -> None:
         """See Native: nothing is held open."""
 
-    async def _read(self, ears: SourceSelector) -> bool:
+    async def _read(self, ears: SourceFeed) -> bool:
         heard = False
         for follower in list(self._followers.values()):
             heard |= await follower.read(ears)
         return heard
 
-    def _search(self, ears: SourceSelector) -> None:
+    def _search(self, ears: SourceFeed) -> None:
         """Look for session files now and then, and give up when there is none to be found."""
         now = self._clock()
         again = LOOK_LATER if self._followers else LOOK_AGAIN

@@ -10,16 +10,16 @@ from json import dumps
 from typing import Any
 
 from relay.agents import hook_codec
+from relay.agents.hook_codec import AgentHookCall, rewritten, text_of
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_model import Aggregated, Decision
-from relay.session.tool_hooks import AgentHookCall, rewritten, text_of
 
 #: What is said to the model before the reason, when a person would have to be asked.
 ASKS = "a person has to agree to this, and Codex cannot be made to ask them here"
 
 
 def read(event: dict[str, Any]) -> AgentHookCall | None:
-    """See relay.session.tool_hooks.HookCodec."""
+    """See relay.agents.hook_codec.HookCodec."""
     if event.get("hook_event_name") != "PermissionRequest":
         return hook_codec.read(event)
     if event.get("agent_id"):
@@ -29,7 +29,7 @@ def read(event: dict[str, Any]) -> AgentHookCall | None:
 
 
 def answer(call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
-    """See relay.session.tool_hooks.HookCodec."""
+    """See relay.agents.hook_codec.HookCodec."""
     before = call.event is HookEventName.BEFORE_TOOL
     said = _before(call, result) if before else _afterwards(result)
     if result.system_message:

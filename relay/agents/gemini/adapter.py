@@ -16,7 +16,7 @@ from relay.agents.gemini.words import spelled
 from relay.core.message import AgentState
 
 if TYPE_CHECKING:
-    from relay.agents.source_selector import SourceSelector
+    from relay.agents.base import SourceFeed
 
 #: After the first prompt the session file must be there within this many seconds, or the screen is
 #: believed instead.
@@ -83,7 +83,7 @@ class Gemini:
         return "dialog" if found == "unknown" and self.source.drawn else found
 
     def spell(self, body: str) -> str:
-        """See relay.agents.typing_rules."""
+        """See TypingRules in relay.agents.base."""
         return spelled(body, self._cwd)
 
     def state(self) -> dict[str, Any]:
@@ -96,13 +96,13 @@ class Gemini:
             self._asked = self._asked or now
 
     async def watch(
-        self, ears: SourceSelector, wake: asyncio.Event, changed: Callable[[], None]
+        self, ears: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
     ) -> None:
         """See Native."""
         self.source.wake = wake.set
         await self._follower.watch(ears, wake, changed)
 
-    async def read(self, ears: SourceSelector) -> bool:
+    async def read(self, ears: SourceFeed) -> bool:
         """See Native."""
         self._look_for_own()
         return await self._follower.read(ears)
@@ -110,7 +110,7 @@ class Gemini:
     async def close(self) -> None:
         """See Native: nothing is held open."""
 
-    def _search(self, ears: SourceSelector, now: float) -> None:
+    def _search(self, ears: SourceFeed, now: float) -> None:
         if not self.source.trusted or now - self._searched < LOOK_AGAIN:
             return
         self._searched = now

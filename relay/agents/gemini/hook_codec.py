@@ -10,9 +10,9 @@ from typing import Any
 
 from relay.agents import hook_codec
 from relay.agents.deferred_context import DeferredContext
+from relay.agents.hook_codec import AgentHookCall, rewritten, text_of, tool_fields
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_model import Aggregated, Decision
-from relay.session.tool_hooks import AgentHookCall, rewritten, text_of, tool_fields
 
 
 def translator() -> GeminiGate:
@@ -21,7 +21,7 @@ def translator() -> GeminiGate:
 
 
 class GeminiGate:
-    """See relay.session.tool_hooks.HookCodec."""
+    """See relay.agents.hook_codec.HookCodec."""
 
     def __init__(self) -> None:
         self._held = DeferredContext()

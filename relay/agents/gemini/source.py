@@ -197,7 +197,7 @@ class GeminiSource:
         return []
 
     def screen(self, rows: list[str]) -> list[SourceEvent]:
-        """See relay.agents.source_selector; ``look`` has more to go by."""
+        """See relay.session.sources; ``look`` has more to go by."""
         return []
 
     def _turn_over(self) -> list[SourceEvent]:

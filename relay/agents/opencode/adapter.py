@@ -21,7 +21,7 @@ from relay.agents.opencode.sse import Events
 from relay.core.message import AgentState
 
 if TYPE_CHECKING:
-    from relay.agents.source_selector import SourceSelector
+    from relay.agents.base import SourceFeed
 
 #: Seconds that opencode may take from its start until its server answers (it was seen to take 30
 #: on a busy machine), and in which it must answer again after that.
@@ -97,7 +97,7 @@ class Opencode:
         """See Native: opencode tells itself what is submitted."""
 
     async def watch(
-        self, ears: SourceSelector, wake: asyncio.Event, changed: Callable[[], None]
+        self, ears: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
     ) -> None:
         """See Native."""
         if self._server is None:
@@ -115,7 +115,7 @@ class Opencode:
             changed()
 
     async def _try(
-        self, ears: SourceSelector, changed: Callable[[], None], tasks: asyncio.TaskGroup
+        self, ears: SourceFeed, changed: Callable[[], None], tasks: asyncio.TaskGroup
     ) -> None:
         self._over.clear()
         try:
@@ -133,7 +133,7 @@ class Opencode:
         finally:
             self._over.set()
 
-    async def read(self, ears: SourceSelector) -> bool:
+    async def read(self, ears: SourceFeed) -> bool:
         """See Native: after the agent's end its last events may still be on their way."""
         if self._server is not None:
             try:
@@ -147,7 +147,7 @@ class Opencode:
         """See Native: the stream ends with the task that reads it."""
 
     async def _listen(
-        self, ears: SourceSelector, changed: Callable[[], None], tasks: asyncio.TaskGroup
+        self, ears: SourceFeed, changed: Callable[[], None], tasks: asyncio.TaskGroup
     ) -> None:
         """Hear the server until its stream breaks off."""
         health = await self._client.request("GET", "/global/health")
@@ -185,14 +185,14 @@ class Opencode:
         finally:
             self._freeing = False
 
-    async def _catch_up(self, ears: SourceSelector) -> None:
+    async def _catch_up(self, ears: SourceFeed) -> None:
         """Ask for what the stream does not tell: how things stand, and what was missed."""
         self._asked = self._clock()
         found = await snapshot(self._client, self.source, continues=self._continues)
         found["properties"]["at"] = time.time() * 1000
         ears.hook(found, self._clock())
 
-    def _hear(self, ears: SourceSelector, events: list[dict[str, Any]]) -> None:
+    def _hear(self, ears: SourceFeed, events: list[dict[str, Any]]) -> None:
         now = self._clock()
         for event in events:
             try:
@@ -201,7 +201,7 @@ class Opencode:
                 # Its form is not ours to promise: one odd event must not cost the others.
                 ears.note(f"an event of opencode's: {type(error).__name__}: {error}")
 
-    def _lost(self, ears: SourceSelector, error: ServerError) -> None:
+    def _lost(self, ears: SourceFeed, error: ServerError) -> None:
         """The server does not answer, or no longer."""
         self.source.interrupted()
         if error.status == 401:

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from relay.agents import hook_codec
+from relay.agents.hook_codec import AgentHookCall, text_of, tool_fields
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_model import Aggregated, Decision
-from relay.session.tool_hooks import AgentHookCall, text_of, tool_fields
 
 #: What a notice is called with which the model asks the person something.
 QUESTION = "question"
@@ -17,7 +17,7 @@ _NO_DIALOG = "(a hook wants the person to be asked, which no plugin of opencode 
 
 
 def read(event: dict[str, Any]) -> AgentHookCall | None:
-    """See relay.session.tool_hooks.HookCodec."""
+    """See relay.agents.hook_codec.HookCodec."""
     name = text_of(event, "hook_event_name")
     if name == "tool.execute.before":
         return AgentHookCall(HookEventName.BEFORE_TOOL, tool_fields(event), True, event)
@@ -49,7 +49,7 @@ def _told(name: str, event: dict[str, Any]) -> AgentHookCall | None:
 
 
 def answer(call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
-    """See HookCodec in relay.session.tool_hooks; gate.js tells what each key does."""
+    """See HookCodec in relay.agents.hook_codec; gate.js tells what each key does."""
     before = call.event is HookEventName.BEFORE_TOOL
     said = _before(result) if before else _afterwards(result)
     if result.stop:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from relay.agents.base import NativeStart
+from relay.agents.base import Blocked, NativeStart
 from relay.agents.follow_file import Follower
 from relay.agents.injection_proof import TurnProof
 from relay.agents.qwen.channel import QwenDoor
@@ -18,10 +18,9 @@ from relay.agents.qwen.screen import composer_state
 from relay.agents.qwen.source import LOOK, POLL_BUSY, QwenSource
 from relay.agents.qwen.words import spelled
 from relay.core.message import AgentState
-from relay.session.typing_policy import Blocked
 
 if TYPE_CHECKING:
-    from relay.agents.source_selector import SourceSelector
+    from relay.agents.base import SourceFeed
 
 #: After the first Enter the event file must be there within this many seconds, or the screen is
 #: believed instead.
@@ -77,7 +76,7 @@ class Qwen:
             source.went_on,
             self._own,
         )
-        self._ears: SourceSelector | None = None
+        self._ears: SourceFeed | None = None
         self._clock = start.clock
         self._entered: float | None = None
 
@@ -91,7 +90,7 @@ class Qwen:
         return composer_state(rows)
 
     def spell(self, text: str) -> str:
-        """See relay.agents.typing_rules."""
+        """See TypingRules in relay.agents.base."""
         return spelled(text, self._cwd, self._home)
 
     def hold(self, now: float) -> Blocked | None:
@@ -119,7 +118,7 @@ class Qwen:
             self._entered = now
 
     async def watch(
-        self, ears: SourceSelector, wake: asyncio.Event, changed: Callable[[], None]
+        self, ears: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
     ) -> None:
         """See Native."""
         self._ears = ears
@@ -129,7 +128,7 @@ class Qwen:
                 group.create_task(self._chats.watch(ears, asyncio.Event(), changed))
                 group.create_task(self._look(ears, changed))
 
-    async def read(self, ears: SourceSelector) -> bool:
+    async def read(self, ears: SourceFeed) -> bool:
         """See Native."""
         if not self._events:
             return False
@@ -139,7 +138,7 @@ class Qwen:
     async def close(self) -> None:
         """See Native: nothing is held open."""
 
-    async def _look(self, ears: SourceSelector, changed: Callable[[], None]) -> None:
+    async def _look(self, ears: SourceFeed, changed: Callable[[], None]) -> None:
         """Ask the screen what the event file does not tell."""
         while True:
             judges = self.source.in_doubt or self.source.in_turn
@@ -161,7 +160,7 @@ class Qwen:
             return CHAT_URGENT
         return CHAT_BUSY if self.source.in_turn else CHAT_IDLE
 
-    def _search(self, ears: SourceSelector, now: float) -> None:
+    def _search(self, ears: SourceFeed, now: float) -> None:
         if self._journal.lost:
             ears.give_up("Qwen Code's event file is gone: it is heard by its screen")
         elif (

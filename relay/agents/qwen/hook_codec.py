@@ -13,9 +13,9 @@ from typing import Any
 
 from relay.agents import hook_codec
 from relay.agents.deferred_context import DeferredContext
+from relay.agents.hook_codec import AgentHookCall, rewritten, text_of
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_model import Aggregated, Decision
-from relay.session.tool_hooks import AgentHookCall, rewritten, text_of
 
 #: Inputs that the model was told to use; the oldest are forgotten first.
 OFFERED_MAX = 256
@@ -27,7 +27,7 @@ def translator() -> QwenGate:
 
 
 class QwenGate:
-    """See relay.session.tool_hooks.HookCodec."""
+    """See relay.agents.hook_codec.HookCodec."""
 
     def __init__(self) -> None:
         self._held = DeferredContext()

@@ -277,7 +277,7 @@ class QwenSource:
     # -- the screen and time -------------------------------------------------------------------
 
     def screen(self, rows: list[str]) -> list[SourceEvent]:
-        """See relay.agents.source_selector; :meth:`glance` is what is used here."""
+        """See relay.session.sources; :meth:`glance` is what is used here."""
         return []
 
     def glance(self, rows: list[str], now: float) -> list[SourceEvent]:

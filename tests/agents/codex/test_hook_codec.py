@@ -12,11 +12,12 @@ from relay.agents.base import ungated
 from relay.agents.codex import hook_codec
 from relay.agents.codex.hooks import PATIENCE, TIMEOUT, UNASKED, ours, trusted_hash
 from relay.agents.codex.settings import hooks_off
+from relay.agents.hook_codec import AgentHookCall
 from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
 from relay.agents.reporter import ANSWER_TIMEOUT
 from relay.hooks.events import TOOL_CALL, HookEventName
 from relay.hooks.hook_model import Aggregated, Decision
-from relay.session.tool_hooks import DEADLINE, AgentHookCall
+from relay.session.tool_hooks import DEADLINE
 
 INPUT = {"command": "ls", "more": 1}
 BASE = {"session_id": "S", "tool_name": "Bash", "tool_input": INPUT, "tool_use_id": "call_1"}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from relay.agents.base import NativeStart
 from relay.agents.gemini.adapter import SHOW_ITSELF, Gemini
-from relay.agents.source_selector import SourceSelector
 from relay.screen.line_source import LineSource
 from relay.session.detector import DirectiveDetector
+from relay.session.sources import SourceSelector
 
 INPUT_LINE = ["─" * 60, " Shift+Tab to accept edits", " >   Type your message or @path/to/file"]
 

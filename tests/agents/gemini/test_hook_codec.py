@@ -14,10 +14,10 @@ import pytest
 from relay.agents.base import translator, ungated, untold
 from relay.agents.bridge import write_teller
 from relay.agents.gemini import hooks
+from relay.agents.hook_codec import AgentHookCall, HookCodec
 from relay.agents.launch import Launch, Run, plan
 from relay.hooks.events import TOOL_CALL, HookEventName
 from relay.hooks.hook_model import Aggregated, Decision
-from relay.session.tool_hooks import AgentHookCall, HookCodec
 from tests.agents.gemini.test_launch import installed
 
 INPUT = {"command": "ls", "dir_path": "."}

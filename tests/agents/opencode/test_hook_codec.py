@@ -10,12 +10,12 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from relay.agents.base import translator, ungated, untold
+from relay.agents.hook_codec import AgentHookCall
 from relay.agents.launch import Launch, Run, plan
 from relay.agents.opencode import hook_codec
 from relay.agents.opencode.launch import OLDEST
 from relay.hooks.events import TOOL_CALL, HookEventName
 from relay.hooks.hook_model import Aggregated, Decision
-from relay.session.tool_hooks import AgentHookCall
 from tests.agents.opencode.test_launch import installed
 
 VERSION = ".".join(map(str, OLDEST))

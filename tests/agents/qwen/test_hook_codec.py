@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from relay.agents.base import translator, ungated, untold
+from relay.agents.hook_codec import AgentHookCall, HookCodec
 from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
 from relay.hooks.events import TOOL_CALL, HookEventName
 from relay.hooks.hook_model import Aggregated, Decision
-from relay.session.tool_hooks import AgentHookCall, HookCodec
 
 INPUT = {"command": "ls", "is_background": False}
 BASE = {

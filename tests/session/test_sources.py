@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from relay.agents.source_selector import UNCLOSED_PATIENCE, SourceSelector
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, Line, Pause, Proof, SourceEvent, StateChange
 from relay.directive.grammar import Match, Unclosed
 from relay.session.detector import Detection, DirectiveDetector
+from relay.session.sources import UNCLOSED_PATIENCE, SourceSelector
 
 
 class FakeScreen:

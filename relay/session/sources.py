@@ -1,4 +1,4 @@
-"""Hearing one agent: its sources side by side, and which of them is believed.
+"""Sources of one agent side by side, and the choice of the one that is believed.
 
 The screen is always read (delivery needs it, and it stands in when nothing better speaks). A
 structured source, where the agent has one, is believed instead of the screen for as long as it
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any, Protocol
 
+from relay.agents.base import StructuredSource
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Pause, Proof, SourceEvent, StateChange
 from relay.session.detector import Detection, DirectiveDetector
@@ -43,27 +44,6 @@ class ScreenLike(Protocol):
     def bracketed_paste(self) -> bool: ...
 
 
-class Structured(Protocol):
-    """A source that the agent itself offers; ``trusted`` says whether it hears at present.
-
-    One that goes by the screen, too, has a method ``look(rows, title, now)`` as well: it is called
-    soon after the agent has drawn.
-    """
-
-    @property
-    def trusted(self) -> bool: ...
-    @property
-    def agent_state(self) -> AgentState: ...
-    def failed(self, reason: str) -> list[SourceEvent]: ...
-    def screen(self, rows: list[str]) -> list[SourceEvent]: ...
-    def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]: ...
-    def transcript(self, line: str, now: float) -> list[SourceEvent]: ...
-    def tick(self, now: float) -> list[SourceEvent]: ...
-    def next_deadline(self) -> float | None: ...
-    def finish(self, now: float) -> list[SourceEvent]: ...
-    def state(self) -> dict[str, Any]: ...
-
-
 class SourceSelector:
     """All that is heard of one agent, as finds with ids; the rest is passed on by callbacks.
 
@@ -74,7 +54,7 @@ class SourceSelector:
         self,
         hearing: DirectiveDetector,
         screen: ScreenLike,
-        structured: Structured | None,
+        structured: StructuredSource | None,
         *,
         on_heard: Callable[[Detection], None],
         on_text: Callable[[list[str]], None],

@@ -1,7 +1,7 @@
-"""What a way into an agent offers, be it its terminal or a channel of its own.
+"""A delivery channel: one way into an agent, by its terminal or by an interface of its own.
 
-A door hands over whole messages and reports honestly how far each got. Nothing here retries on its
-own: :mod:`relay.session.delivery` does, after it has looked whether the last try landed.
+A channel hands over whole messages and reports honestly how far each got. Nothing here retries on
+its own: :mod:`relay.session.delivery` does, after it has looked whether the last try landed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from relay.agents.base import Blocked
 from relay.core.message import Message
-from relay.session.typing_policy import Blocked
 
 
 @dataclass(frozen=True, slots=True)
