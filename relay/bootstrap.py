@@ -14,13 +14,19 @@ import sys
 from pathlib import Path
 
 USAGE = """\
-usage: python3 -m relay.bootstrap demo    set relay up in .venv and run its demo
-       python3 -m relay.bootstrap test    set up with what the tests need, and run them
-       python3 -m relay.bootstrap setup   only set up; then: .venv/bin/relay
+usage: python3 -m relay.bootstrap demo         set relay up in .venv and run its demo
+       python3 -m relay.bootstrap test         set up what the quick tests need, and run them
+       python3 -m relay.bootstrap test --all   set up everything, real agents too, and run all tests
+       python3 -m relay.bootstrap test ARGS…   set up everything, and run pytest with ARGS
+       python3 -m relay.bootstrap setup        only set up; then: .venv/bin/relay
 """
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 REAL_AGENTS = "tests/real_agents"
+#: The quick tests: those of one part each, and twenty of the whole program (tests/conftest.py).
+QUICK = "unit or smoke"
+#: Everything else but what runs by itself; tests on random examples again, with more of them.
+REST = "not alone and not agents and not smoke and (not unit or hypothesis)"
 
 
 class SetupError(Exception):
@@ -35,36 +41,51 @@ def main(argv: list[str] | None = None) -> int:
         return 0 if args in (["-h"], ["--help"]) else 2
     try:
         check_python()
-        set_up(extra="test" if args[0] == "test" else "")
+        set_up(extra_of(*args))
     except SetupError as error:
         print(f"relay: {error}", file=sys.stderr)
         return 1
     statuses = [subprocess.run(command, cwd=ROOT).returncode for command in commands(*args)]
-    if args == ["test"] and statuses[-1] == 1:
+    if args[1:] in (["--all"], ["--rest"]) and statuses[-1] == 1:
         # Two real agents at a time are much for a small machine: what failed must pass alone.
         statuses[-1] = subprocess.run(failed_again(), cwd=ROOT).returncode
     return next((status for status in statuses if status), 0)
 
 
+def extra_of(verb: str, *more: str) -> str:
+    """The extra of pyproject.toml that a command needs; "" for none."""
+    if verb != "test":
+        return ""
+    return "all-tests" if more else "test"
+
+
 def failed_again() -> list[str]:
-    """Runs those tests of the real agents again that failed, one at a time."""
+    """The command that runs those tests of the real agents again that failed, one at a time."""
     pytest = [str(VENV / "bin" / "python"), "-m", "pytest"]
     return [*pytest, "--last-failed", "--last-failed-no-failures", "none", REAL_AGENTS]
 
 
 def commands(verb: str, *more: str) -> list[list[str]]:
-    """What to run, one after the other. With ``more`` words the tests run as pytest runs them."""
+    """The commands that ``verb`` runs, one after the other."""
     relay = str(VENV / "bin" / "relay")
     if verb != "test":
         return [[relay, *(["demo"] if verb == "demo" else ["--version"]), *more]]
     pytest = [str(VENV / "bin" / "python"), "-m", "pytest"]
-    if more:
-        return [[*pytest, *more]]
-    # The real agents mostly wait for each other, so two at a time; nothing else likes company.
-    return [
-        [*pytest, f"--ignore={REAL_AGENTS}"],
-        [*pytest, "-n", "2", "--durations=15", REAL_AGENTS],
+    quick = [*pytest, "-n", "auto", "-m", QUICK]
+    # ``--rest`` is ``--all`` without the quick tests: for .ci/run, which has run them before.
+    more_examples = ["--hypothesis-profile=thorough", "-m", REST]
+    rest = [
+        [*pytest, "-n", "2", "--durations=15", *more_examples],
+        # Tests that measure a terminal's behaviour want the machine for themselves.
+        [*pytest, "--durations=15", "-m", "alone and not smoke"],
+        # The real agents mostly wait for each other, so two at a time.
+        [*pytest, "-n", "2", "--durations=15", "-m", "agents"],
     ]
+    if more == ("--all",):
+        return [quick, *rest]
+    if more == ("--rest",):
+        return rest
+    return [[*pytest, *more]] if more else [quick]
 
 
 def check_python() -> None:
@@ -82,9 +103,10 @@ def set_up(extra: str) -> None:
     """Make .venv and install relay there, unless the last set-up was for the same files."""
     stamp = VENV / ".relay-setup"
     wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + b"1").hexdigest()
-    # What the tests need includes what the demo needs, not the other way round.
+    # Each extra holds what stands before it here.
+    extras = ["", "test", "all-tests"]
     done = stamp.read_text().split() if stamp.is_file() else []
-    if done[:1] == [wanted] and (not extra or extra in done):
+    if done[:1] == [wanted] and extras.index(extra) <= extras.index("".join(done[1:])):
         return
     print("setting up .venv (once) …", file=sys.stderr)
     python = VENV / "bin" / "python"

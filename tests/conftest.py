@@ -13,13 +13,49 @@ from hypothesis import HealthCheck, settings
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
     signal.signal(number, signal.SIG_DFL)
-# How long an example takes says what else the machine does.
-settings.register_profile("relay", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("relay")
+# How long an example takes says what else the machine does, so there is no deadline. ``test --all``
+# runs with ``--hypothesis-profile=thorough``.
+for profile, examples in (("quick", 25), ("thorough", 100)):
+    settings.register_profile(
+        profile,
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+settings.load_profile("quick")
+
+#: What kind of test a folder holds; a test may say otherwise with a mark of its own.
+KINDS = {
+    "broker": "process",
+    "cli": "process",
+    "demo": "process",
+    "e2e": "process",
+    "fidelity": "alone",
+    "integrations": "process",
+    "memory/embedding": "stores",
+    "memory/vectors": "stores",
+    "pump": "process",
+    "real_agents": "agents",
+}
 # The readline module writes the size of the runner's terminal into the environment: a program under
 # test would believe it rather than its own terminal.
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its kind: its own mark, else its fixtures', else its folder's."""
+    kinds = {"unit", *KINDS.values()}
+    root = Path(__file__).parent
+    for item in items:
+        if any(mark.name in kinds for mark in item.iter_markers()):
+            continue
+        folder = item.path.parent.relative_to(root)
+        named = {folder.as_posix(), *(parent.as_posix() for parent in folder.parents)}
+        kind = next((KINDS[name] for name in sorted(named, reverse=True) if name in KINDS), "unit")
+        if {"weights", "models"} & set(getattr(item, "fixturenames", ())):
+            kind = "stores"
+        item.add_marker(kind)
 
 
 @pytest.fixture(autouse=True)

@@ -51,12 +51,19 @@ def test_a_failing_step_shows_its_output(capsys: pytest.CaptureFixture[str]) -> 
     assert "what happened" in capsys.readouterr().err
 
 
-def test_the_real_agents_run_apart_from_everything_else() -> None:
-    first, second = bootstrap.commands("test")
-    assert "--ignore=tests/real_agents" in first and first[-1] != "tests/real_agents"
-    assert second[-1] == "tests/real_agents"
+def test_all_is_the_quick_tests_and_every_other_one() -> None:
+    quick, *rest = bootstrap.commands("test", "--all")
+    assert bootstrap.commands("test") == [quick]
+    assert bootstrap.commands("test", "--rest") == rest
+    assert rest[-1][-1] == "agents"
     assert bootstrap.commands("test", "-k", "one")[0][-3:] == ["pytest", "-k", "one"]
     assert bootstrap.commands("setup")[0][-1] == "--version"
+
+
+def test_only_the_quick_tests_do_with_a_small_set_up() -> None:
+    assert bootstrap.extra_of("demo") == bootstrap.extra_of("setup") == ""
+    assert bootstrap.extra_of("test") == "test"
+    assert bootstrap.extra_of("test", "--all") == bootstrap.extra_of("test", "-k", "x")
 
 
 def test_a_failure_in_either_part_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +75,7 @@ def test_a_failure_in_either_part_is_a_failure(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(bootstrap, "commands", lambda *_, codes=codes: codes)
         assert bootstrap.main(["test"]) == 1
     again = ["true"]
-    assert bootstrap.main(["test"]) == 0  # the real agents' passed when they were alone
+    assert bootstrap.main(["test", "--all"]) == 0  # the real agents' passed when they were alone
     assert bootstrap.main(["test", "-k", "x"]) == 1
     monkeypatch.setattr(bootstrap, "commands", lambda *_: [["true"], ["true"]])
     assert bootstrap.main(["test"]) == 0

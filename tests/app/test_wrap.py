@@ -49,7 +49,7 @@ def test_run_gives_a_program_its_own_things_back(tmp_path: Path) -> None:
     """As a library: handlers and descriptors are as before, and the session has the program's."""
     text = """
 import os, signal, sys
-from relay.cli import assembly
+from relay.app import wrap as assembly
 assembly.session_command = lambda: [sys.executable, "-S", %r]
 handler = signal.getsignal(signal.SIGINT)
 before = set(os.listdir("/dev/fd"))

@@ -99,6 +99,6 @@ def test_a_wrong_name_is_nobodys() -> None:
 
 
 def test_the_example_can_be_told() -> None:
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     found = foreseen(read_config(str(root / "relay.config.example.py")))
     assert found and found != ALL

@@ -22,7 +22,7 @@ from relay.hooks.results import Result
 from relay.hooks.run_functions import FunctionRunner
 from tests.hooks.fakes import FakeActions, context, engine
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

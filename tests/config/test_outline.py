@@ -79,7 +79,7 @@ def test_a_syntax_error_is_an_error() -> None:
 
 
 def test_the_example_has_no_problem_and_nothing_computed() -> None:
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     found = outline(read_config(str(root / "relay.config.example.py")))
     assert (found.problems, found.computed) == ([], [])
     assert len(found.hooks) == 12

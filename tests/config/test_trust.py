@@ -207,7 +207,7 @@ def test_without_a_file_there_is_nothing_to_say(home: Home, tmp_path: Path) -> N
 
 def test_the_question_costs_no_imports_when_there_is_no_file(tmp_path: Path) -> None:
     code = (
-        "import sys; from relay.core.paths import Home; from relay import trust\n"
+        "import sys; from relay.core.paths import Home; from relay.config import trust\n"
         f"assert trust.untrusted_notice(Home({str(tmp_path / 'h')!r}), {str(tmp_path)!r}) is None\n"
         "print([m for m in ('hashlib', 'json', 'fcntl', 'typing', 'shlex') if m in sys.modules])\n"
     )
@@ -216,6 +216,6 @@ def test_the_question_costs_no_imports_when_there_is_no_file(tmp_path: Path) -> 
         capture_output=True,
         text=True,
         timeout=60,
-        cwd=Path(__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
     )
     assert (done.stdout, done.stderr) == ("[]\n", "")
