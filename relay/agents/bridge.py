@@ -12,6 +12,7 @@ import os
 from relay.agents.installed import which
 from relay.agents.launch import GATE_TIMEOUT
 from relay.agents.reporter import asker, reporter
+from relay.core.files import make_private_folder
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def write_teller(run: Run, *, aside: bool = False) -> str:
 
 
 def _write(run: Run, name: str, script: str) -> str:
-    os.makedirs(run.folder, mode=0o700, exist_ok=True)
+    make_private_folder(run.folder)
     path = os.path.join(run.folder, name)
     where = (
         f"RELAY_PORT={run.port} RELAY_TOKEN={quoted(run.token)}\nexport RELAY_PORT RELAY_TOKEN\n"

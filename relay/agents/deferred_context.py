@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from typing import Any
 
 from relay.agents.hook_codec import AgentHookCall
+from relay.core.bounded import BoundedDict
 
 #: Calls whose context is held; the oldest is forgotten first (a call that was broken off).
 HELD_MAX = 256
@@ -16,7 +16,7 @@ class DeferredContext:
     """What hooks added before a tool ran, by the call."""
 
     def __init__(self) -> None:
-        self._contexts: OrderedDict[str, str] = OrderedDict()
+        self._contexts: BoundedDict[str, str] = BoundedDict(HELD_MAX)
 
     def keep(
         self, call: AgentHookCall, context: str, rewritten: dict[str, Any] | None = None
@@ -24,8 +24,6 @@ class DeferredContext:
         """Hold ``context`` until the call is over; ``rewritten`` is its input where it changed."""
         if context:
             self._contexts[_key(call, rewritten)] = context
-            while len(self._contexts) > HELD_MAX:
-                self._contexts.popitem(last=False)
 
     def take(self, call: AgentHookCall) -> str:
         """What was held for the call that is over now."""

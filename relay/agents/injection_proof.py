@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Awaitable, Callable
 
 from relay.agents.hook_codec import AgentHookCall
+from relay.core.files import write_atomically
 
 #: Messages that are remembered as given; the oldest are forgotten first.
 GIVEN_MAX = 256
@@ -103,10 +103,7 @@ class TurnProof:
             self._write()
 
     def _write(self) -> None:
-        fresh = f"{self._path}.new"
-        with open(os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
-            json.dump(self._given, file)
-        os.replace(fresh, self._path)
+        write_atomically(self._path, json.dumps(self._given), durable=False)
 
 
 def _read(path: str) -> dict[str, int]:

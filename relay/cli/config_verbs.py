@@ -10,6 +10,7 @@ from typing import Any
 
 from relay.config.trust import CONFIG_NAME
 from relay.core.errors import RelayError
+from relay.core.files import write_atomically
 
 TEMPLATE = '''\
 """What relay does for the agents that are wrapped in this folder.
@@ -98,7 +99,7 @@ def run_init(args: argparse.Namespace) -> int:
     path = os.path.join(os.getcwd(), CONFIG_NAME)
     try:
         if args.force:
-            _replace(path, TEMPLATE)
+            write_atomically(path, TEMPLATE, mode=0o644)
         else:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             with os.fdopen(fd, "w", encoding="utf-8") as file:
@@ -140,19 +141,6 @@ def run_check(options: argparse.Namespace) -> int:
     from relay.cli import config_report
 
     return config_report.run_check(options)
-
-
-def _replace(path: str, text: str) -> None:
-    """Replace the file as a whole; a link is replaced, not followed."""
-    temporary = f"{path}.{os.getpid()}"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 def _json_option(parser: argparse.ArgumentParser) -> None:

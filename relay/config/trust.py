@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from relay.core.errors import ConfigError, RelayError
+from relay.core.files import make_private_folder, take_lock, write_atomically
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def told_once(home: Home, path: str, sha256: str) -> bool:
     if _read(home)["told"].get(real) == sha256:
         return True
     try:
-        os.makedirs(home.root, mode=0o700, exist_ok=True)
+        make_private_folder(home.root)
         with _locked(home):
             store = _read(home)
             if store["told"].get(real) == sha256:
@@ -223,19 +224,9 @@ def _read(home: Home) -> dict[str, dict[str, str]]:
 def _write(home: Home, store: dict[str, dict[str, str]]) -> None:
     """Replace the store as a whole, durably, mode 0600."""
     import json
-    import tempfile
 
     try:
-        fd, temporary = tempfile.mkstemp(prefix="trust.", dir=home.root)
-        try:
-            with os.fdopen(fd, "w", encoding="utf-8") as file:
-                json.dump({"version": 1, **store}, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, home.trust)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_atomically(home.trust, json.dumps({"version": 1, **store}, indent=1))
     except OSError as error:
         raise RelayError(
             f"cannot write {home.trust}: {error.strerror}",
@@ -247,24 +238,13 @@ def _write(home: Home, store: dict[str, dict[str, str]]) -> None:
 def _locked(home: Home) -> AbstractContextManager[None]:
     """Hold the store's lock. Raises RelayError when another process keeps it too long."""
     import contextlib
-    import fcntl
-    import time
 
     @contextlib.contextmanager
     def held() -> Iterator[None]:
-        fd = os.open(home.trust + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = take_lock(home.trust + ".lock", LOCK_TIMEOUT)
+        if fd is None:
+            raise RelayError(f"another process holds {home.trust}", hint="try again")
         try:
-            end = time.monotonic() + LOCK_TIMEOUT
-            while True:
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > end:
-                        raise RelayError(
-                            f"another process holds {home.trust}", hint="try again"
-                        ) from None
-                    time.sleep(0.02)
             yield
         finally:
             os.close(fd)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from relay.config.trust import find_config, is_trusted, read_config
+from relay.core.files import make_private_folder, write_atomically
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,11 +109,8 @@ def _keep(home: Home, file: ConfigFile, found: dict[str, list[str]]) -> None:
     import json
 
     path = _path(home, file)
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    temporary = f"{path}.{os.getpid()}"
-    with open(temporary, "w", encoding="utf-8") as kept:
-        json.dump(found, kept)
-    os.replace(temporary, path)
+    make_private_folder(os.path.dirname(path))
+    write_atomically(path, json.dumps(found), durable=False)
 
 
 def _path(home: Home, file: ConfigFile) -> str:

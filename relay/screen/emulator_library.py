@@ -15,6 +15,8 @@ import os
 import sys
 from typing import Any, NamedTuple
 
+from relay.core.files import make_private_folder, write_atomically
+
 # A union passed by value is beyond cffi; a structure of the same layout goes the same way.
 _TWINS = """
 typedef struct { uint16_t x; uint32_t y; uint64_t _pad; } GhosttyPointValueS;
@@ -132,14 +134,9 @@ def _compile(declarations: bytes) -> bytes:
 
 
 def _keep(path: str, code: bytes) -> None:
-    import tempfile
-
     with contextlib.suppress(OSError):
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path))
-        with open(descriptor, "wb") as file:
-            file.write(code)
-        os.replace(temporary, path)
+        make_private_folder(os.path.dirname(path))
+        write_atomically(path, code, durable=False)
 
 
 def _shared_object(folder: str) -> str:

@@ -13,6 +13,7 @@ from relay.agents.aider.settings import Settings, Unclear
 from relay.agents.installed import pip_version
 from relay.agents.launch import Launch, Run, after_module
 from relay.agents.primer import primer
+from relay.core.files import make_private_folder
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _told(run: Run, settings: Settings) -> list[str]:
 def _folder(run: Run) -> str:
     if not run.folder:
         raise OSError("this run has no folder")
-    os.makedirs(run.folder, mode=0o700, exist_ok=True)
+    make_private_folder(run.folder)
     return run.folder
 
 

@@ -16,11 +16,12 @@ agree on, so that a session that was restarted names it the same.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from relay.agents.claude.transcript import Record
+from relay.core.bounded import BoundedDict, RecentSet
 from relay.core.source_events import Degraded, End, Line, Pause, SourceEvent
 
 #: Seconds that the last line waits for the transcript's word on it.
@@ -87,13 +88,17 @@ class Messages:
 
     def __init__(self, *, displays: bool = True) -> None:
         self.displays = displays
-        self._shown: OrderedDict[str, Shown] = OrderedDict()  # by the display's id
+        self._shown: BoundedDict[str, Shown] = BoundedDict(MESSAGES_MAX)  # by the display's id
         self._pending: deque[Block] = deque()
-        self._blocks: OrderedDict[str, None] = OrderedDict()  # uuids that were dealt with
-        self._unshown: OrderedDict[str, str] = OrderedDict()  # API id -> heard from the transcript
-        self._counts: OrderedDict[str, list[int]] = OrderedDict()  # prompt -> displayed, written
-        self._names: OrderedDict[str, str] = OrderedDict()  # API id -> stream
-        self._written: OrderedDict[str, None] = OrderedDict()  # streams open from the transcript
+        self._blocks: RecentSet[str] = RecentSet(BLOCKS_MAX)  # uuids that were dealt with
+        self._unshown: BoundedDict[str, str] = BoundedDict(
+            MESSAGES_MAX
+        )  # API id -> heard from the transcript
+        self._counts: BoundedDict[str, list[int]] = BoundedDict(
+            MESSAGES_MAX
+        )  # prompt -> displayed, written
+        self._names: BoundedDict[str, str] = BoundedDict(MESSAGES_MAX)  # API id -> stream
+        self._written: RecentSet[str] = RecentSet(MESSAGES_MAX)  # streams open from the transcript
         self._prompt = ""
         self._broken: str | None = None  # the API id whose last block was no text
 
@@ -130,7 +135,7 @@ class Messages:
             return []
         if record.uuid in self._blocks:
             return []
-        _remember(self._blocks, record.uuid, None, BLOCKS_MAX)
+        self._blocks.add(record.uuid)
         glued = self._broken != record.message_id
         self._broken = None
         if not record.text.strip():
@@ -183,7 +188,7 @@ class Messages:
         counts = self._counts_of(prompt_id)
         shown = Shown(f"{prompt_id}/{counts[0]}", prompt_id)
         counts[0] += 1
-        _remember(self._shown, key, shown, MESSAGES_MAX)
+        self._shown[key] = shown
         return shown
 
     def _advance(self, shown: Shown, now: float, at_end: bool) -> list[SourceEvent]:
@@ -260,10 +265,10 @@ class Messages:
             counts = self._counts_of(block.stream.rpartition("/")[0])
             counts[0] = max(counts[0], int(block.stream.rpartition("/")[2]) + 1)
         heard = before + block.text if before else block.text.lstrip("\n")
-        _remember(self._unshown, block.message_id, heard[-TEXT_MAX:], MESSAGES_MAX)
+        self._unshown[block.message_id] = heard[-TEXT_MAX:]
         events += [Line(block.stream, text) for text in block.text.split("\n")]
         events.append(Pause(block.stream))
-        _remember(self._written, block.stream, None, MESSAGES_MAX)
+        self._written.add(block.stream)
         return True
 
     def end_of_turn(self) -> list[SourceEvent]:
@@ -279,14 +284,14 @@ class Messages:
         counts = self._counts_of(self._prompt)
         name = f"{self._prompt}/{counts[1]}"
         counts[1] += 1
-        _remember(self._names, message_id, name, MESSAGES_MAX)
+        self._names[message_id] = name
         return name
 
     def _counts_of(self, prompt_id: str) -> list[int]:
         counts = self._counts.get(prompt_id)
         if counts is None:
             counts = [0, 0]
-            _remember(self._counts, prompt_id, counts, MESSAGES_MAX)
+            self._counts[prompt_id] = counts
         return counts
 
     # -- for a restart ------------------------------------------------------------------------
@@ -316,18 +321,12 @@ class Messages:
             pieces = {int(index): delta for index, delta in kept["pieces"]}
             self._shown[key] = Shown(**{**kept, "pieces": pieces})
         self._pending = deque(Block(**block) for block in state["pending"])
-        self._blocks = OrderedDict.fromkeys(state["blocks"])
-        self._unshown = OrderedDict(state["unshown"])
-        self._counts = OrderedDict(state["counts"])
-        self._names = OrderedDict(state["names"])
-        self._written = OrderedDict.fromkeys(state["written"])
+        self._blocks = RecentSet(BLOCKS_MAX, state["blocks"])
+        self._unshown = BoundedDict(MESSAGES_MAX, state["unshown"])
+        self._counts = BoundedDict(MESSAGES_MAX, state["counts"])
+        self._names = BoundedDict(MESSAGES_MAX, state["names"])
+        self._written = RecentSet(MESSAGES_MAX, state["written"])
         self._prompt, self._broken = state["prompt"], state["broken"]
-
-
-def _remember(store: OrderedDict[str, Any], key: str, value: Any, limit: int) -> None:
-    store[key] = value
-    while len(store) > limit:
-        store.popitem(last=False)
 
 
 def _place(shown: Shown, text: str) -> tuple[int, str] | None:

@@ -7,12 +7,13 @@ program's own words and what was said before this run are never heard.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from typing import Any
 
 from relay.agents.claude.messages import Messages
 from relay.agents.claude.screen import composer_state
 from relay.agents.claude.transcript import Record, Whereabouts, call_key, parse
+from relay.core.bounded import BoundedDict
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, Proof, SourceEvent, StateChange
 
@@ -69,7 +70,7 @@ class ClaudeSource:
         self._last_words = ""
         self._accepted: deque[str] = deque(maxlen=ACCEPTED_MAX)
         self._proven: deque[str] = deque(maxlen=ACCEPTED_MAX)
-        self._calls: OrderedDict[str, str] = OrderedDict()  # a tool call's id -> its key
+        self._calls: BoundedDict[str, str] = BoundedDict(CALLS_MAX)  # a tool call's id -> its key
         self._asked: deque[str] = deque(maxlen=CALLS_MAX)  # keys of calls that wait for consent
         self._dialog_shown = False
         self.transcript_path: str | None = None
@@ -242,8 +243,6 @@ class ClaudeSource:
             return []
         if record.kind == "call":
             self._calls[record.uuid] = record.text
-            while len(self._calls) > CALLS_MAX:
-                self._calls.popitem(last=False)
             return []
         if record.kind == "result":
             return self._result(self._calls.pop(record.uuid, ""))
@@ -336,7 +335,8 @@ class ClaudeSource:
         self._ended.extend(state["ended"])
         self._accepted.extend(state["accepted"])
         self._proven.extend(state["proven"])
-        self._calls, self._asked = OrderedDict(state["calls"]), deque(state["asked"], CALLS_MAX)
+        self._calls = BoundedDict(CALLS_MAX, state["calls"])
+        self._asked = deque(state["asked"], CALLS_MAX)
         self._hooks_heard = state["hooks_heard"]
         self._messages.displays = state["displays"]
         self.transcript_path, self.door_path = state["transcript"], state["door"]

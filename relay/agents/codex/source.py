@@ -8,11 +8,12 @@ where it is; the screen tells when Codex is ready, and when a dialog has gone ag
 from __future__ import annotations
 
 import re
-from collections import OrderedDict, deque
+from collections import deque
 from typing import Any
 
 from relay.agents.codex.rollout import Record, parse, thread_of
 from relay.agents.codex.screen import asks, composer_state, loading, runs
+from relay.core.bounded import RecentSet
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 
@@ -63,8 +64,8 @@ class CodexSource:
         self._started = int(started * 1000) / 1000  # the session file counts in milliseconds
         self._failed = False
         self._state = AgentState.STARTING
-        self._said: OrderedDict[str, None] = OrderedDict()
-        self._open: OrderedDict[str, None] = OrderedDict()  # turns that run
+        self._said: RecentSet[str] = RecentSet(SAID_MAX)
+        self._open: dict[str, None] = {}  # turns that run
         self._ended: deque[str] = deque(maxlen=ENDED_MAX)
         self._accepted: deque[str] = deque(maxlen=ACCEPTED_MAX)
         self._resets = 0.0
@@ -177,11 +178,8 @@ class CodexSource:
         return self._answered() if self._asked is not None else []
 
     def _hear(self, record: Record) -> list[SourceEvent]:
-        if record.key in self._said:
+        if not self._said.add(record.key):
             return []
-        self._said[record.key] = None
-        while len(self._said) > SAID_MAX:
-            self._said.popitem(last=False)
         lines: list[SourceEvent] = [
             Line(record.key, text.rstrip("\r")) for text in record.text.split("\n")
         ]
@@ -297,8 +295,8 @@ class CodexSource:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where :meth:`state` was taken."""
         self._state = AgentState(state["state"])
-        self._said = OrderedDict.fromkeys(state["said"])
-        self._open = OrderedDict.fromkeys(state["open"])
+        self._said = RecentSet(SAID_MAX, state["said"])
+        self._open = dict.fromkeys(state["open"])
         self._ended.extend(state["ended"])
         self._accepted.extend(state["accepted"])
         self._resets = state["resets"]

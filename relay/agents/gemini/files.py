@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from relay.agents.gemini.records import parse, session_of
+from relay.core.files import make_private_folder, write_atomically
 
 #: Bytes of a file's end that are looked at for a prompt.
 LOOK_BACK = 512 * 1024
@@ -89,12 +90,10 @@ class Claims:
 
     def claim(self, path: str) -> None:
         """This file is ours."""
-        new = os.path.join(self._folder, f"{self.NAME}.new")
         with contextlib.suppress(OSError):
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            with open(new, "w", encoding="utf-8", errors="surrogateescape") as file:
-                file.write(f"{self._pid} {path}")
-            os.replace(new, os.path.join(self._folder, self.NAME))
+            make_private_folder(self._folder)
+            noted = os.path.join(self._folder, self.NAME)
+            write_atomically(noted, f"{self._pid} {path}", durable=False)
 
     def others(self) -> set[str]:
         """The files of all others that run."""

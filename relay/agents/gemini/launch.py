@@ -15,6 +15,7 @@ from relay.agents.gemini import hooks, trust
 from relay.agents.installed import npm_version, which
 from relay.agents.launch import Launch, Run, gated, told
 from relay.agents.primer import primer
+from relay.core.files import make_private_folder
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
@@ -159,8 +160,8 @@ def _teaching(options: dict[str, str], env: dict[str, str], run: Run) -> tuple[l
             " folder is to be trusted (security.folderTrust)"
         )
     try:
-        os.makedirs(run.folder, mode=0o700, exist_ok=True)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        make_private_folder(run.folder)
+        make_private_folder(folder)
         first, *others = _context_files(env)
         path = os.path.join(folder, first)
         with open(path, "w", encoding="utf-8") as file:

@@ -9,12 +9,13 @@ program itself says and what was said before this run are never heard.
 from __future__ import annotations
 
 import re
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from relay.agents.gemini.records import Record, parse
 from relay.agents.gemini.screen import Doing, composer_state, doing, prompts, question
+from relay.core.bounded import RecentSet
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 
@@ -57,8 +58,8 @@ class GeminiSource:
         self._started = int(started * 1000) / 1000  # the session file counts in milliseconds
         self._failed = False
         self._state = AgentState.STARTING
-        self._heard: OrderedDict[str, None] = OrderedDict()
-        self._markers: OrderedDict[str, None] = OrderedDict()
+        self._heard: RecentSet[str] = RecentSet(HEARD_MAX)
+        self._markers: RecentSet[str] = RecentSet(MARKERS_MAX)
         self._recent: deque[str] = deque(maxlen=SHOWN_MAX)
         self._records = 0  # in the present turn
         self._silent_turns = 0
@@ -131,7 +132,7 @@ class GeminiSource:
     def _said(self, record: Record) -> list[SourceEvent]:
         if record.id in self._heard:
             return []
-        self._remember(self._heard, record.id, HEARD_MAX)
+        self._heard.add(record.id)
         lines = [Line(record.id, text.rstrip("\r")) for text in record.text.split("\n")]
         return [*self._answers(), *lines, End(record.id)]
 
@@ -144,11 +145,11 @@ class GeminiSource:
     def _prompt(self, record: Record) -> list[SourceEvent]:
         if record.id in self._heard:
             return []
-        self._remember(self._heard, record.id, HEARD_MAX)
+        self._heard.add(record.id)
         self._recent.append(record.text[:PROMPT_HEAD])
         self._rested = True
         for marker in _MARKER.findall(record.text):
-            self._remember(self._markers, marker, MARKERS_MAX)
+            self._markers.add(marker)
         return [Proof(record.text, "transcript")]
 
     def _note(self, record: Record) -> list[SourceEvent]:
@@ -249,8 +250,8 @@ class GeminiSource:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where :meth:`state` was taken."""
         self._state, self._failed = AgentState(state["state"]), state["failed"]
-        self._heard = OrderedDict.fromkeys(state["heard"])
-        self._markers = OrderedDict.fromkeys(state["markers"])
+        self._heard = RecentSet(HEARD_MAX, state["heard"])
+        self._markers = RecentSet(MARKERS_MAX, state["markers"])
         self._recent.extend(state["recent"])
         self.shown.extend(state["shown"])
         self._records, self._silent_turns = state["records"], state["silent"]
@@ -264,9 +265,3 @@ class GeminiSource:
         self._state = state
         self.wake()
         return [StateChange(state, reason)]
-
-    @staticmethod
-    def _remember(store: OrderedDict[str, None], key: str, limit: int) -> None:
-        store[key] = None
-        while len(store) > limit:
-            store.popitem(last=False)

@@ -8,13 +8,13 @@ next step. That it has it shows in the events (``OpencodeSource``).
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 from relay.agents.opencode.http import Client, ServerError
 from relay.agents.opencode.records import table, word
 from relay.agents.opencode.source import HEAD, OpencodeSource
+from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError
 from relay.core.message import AgentState
 
@@ -46,7 +46,9 @@ class OpencodeDoor:
         self._shown = shown
         self._agents: dict[str, str] = {}  # names as they are shown -> names
         self._uncertain: dict[str, str] = {}  # markers -> sessions they may have got to
-        self._tries: OrderedDict[str, int] = OrderedDict()  # what went over, how often again
+        self._tries: BoundedDict[str, int] = BoundedDict(
+            TRIED_MAX
+        )  # what went over, how often again
 
     @property
     def available(self) -> bool:
@@ -68,8 +70,6 @@ class OpencodeDoor:
             if not session:
                 session = await self._begin()
             self._tries[marker] = 0
-            while len(self._tries) > TRIED_MAX:
-                self._tries.popitem(last=False)
             await self._prompt(session, text)
         except ServerError as error:
             if error.sent and session:

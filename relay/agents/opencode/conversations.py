@@ -6,11 +6,11 @@ at the top of their family.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from relay.agents.opencode.records import asked_for, moment, table, trouble, word
+from relay.core.bounded import BoundedDict
 from relay.core.message import AgentState
 from relay.core.source_events import StateChange
 
@@ -38,8 +38,8 @@ class Conversations:
 
     def __init__(self, current: str) -> None:
         self.current = current
-        self._sessions: OrderedDict[str, Conversation] = OrderedDict()
-        self._asks: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._sessions: BoundedDict[str, Conversation] = BoundedDict(SESSIONS_MAX)
+        self._asks: BoundedDict[str, tuple[str, str]] = BoundedDict(ASKS_MAX)
 
     def get(self, name: str) -> Conversation | None:
         return self._sessions.get(name)
@@ -98,8 +98,6 @@ class Conversations:
         name = word(request.get("id"))
         if name:
             self._asks[name] = (word(request.get("sessionID")), asked_for(request))
-            while len(self._asks) > ASKS_MAX:
-                self._asks.popitem(last=False)
 
     def answered(self, event: dict[str, Any]) -> None:
         self._asks.pop(word(event.get("requestID")) or word(event.get("permissionID")), None)
@@ -138,8 +136,6 @@ class Conversations:
         conversation = self._sessions.get(name)
         if conversation is None:
             conversation = self._sessions[name] = Conversation()
-            while len(self._sessions) > SESSIONS_MAX:
-                self._sessions.popitem(last=False)
         return conversation
 
     def _top(self, name: str) -> str:

@@ -13,6 +13,7 @@ import os
 from relay.agents.installed import npm_version, parse_version, which
 from relay.agents.launch import Launch, Run, gated, told
 from relay.agents.primer import primer
+from relay.core.files import make_private_folder
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ def _configure(env: dict[str, str], run: Run, added: dict[str, str], data: dict[
 def _told(run: Run) -> str:
     """A file with the primer."""
     file = os.path.join(run.folder, "relay.md")
-    os.makedirs(run.folder, 0o700, exist_ok=True)
+    make_private_folder(run.folder)
     with open(file, "w", encoding="utf-8") as out:
         out.write(primer(run.name, run.namespaces))
     return file

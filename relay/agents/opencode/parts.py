@@ -7,10 +7,10 @@ was missed of the deltas in between is taken from there.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from relay.core.bounded import BoundedDict
 from relay.core.source_events import Degraded, End, Line, SourceEvent
 
 #: Parts that are remembered; the oldest are forgotten first.
@@ -39,7 +39,7 @@ class Parts:
     """The text parts of all messages that are heard."""
 
     def __init__(self) -> None:
-        self._parts: OrderedDict[str, Part] = OrderedDict()
+        self._parts: BoundedDict[str, Part] = BoundedDict(PARTS_MAX)
         self._forgotten = ""  # the newest part that was forgotten: none before it is new
 
     def knows(self, part_id: str) -> bool:
@@ -62,9 +62,9 @@ class Parts:
         if part is None:
             if part_id <= self._forgotten:
                 return []
-            part = self._parts[part_id] = Part(message)
-            while len(self._parts) > PARTS_MAX:
-                self._forgotten = max(self._forgotten, self._parts.popitem(last=False)[0])
+            part = Part(message)
+            if (oldest := self._parts.put(part_id, part)) is not None:
+                self._forgotten = max(self._forgotten, oldest[0])
         if part.closed or part.due is not None:
             return []
         part.gap = part.gap or gap

@@ -7,13 +7,13 @@ was said before this run are never heard.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from relay.agents.opencode.conversations import Conversations
 from relay.agents.opencode.parts import Parts
 from relay.agents.opencode.records import moment, table, word
+from relay.core.bounded import BoundedDict
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, Proof, SourceEvent, StateChange
 
@@ -55,7 +55,7 @@ class OpencodeSource:
         self._told: StateChange | None = None
         self._parts = Parts()
         self._conversations = Conversations(session)
-        self._said: OrderedDict[str, Said] = OrderedDict()
+        self._said: BoundedDict[str, Said] = BoundedDict(MESSAGES_MAX)
         self._forgotten = ""  # the newest message that was forgotten: none before it is new
         self._manner: dict[str, Any] = {}
         self._missing: dict[str, None] = {}
@@ -236,9 +236,9 @@ class OpencodeSource:
             if self._conversations.get(session) is None:
                 self._miss(session)
                 return []
-            said = self._said[message] = self._new(info, session)
-            while len(self._said) > MESSAGES_MAX:
-                self._forgotten = max(self._forgotten, self._said.popitem(last=False)[0])
+            said = self._new(info, session)
+            if (oldest := self._said.put(message, said)) is not None:
+                self._forgotten = max(self._forgotten, oldest[0])
         if not said.live:
             return []
         if info.get("error"):

@@ -8,12 +8,12 @@ reaches the model with its result. docs/agents/qwen.md has the whole of it.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from typing import Any
 
 from relay.agents import hook_codec
 from relay.agents.deferred_context import DeferredContext
 from relay.agents.hook_codec import AgentHookCall, rewritten, text_of
+from relay.core.bounded import RecentSet
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_model import Aggregated, Decision
 
@@ -31,7 +31,7 @@ class QwenGate:
 
     def __init__(self) -> None:
         self._held = DeferredContext()
-        self._offered: OrderedDict[str, None] = OrderedDict()
+        self._offered: RecentSet[str] = RecentSet(OFFERED_MAX)
 
     def read(self, event: dict[str, Any]) -> AgentHookCall | None:
         """See Translator."""
@@ -72,9 +72,7 @@ class QwenGate:
         tool = call.fields.get("tool_name")
         if _key(tool, call.fields.get("tool_input")) in self._offered:
             return ""
-        self._offered[_key(tool, changed)] = None
-        while len(self._offered) > OFFERED_MAX:
-            self._offered.popitem(last=False)
+        self._offered.add(_key(tool, changed))
         words = (
             f"This call was not run: a hook changes its input. Call {tool} again with exactly this"
             f" input: {json.dumps(changed, ensure_ascii=False)}"

@@ -12,6 +12,7 @@ from relay.agents.installed import Version, npm_version, which
 from relay.agents.launch import Launch, Run, gated, told
 from relay.agents.primer import primer
 from relay.agents.qwen import hooks
+from relay.core.files import make_private_folder
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def _why_not(argv: list[str], env: dict[str, str], run: Run) -> str | None:
         wanted = ".".join(map(str, OLDEST))
         return f"Qwen Code before {wanted} may not have the files that relay uses"
     try:
-        os.makedirs(run.folder, mode=0o700, exist_ok=True)
+        make_private_folder(run.folder)
         # It has to be there: what is in it before Qwen Code looks first is passed over.
         os.close(os.open(os.path.join(run.folder, INPUT), os.O_CREAT | os.O_WRONLY, 0o600))
     except OSError as error:
