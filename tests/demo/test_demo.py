@@ -43,6 +43,7 @@ def test_the_asker_checks_the_answer(
     assert "@relay:Ben what is 6 times 7?\n\n" in capsys.readouterr().out
 
 
+@pytest.mark.smoke
 def test_the_whole_play_ends_with_every_message_seen() -> None:
     shown = relay("demo")
     assert "All 3 messages were seen." in shown

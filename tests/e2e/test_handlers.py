@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.wrapped import ECHO, SAY, python, relay, relay_json, wait_registered, wrapped
 from tests.support import wait_until
 
@@ -76,6 +78,7 @@ def test_patterns_and_hooks_of_a_trusted_configuration(tmp_path: Path) -> None:
         wait_registered("Alice")
 
 
+@pytest.mark.smoke
 def test_a_pattern_answers_the_agent(tmp_path: Path) -> None:
     folder = project(tmp_path)
     keep_reading = (
@@ -141,6 +144,7 @@ def test_another_process_asks_the_hooks_of_the_session(tmp_path: Path) -> None:
     assert gone["code"] == "no_session"
 
 
+@pytest.mark.smoke
 def test_an_untrusted_configuration_does_not_run_and_says_so_once(tmp_path: Path) -> None:
     folder = project(tmp_path, "open('ran', 'w').close()\n", trusted=False)
     with wrapped(["sh", "-c", "echo started; read x"], name="A", cwd=folder) as first:

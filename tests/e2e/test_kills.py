@@ -7,6 +7,8 @@ import signal
 import termios
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.wrapped import (
     ECHO,
     RELAY,
@@ -54,6 +56,7 @@ def all_there(path: Path, count: int) -> None:
     assert numbers(path) == list(range(count))
 
 
+@pytest.mark.smoke
 def test_sessions_are_killed_while_messages_flow(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     with (
@@ -69,6 +72,7 @@ def test_sessions_are_killed_while_messages_flow(tmp_path: Path) -> None:
         all_there(kept, 31)
 
 
+@pytest.mark.smoke
 def test_the_broker_is_killed_while_messages_flow(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     with (
@@ -110,6 +114,7 @@ def test_what_was_half_said_when_the_session_died_is_sent_once(tmp_path: Path) -
         assert len(bodies) == 1 and bodies[0].startswith("first half")
 
 
+@pytest.mark.smoke
 def test_a_killed_pump_leaves_the_terminal_as_it_was() -> None:
     program = Wrapped(["cat"], name="Cat")
     try:

@@ -38,6 +38,7 @@ def heard(file: Path) -> str:
     return file.read_text() if file.exists() else ""
 
 
+@pytest.mark.smoke
 def test_one_saves_and_the_other_has_it_at_its_start(tmp_path: Path) -> None:
     folder = project(tmp_path, CONFIG)
     (folder / "src").mkdir()

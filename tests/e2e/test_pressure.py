@@ -105,6 +105,7 @@ def flood(tmp_path: Path) -> Iterator[Flood]:
         yield Flood(outer, tmp_path)
 
 
+@pytest.mark.smoke
 def test_a_flood_arrives_whole_and_the_session_hears_it_out(flood: Flood) -> None:
     flood.begin()
     assert flood.ends() == ""

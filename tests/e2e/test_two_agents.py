@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.wrapped import (
     ECHO,
     SAY,
@@ -16,6 +18,8 @@ from tests.e2e.wrapped import (
     wrapped,
 )
 from tests.support import wait_until
+
+pytestmark = pytest.mark.smoke
 
 
 def test_a_message_arrives_and_is_answered() -> None:

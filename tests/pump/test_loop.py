@@ -26,6 +26,7 @@ def script(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
+@pytest.mark.smoke
 def test_random_output_arrives_verbatim_here_and_in_the_session(
     outer: Outer, fake: Fake, tmp_path: Path
 ) -> None:
@@ -311,6 +312,7 @@ def test_a_reader_that_goes_away_ends_the_agent(fake: Fake) -> None:
     assert done.stdout == b"y\n141\n"
 
 
+@pytest.mark.smoke
 def test_job_control_in_a_real_shell(outer: Outer, tmp_path: Path) -> None:
     """Ctrl-Z stops the agent and gives the shell its terminal; fg gives it back."""
     agent = script(
