@@ -1,55 +1,97 @@
-"""Runs handlers so that none of them can hurt: not by raising, hanging or returning nonsense.
+"""Calls Python handlers: each with a time limit, off the session's event loop, and never raising.
 
-Sync handlers run in daemon threads, at most ``workers`` at once; async ones in a loop of their
-own, in a daemon thread. Every call has a time limit. A thread that does not come back is
-abandoned and counted; its place is free again, and a handler that has lost too many threads is
-switched off.
-
-Most handlers are short. Those of one event begin together: the sync ones in one thread, one after
-the other, the async ones side by side; and the session's own loop stands still for them, for QUICK
-at the most, because to wake it takes longer. What has not begun by then gets a thread of its own,
-what has not ended is awaited, and a handler that was not quick the last time is so from the start.
+Plain functions wait in one queue. One daemon thread begins with it; what is still in it after 1 ms
+gets further threads, up to 128 at once. Async functions are tasks of one event loop in a daemon
+thread of its own. A call over its time limit is given up: an async one is cancelled, the thread of
+a plain one is left to itself and replaced. A handler with 3 calls that were given up and still
+hang is switched off for the session; with 256 such calls in all, every further one is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Any
+from contextvars import Context as Variables
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
 
+from relay.hooks.handler_threads import LoopThread, Workers
 from relay.hooks.hook_model import Callee
-from relay.hooks.hung import Hung
-from relay.hooks.jobs import Job, Lane, Over, Run
-from relay.hooks.loops import HandlerLoop
-from relay.hooks.outcomes import Call, End, Outcome, R, Read, one_line, trace
 from relay.hooks.registry import TIMEOUT_DEFAULT, Registry
 from relay.hooks.results import HandlerError, Result, normalise
-from relay.hooks.threads import CallThreads, LoopJob
-from relay.hooks.waits import Rest, Waits, side_by_side, stand_still, wake
 
-#: Sync handlers at once, and async handlers at once. Most of them wait for something.
+#: Plain functions that run at once.
 WORKERS = 128
-ASYNC_MAX = 128
-#: Calls that may wait for a free place; further ones fail at once.
-WAITING_MAX = 1000
-#: How long a cancelled call may take to end, and a loop to answer, in seconds.
+#: Calls that may be under way or wait; further ones are refused.
+CALLS_MAX = 1000
+#: Seconds that a cancelled call may take to end, and the handlers' event loop to answer.
 GRACE = 1.0
-#: A handler that takes longer is not quick. Seconds.
+#: Seconds after which calls that have not begun get further threads.
 QUICK = 0.001
-#: So many calls in QUICK are worth going on in one thread: to wake one for each takes longer.
-_WORTH = 8
-#: So many times QUICK is waited for a thread that has not begun.
-_PATIENCE = 50
+#: Calls of one handler that hang before it is switched off, and of all before none is made.
+HUNG_PER_HANDLER, HUNG_MAX = 3, 256
+_TEXT_MAX = 4000
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class Call(Generic[R]):
+    """One handler to be called."""
+
+    callee: Callee
+    #: Makes all that is offered to the handler; it is called in the handler's thread.
+    arguments: Callable[[], Sequence[object]]
+    #: What the handler returned, and its name for people, to what that means. Raises HandlerError.
+    read: Callable[[object, str], R]
+    #: Seconds; None means the handler's own limit, else the configured one.
+    timeout: float | None = None
+
+    def begin(self) -> Any:
+        """Call the handler, here and now."""
+        return self.callee.binding.call(self.callee.function, self.arguments())
+
+
+class CallEnd(StrEnum):
+    """How a call ended."""
+
+    DONE = "done"
+    RAISED = "raised"
+    TIMEOUT = "timeout"
+    NONSENSE = "nonsense"  # it returned what means nothing
+    OFF = "off"  # its handler is switched off
+    REFUSED = "refused"
+
+
+@dataclass(slots=True)
+class CallOutcome(Generic[R]):
+    """What became of one call of one handler."""
+
+    #: The handler's name for people.
+    handler: str
+    end: CallEnd
+    #: What the handler said, read; None unless ``ok``.
+    result: R | None = None
+    #: One line for people.
+    error: str = ""
+    #: Seconds.
+    duration: float = 0.0
+    #: Where in the user's code it was raised.
+    trace: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.end is CallEnd.DONE
 
 
 class FunctionRunner:
-    """The handlers of one registry, run for one session. Belongs to the loop that awaits it.
-
-    ``report`` is called in that loop with every Outcome, as soon as it is known.
-    """
+    """The handlers of one registry, run for one session. Belongs to the loop that awaits it."""
 
     def __init__(
         self,
@@ -57,344 +99,313 @@ class FunctionRunner:
         *,
         timeout: float = TIMEOUT_DEFAULT,
         workers: int = WORKERS,
-        report: Callable[[Outcome[Any]], object] | None = None,
-        clock: Callable[[], float] = time.monotonic,
         grace: float = GRACE,
     ) -> None:
+        """``timeout``: seconds of a handler that has no limit of its own. ``grace``: see GRACE."""
+        self.timeout = timeout
         self._registry = registry
-        self._timeout = timeout
-        self._report = report or (lambda _outcome: None)
-        self._clock = clock
         self._grace = grace
-        self._places = {False: asyncio.Semaphore(workers), True: asyncio.Semaphore(ASYNC_MAX)}
-        self._waiting = 0
-        self._running: set[asyncio.Future[Any]] = set()
-        self._hung = Hung(clock)
-        self._slow: set[Callee] = set()  # those that were not quick the last time
-        self._threads = CallThreads()
-        self._waits = Waits()
-        self._loop = HandlerLoop(self._report, self._waits, self._hung, grace)
-        self._stood = 0.0  # seconds that the session's loop has stood still since it last turned
-        self._closed = self._ended = False
-
-    @property
-    def timeout(self) -> float:
-        """Seconds that a handler has which has no limit of its own."""
-        return self._timeout
+        self._workers = Workers(workers)
+        self._loop: LoopThread | None = None
+        self._loop_lock = threading.Lock()
+        self._batches: set[_Batch] = set()
+        #: Calls that were given up, with the time from which each of them counts as hanging.
+        self._given_up: list[tuple[Callee, _Job | LoopThread, float]] = []
+        #: Handlers that run no more, and why.
+        self._off: dict[Callee, str] = {}
+        self._closed = False
 
     async def run_pattern(
         self, namespace: str, target: str, message: str, ctx: object
-    ) -> list[Outcome[Result]]:
-        """Every handler of one match, one after the other, until one says stop."""
-        handlers = self._registry.select(namespace, target)
-        return await self._chain([h.callee for h in handlers], (target, message, ctx))
-
-    async def call(
-        self,
-        callee: Callee,
-        arguments: Sequence[object],
-        read: Read[R],
-        timeout: float | None = None,
-    ) -> Outcome[R]:
-        """One handler, whose answer ``read`` makes sense of; see Call. Never raises."""
-        (outcome,) = await self.call_all([Call(callee, lambda: arguments, read, timeout)])
-        return outcome
-
-    async def call_all(self, calls: Iterable[Call[R]]) -> list[Outcome[R]]:
-        """Several handlers, side by side where they take their time. Never raises.
-
-        The outcomes are in the order of ``calls``.
-        """
-        runs = [Run(call, self._limit(call)) for call in calls]
-        todo = [run for run in runs if not self._refused(run)]
-        try:
-            rest = await self._begin(todo)
-            if rest or self._stood > QUICK:  # many events in a row must not starve the loop
-                self._stood = 0.0
-                await (self._awaited(rest) if rest else asyncio.sleep(0))
-        except BaseException:
-            for run in todo:
-                self._abandon(run)
-            raise
-        return [run.outcome for run in runs if run.outcome is not None]
-
-    def switched_off(self) -> dict[str, str]:
-        """Handlers that run no more: name -> why."""
-        return {callee.name: reason for callee, reason in self._hung.off.items()}
-
-    def hung(self) -> int:
-        """How many abandoned calls have still not ended."""
-        return self._hung.count()
-
-    async def close(self, timeout: float = 2.0) -> None:
-        """Take no more calls, wait ``timeout`` s for what runs, then cancel what is async."""
-        self._closed = True
-        end = self._clock() + timeout
-        if self._running:
-            await asyncio.wait(set(self._running), timeout=timeout)
-        self._ended = True
-        self._threads.close()
-        stopped = self._loop.stop()
-        if stopped is None:
-            return
-        waiter = asyncio.wrap_future(stopped)
-        await asyncio.wait({waiter}, timeout=max(self._grace, end - self._clock()))
-        waiter.cancel()
-
-    async def _chain(
-        self, callees: Sequence[Callee], arguments: Sequence[object]
-    ) -> list[Outcome[Result]]:
-        outcomes = []
-        for callee in callees:
-            outcome = await self.call(callee, arguments, normalise)
-            outcomes.append(outcome)
-            if outcome.result is not None and outcome.result.stop:
+    ) -> list[CallOutcome[Result]]:
+        """Call every handler of one match, one after the other, until one says stop."""
+        outcomes: list[CallOutcome[Result]] = []
+        for handler in self._registry.select(namespace, target):
+            call = Call(handler.callee, lambda: (target, message, ctx), normalise)
+            outcomes += await self.call_all([call])
+            result = outcomes[-1].result
+            if result is not None and result.stop:
                 break
         return outcomes
 
-    def _limit(self, call: Call[R]) -> float:
-        own = call.callee.timeout if call.timeout is None else call.timeout
-        return self._timeout if own is None else own
+    async def call_all(self, calls: Sequence[Call[R]]) -> list[CallOutcome[R]]:
+        """Call several handlers, side by side where they take their time. Never raises.
 
-    def _refused(self, run: Run[R]) -> bool:
-        callee = run.call.callee
-        if callee in self._hung.off:
-            self._conclude(run, End.OFF, self._hung.off[callee])
-        elif self._closed:
-            self._conclude(run, End.REFUSED, "relay is closing")
-        return run.outcome is not None
-
-    async def _awaited(self, rest: list[Rest]) -> None:
-        ended = asyncio.get_running_loop().create_future()
-        self._running.add(ended)
+        The outcomes are in the order of ``calls``.
+        """
+        refused = [self._refusal(call.callee) for call in calls]
+        batch = _Batch(self, [call for call, why in zip(calls, refused, strict=True) if not why])
+        self._batches.add(batch)
         try:
-            await side_by_side(rest)
+            await self._run(batch)
+        except BaseException:
+            self._abandon(batch)
+            raise
         finally:
-            self._running.discard(ended)
-            wake(ended)
+            self._batches.discard(batch)
+        jobs = iter(batch.jobs)
+        return [
+            why or self._outcome(call, next(jobs)) for call, why in zip(calls, refused, strict=True)
+        ]
 
-    async def _begin(self, runs: list[Run[R]]) -> list[Rest]:
-        """Begin with those that may be quick, and give them a moment; what is left to be done."""
-        plain, coroutines, alone = await self._sorted(runs)
-        lane = self._start_lane(plain) if plain else None
-        overs = [lane.over] if lane is not None else []
+    async def close(self, timeout: float = 2.0) -> None:
+        """Take no more calls, wait ``timeout`` seconds for what runs, then cancel what is async."""
+        self._closed = True
+        if self._batches:
+            await asyncio.wait({batch.done for batch in self._batches}, timeout=timeout)
+        self._workers.close()
+        for batch in self._batches:
+            for job in batch.jobs:
+                if job.began is None:
+                    job.settle(CallEnd.REFUSED, RuntimeError("relay is closing"))
+        if self._loop is not None:
+            self._loop.stop()
+            waiter = asyncio.wrap_future(self._loop.ended)
+            await asyncio.wait({waiter}, timeout=self._grace)
+            waiter.cancel()
+
+    # -- one event's calls
+
+    async def _run(self, batch: _Batch) -> None:
+        plain = [job for job in batch.jobs if not job.call.callee.is_async]
+        coroutines = [job for job in batch.jobs if job.call.callee.is_async]
         if coroutines:
-            overs.append(self._start_in_loop(coroutines))
-        # Those that are not quick do not wait for those that may be.
-        waited = not alone
-        if waited:
-            self._stood += stand_still(overs, QUICK)
-        rest: list[Rest] = [partial(self._alone, run) for run in alone]
-        if lane is not None and not lane.over.yet:
-            rest.append(partial(self._follow, lane, plain, waited))
-            plain = []
-        if coroutines and not overs[-1].yet:
-            rest.append(partial(self._follow_all, overs[-1], coroutines))
-            coroutines = []
-        rest += [partial(self._rest_in_thread, run) for run in plain if not self._read(run)]
-        rest += [partial(self._rest_in_loop, run) for run in coroutines if not self._read(run)]
-        return rest
+            self.start_in_loop(coroutines)
+        if plain:
+            try:
+                self._workers.add(plain)
+            except RuntimeError as error:
+                _fail(plain, error)
+        patience = QUICK
+        while batch.left:
+            await asyncio.wait({batch.done}, timeout=patience)
+            self._workers.spread()
+            now = time.monotonic()
+            late = [job for job in batch.jobs if not job.over and job.due(now) <= now]
+            if late:
+                await asyncio.gather(*map(self._time_out, late))
+            dues = [job.due(now) for job in batch.jobs if not job.over]
+            patience = max(0.0, min(dues, default=now) - now)
 
-    async def _sorted(self, runs: list[Run[R]]) -> tuple[list[Run[R]], list[Run[R]], list[Run[R]]]:
-        """Those that one thread makes, those that go into the loop, and those that go alone."""
-        plain: list[Run[R]] = []
-        coroutines: list[Run[R]] = []
-        alone: list[Run[R]] = []
-        for run in runs:
-            callee = run.call.callee
-            place = self._places[callee.is_async]
-            own = callee.is_async or not plain  # a thread for them all is one place
-            if callee in self._slow or (own and place.locked()):
-                alone.append(run)
-                continue
-            if own:
-                await place.acquire()  # at once
-                run.place = place
-            (coroutines if callee.is_async else plain).append(run)
-        return plain, coroutines, alone
-
-    def _start_lane(self, runs: list[Run[R]]) -> Lane:
-        lane = self._lane(runs)
-        self._threads.start(lane)
-        return lane
-
-    def _lane(self, runs: list[Run[R]]) -> Lane:
-        jobs = []
-        for run in runs:
-            callee = run.call.callee
-            run.job = Job(run.call.begin, callee, f"relay-handler {callee.name}"[:60])
-            jobs.append(run.job)
-        lane = Lane(jobs, self._clock)
-        for run in runs:
-            run.lane = lane
-        return lane
-
-    def _start_in_loop(self, runs: list[Run[R]], begin: Callable[[], Any] | None = None) -> Over:
+    def start_in_loop(self, jobs: list[_Job]) -> None:
+        """Make the calls, or await what they gave, in the handlers' loop. From any thread."""
         try:
-            loop = self._loop.current()
-        except (OSError, RuntimeError) as error:  # no descriptor or thread can be had
-            lane = self._lane(runs)
-            lane.fail(error)
-            return lane.over
-        jobs = []
-        for run in runs:
-            job = LoopJob(loop, begin or run.call.begin, run.call.callee, self._clock)
-            run.job, run.posted = job, self._clock()
-            jobs.append(job)
-        return loop.start(jobs)
+            with self._loop_lock:
+                if self._loop is None:
+                    self._loop = LoopThread()
+                for job in jobs:
+                    job.loop, job.began = self._loop, job.began or time.monotonic()
+                self._loop.start(jobs)
+        except (OSError, RuntimeError) as error:  # no descriptor or thread is left, or it closes
+            _fail(jobs, error)
 
-    async def _follow(self, lane: Lane, runs: list[Run[R]], waited: bool) -> None:
-        """Leave the calls to the one thread as long as it gets on, then each to its own."""
-        before, patience = 0, _PATIENCE
-        while len(runs) > 1 and not lane.over.yet and patience:
-            if not waited:
-                await self._waits.told(lane.over.tell, QUICK)
-            waited, begun = False, lane.begun
-            if begun and begun - before < _WORTH:
-                break
-            before, patience = begun, patience - (not begun)
-        place, runs[0].place = runs[0].place, None
-        lane.take_back()
-        rest: list[Rest] = []
-        for run in runs:
-            if run.job is not None and run.job.withdrawn:
-                rest.append(partial(self._alone, run))
-            elif not self._read(run):
-                # At most one has begun and not ended: the place is its own now.
-                if run.job is not None and run.job.ended is None:
-                    run.place, place = place, None
-                rest.append(partial(self._rest_in_thread, run))
-        if place is not None:
-            place.release()
-        await side_by_side(rest)
-
-    async def _follow_all(self, over: Over, runs: list[Run[R]]) -> None:
-        """Wait for all of the calls in the loop at once as long as they end one after the other."""
-        before = 0
-        while not over.yet:
-            ended = sum(run.job is not None and run.job.ended is not None for run in runs)
-            if len(runs) == 1 or (ended or before) and ended - before < _WORTH:
-                break
-            before = ended or 1
-            await self._waits.told(over.tell, QUICK)
-        await side_by_side(
-            [partial(self._rest_in_loop, run) for run in runs if not self._read(run)]
-        )
-
-    async def _alone(self, run: Run[R]) -> None:
-        """Call it where nothing else waits for it."""
-        callee = run.call.callee
-        if not await self._take_place(run, callee.is_async):
+    async def _time_out(self, job: _Job) -> None:
+        """Give up a call whose time is up, and see that it cannot hold up the others."""
+        if not job.settle(CallEnd.TIMEOUT):
             return
-        if callee.is_async:
-            self._start_in_loop([run])
-            await self._rest_in_loop(run)
-        else:
-            self._start_lane([run])
-            await self._rest_in_thread(run)
+        loop, callee = job.loop, job.call.callee
+        if job.in_worker:
+            self._workers.replace_one()
+            self._hangs(callee, job)
+        elif loop is not None:
+            if await self._cancelled(loop, job):
+                if not job.finished:
+                    self._hangs(callee, job)  # it refuses to be cancelled
+            elif loop is self._loop:
+                # Something in this loop blocks it. Whoever it is, the next call gets a new loop.
+                self._loop = None
+                loop.stop()
+                culprit = loop.running()
+                self._hangs(culprit.call.callee if isinstance(culprit, _Job) else callee, loop)
 
-    async def _take_place(self, run: Run[R], is_async: bool) -> bool:
-        if self._waiting >= WAITING_MAX:
-            self._conclude(run, End.REFUSED, "too many handler calls are waiting")
-            return False
-        self._waiting += 1
+    async def _cancelled(self, loop: LoopThread, job: _Job) -> bool:
+        """Cancel an async call. Returns whether its loop answers."""
         try:
-            place = self._places[is_async]
-            await place.acquire()
-            run.place = place
-        finally:
-            self._waiting -= 1
-        if self._ended:
-            self._conclude(run, End.REFUSED, "relay is closing")
-        return run.outcome is None
-
-    async def _rest_in_thread(self, run: Run[R]) -> None:
-        """A thread makes the call, or has made it, and what it gave is to be awaited."""
-        job = run.job
-        assert job is not None
-        if job.ended is None:
-            began = self._clock() if job.began is None else job.began
-            if not await self._waits.settled(job.future, run.limit - (self._clock() - began)):
-                self._hung.add(run.call.callee, job.future)
-                self._timed_out(run, self._clock() - began)
-                return
-        run.leave()
-        if self._read(run) or job.ended is None:
-            return
-        # A plain function that returns a coroutine, such as a lambda.
-        value, run.spent, run.job = job.ended.value, job.took or 0.0, None
-        if await self._take_place(run, True):
-            self._start_in_loop([run], lambda: value)
-            await self._rest_in_loop(run)
-
-    async def _rest_in_loop(self, run: Run[R]) -> None:
-        if self._read(run):
-            return
-        job = run.job
-        assert isinstance(job, LoopJob)
-        left = run.limit - run.spent - (self._clock() - run.posted)
-        if await self._waits.settled(job.future, left):
-            self._read(run)
-        else:
-            await self._loop.end(run.call.callee, job)
-            self._timed_out(run, run.spent + self._clock() - run.posted)
-
-    def _abandon(self, run: Run[R]) -> None:
-        """Nobody waits for this call any more."""
-        if run.lane is not None:
-            run.lane.take_back()
-        run.leave()
-        job = run.job
-        if job is None or job.ended is not None or job.withdrawn or run.outcome is not None:
-            return
-        if isinstance(job, LoopJob):
-            job.cancel()
-        else:
-            began = self._clock() if job.began is None else job.began
-            self._hung.add(run.call.callee, job.future, began + run.limit)
-
-    def _read(self, run: Run[R]) -> bool:
-        """What the call came to; False while it has not ended, or gave what is to be awaited."""
-        job, callee = run.job, run.call.callee
-        if job is None or job.ended is None:
-            return False
-        error, value, took = job.ended.error, job.ended.value, job.took or 0.0
-        if took > QUICK:
-            self._slow.add(callee)
-        elif self._slow:
-            self._slow.discard(callee)
-        spent = run.spent + took
-        if error is not None:
-            self._conclude(run, End.RAISED, one_line(error), spent, trace=trace(error))
+            waiter = asyncio.wrap_future(loop.cancel(job, self._grace))
+        except RuntimeError:  # it has ended, and everything in it
             return True
-        try:
-            if value is not None and not isinstance(job, LoopJob) and inspect.isawaitable(value):
-                return False
-            result = run.call.read(value, callee.name)
-        except HandlerError as problem:
-            self._conclude(run, End.NONSENSE, f"{problem.message}; {problem.hint}", spent)
-        except BaseException as problem:  # a value of the user's own making may do anything
-            text = f"it returned what cannot be read: {one_line(problem)}"
-            self._conclude(run, End.NONSENSE, text, spent)
+        await asyncio.wait({waiter}, timeout=2 * self._grace)
+        return waiter.done()
+
+    def _abandon(self, batch: _Batch) -> None:
+        """Nobody waits for these calls any more."""
+        for job in batch.jobs:
+            if not job.settle(CallEnd.REFUSED):
+                continue
+            if job.in_worker:
+                self._workers.replace_one()
+                self._hangs(job.call.callee, job, job.due(time.monotonic()))
+            elif job.loop is not None:
+                with contextlib.suppress(RuntimeError):  # it has ended, and everything in it
+                    job.loop.cancel(job, self._grace)
+
+    def _hangs(self, callee: Callee, what: _Job | LoopThread, due: float = 0.0) -> None:
+        self._given_up = [one for one in self._given_up if not one[1].finished]
+        self._given_up.append((callee, what, due))
+        now = time.monotonic()
+        own = sum(one is callee and due <= now for one, _what, due in self._given_up)
+        if own >= HUNG_PER_HANDLER:
+            self._off[callee] = f"switched off: {own} of its calls hang"
+
+    def _refusal(self, callee: Callee) -> CallOutcome[Any] | None:
+        end, why = CallEnd.REFUSED, ""
+        if callee in self._off:
+            end, why = CallEnd.OFF, self._off[callee]
+        elif self._closed:
+            why = "relay is closing"
+        elif sum(batch.left for batch in self._batches) >= CALLS_MAX:
+            why = "too many handler calls are waiting"
+        elif len(self._given_up) >= HUNG_MAX:
+            self._given_up = [one for one in self._given_up if not one[1].finished]
+            if len(self._given_up) >= HUNG_MAX:
+                why = f"{HUNG_MAX} calls of handlers that were given up have not ended"
+        return CallOutcome(callee.name, end, error=why) if why else None
+
+    def _outcome(self, call: Call[R], job: _Job) -> CallOutcome[R]:
+        callee, end, error = call.callee, job.end, job.error
+        outcome: CallOutcome[R] = CallOutcome(callee.name, end, duration=job.took)
+        if end is CallEnd.TIMEOUT:
+            off = f"; {self._off[callee]}" if callee in self._off else ""
+            outcome.error = f"it did not end within {job.limit:g} s{off}"
+        elif end is CallEnd.REFUSED:
+            outcome.error = str(error)
+        elif error is not None:
+            outcome.error, outcome.trace = (
+                one_line(error),
+                "".join(traceback.format_list(_frames(error)))[-_TEXT_MAX:],
+            )
         else:
-            self._conclude(run, End.DONE, "", spent, result)
+            try:
+                outcome.result = call.read(job.value, callee.name)
+            except HandlerError as problem:
+                outcome.end, outcome.error = CallEnd.NONSENSE, f"{problem.message}; {problem.hint}"
+            except BaseException as problem:  # a value of the user's own making may do anything
+                outcome.end = CallEnd.NONSENSE
+                outcome.error = f"it returned what cannot be read: {one_line(problem)}"
+        return outcome
+
+
+class _Batch:
+    """The calls of one event, which are awaited together."""
+
+    def __init__(self, runner: FunctionRunner, calls: Iterable[Call[Any]]) -> None:
+        self.runner = runner
+        self.jobs = [_Job(call, self) for call in calls]
+        self.left = len(self.jobs)
+        self.lock = threading.Lock()
+        self._session = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = self._session.create_future()
+
+    def wake(self) -> None:
+        """All calls are over. From any thread."""
+        with contextlib.suppress(RuntimeError):  # the session has gone
+            self._session.call_soon_threadsafe(self._set_done)
+
+    def _set_done(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+class _Job:
+    """One call under way."""
+
+    def __init__(self, call: Call[Any], batch: _Batch) -> None:
+        own = call.callee.timeout if call.timeout is None else call.timeout
+        self.call = call
+        self.limit = batch.runner.timeout if own is None else own
+        self.batch = batch
+        #: When its time limit began, and how long it took, in seconds of the monotonic clock.
+        self.began: float | None = None
+        self.took = 0.0
+        self.end = CallEnd.REFUSED
+        self.value: Any = None
+        self.error: BaseException | None = None
+        #: Set once: by the thread in which it ended, or by the session that gave it up.
+        self.over = False
+        #: Its code runs no more, also where it was given up before.
+        self.finished = False
+        #: Whether a worker's thread is in it; what is true when it is given up stays true.
+        self.in_worker = False
+        #: Where it runs, if it is async.
+        self.loop: LoopThread | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def due(self, now: float) -> float:
+        """When its time is up, at the earliest."""
+        return (now if self.began is None else self.began) + self.limit
+
+    def settle(self, end: CallEnd, error: BaseException | None = None, value: Any = None) -> bool:
+        """It ends so. Returns False where it has ended, or was given up, before."""
+        with self.batch.lock:
+            if self.over:
+                return False
+            self.over, self.end, self.error, self.value = True, end, error, value
+            self.took = 0.0 if self.began is None else time.monotonic() - self.began
+            self.batch.left -= 1
+            last = not self.batch.left
+        if last:
+            self.batch.wake()
         return True
 
-    def _timed_out(self, run: Run[R], spent: float) -> None:
-        callee = run.call.callee
-        self._slow.add(callee)
-        note = self._hung.note(callee)
-        self._conclude(run, End.TIMEOUT, f"it did not end within {run.limit:g} s{note}", spent)
+    def work(self) -> bool:
+        """Call a plain function, in this thread. Returns False where it was given up meanwhile."""
+        with self.batch.lock:
+            if self.over:
+                return True
+            self.began, self.in_worker = time.monotonic(), True
+        threading.current_thread().name = f"relay-handler {self.call.callee.name}"[:60]
+        try:
+            # What a handler sets there is gone with it, as in a thread of its own.
+            value = Variables().run(self.call.begin)
+        except BaseException as error:  # sys.exit() in a handler is a failure like any other
+            self.finished = True
+            return self.settle(CallEnd.RAISED, error)
+        if not _is_awaitable(value):
+            self.finished = True
+            return self.settle(CallEnd.DONE, value=value)
+        with self.batch.lock:  # a lambda around an async function
+            if self.over:
+                return False
+            self.value, self.in_worker = value, False
+        self.batch.runner.start_in_loop([self])
+        return True
 
-    def _conclude(
-        self,
-        run: Run[R],
-        end: End,
-        error: str,
-        spent: float = 0.0,
-        result: R | None = None,
-        trace: str = "",
-    ) -> None:
-        run.leave()
-        run.outcome = Outcome(run.call.callee.name, end, result, error, spent, trace)
-        self._report(run.outcome)
+    async def work_in_loop(self) -> None:
+        """Call an async function, or await what a plain one gave."""
+        try:
+            value = await (self.call.begin() if self.value is None else self.value)
+        except BaseException as error:
+            self.settle(CallEnd.RAISED, error)
+        else:
+            self.settle(CallEnd.DONE, value=value)
+        self.finished = True
+
+
+def _fail(jobs: Sequence[_Job], error: Exception) -> None:
+    for job in jobs:
+        job.settle(CallEnd.RAISED, error)
+
+
+def _is_awaitable(value: object) -> bool:
+    try:
+        return value is not None and inspect.isawaitable(value)
+    except BaseException:  # a value of the user's own making may do anything
+        return False
+
+
+def one_line(error: BaseException) -> str:
+    """What was raised and where, for people."""
+    try:
+        text = traceback.format_exception_only(error)[-1].strip()
+    except Exception:  # its __str__ raises
+        text = type(error).__name__
+    where = _frames(error)
+    place = f" (line {where[-1].lineno} in {where[-1].name})" if where else ""
+    return " ".join(text.split())[:_TEXT_MAX] + place
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """The user's part of the traceback."""
+    own = __file__.rpartition("/")[0]
+    frames = traceback.extract_tb(error.__traceback__)
+    return [frame for frame in frames if not frame.filename.startswith(own)]

@@ -29,9 +29,8 @@ from relay.hooks.hook_model import (
     Plan,
     Url,
 )
-from relay.hooks.outcomes import Call, Outcome
 from relay.hooks.registry import TIMEOUT_DEFAULT
-from relay.hooks.run_functions import FunctionRunner
+from relay.hooks.run_functions import Call, CallOutcome, FunctionRunner
 
 #: Seconds that a program has when nothing else is configured.
 COMMAND_TIMEOUT = 60.0
@@ -269,7 +268,7 @@ def _to_copy(event: HookEventName, takes: frozenset[int]) -> tuple[tuple[int, ..
     return mutable, any(names[index] == "event" for index in takes)
 
 
-def _result(hook: HookDefinition, outcome: Outcome[HookOutput]) -> HookResult:
+def _result(hook: HookDefinition, outcome: CallOutcome[HookOutput]) -> HookResult:
     ok = outcome.ok
     output = outcome.result if ok else outputs.on_failure(hook, hook.event, outcome.error)
     return HookResult(hook, ok, output, outcome.error, outcome.duration, trace=outcome.trace)

@@ -16,10 +16,9 @@ from relay.core.errors import RelayError
 from relay.core.suggest import did_you_mean
 from relay.directive.grammar import Found, Match, TooLong, Unclosed
 from relay.hooks.context import Context
-from relay.hooks.outcomes import Outcome
 from relay.hooks.registry import Registry
 from relay.hooks.results import Result
-from relay.hooks.run_functions import FunctionRunner
+from relay.hooks.run_functions import CallOutcome, FunctionRunner
 from relay.session.detector import Detection
 from relay.session.retrying import until_answered
 
@@ -146,7 +145,7 @@ class Dispatcher:
     def _waits(self, error: RelayError) -> None:
         self._note(f"a handler waits: {error.message}")
 
-    def _conclude(self, match: Match, outcome: Outcome[Result]) -> None:
+    def _conclude(self, match: Match, outcome: CallOutcome[Result]) -> None:
         if outcome.result is not None:
             for text in outcome.result.inject:
                 self._inject(text)

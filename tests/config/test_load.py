@@ -17,9 +17,8 @@ from relay.core.errors import ConfigError
 from relay.core.paths import Home
 from relay.hooks.events import OF_MODELS, OFFERED, HookEventName
 from relay.hooks.hook_model import Aggregated
-from relay.hooks.outcomes import Outcome
 from relay.hooks.results import Result
-from relay.hooks.run_functions import FunctionRunner
+from relay.hooks.run_functions import CallOutcome, FunctionRunner
 from tests.hooks.fakes import FakeActions, context, engine
 
 ROOT = Path(__file__).parents[2]
@@ -356,7 +355,7 @@ def test_every_pattern_of_the_example_runs(
     there = [{"name": "Bob", "state": "idle"}, {"name": "Eve", "state": "busy"}]
     actions = FakeActions([*there, {"name": "Old", "state": "gone"}])
 
-    async def run(runner: FunctionRunner) -> list[Outcome[Result]]:
+    async def run(runner: FunctionRunner) -> list[CallOutcome[Result]]:
         return await runner.run_pattern(*match, context(actions))
 
     outcomes = _run(example, run)
