@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Aggregated
+from relay.hooks.hook_types import Aggregated
 
 #: What a notice is called that is about a permission, whatever the agent calls it.
 PERMISSION = "permission_prompt"

@@ -33,7 +33,7 @@ def fire(
 ) -> dict[str, Any]:
     """Run the hooks of ``event`` in the session of ``agent``, at most ``timeout`` seconds.
 
-    Returns {event, correlation_id, …}, the rest as relay.hooks.records.aggregated_record. Raises
+    Returns {event, correlation_id, …}, the rest as relay.hooks.hook_log.aggregated_record. Raises
     UsageError for an event or an input that it does not take, NotFound, errors.Timeout, and
     RelayError where the session or its engine failed.
     """

@@ -38,7 +38,7 @@ class Invoking:
         self._authenticated = authenticated
 
     def hooks_ran(self, connection: Connection | None, request: Json, batch: Batch) -> Json:
-        """A session tells of hooks that it has run: ``records`` of relay.hooks.records."""
+        """A session tells of hooks that it has run: ``records`` of relay.hooks.hook_log."""
         member = self._authenticated(connection, request)
         if member is None:
             raise RelayError("only an agent's session tells of its hooks", code="forbidden")

@@ -26,7 +26,7 @@ from relay.core.errors import ConfigError, NotFound
 from relay.core.paths import Home
 from relay.directive.escape import clean
 from relay.hooks.hook_files import is_hook_file, read_hook_file
-from relay.hooks.hook_model import Url
+from relay.hooks.hook_types import Url
 
 
 def run_trust(args: argparse.Namespace) -> int:

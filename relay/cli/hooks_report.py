@@ -21,8 +21,8 @@ from relay.core.message import Mode
 from relay.core.paths import Home
 from relay.hooks.context import Context, Identity
 from relay.hooks.events import HookEventName, RegistrationError, event_name
-from relay.hooks.hook_model import HookDefinition
-from relay.hooks.records import aggregated_record
+from relay.hooks.hook_log import aggregated_record
+from relay.hooks.hook_types import HookDefinition
 from relay.hooks.run_functions import FunctionRunner
 from relay.hooks.validation import problem, required
 from relay.session.hook_setup import SessionConfig, make_engine

@@ -24,7 +24,7 @@ _PLAIN = frozenset(
         "relay.core.errors",
         "relay.core.message",
         "relay.hooks.events",
-        "relay.hooks.hook_model",
+        "relay.hooks.hook_types",
     )
 )
 _TABLES = frozenset(("hooks", "config"))

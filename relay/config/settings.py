@@ -11,7 +11,7 @@ from typing import Any
 from relay.config.memory_settings import MEMORY_KEYS, MemorySettings, parsed
 from relay.core.errors import ConfigError
 from relay.core.suggest import did_you_mean
-from relay.hooks.hook_model import Command, Url
+from relay.hooks.hook_types import Command, Url
 from relay.hooks.registry import (
     TIMEOUT_DEFAULT,
     TIMEOUT_MAX,

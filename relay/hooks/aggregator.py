@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import (
+from relay.hooks.hook_types import (
     NOTHING_SAID,
     Aggregated,
     Decision,

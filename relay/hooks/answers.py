@@ -14,7 +14,7 @@ from typing import Any
 from relay.core.suggest import did_you_mean
 from relay.directive.escape import clean
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Decision, HookOutput, ToolMode, ToolSelection
+from relay.hooks.hook_types import Decision, HookOutput, ToolMode, ToolSelection
 from relay.hooks.plain import NotPlain, encodable, plain
 from relay.hooks.results import (
     HandlerError,

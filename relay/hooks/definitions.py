@@ -14,7 +14,7 @@ from typing import Any
 
 from relay.directive.escape import clean
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Command, Dialect, OnFailure, Url
+from relay.hooks.hook_types import Command, Dialect, OnFailure, Url
 from relay.hooks.matching import MATCHED_FIELD, slow
 from relay.hooks.registry import TIMEOUT_MAX
 

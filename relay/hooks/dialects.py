@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Dialect
+from relay.hooks.hook_types import Dialect
 
 _CLAUDE = {
     HookEventName.BEFORE_TOOL: "PreToolUse",

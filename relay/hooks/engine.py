@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from relay.core.errors import RelayError
-from relay.hooks import records, translation, validation
+from relay.hooks import hook_log, translation, validation
 from relay.hooks.answers import GATES
 from relay.hooks.bus import MessageBus
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import (
+from relay.hooks.hook_types import (
     Aggregated,
     Decision,
     Failure,
@@ -105,7 +105,7 @@ class HookEventHandler:
         aggregate: Aggregate,
         *,
         bus: MessageBus | None = None,
-        log: records.HookLog | None = None,
+        log: hook_log.HookLog | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._config = config
@@ -183,7 +183,7 @@ class HookEventHandler:
                 return empty_success()
             stage = "execution"
             results = await self._runner.run(plan, payload, self._config.context())
-            records.write(self._log, event, results, correlation_id)
+            hook_log.write(self._log, event, results, correlation_id)
             stage = "aggregation"
             whole = self._aggregate(event, results, plan)
             if whole.errors:
@@ -191,7 +191,7 @@ class HookEventHandler:
             return whole
         except asyncio.CancelledError:
             why = Failure(stage, "it was cancelled", "", event.value, correlation_id)
-            records.write_engine_failure(self._log, why)
+            hook_log.write_engine_failure(self._log, why)
             raise
         except Exception as error:
             correlation_id = correlation_id or str(uuid.uuid4())
@@ -213,7 +213,7 @@ class HookEventHandler:
             return translation.to_hook(payload)
         except translation.TranslationError as error:
             raise Refused(
-                Code.TRANSLATION_FAILURE, records.error_text(error), {"event": event.value}
+                Code.TRANSLATION_FAILURE, hook_log.error_text(error), {"event": event.value}
             ) from None
 
     # One method for each event. They raise Disposed after dispose(), and nothing else.
@@ -374,12 +374,12 @@ class HookEventHandler:
         """The failure envelope. It denies where a hook that guards may not have had its say."""
         failure = Failure(
             stage=stage,
-            message=records.error_text(error),
-            details=records.error_details(error),
+            message=hook_log.error_text(error),
+            details=hook_log.error_details(error),
             event=str(event),
             correlation_id=correlation_id,
         )
-        records.write_engine_failure(self._log, failure)
+        hook_log.write_engine_failure(self._log, failure)
         envelope = Aggregated(success=False, results=list(results), errors=[failure])
         guarded = self._any_guard(event) if plan is None else _blocking(event, plan.hooks)
         if guarded or any(output.decision is Decision.DENY for output in envelope.outputs):

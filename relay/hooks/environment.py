@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Command, Dialect
+from relay.hooks.hook_types import Command, Dialect
 
 #: Of relay's own variables, those that a hook inherits. All others stay behind, also new ones.
 KEPT = frozenset(

@@ -21,7 +21,7 @@ from relay.directive.escape import clean
 from relay.hooks.definitions import HookSpec, Problems, Reader, shown
 from relay.hooks.dialects import event_in
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Command, Dialect
+from relay.hooks.hook_types import Command, Dialect
 from relay.hooks.registry import Registry
 
 #: Hooks of one file that are loaded.

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Dialect, HookDefinition
+from relay.hooks.hook_types import Dialect, HookDefinition
 
 #: A longer name is not searched with a regular expression. In characters.
 MATCHED_MAX = 128

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 from relay.hooks.bus import MessageBus, correlation_id
 from relay.hooks.events import HookEventName, RegistrationError, event_name
-from relay.hooks.hook_model import Aggregated, Failure
-from relay.hooks.records import error_details, error_text
+from relay.hooks.hook_log import error_details, error_text
+from relay.hooks.hook_types import Aggregated, Failure
 
 REQUESTS = "HOOK_EXECUTION_REQUEST"
 RESPONSES = "HOOK_EXECUTION_RESPONSE"

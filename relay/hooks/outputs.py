@@ -22,7 +22,7 @@ from relay.hooks.answers import (
     read_mapping,
 )
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import (
+from relay.hooks.hook_types import (
     NOTHING_SAID,
     Decision,
     Dialect,

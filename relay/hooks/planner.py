@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Callee, Command, HookDefinition, OnFailure, Plan, Url
+from relay.hooks.hook_types import Callee, Command, HookDefinition, OnFailure, Plan, Url
 from relay.hooks.matching import MATCHED_FIELD, MATCHED_MAX, matches
 from relay.hooks.registry import Registry
 

@@ -22,7 +22,7 @@ from relay.hooks.events import (
     RegistrationError,
     event_names,
 )
-from relay.hooks.hook_model import Callee, Command, Dialect, HookDefinition, OnFailure, Url
+from relay.hooks.hook_types import Callee, Command, Dialect, HookDefinition, OnFailure, Url
 
 #: The source of relay's own handlers.
 BUILTIN = "built-in"

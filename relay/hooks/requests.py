@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from relay.hooks.hook_model import ToolMode
+from relay.hooks.hook_types import ToolMode
 from relay.hooks.results import shown
 from relay.hooks.utterances import TranslationError, mapping, rewritten, said, sequence
 

@@ -22,7 +22,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from relay.hooks.handler_threads import LoopThread, Workers
-from relay.hooks.hook_model import Callee
+from relay.hooks.hook_types import Callee
 from relay.hooks.registry import TIMEOUT_DEFAULT, Registry
 from relay.hooks.results import HandlerError, Result, normalise
 

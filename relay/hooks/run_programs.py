@@ -21,7 +21,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from relay.hooks.hook_model import Command
+from relay.hooks.hook_types import Command
 from relay.hooks.pipes import Capture, Feed
 
 #: Seconds from the polite signal to the one that nobody can ignore.

@@ -18,7 +18,7 @@ from relay.hooks import outputs, run_http, run_programs
 from relay.hooks.dialects import spelled_input
 from relay.hooks.environment import hook_environment
 from relay.hooks.events import OFFERED, HookEventName, arguments
-from relay.hooks.hook_model import (
+from relay.hooks.hook_types import (
     Callee,
     Command,
     Decision,

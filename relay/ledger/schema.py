@@ -19,7 +19,7 @@ from relay.core.message import State
 #: for one sender skip the others' blocks, for a row a block instead of an index entry a message.
 #: ``hops`` counts the messages between agents that led to this one, itself included; one that is
 #: ``parked`` is offered to nobody before the person lets it go on (see relay.broker.loop_guard).
-#: ``hook_invocations`` holds each run of a hook (see relay.hooks.records); ``duration`` in seconds.
+#: ``hook_invocations`` holds each run of a hook (relay.hooks.hook_log); ``duration`` in seconds.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE events (

@@ -9,8 +9,8 @@ from relay.hooks.aggregator import aggregate
 from relay.hooks.bus import MessageBus
 from relay.hooks.context import Context, Identity
 from relay.hooks.engine import HookEventHandler
+from relay.hooks.hook_log import HookLog, error_text
 from relay.hooks.planner import Planner
-from relay.hooks.records import HookLog, error_text
 from relay.hooks.registry import Registry
 from relay.hooks.run_functions import FunctionRunner
 from relay.hooks.runner import HookRunner

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from relay.core.errors import RelayError
-from relay.hooks import records
+from relay.hooks import hook_log
 from relay.hooks.events import HookEventName
 
 Request = Callable[..., Awaitable[dict[str, Any]]]
@@ -35,7 +35,7 @@ _KEPT_MORE = ("correlation_id", "decision")
 
 
 class SessionHookLog:
-    """A :class:`relay.hooks.records.HookLog`. ``verbose``: all records go to the run's log."""
+    """A :class:`relay.hooks.hook_log.HookLog`. ``verbose``: all records go to the run's log."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SessionHookLog:
         self._left_out = 0
 
     def soon(self, work: Callable[[], None]) -> None:
-        """See relay.hooks.records.HookLog: in the loop's next turn the agent has its answer."""
+        """See relay.hooks.hook_log.HookLog: in the loop's next turn the agent has its answer."""
         self._unmade.append(work)
         if len(self._unmade) >= UNMADE_MAX:
             self._make()
@@ -68,11 +68,11 @@ class SessionHookLog:
             self._unmade.popleft()()
 
     def log(self, kind: str, record: dict[str, Any]) -> None:
-        """Take a record; see relay.hooks.records."""
-        if self._verbose or kind in (records.FAILURE, records.ENGINE_FAILURE):
+        """Take a record; see relay.hooks.hook_log."""
+        if self._verbose or kind in (hook_log.FAILURE, hook_log.ENGINE_FAILURE):
             text = json.dumps(record, default=str, ensure_ascii=True)
             print(f"{kind} {text}", file=sys.stderr)
-        if kind != records.RESULT or _dull(record):
+        if kind != hook_log.RESULT or _dull(record):
             return
         self._waiting.append(_stored(record))
         if len(self._waiting) > WAITING_MAX:

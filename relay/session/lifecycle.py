@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from relay.core.errors import RelayError
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Aggregated
+from relay.hooks.hook_types import Aggregated
 
 #: Output that waits for a slow ``on_output``; beyond it the oldest is left out, and that is noted.
 OUTPUT_WAITING_MAX = 64 * 1024

@@ -23,7 +23,7 @@ from relay.agents.hook_codec import AgentHookCall
 from relay.core.message import AgentState, Message, Mode, State
 from relay.directive.envelope import Envelope, marker_of
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Aggregated
+from relay.hooks.hook_types import Aggregated
 from relay.session.typing_policy import Guards
 
 #: So many messages go with one answer, and so many bytes of them.

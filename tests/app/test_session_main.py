@@ -14,7 +14,7 @@ from relay.config.settings import Settings
 from relay.config.trust import CONFIG_NAME, read_config, trust
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Aggregated
+from relay.hooks.hook_types import Aggregated
 from relay.hooks.registry import Registry
 from relay.hooks.run_functions import FunctionRunner
 from relay.session.hook_setup import SessionConfig, make_engine

@@ -15,8 +15,8 @@ from relay.cli import hooks_verbs
 from relay.config.trust import CONFIG_NAME, read_config, trust
 from relay.core.errors import ConfigError, UsageError
 from relay.core.paths import Home
-from relay.hooks.hook_model import Aggregated
-from relay.hooks.records import aggregated_record
+from relay.hooks.hook_log import aggregated_record
+from relay.hooks.hook_types import Aggregated
 from tests.broker.support import register
 from tests.broker.test_invoking import record
 from tests.cli.conftest import Run

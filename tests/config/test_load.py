@@ -16,7 +16,7 @@ from relay.config.trust import CONFIG_NAME, read_config, trust
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
 from relay.hooks.events import OF_MODELS, OFFERED, HookEventName
-from relay.hooks.hook_model import Aggregated
+from relay.hooks.hook_types import Aggregated
 from relay.hooks.results import Result
 from relay.hooks.run_functions import CallOutcome, FunctionRunner
 from tests.hooks.fakes import FakeActions, context, engine

@@ -9,7 +9,7 @@ from typing import Any
 from relay.hooks.bus import MessageBus
 from relay.hooks.engine import HookEventHandler
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import (
+from relay.hooks.hook_types import (
     Aggregated,
     Command,
     Decision,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from relay.hooks.aggregator import aggregate
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import (
+from relay.hooks.hook_types import (
     Aggregated,
     Command,
     Decision,

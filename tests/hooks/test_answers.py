@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from relay.core.message import BODY_MAX
 from relay.hooks.answers import GATES, TEXT_MAX
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Decision, HookOutput, ToolMode, ToolSelection
+from relay.hooks.hook_types import Decision, HookOutput, ToolMode, ToolSelection
 from relay.hooks.outputs import read_value
 from relay.hooks.results import HandlerError, normalise
 

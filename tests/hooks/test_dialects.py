@@ -6,7 +6,7 @@ import pytest
 
 from relay.hooks.dialects import event_in, spelled, spelled_input
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Dialect
+from relay.hooks.hook_types import Dialect
 
 
 @pytest.mark.parametrize(

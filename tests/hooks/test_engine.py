@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from relay.hooks import records
+from relay.hooks import hook_log
 from relay.hooks.aggregator import aggregate
 from relay.hooks.bus import MessageBus
 from relay.hooks.engine import HookEventHandler
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Aggregated, Command, Decision
+from relay.hooks.hook_types import Aggregated, Command, Decision
 from relay.hooks.mediator import REQUESTS, RESPONSES
 from relay.hooks.planner import Planner
 from relay.hooks.registry import Registry
@@ -101,7 +101,7 @@ def test_one_denial_among_many_decides_and_all_reasons_are_told(whole: Whole) ->
     result = whole.before_tool()
     assert result.blocked
     assert result.reason == "not today\nnever"
-    decisions = [record["decision"] for record in whole.log.of(records.RESULT)]
+    decisions = [record["decision"] for record in whole.log.of(hook_log.RESULT)]
     assert decisions == ["deny", "allow", "deny"]
 
 
@@ -155,12 +155,12 @@ def test_a_guard_that_fails_does_what_was_said(
     assert (failure.stage, failure.event, failure.correlation_id) == ("hook", "BeforeTool", "C1")
     if blocked:
         assert "the guard" in result.reason
-    [record] = whole.log.of(records.FAILURE)
+    [record] = whole.log.of(hook_log.FAILURE)
     assert record["error"]
     assert record["on_failure"] == ("block" if blocked else "allow")
-    [summary] = whole.log.of(records.BATCH_SUMMARY)
+    [summary] = whole.log.of(hook_log.BATCH_SUMMARY)
     assert (summary["total"], summary["succeeded"], summary["failed"]) == (1, 0, 1)
-    assert whole.log.of(records.ENGINE_FAILURE) == []
+    assert whole.log.of(hook_log.ENGINE_FAILURE) == []
 
 
 def test_the_matcher_chooses_and_no_match_is_a_fresh_success(whole: Whole) -> None:
@@ -218,8 +218,8 @@ def test_a_request_over_the_bus_runs_the_same_hooks(whole: Whole) -> None:
     assert (response["correlation_id"], response["success"]) == ("C1", True)
     output = response["output"]
     assert (output.decision, output.reason) == (Decision.DENY, "not today")
-    crossed = json.loads(json.dumps(records.aggregated_record(output, "C1")))
-    assert crossed["results"] == whole.log.of(records.RESULT)
+    crossed = json.loads(json.dumps(hook_log.aggregated_record(output, "C1")))
+    assert crossed["results"] == whole.log.of(hook_log.RESULT)
 
 
 def test_an_input_that_is_not_valid_starts_no_program(whole: Whole) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from relay.hooks import records
+from relay.hooks import hook_log
 from relay.hooks.engine import Disposed, HookEventHandler
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Aggregated, Decision, HookOutput, OnFailure
+from relay.hooks.hook_types import Aggregated, Decision, HookOutput, OnFailure
 from tests.hooks.engine_fakes import (
     BASE,
     BEFORE_TOOL,
@@ -174,7 +174,7 @@ def test_whatever_fails_comes_back_as_an_envelope(stage: str) -> None:
     assert (failure.stage, failure.message) == (stage, "it is broken")
     assert (failure.event, failure.correlation_id) == ("BeforeTool", "C1")
     assert failure.details.startswith("ValueError\n")
-    assert log.of(records.ENGINE_FAILURE) == [records.engine_failure_record(failure)]
+    assert log.of(hook_log.ENGINE_FAILURE) == [hook_log.engine_failure_record(failure)]
 
 
 def test_an_input_that_cannot_be_built_is_an_envelope(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,12 +283,12 @@ def test_every_hook_and_the_whole_are_logged() -> None:
     log = FakeLog()
     engine = Engine(definition("one"), definition("two"), log=log)
     engine.before_tool(correlation_id="C1")
-    ran = log.of(records.RESULT)
+    ran = log.of(hook_log.RESULT)
     assert [(record["hook"], record["correlation_id"]) for record in ran] == [
         ("one", "C1"),
         ("two", "C1"),
     ]
-    [summary] = log.of(records.BATCH_SUMMARY)
+    [summary] = log.of(hook_log.BATCH_SUMMARY)
     assert (summary["total"], summary["succeeded"], summary["failed"]) == (2, 2, 0)
     assert summary["duration"] == 0.5
 
@@ -299,7 +299,7 @@ def test_hooks_that_ran_are_logged_when_the_aggregator_fails() -> None:
     engine.aggregate.error = ValueError("it is broken")
     engine.before_tool()
     kinds = [kind for kind, _record in log.records]
-    assert kinds == [records.RESULT, records.BATCH_SUMMARY, records.ENGINE_FAILURE]
+    assert kinds == [hook_log.RESULT, hook_log.BATCH_SUMMARY, hook_log.ENGINE_FAILURE]
 
 
 def test_a_log_that_fails_changes_nothing() -> None:
@@ -357,7 +357,7 @@ def test_who_cancels_an_event_cancels_its_hooks_and_the_log_says_so() -> None:
             async with asyncio.timeout(0.01):
                 await engine.handler.fire_before_tool("Bash", {}, correlation_id="C1")
         assert engine.runner.cancelled == 1
-        [record] = log.of(records.ENGINE_FAILURE)
+        [record] = log.of(hook_log.ENGINE_FAILURE)
         assert (record["stage"], record["correlation_id"]) == ("execution", "C1")
 
     asyncio.run(scenario())

@@ -4,7 +4,7 @@ import pytest
 
 from relay.hooks.environment import hook_environment
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Command, Dialect
+from relay.hooks.hook_types import Command, Dialect
 
 
 def _environment(

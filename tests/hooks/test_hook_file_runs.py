@@ -13,7 +13,7 @@ from relay.config.trust import CONFIG_NAME, is_trusted, read_config, trust
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Command, Dialect
+from relay.hooks.hook_types import Command, Dialect
 from relay.hooks.planner import Planner
 from tests.cli.verbs import Verb, printed_json, verbs_of
 

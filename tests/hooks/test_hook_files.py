@@ -12,7 +12,7 @@ from relay.hooks import hook_files as module
 from relay.hooks.definitions import PROBLEMS_MAX, HookSpec
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_files import is_hook_file, read_hook_file, register_hook_files
-from relay.hooks.hook_model import Command, Dialect, OnFailure
+from relay.hooks.hook_types import Command, Dialect, OnFailure
 from relay.hooks.planner import Planner
 from relay.hooks.registry import Registry
 from tests.hooks.hookfiles import CLAUDE, GEMINI, command, hooks, one, read, refused

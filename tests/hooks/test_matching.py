@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Command, Dialect, HookDefinition
+from relay.hooks.hook_types import Command, Dialect, HookDefinition
 from relay.hooks.matching import MATCHED_FIELD, MATCHED_MAX, PATTERN_MAX, matches, slow
 
 NAMES = st.text(alphabet=string.ascii_letters + string.digits + "_", min_size=1, max_size=20)

@@ -10,7 +10,7 @@ import pytest
 from relay.hooks import mediator as module
 from relay.hooks.bus import MessageBus
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Aggregated, Failure, OnFailure
+from relay.hooks.hook_types import Aggregated, Failure, OnFailure
 from relay.hooks.mediator import REQUESTS, RESPONSES
 from tests.hooks.engine_fakes import BASE, BEFORE_TOOL, Engine, definition, vanished
 

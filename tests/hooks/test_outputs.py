@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from relay.hooks.answers import CONTEXT_MAX, GATES, TEXT_MAX
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import (
+from relay.hooks.hook_types import (
     Command,
     Decision,
     Dialect,

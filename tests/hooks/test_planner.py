@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from relay.hooks import planner as module
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Command, OnFailure, Plan, Url
+from relay.hooks.hook_types import Command, OnFailure, Plan, Url
 from relay.hooks.planner import Planner
 from relay.hooks.registry import Registry
 

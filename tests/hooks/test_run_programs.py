@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from relay.hooks import run_programs
-from relay.hooks.hook_model import Command
+from relay.hooks.hook_types import Command
 from relay.hooks.run_programs import Ended, run_command
 from tests.hooks.programs import ESCAPES, alive, end, group_is_gone, script, watched
 from tests.support import wait_until

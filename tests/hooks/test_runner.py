@@ -15,7 +15,7 @@ import pytest
 from relay.hooks import outputs
 from relay.hooks import runner as module
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import (
+from relay.hooks.hook_types import (
     Command,
     Decision,
     Dialect,

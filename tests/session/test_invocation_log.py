@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from relay.core.errors import BrokerUnavailable
-from relay.hooks import records
+from relay.hooks import hook_log
 from relay.session import invocation_log
 from relay.session.invocation_log import SessionHookLog
 
@@ -68,8 +68,8 @@ def test_what_comes_together_goes_together(monkeypatch: pytest.MonkeyPatch) -> N
 
     async def scenario(desk: Desk) -> None:
         for name in "abc":
-            desk.log.log(records.RESULT, record(name))
-        desk.log.log(records.BATCH_SUMMARY, {"event": "BeforeTool", "total": 3})
+            desk.log.log(hook_log.RESULT, record(name))
+        desk.log.log(hook_log.BATCH_SUMMARY, {"event": "BeforeTool", "total": 3})
 
     assert play(scenario).stored == [["a", "b", "c"]]
 
@@ -80,10 +80,10 @@ def test_what_is_fired_all_the_time_is_kept_only_where_it_says_something(
     monkeypatch.setattr(invocation_log, "TOGETHER", 0.01)
 
     async def scenario(desk: Desk) -> None:
-        desk.log.log(records.RESULT, record("dull", event="Output"))
-        desk.log.log(records.RESULT, record("failed", event="Output", success=False))
-        desk.log.log(records.RESULT, record("said", event="Idle", stdout="x"))
-        desk.log.log(records.RESULT, record("function", event="Idle", said=True))
+        desk.log.log(hook_log.RESULT, record("dull", event="Output"))
+        desk.log.log(hook_log.RESULT, record("failed", event="Output", success=False))
+        desk.log.log(hook_log.RESULT, record("said", event="Idle", stdout="x"))
+        desk.log.log(hook_log.RESULT, record("function", event="Idle", said=True))
 
     assert play(scenario).stored == [["failed", "said", "function"]]
 
@@ -94,7 +94,7 @@ def test_more_than_may_wait_leaves_the_oldest_out(monkeypatch: pytest.MonkeyPatc
 
     async def scenario(desk: Desk) -> None:
         for name in "abcd":
-            desk.log.log(records.RESULT, record(name))
+            desk.log.log(hook_log.RESULT, record(name))
 
     desk = play(scenario)
     assert desk.stored == [["c", "d"]]
@@ -107,17 +107,17 @@ def test_what_fills_a_request_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> N
 
     async def scenario(desk: Desk) -> None:
         for name in "abcd":
-            desk.log.log(records.RESULT, record(name))
+            desk.log.log(hook_log.RESULT, record(name))
 
     assert play(scenario).stored == [["a", "b"], ["c", "d"]]
 
 
 def test_at_the_end_what_waits_is_stored_or_said_to_be_lost() -> None:
     async def scenario(desk: Desk) -> None:
-        desk.log.log(records.RESULT, record("a"))
+        desk.log.log(hook_log.RESULT, record("a"))
         await desk.log.settle(5)
         desk.away = True
-        desk.log.log(records.RESULT, record("b"))
+        desk.log.log(hook_log.RESULT, record("b"))
         await desk.log.settle(5)
         for task in desk.tasks:
             task.cancel()
@@ -131,8 +131,8 @@ def test_failures_are_in_the_log_and_all_of_it_where_asked(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def scenario(desk: Desk) -> None:
-        desk.log.log(records.FAILURE, record("bad", success=False, error="\udcff"))
-        desk.log.log(records.BATCH_SUMMARY, {"total": 1})
+        desk.log.log(hook_log.FAILURE, record("bad", success=False, error="\udcff"))
+        desk.log.log(hook_log.BATCH_SUMMARY, {"total": 1})
 
     play(scenario)
     assert capsys.readouterr().err.splitlines()[0].startswith("hook:failure ")
@@ -155,7 +155,7 @@ def test_what_is_on_its_way_to_the_ledger_is_not_sent_a_second_time_at_the_end(
             return await request(op, **fields)
 
         desk.log._request = slowly
-        desk.log.log(records.RESULT, record("a"))
+        desk.log.log(hook_log.RESULT, record("a"))
         await asked.wait()
         settling = asyncio.ensure_future(desk.log.settle(10.0))
         await asyncio.sleep(0)

@@ -10,7 +10,7 @@ import pytest
 
 from relay.core.errors import RelayError
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Aggregated, Failure, empty_success
+from relay.hooks.hook_types import Aggregated, Failure, empty_success
 from relay.session import lifecycle
 from relay.session.lifecycle import Lifecycle
 

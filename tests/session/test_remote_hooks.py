@@ -11,9 +11,9 @@ import pytest
 
 from relay.core.errors import BrokerUnavailable, RelayError
 from relay.hooks.bus import MessageBus
-from relay.hooks.hook_model import Aggregated, Decision, HookOutput
+from relay.hooks.hook_log import aggregated_record
+from relay.hooks.hook_types import Aggregated, Decision, HookOutput
 from relay.hooks.mediator import RESPONSES
-from relay.hooks.records import aggregated_record
 from relay.session import remote_hooks
 from relay.session.remote_hooks import HookDesk
 from tests.hooks.engine_fakes import Engine, definition

@@ -15,7 +15,7 @@ from relay.core.message import AgentState, Message, Mode, State
 from relay.core.source_events import StateChange
 from relay.directive.envelope import envelope, marker_of
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Aggregated
+from relay.hooks.hook_types import Aggregated
 from relay.session import steering
 from relay.session.delivery import DeliveryQueue
 from relay.session.delivery_channel import Submitted

@@ -11,7 +11,7 @@ import pytest
 from relay.agents.hook_codec import AgentHookCall, rewritten, text_of, tool_fields
 from relay.agents.launch import GATE_TIMEOUT
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import (
+from relay.hooks.hook_types import (
     Aggregated,
     Command,
     Decision,

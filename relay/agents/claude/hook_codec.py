@@ -6,7 +6,7 @@ from typing import Any
 
 from relay.agents.hook_codec import AgentHookCall, read, rewritten, text_of
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Aggregated, Decision
+from relay.hooks.hook_types import Aggregated, Decision
 
 __all__ = ["answer", "read"]
 

@@ -12,7 +12,7 @@ from typing import Any
 from relay.agents import hook_codec
 from relay.agents.hook_codec import AgentHookCall, rewritten, text_of
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Aggregated, Decision
+from relay.hooks.hook_types import Aggregated, Decision
 
 #: What is said to the model before the reason, when a person would have to be asked.
 ASKS = "a person has to agree to this, and Codex cannot be made to ask them here"

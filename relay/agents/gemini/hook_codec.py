@@ -12,7 +12,7 @@ from relay.agents import hook_codec
 from relay.agents.deferred_context import DeferredContext
 from relay.agents.hook_codec import AgentHookCall, rewritten, text_of, tool_fields
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Aggregated, Decision
+from relay.hooks.hook_types import Aggregated, Decision
 
 
 def translator() -> GeminiGate:

@@ -8,7 +8,7 @@ from typing import Any
 from relay.agents import hook_codec
 from relay.agents.hook_codec import AgentHookCall, text_of, tool_fields
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Aggregated, Decision
+from relay.hooks.hook_types import Aggregated, Decision
 
 #: What a notice is called with which the model asks the person something.
 QUESTION = "question"

@@ -15,7 +15,7 @@ from relay.agents.deferred_context import DeferredContext
 from relay.agents.hook_codec import AgentHookCall, rewritten, text_of
 from relay.core.bounded import RecentSet
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import Aggregated, Decision
+from relay.hooks.hook_types import Aggregated, Decision
 
 #: Inputs that the model was told to use; the oldest are forgotten first.
 OFFERED_MAX = 256

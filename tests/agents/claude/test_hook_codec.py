@@ -15,7 +15,7 @@ from relay.agents.claude.launch import hooks
 from relay.agents.claude.settings import hooks_off
 from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
 from relay.hooks.events import TOOL_CALL
-from relay.hooks.hook_model import Aggregated, Decision
+from relay.hooks.hook_types import Aggregated, Decision
 
 INPUT = {"command": "ls", "description": "List"}
 OUTPUT = {"stdout": "a", "stderr": "", "interrupted": False}

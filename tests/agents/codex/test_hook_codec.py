@@ -16,7 +16,7 @@ from relay.agents.hook_codec import AgentHookCall
 from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
 from relay.agents.reporter import ANSWER_TIMEOUT
 from relay.hooks.events import TOOL_CALL, HookEventName
-from relay.hooks.hook_model import Aggregated, Decision
+from relay.hooks.hook_types import Aggregated, Decision
 from relay.session.tool_hooks import DEADLINE
 
 INPUT = {"command": "ls", "more": 1}

@@ -17,7 +17,7 @@ from relay.agents.gemini import hooks
 from relay.agents.hook_codec import AgentHookCall, HookCodec
 from relay.agents.launch import Launch, Run, plan
 from relay.hooks.events import TOOL_CALL, HookEventName
-from relay.hooks.hook_model import Aggregated, Decision
+from relay.hooks.hook_types import Aggregated, Decision
 from tests.agents.gemini.test_launch import installed
 
 INPUT = {"command": "ls", "dir_path": "."}

@@ -15,7 +15,7 @@ from relay.agents.launch import Launch, Run, plan
 from relay.agents.opencode import hook_codec
 from relay.agents.opencode.launch import OLDEST
 from relay.hooks.events import TOOL_CALL, HookEventName
-from relay.hooks.hook_model import Aggregated, Decision
+from relay.hooks.hook_types import Aggregated, Decision
 from tests.agents.opencode.test_launch import installed
 
 VERSION = ".".join(map(str, OLDEST))

@@ -13,7 +13,7 @@ from relay.agents.base import translator, ungated, untold
 from relay.agents.hook_codec import AgentHookCall, HookCodec
 from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
 from relay.hooks.events import TOOL_CALL, HookEventName
-from relay.hooks.hook_model import Aggregated, Decision
+from relay.hooks.hook_types import Aggregated, Decision
 
 INPUT = {"command": "ls", "is_background": False}
 BASE = {

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import NOTHING_SAID, Aggregated, Failure, HookOutput, HookResult
+from relay.hooks.hook_types import NOTHING_SAID, Aggregated, Failure, HookOutput, HookResult
 
 #: The kinds of record: one of each hook, another of each that failed, one of each event's hooks
 #: together, and one of what went wrong in the engine itself.

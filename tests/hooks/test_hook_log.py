@@ -5,9 +5,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.hooks import records
+from relay.hooks import hook_log
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_model import (
+from relay.hooks.hook_types import (
     Aggregated,
     Decision,
     Failure,
@@ -25,14 +25,14 @@ def test_each_hook_has_a_record_and_all_of_them_a_summary() -> None:
         result("one", output=denies),
         result("two", success=False, error="it crashed", duration=0.25),
     ]
-    records.write(log, BEFORE_TOOL, results, "C1")
+    hook_log.write(log, BEFORE_TOOL, results, "C1")
     assert [kind for kind, _record in log.records] == [
-        records.RESULT,
-        records.RESULT,
-        records.FAILURE,
-        records.BATCH_SUMMARY,
+        hook_log.RESULT,
+        hook_log.RESULT,
+        hook_log.FAILURE,
+        hook_log.BATCH_SUMMARY,
     ]
-    one, two = log.of(records.RESULT)
+    one, two = log.of(hook_log.RESULT)
     assert one == {
         "event": "BeforeTool",
         "hook": "one",
@@ -50,8 +50,8 @@ def test_each_hook_has_a_record_and_all_of_them_a_summary() -> None:
     }
     assert (two["success"], two["exit_status"], two["error"]) == (False, 1, "it crashed")
     assert two["decision"] == ""
-    assert log.of(records.FAILURE) == [{**two, "on_failure": "allow", "trace": ""}]
-    assert log.of(records.BATCH_SUMMARY) == [
+    assert log.of(hook_log.FAILURE) == [{**two, "on_failure": "allow", "trace": ""}]
+    assert log.of(hook_log.BATCH_SUMMARY) == [
         {
             "event": "BeforeTool",
             "total": 2,
@@ -66,7 +66,7 @@ def test_each_hook_has_a_record_and_all_of_them_a_summary() -> None:
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 100))))
 def test_the_counts_of_a_summary_add_up(ends: list[tuple[bool, float]]) -> None:
     results = [result(success=ok, duration=took) for ok, took in ends]
-    summary = records.batch_summary(HookEventName.IDLE, results, "")
+    summary = hook_log.batch_summary(HookEventName.IDLE, results, "")
     assert summary["succeeded"] + summary["failed"] == summary["total"] == len(ends)
     assert summary["succeeded"] == sum(ok for ok, _took in ends)
     assert summary["duration"] == sum(took for _ok, took in ends)
@@ -74,21 +74,21 @@ def test_the_counts_of_a_summary_add_up(ends: list[tuple[bool, float]]) -> None:
 
 def test_a_log_that_fails_is_nobodys_problem_and_is_asked_again() -> None:
     log = FakeLog(broken=True)
-    records.write(log, BEFORE_TOOL, [result(), result()], "C1")
-    records.write_engine_failure(log, Failure("planning", "no"))
+    hook_log.write(log, BEFORE_TOOL, [result(), result()], "C1")
+    hook_log.write_engine_failure(log, Failure("planning", "no"))
     assert (log.tries, log.records) == (4, [])
 
 
 def test_without_a_log_nothing_is_written() -> None:
-    records.write(None, BEFORE_TOOL, [result()], "C1")
-    records.write_engine_failure(None, Failure("planning", "no"))
+    hook_log.write(None, BEFORE_TOOL, [result()], "C1")
+    hook_log.write_engine_failure(None, Failure("planning", "no"))
 
 
 def test_a_failure_of_the_engine_is_written_with_its_stage() -> None:
     log = FakeLog()
     failure = Failure("planning", "no plan", "ValueError", "BeforeTool", "C1")
-    records.write_engine_failure(log, failure)
-    assert log.of(records.ENGINE_FAILURE) == [
+    hook_log.write_engine_failure(log, failure)
+    assert log.of(hook_log.ENGINE_FAILURE) == [
         {
             "stage": "planning",
             "message": "no plan",
@@ -113,8 +113,8 @@ def test_everything_of_an_event_can_cross_to_another_process() -> None:
         conflicts=["one and two differ"],
         duration=1.0,
     )
-    crossed = json.loads(json.dumps(records.aggregated_record(aggregated, "C1")))
-    assert crossed == records.aggregated_record(aggregated, "C1")
+    crossed = json.loads(json.dumps(hook_log.aggregated_record(aggregated, "C1")))
+    assert crossed == hook_log.aggregated_record(aggregated, "C1")
     assert (crossed["success"], crossed["decision"], crossed["input"]) == (False, "ask", {"a": 1})
     assert crossed["tools"] == {"mode": "ANY", "names": []}
     assert [one["hook"] for one in crossed["results"]] == ["guard", "two"]
@@ -122,16 +122,16 @@ def test_everything_of_an_event_can_cross_to_another_process() -> None:
         ({"b": [2]}, ["x"], True)
     ]
     assert crossed["errors"][0]["message"] == "it crashed"
-    unrestricted = records.aggregated_record(Aggregated(tools=ToolSelection()))
+    unrestricted = hook_log.aggregated_record(Aggregated(tools=ToolSelection()))
     assert unrestricted["tools"] == {"mode": "AUTO", "names": None}
-    assert records.aggregated_record(Aggregated())["tools"] is None
+    assert hook_log.aggregated_record(Aggregated())["tools"] is None
 
 
 def test_an_error_has_one_bounded_line_whatever_it_is() -> None:
-    assert records.error_text(ValueError("two\n  lines")) == "two lines"
-    assert records.error_text(ValueError()) == "ValueError"
-    assert records.error_text(Speechless()) == "Speechless"
-    assert len(records.error_text(ValueError("x" * 10_000))) == 4000
+    assert hook_log.error_text(ValueError("two\n  lines")) == "two lines"
+    assert hook_log.error_text(ValueError()) == "ValueError"
+    assert hook_log.error_text(Speechless()) == "Speechless"
+    assert len(hook_log.error_text(ValueError("x" * 10_000))) == 4000
 
 
 def test_details_name_the_kind_of_an_error_and_its_place() -> None:
@@ -141,7 +141,7 @@ def test_details_name_the_kind_of_an_error_and_its_place() -> None:
     try:
         breaks()
     except KeyError as error:
-        details = records.error_details(error)
+        details = hook_log.error_details(error)
     assert details.startswith("KeyError\n")
     assert "in breaks" in details
-    assert records.error_details(ValueError("never raised")) == "ValueError"
+    assert hook_log.error_details(ValueError("never raised")) == "ValueError"
