@@ -31,7 +31,7 @@ from relay.config.load import LoadedConfig
 from relay.core.environment import original
 from relay.core.message import Message
 from relay.core.paths import Home
-from relay.hooks.plain import encodable
+from relay.core.plain import encodable
 from relay.protocol.broker import message_from
 from relay.screen.line_source import make_source
 from relay.session.delivery import DeliveryQueue

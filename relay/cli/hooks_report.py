@@ -20,11 +20,10 @@ from relay.core.ids import new_ulid
 from relay.core.message import Mode
 from relay.core.paths import Home
 from relay.hooks.context import Context, Identity
-from relay.hooks.events import HookEventName, RegistrationError, event_name
+from relay.hooks.events import EVENTS, HookEventName, RegistrationError, event_name, problem
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.hook_types import HookDefinition
 from relay.hooks.run_functions import FunctionRunner
-from relay.hooks.validation import problem, required
 from relay.session.hook_setup import SessionConfig, make_engine
 
 _HEAD = ("EVENT", "HOOK", "KIND", "MATCHER", "PRIORITY", "ON FAILURE", "TRUSTED")
@@ -82,7 +81,7 @@ def run_test(options: argparse.Namespace) -> int:
     given = _input(options)
     loaded = _load(options)
     usual = _USUAL.get(event, {}) | {"idle_seconds": loaded.settings.idle_seconds}
-    fields = {name: usual[name] for name in required(event) if name in usual} | given
+    fields = {name: usual[name] for name in EVENTS[event].required if name in usual} | given
     wrong = problem(event, fields)
     if wrong:
         example = json.dumps(_EXAMPLES.get(event, usual), ensure_ascii=False)

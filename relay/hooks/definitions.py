@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from relay.directive.escape import clean
-from relay.hooks.events import HookEventName
+from relay.hooks.events import EVENTS, HookEventName
 from relay.hooks.hook_types import Command, Dialect, OnFailure, Url
-from relay.hooks.matching import MATCHED_FIELD, slow
+from relay.hooks.planner import slow
 from relay.hooks.registry import TIMEOUT_MAX
 
 #: Lines that are said of one file; more are counted.
@@ -117,8 +117,8 @@ class Reader:
         return matcher, sequential, hooks
 
     def _slow(self, matcher: str) -> bool:
-        exact = self.dialect is Dialect.GEMINI and MATCHED_FIELD.get(self.event) != "tool_name"
-        return self.event in MATCHED_FIELD and not exact and slow(matcher)
+        exact = self.dialect is Dialect.GEMINI and EVENTS[self.event].matched != "tool_name"
+        return bool(EVENTS[self.event].matched) and not exact and slow(matcher)
 
     def _hook(self, where: str, hook: object, matcher: str, sequential: bool) -> HookSpec:
         if not isinstance(hook, dict):

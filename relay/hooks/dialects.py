@@ -10,42 +10,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from relay.hooks.events import HookEventName
+from relay.hooks.events import EVENTS, HookEventName
 from relay.hooks.hook_types import Dialect
 
-_CLAUDE = {
-    HookEventName.BEFORE_TOOL: "PreToolUse",
-    HookEventName.AFTER_TOOL: "PostToolUse",
-    HookEventName.BEFORE_AGENT: "UserPromptSubmit",
-    HookEventName.AFTER_AGENT: "Stop",
-    HookEventName.PRE_COMPRESS: "PreCompact",
-}
-_FROM_CLAUDE = {name: event for event, name in _CLAUDE.items()}
-#: What both engines call as relay does. Claude Code has no hooks around a model's request.
-_SHARED = (HookEventName.SESSION_START, HookEventName.SESSION_END, HookEventName.NOTIFICATION)
-_GEMINI = frozenset(
-    (
-        *_SHARED,
-        *_CLAUDE,
-        HookEventName.BEFORE_MODEL,
-        HookEventName.AFTER_MODEL,
-        HookEventName.BEFORE_TOOL_SELECTION,
-    )
-)
+_BY_CLAUDE = {spec.claude: event for event, spec in EVENTS.items() if spec.claude}
 
 
 def spelled(event: HookEventName, dialect: Dialect) -> str:
     """What ``dialect`` calls ``event``; relay's own name where it has none."""
-    return _CLAUDE.get(event, event.value) if dialect is Dialect.CLAUDE else event.value
+    return (EVENTS[event].claude if dialect is Dialect.CLAUDE else "") or event.value
 
 
 def event_in(name: str, dialect: Dialect) -> HookEventName | None:
     """The event that ``dialect`` calls ``name``, with its case; None where it is none of ours."""
     if dialect is Dialect.CLAUDE:
-        shared = {event.value: event for event in _SHARED}
-        return _FROM_CLAUDE.get(name) or shared.get(name)
-    known = _GEMINI if dialect is Dialect.GEMINI else HookEventName
-    return next((event for event in known if event.value == name), None)
+        return _BY_CLAUDE.get(name)
+    if name not in list(HookEventName):
+        return None
+    event = HookEventName(name)
+    return event if dialect is Dialect.RELAY or EVENTS[event].gemini else None
 
 
 def spelled_input(

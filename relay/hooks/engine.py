@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol
 
 from relay.core.errors import RelayError
-from relay.hooks import hook_log, translation, validation
-from relay.hooks.answers import GATES
+from relay.hooks import hook_log, translation
 from relay.hooks.bus import MessageBus
-from relay.hooks.events import HookEventName
+from relay.hooks.events import DENIABLE, EVENTS, HookEventName, problem
 from relay.hooks.hook_types import (
     Aggregated,
     Decision,
@@ -32,14 +32,6 @@ from relay.hooks.hook_types import (
 )
 from relay.hooks.mediator import Code, Mediator, Payload, Refused
 
-#: Events whose input holds what goes to a model, or comes from it.
-MODEL_EVENTS = frozenset(
-    {
-        HookEventName.BEFORE_MODEL,
-        HookEventName.AFTER_MODEL,
-        HookEventName.BEFORE_TOOL_SELECTION,
-    }
-)
 #: What a request over the bus does not decide: whose event it is.
 _OURS = ("session_id", "agent_name", "correlation_id")
 
@@ -84,6 +76,9 @@ class Runs(Protocol):
 
     async def run(self, plan: Plan, payload: Payload, ctx: object) -> list[HookResult]: ...
 
+
+#: By the ends of the names of their methods, such as ``before_tool``.
+_BY_METHOD = {event.registration.removeprefix("on_"): event for event in HookEventName}
 
 Aggregate = Callable[[HookEventName, Sequence[HookResult], Plan], Aggregated]
 
@@ -160,7 +155,7 @@ class HookEventHandler:
                 return empty_success()
             correlation_id = correlation_id or str(uuid.uuid4())
             payload = {**self._base(event, correlation_id), **fields}
-            if event in MODEL_EVENTS:
+            if EVENTS[event].of_model:
                 stage = "translation"
                 payload = translation.to_hook(payload)
         except Exception as error:
@@ -203,11 +198,11 @@ class HookEventHandler:
         """The whole input for a request over the bus. Raises Refused where it is not valid."""
         base = self._base(event, correlation_id)
         payload = {**base, **given}
-        problem = validation.problem(event, payload)
-        if problem:
-            raise Refused(Code.VALIDATION_FAILURE, problem, {"event": event.value})
+        wrong = problem(event, payload)
+        if wrong:
+            raise Refused(Code.VALIDATION_FAILURE, wrong, {"event": event.value})
         payload |= {key: base[key] for key in _OURS}
-        if event not in MODEL_EVENTS:
+        if not EVENTS[event].of_model:
             return payload
         try:
             return translation.to_hook(payload)
@@ -216,127 +211,24 @@ class HookEventHandler:
                 Code.TRANSLATION_FAILURE, hook_log.error_text(error), {"event": event.value}
             ) from None
 
-    # One method for each event. They raise Disposed after dispose(), and nothing else.
+    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Aggregated]]:
+        """``fire_before_tool(tool_name, tool_input, …)`` and so on: a method for each event.
 
-    async def fire_session_start(
-        self, source: str = "startup", *, correlation_id: str = ""
-    ) -> Aggregated:
-        """``source``: startup, resume, clear or compact."""
-        return await self._fire(HookEventName.SESSION_START, correlation_id, source=source)
-
-    async def fire_session_end(self, reason: str, *, correlation_id: str = "") -> Aggregated:
-        return await self._fire(HookEventName.SESSION_END, correlation_id, reason=reason)
-
-    async def fire_output(self, output: str, *, correlation_id: str = "") -> Aggregated:
-        return await self._fire(HookEventName.OUTPUT, correlation_id, output=output)
-
-    async def fire_idle(self, idle_seconds: float, *, correlation_id: str = "") -> Aggregated:
-        return await self._fire(HookEventName.IDLE, correlation_id, idle_seconds=idle_seconds)
-
-    async def fire_message_received(
-        self, sender: str, body: str, *, correlation_id: str = ""
-    ) -> Aggregated:
-        return await self._fire(
-            HookEventName.MESSAGE_RECEIVED, correlation_id, sender=sender, body=body
-        )
-
-    async def fire_before_tool(
-        self,
-        tool_name: str,
-        tool_input: Mapping[str, Any],
-        tool_use_id: str = "",
-        *,
-        correlation_id: str = "",
-    ) -> Aggregated:
-        """``tool_use_id`` is the agent's own; "" where it is unknown."""
-        return await self._fire(
-            HookEventName.BEFORE_TOOL,
-            correlation_id,
-            tool_name=tool_name,
-            tool_input=dict(tool_input),
-            tool_use_id=tool_use_id,
-        )
-
-    async def fire_after_tool(
-        self,
-        tool_name: str,
-        tool_input: Mapping[str, Any],
-        tool_response: Any,
-        tool_use_id: str = "",
-        duration: float | None = None,
-        *,
-        correlation_id: str = "",
-    ) -> Aggregated:
-        """``duration`` of the call in seconds, where it is known."""
-        return await self._fire(
-            HookEventName.AFTER_TOOL,
-            correlation_id,
-            tool_name=tool_name,
-            tool_input=dict(tool_input),
-            tool_response=tool_response,
-            tool_use_id=tool_use_id,
-            duration=duration,
-        )
-
-    async def fire_before_agent(self, prompt: str, *, correlation_id: str = "") -> Aggregated:
-        return await self._fire(HookEventName.BEFORE_AGENT, correlation_id, prompt=prompt)
-
-    async def fire_after_agent(
-        self, prompt: str, prompt_response: str, *, correlation_id: str = ""
-    ) -> Aggregated:
-        return await self._fire(
-            HookEventName.AFTER_AGENT,
-            correlation_id,
-            prompt=prompt,
-            prompt_response=prompt_response,
-        )
-
-    async def fire_before_model(
-        self, llm_request: Mapping[str, Any], *, correlation_id: str = ""
-    ) -> Aggregated:
-        return await self._fire(HookEventName.BEFORE_MODEL, correlation_id, llm_request=llm_request)
-
-    async def fire_after_model(
-        self,
-        llm_request: Mapping[str, Any],
-        llm_response: Mapping[str, Any],
-        *,
-        correlation_id: str = "",
-    ) -> Aggregated:
-        return await self._fire(
-            HookEventName.AFTER_MODEL,
-            correlation_id,
-            llm_request=llm_request,
-            llm_response=llm_response,
-        )
-
-    async def fire_before_tool_selection(
-        self, llm_request: Mapping[str, Any], *, correlation_id: str = ""
-    ) -> Aggregated:
-        return await self._fire(
-            HookEventName.BEFORE_TOOL_SELECTION, correlation_id, llm_request=llm_request
-        )
-
-    async def fire_notification(
-        self, notification_type: str, message: str, *, correlation_id: str = ""
-    ) -> Aggregated:
-        return await self._fire(
-            HookEventName.NOTIFICATION,
-            correlation_id,
-            notification_type=notification_type,
-            message=message,
-        )
-
-    async def fire_pre_compress(
-        self, trigger: str = "auto", *, correlation_id: str = ""
-    ) -> Aggregated:
-        """``trigger``: manual or auto."""
-        return await self._fire(HookEventName.PRE_COMPRESS, correlation_id, trigger=trigger)
+        Its arguments are the event's fields in the order of EVENTS, by place or by name, and
+        ``correlation_id``. It raises Disposed after ``dispose()``, and nothing else.
+        """
+        verb, _, event = name.partition("_")
+        if verb != "fire" or event not in _BY_METHOD:
+            raise AttributeError(f"{type(self).__name__} has no {name!r}")
+        return partial(self._fire, _BY_METHOD[event])
 
     async def _fire(
-        self, event: HookEventName, correlation_id: str, **fields: object
+        self, event: HookEventName, *values: object, correlation_id: str = "", **named: object
     ) -> Aggregated:
         self._check_disposed()
+        spec = EVENTS[event]
+        names = dict.fromkeys((*spec.required, *spec.optional))
+        fields = {**spec.defaults, **dict(zip(names, values, strict=False)), **named}
         return await self.fire(event, fields, correlation_id=correlation_id)
 
     def _check_disposed(self) -> None:
@@ -389,6 +281,6 @@ class HookEventHandler:
 
 
 def _blocking(event: HookEventName, hooks: Sequence[HookDefinition]) -> bool:
-    return event in GATES and any(
+    return event in DENIABLE and any(
         hook.trusted and hook.on_failure is OnFailure.BLOCK for hook in hooks
     )

@@ -1,13 +1,20 @@
-"""The names of hook events, and what the handlers of each are given."""
+"""Hook events: their names, what hooks of each are given, and whether an input is valid. Pure.
+
+Each event is declared once, in EVENTS. An input is checked before any hook is started: a guard
+that is given half an input guards nothing.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from relay.core.errors import ConfigError
+from relay.core.plain import shown
 from relay.core.suggest import did_you_mean
 
 
@@ -41,23 +48,183 @@ class RegistrationError(ConfigError):
     code = "registration"
 
 
-#: What a function that handles an event may take, in order. ``event`` is the whole input, a dict.
-OFFERED: dict[HookEventName, tuple[str, ...]] = {
-    HookEventName.SESSION_START: ("ctx", "source", "event"),
-    HookEventName.SESSION_END: ("ctx", "reason", "event"),
-    HookEventName.OUTPUT: ("output", "ctx", "event"),
-    HookEventName.IDLE: ("ctx", "event"),
-    HookEventName.MESSAGE_RECEIVED: ("sender", "body", "ctx", "event"),
-    HookEventName.BEFORE_TOOL: ("tool", "input", "ctx", "phase", "response", "event"),
-    HookEventName.AFTER_TOOL: ("tool", "input", "ctx", "phase", "response", "event"),
-    HookEventName.BEFORE_AGENT: ("prompt", "ctx", "event"),
-    HookEventName.AFTER_AGENT: ("response", "ctx", "prompt", "event"),
-    HookEventName.BEFORE_MODEL: ("request", "ctx", "event"),
-    HookEventName.AFTER_MODEL: ("response", "ctx", "request", "event"),
-    HookEventName.BEFORE_TOOL_SELECTION: ("request", "ctx", "event"),
-    HookEventName.NOTIFICATION: ("message", "ctx", "kind", "event"),
-    HookEventName.PRE_COMPRESS: ("ctx", "trigger", "event"),
+#: What is wrong with a value, as the end of a sentence that begins with its name; "" if nothing.
+Check = Callable[[object], str]
+
+
+def _text(value: object) -> str:
+    return "" if isinstance(value, str) else f"is {shown(value)}, not a text"
+
+
+def _word(value: object) -> str:
+    if isinstance(value, str) and not value.strip():
+        return "is empty"
+    return _text(value)
+
+
+def _object(value: object) -> str:
+    if not isinstance(value, Mapping):
+        return f"is {shown(value)}, not an object"
+    odd = next((key for key in value if not isinstance(key, str)), None)
+    return "" if odd is None else f"has the key {shown(odd)}, which is no string"
+
+
+def _seconds(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"is {shown(value)}, not a number of seconds"
+    usable = isinstance(value, int) or math.isfinite(value)
+    return "" if usable and value >= 0 else f"is {shown(value)}: seconds are 0 or more"
+
+
+def _seconds_or_none(value: object) -> str:
+    return "" if value is None else _seconds(value)
+
+
+def _anything(_value: object) -> str:
+    return ""
+
+
+def _one_of(*words: str) -> Check:
+    def check(value: object) -> str:
+        known = isinstance(value, str) and value in words
+        return "" if known else f"is {shown(value)}, not one of {', '.join(words)}"
+
+    return check
+
+
+@dataclass(frozen=True, slots=True)
+class EventSpec:
+    """What one event is."""
+
+    #: What a function that handles it may take, in order. ``event`` is the whole input, a dict.
+    offered: tuple[str, ...]
+    #: The fields that its input must have, beside those of every input, and those it may have.
+    required: Mapping[str, Check] = field(default_factory=dict)
+    optional: Mapping[str, Check] = field(default_factory=dict)
+    #: What stands in the input that a program fires without saying these.
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    #: The field that is offered as ``response``.
+    response: str = ""
+    #: The field that its hooks' matchers are about; "" for an event that has no matchers.
+    matched: str = ""
+    #: Whether a hook may deny it. After a tool that is the result, which the model does not get as
+    #: it is; after a turn it is the end: the agent goes on.
+    deniable: bool = False
+    #: Its name for Claude Code, "" where that has no such event.
+    claude: str = ""
+    #: Whether Gemini CLI has it, by the same name.
+    gemini: bool = False
+    #: Whether it is about what goes to a model or comes from it. No wrapped agent tells of these:
+    #: they are fired by programs that use the engine themselves.
+    of_model: bool = False
+
+
+_TOOL: dict[str, Check] = {"tool_name": _word, "tool_input": _object}
+_TOOL_OFFERED = ("tool", "input", "ctx", "phase", "response", "event")
+EVENTS: dict[HookEventName, EventSpec] = {
+    HookEventName.SESSION_START: EventSpec(
+        ("ctx", "source", "event"),
+        {"source": _one_of("startup", "resume", "clear", "compact")},
+        defaults={"source": "startup"},
+        matched="source",
+        claude="SessionStart",
+        gemini=True,
+    ),
+    HookEventName.SESSION_END: EventSpec(
+        ("ctx", "reason", "event"),
+        {"reason": _text},
+        matched="reason",
+        claude="SessionEnd",
+        gemini=True,
+    ),
+    HookEventName.OUTPUT: EventSpec(("output", "ctx", "event"), {"output": _text}),
+    HookEventName.IDLE: EventSpec(("ctx", "event"), {"idle_seconds": _seconds}),
+    HookEventName.MESSAGE_RECEIVED: EventSpec(
+        ("sender", "body", "ctx", "event"), {"sender": _word, "body": _text}
+    ),
+    HookEventName.BEFORE_TOOL: EventSpec(
+        _TOOL_OFFERED,
+        _TOOL,
+        {"tool_use_id": _text},
+        defaults={"tool_use_id": ""},
+        matched="tool_name",
+        deniable=True,
+        claude="PreToolUse",
+        gemini=True,
+    ),
+    HookEventName.AFTER_TOOL: EventSpec(
+        _TOOL_OFFERED,
+        # A tool may give back anything, also nothing; but that it did must be said.
+        {**_TOOL, "tool_response": _anything},
+        {"tool_use_id": _text, "duration": _seconds_or_none},
+        defaults={"tool_use_id": "", "duration": None},
+        response="tool_response",
+        matched="tool_name",
+        deniable=True,
+        claude="PostToolUse",
+        gemini=True,
+    ),
+    HookEventName.BEFORE_AGENT: EventSpec(
+        ("prompt", "ctx", "event"),
+        {"prompt": _text},
+        deniable=True,
+        claude="UserPromptSubmit",
+        gemini=True,
+    ),
+    HookEventName.AFTER_AGENT: EventSpec(
+        ("response", "ctx", "prompt", "event"),
+        {"prompt": _text, "prompt_response": _text},
+        response="prompt_response",
+        deniable=True,
+        claude="Stop",
+        gemini=True,
+    ),
+    HookEventName.BEFORE_MODEL: EventSpec(
+        ("request", "ctx", "event"),
+        {"llm_request": _object},
+        deniable=True,
+        gemini=True,
+        of_model=True,
+    ),
+    HookEventName.AFTER_MODEL: EventSpec(
+        ("response", "ctx", "request", "event"),
+        {"llm_request": _object, "llm_response": _object},
+        response="llm_response",
+        gemini=True,
+        of_model=True,
+    ),
+    HookEventName.BEFORE_TOOL_SELECTION: EventSpec(
+        ("request", "ctx", "event"), {"llm_request": _object}, gemini=True, of_model=True
+    ),
+    HookEventName.NOTIFICATION: EventSpec(
+        ("message", "ctx", "kind", "event"),
+        {"notification_type": _word, "message": _text},
+        matched="notification_type",
+        claude="Notification",
+        gemini=True,
+    ),
+    HookEventName.PRE_COMPRESS: EventSpec(
+        ("ctx", "trigger", "event"),
+        {"trigger": _one_of("manual", "auto")},
+        defaults={"trigger": "auto"},
+        matched="trigger",
+        claude="PreCompact",
+        gemini=True,
+    ),
 }
+#: What every input has.
+_BASE: dict[str, Check] = dict.fromkeys(
+    (
+        "session_id",
+        "cwd",
+        "hook_event_name",
+        "timestamp",
+        "transcript_path",
+        "correlation_id",
+        "agent_name",
+    ),
+    _text,
+)
 #: Where in the input what is offered stands, where its name is another one.
 _FIELDS = {
     "tool": "tool_name",
@@ -65,33 +232,15 @@ _FIELDS = {
     "request": "llm_request",
     "kind": "notification_type",
 }
-_RESPONSES = {
-    HookEventName.AFTER_TOOL: "tool_response",
-    HookEventName.AFTER_AGENT: "prompt_response",
-    HookEventName.AFTER_MODEL: "llm_response",
-}
-#: What no wrapped agent tells of: fired by programs that use the engine themselves.
-OF_MODELS = frozenset(
-    {
-        HookEventName.BEFORE_MODEL,
-        HookEventName.AFTER_MODEL,
-        HookEventName.BEFORE_TOOL_SELECTION,
-    }
-)
 #: Both of these at once, told apart by ``phase``: "before" or "after".
 TOOL_CALL = (HookEventName.BEFORE_TOOL, HookEventName.AFTER_TOOL)
 #: What a pattern's handler may take, in order.
 PATTERN_OFFERED = ("target", "message", "ctx")
-
-#: What Claude Code calls otherwise: people write it here too.
-_CLAUDE = {
-    "pretooluse": HookEventName.BEFORE_TOOL,
-    "posttooluse": HookEventName.AFTER_TOOL,
-    "userpromptsubmit": HookEventName.BEFORE_AGENT,
-    "stop": HookEventName.AFTER_AGENT,
-    "precompact": HookEventName.PRE_COMPRESS,
-}
+#: The events that a hook may deny.
+DENIABLE = frozenset(event for event, spec in EVENTS.items() if spec.deniable)
 _BY_KEY = {name.value.lower(): name for name in HookEventName}
+#: Claude Code's own names, which people write here too.
+_BY_CLAUDE = {spec.claude.lower(): event for event, spec in EVENTS.items() if spec.claude}
 
 
 def event_names(text: str | HookEventName) -> tuple[HookEventName, ...]:
@@ -124,25 +273,52 @@ def event_name(text: str | HookEventName) -> HookEventName:
         )
     found = _BY_KEY.get(key) or _BY_KEY.get(key.removeprefix("on"))
     if found is None:
-        own = _CLAUDE.get(key.removeprefix("on"))
+        own = _BY_CLAUDE.get(key.removeprefix("on"))
         hint = f"here it is {own.registration}" if own else did_you_mean(text, _known())
         raise RegistrationError(f"unknown event {text!r}", hint=hint)
     return found
 
 
 def arguments(event: HookEventName, payload: Mapping[str, Any], ctx: object) -> list[object]:
-    """What a function gets for ``payload``, in the order of OFFERED; None for what is not there."""
+    """What a function gets for ``payload``, as the event offers it; None for what is missing."""
+    spec = EVENTS[event]
     given: dict[str, object] = {
         "ctx": ctx,
         "event": payload,
         "phase": "after" if event is HookEventName.AFTER_TOOL else "before",
     }
-    if event in _RESPONSES:
-        given["response"] = payload.get(_RESPONSES[event])
+    if spec.response:
+        given["response"] = payload.get(spec.response)
     return [
         given[name] if name in given else payload.get(_FIELDS.get(name, name))
-        for name in OFFERED[event]
+        for name in spec.offered
     ]
+
+
+def problem(event: HookEventName, payload: object) -> str:
+    """What is wrong with ``payload`` as the input of ``event``, for people; "" when it is valid.
+
+    Fields that are not known are let through.
+    """
+    if not isinstance(payload, Mapping):
+        return f"the input of {event} is {shown(payload)}, not an object"
+    odd = next((key for key in payload if not isinstance(key, str)), None)
+    if odd is not None:
+        return f"the input of {event} has the key {shown(odd)}, which is no string"
+    named = payload.get("hook_event_name")
+    if named is not None and named != event.value:
+        return f"hook_event_name is {shown(named)}, but the event is {event}"
+    for name, check in EVENTS[event].required.items():
+        if name not in payload:
+            return f"the input of {event} has no {name}"
+        wrong = check(payload[name])
+        if wrong:
+            return f"{name} {wrong}"
+    for name, check in {**_BASE, **EVENTS[event].optional}.items():
+        wrong = check(payload[name]) if name in payload else ""
+        if wrong:
+            return f"{name} {wrong}"
+    return ""
 
 
 def _key(text: str) -> str:
@@ -150,4 +326,4 @@ def _key(text: str) -> str:
 
 
 def _known() -> list[str]:
-    return [*(event.registration for event in OFFERED), "on_tool_call"]
+    return [*(event.registration for event in EVENTS), "on_tool_call"]

@@ -12,16 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from relay.hooks.answers import (
-    ALLOWED,
-    CONTEXT_MAX,
-    GATES,
-    clipped,
-    decides,
-    default_reason,
-    read_mapping,
-)
-from relay.hooks.events import HookEventName
+from relay.core.plain import NotPlain, encodable, plain
+from relay.hooks.events import DENIABLE, HookEventName
 from relay.hooks.hook_types import (
     NOTHING_SAID,
     Decision,
@@ -30,14 +22,27 @@ from relay.hooks.hook_types import (
     HookOutput,
     OnFailure,
 )
-from relay.hooks.plain import NotPlain, encodable, plain
-from relay.hooks.results import HandlerError, no_result, texts
+from relay.hooks.output_keys import (
+    ALLOWED,
+    CONTEXT_MAX,
+    HandlerError,
+    clipped,
+    decides,
+    default_reason,
+    flag,
+    no_result,
+    read_mapping,
+    texts,
+    unknown_key,
+)
 
 #: The longest ``error``, in characters.
 ERROR_MAX = 1000
 #: A name in front of an error is for others to put there.
 _IT = "it"
 _DENY_STATUS = 2
+_RESULT_ALLOWED = 'None, a string, or {"inject": text or a list of texts, "stop": True}'
+_RESULT_KEYS = ("inject", "stop")
 _OUTPUT_ALLOWED = "one JSON object, or plain text"
 #: Where a program written for Claude Code gives context to the model by just printing it.
 _PRINTED_CONTEXT = (HookEventName.SESSION_START, HookEventName.BEFORE_AGENT)
@@ -82,7 +87,7 @@ def read_process(
 def read_value(value: object, name: str, event: HookEventName) -> HookOutput:
     """What the function ``name`` (for people) returned for ``event``. Raises HandlerError.
 
-    Everything that relay.hooks.results.normalise takes means the same here.
+    Everything that read_pattern_value takes means the same here.
     """
     if value is None:
         return NOTHING_SAID
@@ -102,9 +107,48 @@ def read_value(value: object, name: str, event: HookEventName) -> HookOutput:
         ) from None
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a pattern's handler gave back."""
+
+    #: Texts for the agent, in order, none empty.
+    inject: tuple[str, ...] = ()
+    #: No further handlers run.
+    stop: bool = False
+
+
+NO_RESULT = Result()
+
+
+def read_pattern_value(value: object, handler: str) -> Result:
+    """The Result for what ``handler`` (a name for people) returned. Raises HandlerError."""
+    if value is None:
+        return NO_RESULT
+    if isinstance(value, str):
+        return Result(inject=texts(value, handler))
+    if isinstance(value, Mapping):
+        return _from_mapping(value, handler)
+    raise no_result(value, handler, _RESULT_ALLOWED)
+
+
+def _from_mapping(value: Mapping[object, object], handler: str) -> Result:
+    inject: tuple[str, ...] = ()
+    stop = False
+    for key, item in value.items():
+        # "Inject" and "STOP" are accepted, like every spelling of the design document.
+        word = key.lower() if isinstance(key, str) else ""
+        if word == "inject":
+            inject = texts(item, handler)
+        elif word == "stop":
+            stop = flag(item, "stop", handler)
+        else:
+            raise unknown_key(key, handler, _RESULT_KEYS, _RESULT_ALLOWED)
+    return Result(inject, stop)
+
+
 def on_failure(definition: HookDefinition, event: HookEventName, error: str) -> HookOutput | None:
     """What the failure of the hook means: a denial that says why, or None."""
-    if definition.on_failure is not OnFailure.BLOCK or event not in GATES:
+    if definition.on_failure is not OnFailure.BLOCK or event not in DENIABLE:
         return None
     reason = f"the hook {clipped(definition.name, 200)} failed, and it blocks when it does: {error}"
     return HookOutput(decision=Decision.DENY, reason=clipped(reason))
@@ -138,7 +182,7 @@ def _denial(
     definition: HookDefinition, event: HookEventName, said: str, complaint: str
 ) -> HookOutput:
     """Exit status 2: what is on stdout can add to it, but not take it back."""
-    if event not in GATES:
+    if event not in DENIABLE:
         raise HandlerError(
             f"it exited with status 2, but {event} cannot be denied",
             hint=_quoted(complaint) or "exit with 0 there",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from relay.core.suggest import did_you_mean
 from relay.hooks.binding import BindingError, bind
 from relay.hooks.events import (
-    OFFERED,
+    EVENTS,
     PATTERN_OFFERED,
     HookEventName,
     RegistrationError,
@@ -102,7 +102,7 @@ class Registry:
         """Register ``handler`` for ``event`` (any accepted spelling; ``tool_call`` is two events).
 
         A higher ``priority`` runs earlier. ``matcher`` chooses by the tool's name (or by what else
-        the event is about, see relay.hooks.matching). ``on_failure``: "allow" or "block", what its
+        the event is about, see relay.hooks.planner). ``on_failure``: "allow" or "block", what its
         own failure means; "block" unless said otherwise where a tool is about to run. Returns the
         (first) definition. Raises RegistrationError, and then nothing has been registered.
         """
@@ -119,7 +119,7 @@ class Registry:
                 action, shown = handler, name or _described(handler)
                 source = source or "a program"
             else:
-                action = _callee(label, handler, OFFERED[event_], timeout, source)
+                action = _callee(label, handler, EVENTS[event_].offered, timeout, source)
                 shown, source = name or action.name, action.source
             entry = HookDefinition(
                 event=event_,

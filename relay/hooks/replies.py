@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from relay.hooks.results import shown
+from relay.core.plain import shown
 from relay.hooks.utterances import TranslationError, body_with, mapping, sequence, texts
 
 _NAME = "llm_response"

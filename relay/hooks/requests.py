@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from relay.core.plain import shown
 from relay.hooks.hook_types import ToolMode
-from relay.hooks.results import shown
 from relay.hooks.utterances import TranslationError, mapping, rewritten, said, sequence
 
 #: Where the conversation stands: Gemini; OpenAI and Anthropic; OpenAI's responses.

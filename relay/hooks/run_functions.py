@@ -23,8 +23,9 @@ from typing import Any, Generic, TypeVar
 
 from relay.hooks.handler_threads import LoopThread, Workers
 from relay.hooks.hook_types import Callee
+from relay.hooks.output_keys import HandlerError
+from relay.hooks.outputs import Result, read_pattern_value
 from relay.hooks.registry import TIMEOUT_DEFAULT, Registry
-from relay.hooks.results import HandlerError, Result, normalise
 
 #: Plain functions that run at once.
 WORKERS = 128
@@ -121,7 +122,7 @@ class FunctionRunner:
         """Call every handler of one match, one after the other, until one says stop."""
         outcomes: list[CallOutcome[Result]] = []
         for handler in self._registry.select(namespace, target):
-            call = Call(handler.callee, lambda: (target, message, ctx), normalise)
+            call = Call(handler.callee, lambda: (target, message, ctx), read_pattern_value)
             outcomes += await self.call_all([call])
             result = outcomes[-1].result
             if result is not None and result.stop:

@@ -16,8 +16,7 @@ from typing import Any
 
 from relay.hooks import outputs, run_http, run_programs
 from relay.hooks.dialects import spelled_input
-from relay.hooks.environment import hook_environment
-from relay.hooks.events import OFFERED, HookEventName, arguments
+from relay.hooks.events import EVENTS, HookEventName, arguments
 from relay.hooks.hook_types import (
     Callee,
     Command,
@@ -41,6 +40,16 @@ WAITING_MAX = 1000
 #: Bytes of an output that a result shows.
 SHOWN_MAX = 16 * 1024
 _LINE_MAX = 200
+#: Of relay's own variables, those that a hook inherits. All others stay behind, also new ones.
+INHERITED = frozenset(
+    {"RELAY_HOME", "RELAY_AGENT", "RELAY_BROKER_IDLE", "RELAY_HOPS_MAX", "RELAY_RATE_MAX"}
+)
+#: Gemini CLI sets Claude Code's variable, too, for hooks that have moved.
+_PROJECT = {
+    Dialect.RELAY: (),
+    Dialect.CLAUDE: ("CLAUDE_PROJECT_DIR",),
+    Dialect.GEMINI: ("GEMINI_PROJECT_DIR", "CLAUDE_PROJECT_DIR"),
+}
 _LEAVES = (str, int, float)  # a tuple: a union is looked at anew each time
 
 
@@ -247,6 +256,35 @@ class _Input:
         return self._encoded[dialect]
 
 
+def hook_environment(
+    base: Mapping[str, str],
+    command: Command,
+    *,
+    event: HookEventName,
+    dialect: Dialect,
+    project: str,
+    cwd: str,
+) -> dict[str, str]:
+    """``base`` (the agent's environment) for one hook; what ``command`` itself sets wins.
+
+    A hook is the person's program, not the agent's. So it has no token and no channel of the run:
+    `relay send` in a hook speaks as the person, through the broker of the same RELAY_HOME.
+
+    ``project`` is the agent's working directory, ``cwd`` the one that the hook starts in.
+    """
+    env = {key: value for key, value in base.items() if _inherited(key)}
+    env["PWD"] = cwd
+    env["RELAY_HOOK_EVENT"] = event.value
+    for name in _PROJECT[dialect]:
+        env[name] = project
+    env.update(command.env)
+    return env
+
+
+def _inherited(name: str) -> bool:
+    return not name.startswith("RELAY_") or name in INHERITED
+
+
 def _offered(
     takes: frozenset[int], given: _Input, shared: Sequence[object], ctx: object
 ) -> Sequence[object]:
@@ -263,7 +301,7 @@ def _offered(
 @lru_cache(maxsize=1024)
 def _to_copy(event: HookEventName, takes: frozenset[int]) -> tuple[tuple[int, ...], bool]:
     """Which of the arguments have to be copied, and whether the event itself has."""
-    names = OFFERED[event]
+    names = EVENTS[event].offered
     mutable = tuple(index for index in takes if names[index] not in ("ctx", "phase"))
     return mutable, any(names[index] == "event" for index in takes)
 

@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from relay.core.errors import RelayError
-from relay.hooks.results import shown
+from relay.core.plain import shown
 
 #: Who speaks, in the words of the hooks' form; who is not here is a tool.
 _SPEAKERS = {

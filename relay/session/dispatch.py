@@ -16,8 +16,8 @@ from relay.core.errors import RelayError
 from relay.core.suggest import did_you_mean
 from relay.directive.grammar import Found, Match, TooLong, Unclosed
 from relay.hooks.context import Context
+from relay.hooks.outputs import Result
 from relay.hooks.registry import Registry
-from relay.hooks.results import Result
 from relay.hooks.run_functions import CallOutcome, FunctionRunner
 from relay.session.detector import Detection
 from relay.session.retrying import until_answered

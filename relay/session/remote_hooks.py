@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from relay.core.errors import RelayError, Timeout
+from relay.core.plain import NotPlain, plain
 from relay.hooks.bus import MessageBus, correlation_id
 from relay.hooks.events import event_name
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.mediator import REQUESTS, RESPONSES, Code
-from relay.hooks.plain import NotPlain, plain
 from relay.session.background import Tasks
 
 #: Requests in hand at once. The broker sends fewer; a further one is left to its time limit there.

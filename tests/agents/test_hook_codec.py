@@ -10,8 +10,7 @@ from relay.agents import hook_codec
 from relay.agents.base import translator, untold
 from relay.agents.hook_codec import AgentHookCall, HookCodec
 from relay.agents.launch import TOOL_EVENTS, TURN_EVENTS, wants_tcp
-from relay.hooks.events import HookEventName
-from relay.hooks.validation import problem
+from relay.hooks.events import HookEventName, problem
 
 INPUT = {"command": "ls", "description": "List"}
 OUTPUT = {"stdout": "a", "stderr": "", "interrupted": False}

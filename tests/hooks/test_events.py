@@ -1,7 +1,7 @@
 import pytest
 
 from relay.hooks.events import (
-    OFFERED,
+    EVENTS,
     HookEventName,
     RegistrationError,
     arguments,
@@ -64,7 +64,7 @@ def test_an_event_of_claude_codes_is_told_what_it_is_called_here() -> None:
 @pytest.mark.parametrize("event", list(HookEventName))
 def test_a_function_gets_what_is_offered_or_none(event: HookEventName) -> None:
     ctx, payload = object(), {"tool_name": "Bash", "tool_input": {"command": "ls"}}
-    given = dict(zip(OFFERED[event], arguments(event, payload, ctx), strict=True))
+    given = dict(zip(EVENTS[event].offered, arguments(event, payload, ctx), strict=True))
     assert given["ctx"] is ctx and given["event"] is payload
     assert given.get("tool", "Bash") == "Bash" and given.get("source") is None
 
@@ -75,5 +75,5 @@ def test_what_a_tool_gave_back_is_offered_after_it_only() -> None:
         (HookEventName.BEFORE_TOOL, "before", None),
         (HookEventName.AFTER_TOOL, "after", "three files"),
     ):
-        given = dict(zip(OFFERED[event], arguments(event, payload, None), strict=True))
+        given = dict(zip(EVENTS[event].offered, arguments(event, payload, None), strict=True))
         assert (given["phase"], given["response"]) == (phase, response)

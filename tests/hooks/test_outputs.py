@@ -11,8 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from relay.hooks.answers import CONTEXT_MAX, GATES, TEXT_MAX
-from relay.hooks.events import HookEventName
+from relay.hooks.events import DENIABLE, HookEventName
 from relay.hooks.hook_types import (
     Command,
     Decision,
@@ -23,6 +22,7 @@ from relay.hooks.hook_types import (
     ToolMode,
     ToolSelection,
 )
+from relay.hooks.output_keys import CONTEXT_MAX, TEXT_MAX
 from relay.hooks.outputs import ERROR_MAX, Reading, on_failure, read_process
 
 BEFORE = HookEventName.BEFORE_TOOL
@@ -236,7 +236,7 @@ def test_status_2_cannot_be_taken_back_by_what_is_printed() -> None:
 
 
 def test_status_2_where_nothing_can_be_denied_is_a_failure_that_says_so() -> None:
-    for event in set(HookEventName) - GATES:
+    for event in set(HookEventName) - DENIABLE:
         reading = read(2, b"", b"no", event=event, on_failure=OnFailure.BLOCK)
         assert f"{event} cannot be denied" in reading.error
         assert reading.output is None
@@ -290,7 +290,7 @@ def test_a_program_that_failed_can_deny_but_not_change_anything() -> None:
 def test_a_failure_blocks_only_where_there_is_something_to_block() -> None:
     for event in HookEventName:
         output = on_failure(hook(event, OnFailure.BLOCK), event, "it hung")
-        assert (output is not None) == (event in GATES)
+        assert (output is not None) == (event in DENIABLE)
         if output is not None:
             assert output.decision is Decision.DENY
             assert "guard.sh" in output.reason
@@ -299,7 +299,7 @@ def test_a_failure_blocks_only_where_there_is_something_to_block() -> None:
 
 
 def test_a_decision_where_there_is_none_to_make_is_a_failure() -> None:
-    for event in set(HookEventName) - GATES:
+    for event in set(HookEventName) - DENIABLE:
         assert f"{event} cannot be denied" in read(0, {"decision": "deny"}, event=event).error
     for event in set(HookEventName) - {BEFORE}:
         assert f"nobody is asked about {event}" in read(0, {"decision": "ask"}, event=event).error
@@ -379,7 +379,7 @@ def test_any_bytes_and_any_status_give_a_reading(
     check(reading)
     if status not in (0, 2):
         assert reading.error
-    if status == 2 and event in GATES:
+    if status == 2 and event in DENIABLE:
         assert reading.output is not None
         assert reading.output.decision is Decision.DENY
 

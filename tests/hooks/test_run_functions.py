@@ -12,8 +12,8 @@ import pytest
 
 from relay.hooks import run_functions as module
 from relay.hooks.events import HookEventName
+from relay.hooks.outputs import Result, read_pattern_value
 from relay.hooks.registry import Registry
-from relay.hooks.results import Result, normalise
 from relay.hooks.run_functions import Call, CallEnd, CallOutcome, FunctionRunner
 
 SHORT = 0.05
@@ -433,7 +433,7 @@ def _together(registry: Registry, **options: Any) -> list[CallOutcome[Result]]:
 def _calls(registry: Registry) -> list[Call[Result]]:
     hooks = registry.hooks(HookEventName.BEFORE_TOOL)
     callees = [hook.callee for hook in hooks if hook.callee is not None]
-    return [Call(callee, lambda: [None] * 6, normalise) for callee in callees]
+    return [Call(callee, lambda: [None] * 6, read_pattern_value) for callee in callees]
 
 
 def test_short_functions_of_an_event_share_a_thread_and_keep_their_order() -> None:

@@ -12,7 +12,7 @@ import pytest
 from relay.app.relay import Relay
 from relay.hooks.context import Context, Identity
 from relay.hooks.events import HookEventName
-from relay.hooks.results import Result
+from relay.hooks.outputs import Result
 from relay.hooks.run_functions import FunctionRunner
 from relay.integrations import trail
 from tests.hooks.fakes import IDENTITY, FakeActions, context, engine

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from relay.core.message import BODY_MAX
-from relay.hooks.results import HandlerError, Result, normalise
+from relay.hooks.output_keys import HandlerError
+from relay.hooks.outputs import Result, read_pattern_value
 
 
 class _Unprintable:
@@ -29,7 +30,7 @@ class _Unprintable:
     ],
 )
 def test_what_is_allowed(value: object, expected: Result) -> None:
-    assert normalise(value, "h") == expected
+    assert read_pattern_value(value, "h") == expected
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_what_is_allowed(value: object, expected: Result) -> None:
 )
 def test_nonsense_is_an_error_that_names_the_handler(value: Any) -> None:
     with pytest.raises(HandlerError) as caught:
-        normalise(value, "@deploy:* deploy")
+        read_pattern_value(value, "@deploy:* deploy")
     assert caught.value.message.startswith("@deploy:* deploy returned")
     assert caught.value.hint
     assert len(caught.value.message) < 300
@@ -62,5 +63,5 @@ def test_nonsense_is_an_error_that_names_the_handler(value: Any) -> None:
 
 def test_a_misspelt_key_names_the_right_one() -> None:
     with pytest.raises(HandlerError) as caught:
-        normalise({"injct": "text"}, "h")
+        read_pattern_value({"injct": "text"}, "h")
     assert "did you mean 'inject'?" in caught.value.hint

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.hooks.events import HookEventName
-from relay.hooks.validation import problem
+from relay.hooks.events import HookEventName, problem
 
 BASE = {
     "session_id": "S",

@@ -1,4 +1,4 @@
-"""Values that every hook, agent and file can take: what JSON can say, and nothing else."""
+"""Plain values: what JSON can say and nothing else, made of whatever a user's code gave. Pure."""
 
 from __future__ import annotations
 
@@ -31,6 +31,16 @@ def plain(value: object) -> Any:
 def encodable(text: str) -> str:
     """``text`` with U+FFFD for every lone surrogate."""
     return _SURROGATE.sub("\ufffd", text)
+
+
+def shown(value: object) -> str:
+    """A short description for people; never raises, whatever the value's ``__repr__`` does."""
+    kind = type(value).__name__
+    try:
+        text = repr(value)
+    except Exception:
+        return kind
+    return f"{text if len(text) <= 80 else text[:79] + '…'} ({kind})"
 
 
 class _Copier:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.hooks.plain import DEPTH_MAX, NotPlain, plain
+from relay.core.plain import DEPTH_MAX, NotPlain, plain
 
 
 class Word(StrEnum):

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.hooks.events import HookEventName
+from relay.hooks.events import EVENTS, HookEventName
 from relay.hooks.hook_types import Command, Dialect, HookDefinition
-from relay.hooks.matching import MATCHED_FIELD, MATCHED_MAX, PATTERN_MAX, matches, slow
+from relay.hooks.planner import MATCHED_MAX, PATTERN_MAX, matches, slow
+
+MATCHED_FIELD = {event: spec.matched for event, spec in EVENTS.items() if spec.matched}
 
 NAMES = st.text(alphabet=string.ascii_letters + string.digits + "_", min_size=1, max_size=20)
 

@@ -7,35 +7,18 @@ one. The same keys may stand in ``hookSpecificOutput``.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from relay.core.errors import RelayError
+from relay.core.message import BODY_MAX
+from relay.core.plain import NotPlain, encodable, plain, shown
 from relay.core.suggest import did_you_mean
 from relay.directive.escape import clean
-from relay.hooks.events import HookEventName
+from relay.hooks.events import DENIABLE, HookEventName
 from relay.hooks.hook_types import Decision, HookOutput, ToolMode, ToolSelection
-from relay.hooks.plain import NotPlain, encodable, plain
-from relay.hooks.results import (
-    HandlerError,
-    flag,
-    shown,
-    texts,
-    unknown_key,
-    wrong_value,
-)
 
-#: Where "deny" means something: what is about to happen does not. After a tool it is the result
-#: that the model does not get as it is, after a turn it is the end: the agent goes on.
-GATES = frozenset(
-    {
-        HookEventName.BEFORE_TOOL,
-        HookEventName.AFTER_TOOL,
-        HookEventName.BEFORE_AGENT,
-        HookEventName.AFTER_AGENT,
-        HookEventName.BEFORE_MODEL,
-    }
-)
 #: The longest text for people or as a reason, and for the model, in characters.
 TEXT_MAX = 16_000
 CONTEXT_MAX = 200_000
@@ -79,6 +62,12 @@ _DECISIONS = {
 _RANK = list(Decision)
 
 
+class HandlerError(RelayError):
+    """A handler gave back something that is no result."""
+
+    code = "handler"
+
+
 def read_mapping(
     value: Mapping[object, object], name: str, event: HookEventName, *, strict: bool
 ) -> HookOutput:
@@ -88,7 +77,7 @@ def read_mapping(
     may have been written for another engine, so what relay has no use for is ignored there; but not
     a decision that cannot be obeyed, nor what looks like a misspelt key.
     """
-    answer = _Answer(name, event, strict)
+    answer = _Reader(name, event, strict)
     answer.take(value)
     return answer.output()
 
@@ -121,8 +110,50 @@ def default_reason(name: str) -> str:
     return f"denied by the hook {clipped(name, 200)}, which gave no reason"
 
 
+def no_result(value: object, handler: str, allowed: str) -> HandlerError:
+    """The error for a ``value`` of a type that means nothing; ``allowed`` says what would."""
+    return HandlerError(f"{handler} returned {shown(value)}", hint=f"a handler returns {allowed}")
+
+
+def unknown_key(key: object, handler: str, known: Iterable[str], allowed: str) -> HandlerError:
+    """The error for a mapping's ``key`` that is not among ``known``, with the nearest of them."""
+    nearest = did_you_mean(key[:80] if isinstance(key, str) else "", known)
+    return HandlerError(
+        f"{handler} returned a mapping with the key {shown(key)}",
+        hint=f"{nearest}; a handler returns {allowed}",
+    )
+
+
+def wrong_value(key: str, value: object, handler: str, expected: str) -> HandlerError:
+    """The error for a ``value`` that ``key`` cannot have; ``expected`` says what it can."""
+    return HandlerError(f'{handler} returned "{key}": {shown(value)}', hint=expected)
+
+
+def flag(value: object, key: str, handler: str) -> bool:
+    """``value`` as True or False (None is False). Raises HandlerError for anything else."""
+    if not isinstance(value, bool | None):
+        raise wrong_value(key, value, handler, "it is True or False")
+    return bool(value)
+
+
+def texts(value: object, handler: str) -> tuple[str, ...]:
+    """``value`` as texts to inject, none blank. Raises HandlerError."""
+    if value is None:
+        return ()
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+        raise wrong_value("inject", value, handler, "it is a text or a list of texts")
+    found = tuple(item for item in items if item.strip())  # a blank one is nothing to say
+    if sum(len(text.encode("utf-8", "surrogatepass")) for text in found) > BODY_MAX:
+        raise HandlerError(
+            f"{handler} returned more than {BODY_MAX} bytes to inject",
+            hint="write it to a file and inject the file's name",
+        )
+    return found
+
+
 @dataclass
-class _Answer:
+class _Reader:
     """What was read so far. ``said`` holds fields of HookOutput."""
 
     name: str
@@ -211,7 +242,7 @@ class _Answer:
 
     def _may(self, decision: Decision, key: str) -> bool:
         """Whether the decision means something here. Raises HandlerError where that is unsafe."""
-        if self.event in GATES and decision is not Decision.ASK:
+        if self.event in DENIABLE and decision is not Decision.ASK:
             return True
         if self.event is HookEventName.BEFORE_TOOL:
             return True
@@ -223,7 +254,7 @@ class _Answer:
             problem = (
                 f"{self.event} cannot be {'allowed' if decision is decision.ALLOW else 'denied'}"
             )
-            hint = "it is possible for " + ", ".join(sorted(GATES))
+            hint = "it is possible for " + ", ".join(sorted(DENIABLE))
         raise HandlerError(f'{self.name} returned "{key[:80]}", but {problem}', hint=hint)
 
     def _rewrite(self, meaning: str, key: str, item: object) -> None:

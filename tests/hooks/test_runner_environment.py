@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from relay.hooks.environment import hook_environment
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Command, Dialect
+from relay.hooks.runner import hook_environment
 
 
 def _environment(

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core.message import BODY_MAX
-from relay.hooks.answers import GATES, TEXT_MAX
-from relay.hooks.events import HookEventName
+from relay.hooks.events import DENIABLE, HookEventName
 from relay.hooks.hook_types import Decision, HookOutput, ToolMode, ToolSelection
-from relay.hooks.outputs import read_value
-from relay.hooks.results import HandlerError, normalise
+from relay.hooks.output_keys import TEXT_MAX, HandlerError
+from relay.hooks.outputs import read_pattern_value, read_value
 
 BEFORE = HookEventName.BEFORE_TOOL
 AFTER = HookEventName.AFTER_TOOL
@@ -50,7 +49,7 @@ def refused(value: object, event: HookEventName = BEFORE) -> HandlerError:
 def test_what_handlers_could_always_return_means_what_it_did(
     event: HookEventName, value: Any
 ) -> None:
-    result = normalise(value, NAME)
+    result = read_pattern_value(value, NAME)
     expected = HookOutput(inject=result.inject, last=result.stop)
     assert read_value(value, NAME, event) == expected
 
@@ -71,7 +70,7 @@ def test_what_handlers_could_always_return_means_what_it_did(
 )
 def test_what_was_nonsense_still_is_in_the_same_words(value: Any) -> None:
     with pytest.raises(HandlerError) as caught:
-        normalise(value, NAME)
+        read_pattern_value(value, NAME)
     assert refused(value).message == caught.value.message
 
 
@@ -152,7 +151,7 @@ def test_what_other_events_can_answer(event: HookEventName, value: Any, output: 
     assert read_value(value, NAME, event) == output
 
 
-@pytest.mark.parametrize("event", sorted(set(HookEventName) - GATES))
+@pytest.mark.parametrize("event", sorted(set(HookEventName) - DENIABLE))
 def test_a_decision_where_nothing_can_be_denied_is_an_error_that_says_so(
     event: HookEventName,
 ) -> None:
@@ -260,4 +259,4 @@ def test_any_value_is_read_or_refused(event: HookEventName, value: Any) -> None:
         return
     json.dumps([output.input, output.response, output.request])
     assert len(output.reason) <= TEXT_MAX
-    assert event in GATES or output.decision is None
+    assert event in DENIABLE or output.decision is None
