@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.base import MAKERS
+from relay.agents.known_agents import ADAPTERS
 from relay.agents.launch import PLANNERS
-from relay.agents.registry import NATIVE
 from relay.cli.main import build
 from tests.real_agents.install import PINS
 
@@ -74,7 +73,7 @@ def test_each_agent_has_a_page_with_the_version_that_the_tests_drive() -> None:
 
 
 def test_each_agent_is_known_everywhere() -> None:
-    assert set(PLANNERS) == set(MAKERS) == NATIVE == set(PINS)
+    assert set(PLANNERS) == set(ADAPTERS) == set(PINS)
 
 
 def test_the_test_command_of_the_readme_is_what_ci_runs() -> None:

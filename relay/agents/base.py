@@ -1,65 +1,41 @@
-"""What an agent of a known kind brings along for its session: a source, a way in, an input line.
+"""What every agent with interfaces of its own brings to its session: adapter, source, channel.
 
-Each kind has a module with a function ``make(start)`` that puts together what :class:`Native`
-describes. The session imports only the one that it needs.
+The session talks to an :class:`AgentAdapter`. Its :class:`StructuredSource` makes events of what
+the agent writes and shows, its :class:`MessageChannel`, where it has one, takes messages without
+typing. What each agent has of its own stands in its folder, in files of the same names.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Protocol
 
-from relay.agents.hook_codec import HookCodec
-from relay.agents.launch import TURN_EVENTS
+from relay.agents.injection_proof import InjectionProof
+from relay.core.errors import RelayError
 from relay.core.message import AgentState
-from relay.core.source_events import SourceEvent, Terminal
+from relay.core.source_events import Degraded, SourceEvent, StateChange, Terminal
 from relay.directive.envelope import Style
-from relay.hooks.events import TOOL_CALL, HookEventName
 
-#: Where ``make`` is, by the kind that a launch plan names.
-MAKERS = {
-    "qwen": "relay.agents.qwen.adapter",
-    "claude": "relay.agents.claude.adapter",
-    "codex": "relay.agents.codex.adapter",
-    "gemini": "relay.agents.gemini.adapter",
-    "aider": "relay.agents.aider.adapter",
-    "opencode": "relay.agents.opencode.adapter",
-}
-#: Between an agent's hooks and the engine: a module with ``read`` and ``answer``, by the kind (see
-#: relay.agents.hook_codec.HookCodec), or with ``translator``, which makes one.
-#: Who is not here has no tool calls that could be asked about.
-TRANSLATORS = {
-    "claude": "relay.agents.claude.hook_codec",
-    "codex": "relay.agents.codex.hook_codec",
-    "qwen": "relay.agents.qwen.hook_codec",
-    "gemini": "relay.agents.gemini.hook_codec",
-    "opencode": "relay.agents.opencode.hook_codec",
-}
+#: Seconds after which a model is worth another try: after an error of the API, and at a limit.
+ERROR_RETRY, LIMIT_RETRY = 30.0, 300.0
+#: Characters of an accepted text that are remembered: its envelope's first lines hold the marker.
+HEAD = 400
+_MARKER = re.compile(r"Relay (?:message|notice) (\[[^\[\]\s]{1,16}\])")
 
 
-@dataclass(frozen=True, slots=True)
-class NativeStart:
-    """What there is to build from.
+def markers_in(text: str) -> list[str]:
+    """Find the markers of all envelopes in ``text``: several messages may go over as one."""
+    return _MARKER.findall(text)
 
-    ``started_ms`` is when the agent was started (since the epoch), ``pid`` its process, ``launch``
-    the plan's ``data``, ``folder`` the run's own folder, ``checkpoint`` what the session before
-    this one left (empty at first: ``structured`` is the source's own state, ``native`` what
-    :meth:`Native.state` gave), ``clock`` a monotonic one, in seconds, ``terminal`` the agent's own
-    side of its terminal.
-    """
 
-    started_ms: int
-    pid: int
-    cwd: str
-    folder: str
-    launch: dict[str, Any]
-    env: dict[str, str]
-    checkpoint: dict[str, Any]
-    clock: Callable[[], float]
-    terminal: Terminal | None = None
+class ChannelClosed(RelayError):
+    """The agent's message channel certainly did not take the message."""
+
+    code = "channel_closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,40 +106,102 @@ class SourceFeed(Protocol):
         ...
 
 
-class StructuredSource(Protocol):
-    """A source that the agent itself offers; ``trusted`` says whether it hears at present.
+class StructuredSource:
+    """What an agent says and does by its own records. No I/O, no clock.
 
-    One that goes by the screen, too, has a method ``look(rows, title, now)`` as well: it is called
-    soon after the agent has drawn.
+    What takes something in returns what came of it. ``now`` is in seconds of a monotonic clock.
     """
 
+    #: Whether :meth:`look` is called soon after the agent has drawn; else only while it is blocked.
+    reads_screen = False
+
+    def __init__(self) -> None:
+        self._failed = False
+        self._state = AgentState.STARTING
+
     @property
-    def trusted(self) -> bool: ...
+    def trusted(self) -> bool:
+        """Whether this source has the agent's words; otherwise the screen stands in."""
+        return not self._failed
+
     @property
-    def agent_state(self) -> AgentState: ...
-    def failed(self, reason: str) -> list[SourceEvent]: ...
-    def screen(self, rows: list[str]) -> list[SourceEvent]: ...
-    def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]: ...
-    def transcript(self, line: str, now: float) -> list[SourceEvent]: ...
-    def tick(self, now: float) -> list[SourceEvent]: ...
-    def next_deadline(self) -> float | None: ...
-    def finish(self, now: float) -> list[SourceEvent]: ...
-    def state(self) -> dict[str, Any]: ...
+    def agent_state(self) -> AgentState:
+        """What the agent is doing."""
+        return self._state
 
+    @property
+    def transcript_path(self) -> str | None:
+        """The agent's own transcript, where it is known."""
+        return None
 
-class Source(Protocol):
-    """What a structured source tells (see relay.session.sources)."""
-
-    def heard(self, marker: str) -> bool:
-        """Whether a text that holds ``marker`` was taken already, be it that it still waits."""
-        ...
+    def accepted(self, marker: str) -> bool:
+        """Whether the agent has taken a text that holds ``marker``, be it that it still waits."""
+        return self.seen(marker)
 
     def seen(self, marker: str) -> bool:
         """Whether a text that holds ``marker`` has demonstrably reached the model."""
-        ...
+        return False
+
+    def poll_interval(self) -> float:
+        """Seconds after which the agent's records are worth another look."""
+        return 1.0
+
+    def failed(self, reason: str) -> list[SourceEvent]:
+        """Stop: nothing can be read here. ``reason`` is empty where the person knows it."""
+        if self._failed:
+            return []
+        self._failed = True
+        return [Degraded(reason)] if reason else []
+
+    def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
+        """Take an event of the agent's own hooks or of its server."""
+        return []
+
+    def transcript(self, line: str, now: float) -> list[SourceEvent]:
+        """Take a complete line of the agent's own records, in the order of the file."""
+        return []
+
+    def look(self, rows: list[str], title: str, now: float) -> list[SourceEvent]:
+        """Take the screen's rows and the terminal's title."""
+        return []
+
+    def tick(self, now: float) -> list[SourceEvent]:
+        """Do what is due by ``now``."""
+        return []
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`tick` has something to do."""
+        return None
+
+    def finish(self, now: float) -> list[SourceEvent]:
+        """The agent has ended: nothing more will come."""
+        return self._change(AgentState.GONE)
+
+    def state(self) -> dict[str, Any]:
+        """Return a JSON-able checkpoint."""
+        raise NotImplementedError
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where :meth:`state` was taken."""
+        raise NotImplementedError
+
+    def _change(
+        self, state: AgentState, reason: str = "", retry: float | None = None
+    ) -> list[SourceEvent]:
+        """Note what the agent does now; an event only where that is something else."""
+        if state is self._state:
+            return []
+        self._state = state
+        return [StateChange(state, reason, retry)]
+
+    def _limited(self, reason: str | None, error: str) -> list[SourceEvent]:
+        """The model does not answer: ``reason`` where that lasts, None for any other error."""
+        words = reason or f"the API answers with an error ({error})"
+        self._state = AgentState.LIMITED
+        return [StateChange(AgentState.LIMITED, words, LIMIT_RETRY if reason else ERROR_RETRY)]
 
 
-class Submitter(Protocol):
+class MessageChannel(Protocol):
     """A message interface of the agent's own: words go in without being typed."""
 
     @property
@@ -172,129 +210,134 @@ class Submitter(Protocol):
         ...
 
     async def submit(self, text: str, marker: str) -> None:
-        """Hand ``text`` over. Raises RelayError when it was certainly not taken."""
-        ...
+        """Hand ``text`` over, which holds ``marker``.
 
-
-class AgentAdapter(Protocol):
-    """One agent's own interfaces, as far as it has them."""
-
-    @property
-    def source(self) -> StructuredSource: ...
-
-    @property
-    def heard(self) -> Source:
-        """The same object as ``source``, as delivery asks it."""
-        ...
-
-    @property
-    def door(self) -> Submitter | None:
-        """The agent's own message interface; None for an agent that is typed into."""
-        ...
-
-    @property
-    def patience(self) -> float:
-        """Seconds from its start during which ``door`` is waited for instead of typing."""
-        ...
-
-    @property
-    def composer(self) -> Callable[[list[str]], str] | None:
-        """What the screen's rows say of the input line: empty, draft, dialog or unknown.
-
-        None where nothing is known of it: then typing is as careful as for any program.
+        Raises RelayError (ChannelClosed) when it was certainly not taken.
         """
         ...
 
+
+@dataclass(frozen=True, slots=True)
+class AgentStart:
+    """What there is to build an adapter from."""
+
+    #: When the agent was started, in milliseconds since the epoch.
+    started_ms: int
+    #: The agent's process.
+    pid: int
+    cwd: str
+    #: The run's own folder.
+    folder: str
+    #: ``data`` of the launch plan.
+    launch: dict[str, Any]
+    env: dict[str, str]
+    #: What the session before this one left, empty at first: ``structured`` is the source's state,
+    #: ``native`` the adapter's.
+    checkpoint: dict[str, Any]
+    #: A monotonic clock, in seconds.
+    clock: Callable[[], float]
+    #: The agent's own side of its terminal.
+    terminal: Terminal | None = None
+
+
+class AgentAdapter:
+    """One agent's own interfaces, as far as it has them, with the I/O that they need."""
+
+    source: StructuredSource
+    #: The agent's own message interface; None for an agent that is typed into.
+    channel: MessageChannel | None = None
+    #: Typing comes first, ``channel`` is for when the input line is not free.
+    typed_first = False
+    #: What ``channel`` gets while a turn runs goes into that turn.
+    steers = False
+    #: How it is known what became of a message that went with the answer to a hook; None where
+    #: nothing can be given so.
+    injection: InjectionProof | None = None
+    #: See TypingRules.
+    cooked = ""
+    shows_paste = False
+
+    def __init__(self, start: AgentStart) -> None:
+        self._clock = start.clock
+
+    @property
+    def patience(self) -> float:
+        """Seconds from its start during which ``channel`` is waited for instead of typing."""
+        return 0.0
+
+    def composer(self, rows: list[str]) -> str:
+        """Tell by the screen how the input line is: empty, draft, dialog, busy or unknown."""
+        raise NotImplementedError
+
+    def enter(self, rows: list[str]) -> bytes:
+        """The key that submits, see TypingRules."""
+        return b"\r"
+
+    def spell(self, body: str) -> str:
+        """Write a message so that the agent leaves its words alone, see TypingRules."""
+        return body
+
+    def hold(self, now: float) -> Blocked | None:
+        """Why nothing should go through ``channel`` now, though it could."""
+        return None
+
+    def accepted(self, marker: str) -> bool:
+        """Whether a text that holds ``marker`` was taken, be it that it still waits."""
+        return self.source.accepted(marker)
+
+    def seen(self, marker: str) -> bool:
+        """Whether a text that holds ``marker`` has demonstrably reached the model."""
+        return self.source.seen(marker)
+
     def state(self) -> dict[str, Any]:
-        """What a next session needs beside the source's own state: JSON-able."""
-        ...
+        """Return what a next session needs beside the source's own state: JSON-able."""
+        return {}
 
     def entered(self, now: float) -> None:
         """The person pressed Enter."""
-        ...
 
     async def watch(
-        self, ears: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
+        self, feed: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
     ) -> None:
         """Follow what the agent writes (files, streams) until cancelled.
 
         ``wake`` is set when something may be there; ``changed`` is called after something was.
         """
-        ...
 
-    async def read(self, ears: SourceFeed) -> bool:
-        """Hear what there is now beyond the last look, also after the agent's end."""
-        ...
+        async def step() -> bool:
+            self._search(feed)
+            return await self._read(feed)
+
+        await poll(step, self.source.poll_interval, wake, changed)
+
+    async def read(self, feed: SourceFeed) -> bool:
+        """Read what there is now beyond the last look, also after the agent's end."""
+        return await self._read(feed)
 
     async def close(self) -> None:
         """Hang up."""
-        ...
+
+    def _search(self, feed: SourceFeed) -> None:
+        """Find out, before each look, where the agent writes; give up where it does not."""
+
+    async def _read(self, feed: SourceFeed) -> bool:
+        """Read what is new; whether there was anything."""
+        return False
 
 
-def make_native(kind: str, start: NativeStart) -> AgentAdapter | None:
-    """What this kind of agent brings along; None for a program that is only seen and typed to."""
-    module = MAKERS.get(kind)
-    if module is None:
-        return None
-    native: AgentAdapter = import_module(module).make(start)
-    return native
-
-
-def transcript_of(native: AgentAdapter) -> str:
-    """The agent's own transcript, as far as it is known now; "" where there is none."""
-    for name in ("transcript_path", "path"):
-        if path := getattr(native.source, name, None):
-            return str(path)
-    return ""
-
-
-def translator(kind: str) -> HookCodec | None:
-    """What reads and answers this kind of agent's hooks; None where it has none for tools."""
-    module = TRANSLATORS.get(kind)
-    if module is None:
-        return None
-    found: Any = import_module(module)
-    made: HookCodec = found.translator() if hasattr(found, "translator") else found
-    return made
-
-
-def ungated(
-    kind: str, launch: Mapping[str, Any], has: Callable[[HookEventName], bool]
-) -> list[str]:
-    """What there is to say of hooks for tool calls that this agent's do not reach.
-
-    ``launch`` is the plan's ``data``: ``gates`` are the events that were put in, ``ungated`` says
-    why they were not. ``has`` tells whether there is any hook for an event.
-    """
-    missed = [event for event in TOOL_CALL if has(event) and event not in launch.get("gates", ())]
-    if not missed:
-        return []
-    names = " and ".join(event.registration for event in missed)
-    why = _why(kind, launch, "ungated")
-    return [f"tool calls do not reach {names}, and nothing is blocked: {why}"]
-
-
-def untold(kind: str, launch: Mapping[str, Any], has: Callable[[HookEventName], bool]) -> list[str]:
-    """What there is to say of hooks for turns and notices of which this agent tells nothing.
-
-    ``launch`` is the plan's ``data``: ``tells`` are the events that were put in, ``untold`` says
-    why they were not, and ``hooks`` is true where all of them are, whatever was foreseen.
-    """
-    always = launch.get("hooks") and not launch.get("untold")
-    told = TURN_EVENTS if always else launch.get("tells", ())
-    events = map(HookEventName, TURN_EVENTS)
-    missed = [event for event in events if has(event) and event not in told]
-    if not missed:
-        return []
-    names = ", ".join(event.registration for event in missed)
-    return [f"these hooks never run here, because {_why(kind, launch, 'untold')}: {names}"]
-
-
-def _why(kind: str, launch: Mapping[str, Any], said: str) -> str:
-    if launch.get(said):
-        return str(launch[said])
-    if kind == "command":  # ``codex exec``, ``claude mcp``
-        return "nothing is put into what is no conversation in this terminal"
-    if kind not in TRANSLATORS:
-        return f"{kind or 'this program'} has no hooks of its own for them"
-    return "that there are such hooks could not be told before the agent started"
+async def poll(
+    step: Callable[[], Awaitable[bool]],
+    interval: Callable[[], float],
+    wake: asyncio.Event,
+    changed: Callable[[], None],
+) -> None:
+    """Repeat ``step`` until cancelled: at once after one that found something, else when woken."""
+    while True:
+        if await step():
+            changed()
+            continue
+        wake.clear()
+        # Not wait_for: before Python 3.12 it loses a cancellation that comes with the wake-up.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(interval()):
+                await wake.wait()

@@ -1,78 +1,118 @@
-"""Following a file that an agent writes as it goes, for its structured source."""
+"""Following a file of lines (a transcript, JSONL) that an agent writes as it goes."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from relay.agents.tail import FileTail
+from relay.agents.base import SourceFeed
 
-if TYPE_CHECKING:
-    from relay.agents.base import SourceFeed
+#: Bytes that one poll reads at most, and that one line may have; a longer line is passed over.
+READ_MAX = 4 * 1024 * 1024
+LINE_MAX = 16 * 1024 * 1024
+#: Of a file that is there already, only the end can be of this run.
+LOOK_BACK = 1024 * 1024
 
 
-class Follower:
-    """Hands the lines of one growing file to the ears, each once, also over a restart.
+class FileTail:
+    """Reads a file of lines as it grows; copes with its replacement, truncation and half lines."""
 
-    ``path`` tells which file, once that is known; ``interval`` in how many seconds to look again
-    when nothing wakes us; ``search`` is called before each look, to find out more.
-    """
+    def __init__(self) -> None:
+        self.path: str | None = None
+        self._inode = 0
+        self._offset = 0
+        self._skipping = False  # inside a line that is too long
 
-    def __init__(
-        self,
-        path: Callable[[], str | None],
-        interval: Callable[[], float],
-        clock: Callable[[], float],
-        search: Callable[[SourceFeed, float], None] = lambda ears, now: None,
-    ) -> None:
-        self._path = path
-        self._interval = interval
+    def follow(self, path: str) -> None:
+        """Read this file from now on; where it exists already, only from near its end."""
+        if path == self.path:
+            return
+        self.path, self._offset, self._skipping = path, 0, False
+        try:
+            facts = os.stat(path)
+        except OSError:
+            self._inode = 0
+            return
+        self._inode = facts.st_ino
+        if facts.st_size > LOOK_BACK:
+            self._offset, self._skipping = facts.st_size - LOOK_BACK, True
+
+    def poll(self) -> list[str]:
+        """The lines that were completed since the last call; at most READ_MAX bytes of them."""
+        if self.path is None:
+            return []
+        try:
+            with open(self.path, "rb") as file:
+                facts = os.fstat(file.fileno())
+                if facts.st_ino != self._inode or facts.st_size < self._offset:
+                    self._inode, self._offset, self._skipping = facts.st_ino, 0, False
+                if facts.st_size == self._offset:
+                    return []
+                file.seek(self._offset)
+                data = file.read(READ_MAX)
+                if b"\n" not in data and len(data) == READ_MAX:
+                    data += file.read(LINE_MAX - READ_MAX)
+        except OSError:
+            return []
+        return self._lines(data)
+
+    def state(self) -> dict[str, Any]:
+        """A JSON-able snapshot for :meth:`restore`."""
+        return {"path": self.path, "inode": self._inode, "offset": self._offset}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where :meth:`state` was taken."""
+        self.path, self._inode = state["path"], state["inode"]
+        self._offset, self._skipping = state["offset"], False
+
+    def _lines(self, data: bytes) -> list[str]:
+        end = data.rfind(b"\n") + 1
+        if not end:
+            if len(data) >= LINE_MAX:
+                self._offset += len(data)
+                self._skipping = True
+            return []
+        self._offset += end
+        lines = data[: end - 1].split(b"\n")
+        if self._skipping:
+            self._skipping = False
+            del lines[0]
+        return [line.decode("utf-8", "replace") for line in lines if line.strip()]
+
+
+class FileFollower:
+    """Hands each line of one growing file to the source once, also over a restart."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._search = search
         self._tail = FileTail()
-        # Where the tail was when all that it had read was heard: while a thread reads on, what is
-        # read but not yet heard must not count as heard.
+        # Where the tail was when all that it had read was handed over: while a thread reads on,
+        # what is read but not yet handed over must not count.
         self._place = self._tail.state()
         self._reading = asyncio.Lock()
 
-    async def watch(
-        self, ears: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
-    ) -> None:
-        """Follow the file until cancelled; see relay.agents.base."""
-        while True:
-            self._search(ears, self._clock())
-            if await self.read(ears):
-                changed()
-                continue
-            wake.clear()
-            # Not wait_for: before Python 3.12 it loses a cancellation that comes with the wake-up.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._interval()):
-                    await wake.wait()
-
-    async def read(self, ears: SourceFeed) -> bool:
-        """Hear what the file holds beyond the last look; whether there was anything."""
-        heard = False
+    async def read(self, path: str | None, feed: SourceFeed) -> bool:
+        """Hand over what the file ``path`` holds beyond the last look; whether there was any."""
+        found = False
         async with self._reading:
-            path = self._path()
             if path:
                 self._tail.follow(path)
                 self._place = self._tail.state()
             while lines := await asyncio.to_thread(self._tail.poll):
-                heard = True
+                found = True
                 for line in lines:
                     try:
-                        ears.transcript(line, self._clock())
+                        feed.transcript(line, self._clock())
                     except Exception as error:
                         # Its form is not ours to promise: one odd line must not cost the others.
-                        ears.note(f"a line of the transcript: {type(error).__name__}: {error}")
+                        feed.note(f"a line of the transcript: {type(error).__name__}: {error}")
                 self._place = self._tail.state()
-        return heard
+        return found
 
     def state(self) -> dict[str, Any]:
-        """A JSON-able snapshot for :meth:`restore`."""
+        """Return a JSON-able checkpoint."""
         return dict(self._place)
 
     def restore(self, state: dict[str, Any]) -> None:

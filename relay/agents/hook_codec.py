@@ -1,20 +1,24 @@
-"""What an agent's own hook tells the engine, and in which words it is answered. Pure.
+"""Reads what an agent's own hooks tell, for the engine, and words the engine's answer. Pure.
 
-:class:`HookCodec` is what each agent's ``hook_codec`` module offers. The functions below read hook
-events as Claude Code words them, and Codex and Qwen Code after it.
+Each agent with hooks has a :class:`HookCodec` in its ``hook_codec`` module. What is common to
+several of them stands here: events as Claude Code words them.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
+from relay.core.bounded import BoundedDict
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated
 
 #: What a notice is called that is about a permission, whatever the agent calls it.
 PERMISSION = "permission_prompt"
+#: Calls whose context is held; the oldest is forgotten first (a call that was broken off).
+HELD_MAX = 256
 #: What Qwen Code and Gemini CLI tell of a turn in which the model said nothing.
 _SILENCE = "[no response text]"
 
@@ -32,43 +36,39 @@ class AgentHookCall:
     native: Mapping[str, Any] = field(default_factory=dict)
 
 
-class HookCodec(Protocol):
-    """Between one kind of agent's hooks and the engine. Pure; a module can be one."""
+class HookCodec:
+    """Between one kind of agent's hooks and the engine: reads what they send, words the answer."""
 
     def read(self, event: dict[str, Any]) -> AgentHookCall | None:
-        """What the agent's event is to the engine; None for what it has no event for.
+        """Read an agent's event for the engine; None for what it has no event for.
 
-        ``event`` is untrusted: what is not as it should be is left out, never raised over.
+        ``event`` is untrusted: what is not as it should be is left out, never raised over. This
+        reads Claude Code's words, which Codex and Qwen Code use, too.
         """
-        ...
+        name = event.get("hook_event_name")
+        if name == "PreToolUse":
+            return AgentHookCall(HookEventName.BEFORE_TOOL, tool_fields(event), True, event)
+        if name in ("PostToolUse", "PostToolUseFailure"):
+            return AgentHookCall(HookEventName.AFTER_TOOL, _after(event), True, event)
+        if event.get("agent_id"):
+            return None  # a subagent's: its tool calls count, its turns are no turns of the agent's
+        if name == "UserPromptSubmit":
+            return prompted(text_of(event, "prompt"))
+        if name == "Stop":
+            return answered(text_of(event, "last_assistant_message"))
+        if name == "Notification":
+            return noticed(text_of(event, "notification_type"), text_of(event, "message"))
+        if name == "PreCompact":
+            return compacting(event.get("trigger"))
+        return None
 
     def answer(self, call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
-        """What to answer to ``call``, which the agent waits for, in the agent's own words.
+        """Word the answer to ``call``, which the agent waits for.
 
         ``{}`` lets it go on as if there were no hook. ``result.input`` holds only the keys of the
-        tool's input that are rewritten (``rewritten`` makes it whole).
+        tool's input that are rewritten (:func:`rewritten` makes it whole).
         """
-        ...
-
-
-def read(event: dict[str, Any]) -> AgentHookCall | None:
-    """Read a hook event in Claude Code's words, see :class:`HookCodec`."""
-    name = event.get("hook_event_name")
-    if name == "PreToolUse":
-        return AgentHookCall(HookEventName.BEFORE_TOOL, tool_fields(event), True, event)
-    if name in ("PostToolUse", "PostToolUseFailure"):
-        return AgentHookCall(HookEventName.AFTER_TOOL, _after(event), True, event)
-    if event.get("agent_id"):
-        return None  # a subagent's: its tool calls count, its turns are no turns of the agent's
-    if name == "UserPromptSubmit":
-        return prompted(text_of(event, "prompt"))
-    if name == "Stop":
-        return answered(text_of(event, "last_assistant_message"))
-    if name == "Notification":
-        return noticed(text_of(event, "notification_type"), text_of(event, "message"))
-    if name == "PreCompact":
-        return compacting(event.get("trigger"))
-    return None
+        raise NotImplementedError
 
 
 def prompted(prompt: str) -> AgentHookCall:
@@ -128,3 +128,30 @@ def tool_fields(event: Mapping[str, Any]) -> dict[str, Any]:
         "tool_use_id": text_of(event, "tool_use_id"),
     }
     return fields
+
+
+class DeferredContext:
+    """Holds what hooks added before a tool ran, for an agent that takes it only with the result."""
+
+    def __init__(self) -> None:
+        self._contexts: BoundedDict[str, str] = BoundedDict(HELD_MAX)
+
+    def keep(
+        self, call: AgentHookCall, context: str, rewritten: dict[str, Any] | None = None
+    ) -> None:
+        """Hold ``context`` until the call is over; ``rewritten`` is its input where it changed."""
+        if context:
+            self._contexts[_key(call, rewritten)] = context
+
+    def take(self, call: AgentHookCall) -> str:
+        """What was held for the call that is over now."""
+        return self._contexts.pop(_key(call), "")
+
+
+def _key(call: AgentHookCall, rewritten: dict[str, Any] | None = None) -> str:
+    """The call's id; where there is none, two calls of one tool with one input are the same."""
+    given = call.fields.get("tool_use_id")
+    if given:
+        return str(given)
+    made = call.fields.get("tool_input") if rewritten is None else rewritten
+    return json.dumps([call.fields.get("tool_name"), made], sort_keys=True)

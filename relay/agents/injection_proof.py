@@ -1,7 +1,6 @@
-"""What agents let know of messages that were given with the answers to their hooks.
+"""Proofs of what became of messages that were given with the answers to an agent's hooks.
 
-See relay.session.steering: ``TranscriptProof`` is for an agent whose records show what a hook has
-added; ``TurnProof`` for one that only shows that its model was asked again.
+relay.session.steering gives them and asks here.
 """
 
 from __future__ import annotations
@@ -17,9 +16,40 @@ from relay.core.files import write_atomically
 GIVEN_MAX = 256
 
 
-class TranscriptProof:
-    """``room()``: bytes that fit into what a hook adds, 0 while the records are not read;
-    ``seen(marker)``: whether they show a text with it."""
+class InjectionProof:
+    """How an agent lets know what became of messages that went with the answers to its hooks."""
+
+    #: Whether its records show the words that were given (a Proof comes); else only ``landed``.
+    shows = True
+
+    @property
+    def room(self) -> int:
+        """Bytes that reach the model whole; 0 where nothing can be given now."""
+        raise NotImplementedError
+
+    async def own(self, call: AgentHookCall) -> bool:
+        """Whether this is a call of the agent's, not of one that works for it."""
+        raise NotImplementedError
+
+    def landed(self, marker: str) -> bool:
+        """Whether a text with ``marker`` that was given has got in."""
+        raise NotImplementedError
+
+    def giving(self, markers: list[str]) -> None:
+        """Note that these go over now, for a session that follows this one.
+
+        Raises OSError; then they do not go.
+        """
+
+    def kept(self, markers: list[str]) -> None:
+        """Note that these did not go over."""
+
+
+class TranscriptProof(InjectionProof):
+    """For an agent whose records show what a hook has added.
+
+    ``room()`` is 0 while they are not read; ``seen(marker)`` whether they show a text with it.
+    """
 
     def __init__(self, room: Callable[[], int], seen: Callable[[str], bool]) -> None:
         self._room = room
@@ -27,33 +57,24 @@ class TranscriptProof:
 
     @property
     def room(self) -> int:
-        """See Records."""
         return self._room()
 
     async def own(self, call: AgentHookCall) -> bool:
-        """See Records."""
         return not call.native.get("agent_id")
 
     def landed(self, marker: str) -> bool:
-        """See Records."""
         return self._seen(marker)
 
-    @property
-    def shows(self) -> bool:
-        """See Records."""
-        return True
 
-    def giving(self, markers: list[str]) -> None:
-        """See Records: what is not in the agent's records did not get in."""
+class TurnProof(InjectionProof):
+    """For an agent that only shows that its model was asked again.
 
-    def kept(self, markers: list[str]) -> None:
-        """See Records."""
-
-
-class TurnProof:
-    """``asked()`` counts the answers that the model has begun, ``went_on(count)`` tells whether
+    ``asked()`` counts the answers that the model has begun, ``went_on(count)`` tells whether
     another one followed that one in the same turn; ``own(id)`` whether a tool call of this id is
-    the agent's own. What is given stands in the file ``path``, which lasts as long as the run."""
+    the agent's own. What is given stands in the file ``path``, which lasts as long as the run.
+    """
+
+    shows = False
 
     def __init__(
         self,
@@ -72,31 +93,21 @@ class TurnProof:
 
     @property
     def room(self) -> int:
-        """See Records."""
         return self._room()
 
     async def own(self, call: AgentHookCall) -> bool:
-        """See Records."""
         return await self._own(str(call.fields.get("tool_use_id") or ""))
 
     def landed(self, marker: str) -> bool:
-        """See Records."""
         return marker in self._given and self._went_on(self._given[marker])
 
-    @property
-    def shows(self) -> bool:
-        """See Records."""
-        return False
-
     def giving(self, markers: list[str]) -> None:
-        """See Records."""
         self._given |= dict.fromkeys(markers, self._asked())
         for marker in list(self._given)[:-GIVEN_MAX]:
             del self._given[marker]
         self._write()
 
     def kept(self, markers: list[str]) -> None:
-        """See Records."""
         for marker in markers:
             self._given.pop(marker, None)
         with contextlib.suppress(OSError):  # the next session may have to guess

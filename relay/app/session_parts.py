@@ -10,19 +10,16 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from relay.agents.base import (
-    Blocked,
-    NativeStart,
-    TypingRules,
-    make_native,
-    transcript_of,
-    translator,
+from relay.agents.base import AgentStart, Blocked, TypingRules
+from relay.agents.foreground import shell_in_front
+from relay.agents.interpreters import at_prompt
+from relay.agents.known_agents import (
+    make_adapter,
+    make_hook_codec,
+    profile_named,
     ungated,
     untold,
 )
-from relay.agents.foreground import shell_in_front
-from relay.agents.interpreters import at_prompt
-from relay.agents.registry import profile_named
 from relay.app.session_broker import RegisteredBroker
 from relay.app.session_env import LateClock, inner_terminal, takes_utf8, texts_max
 from relay.app.session_steering import Steered
@@ -100,9 +97,9 @@ class Parts:
             notes=[str(note) for note in checkpoint.get("notes", [])],
         )
         self._profile = profile_named(args.get("profile") or "")
-        self._native = make_native(
+        self._native = make_adapter(
             self._profile.kind,
-            NativeStart(
+            AgentStart(
                 started_ms=hello["started_ms"],
                 pid=hello["pid"],
                 cwd=args["cwd"],
@@ -158,7 +155,7 @@ class Parts:
         self._steered = Steered(
             session,
             courier,
-            getattr(self._native, "records", None),
+            self._native.injection if self._native else None,
             self._config.registry.namespaces(),
             self._clock,
         )
@@ -219,7 +216,7 @@ class Parts:
 
     def _make_doors(self) -> None:
         """The ways in: typing for every agent, and its own channel where it has one."""
-        profile, pid = self._profile, self._hello["pid"]
+        profile = self._profile
         namespaces = self._config.registry.namespaces()
         self._door = TypingChannel(
             self._link,
@@ -228,17 +225,7 @@ class Parts:
             self._guards,
             self._clock,
             shell=profile.kind == "shell",
-            manners=TypingRules(
-                style=profile.style if profile.style in ("shell", "comment") else None,
-                comment=profile.comment,
-                refusal=profile.refusal,
-                cooked=getattr(self._native, "cooked", ""),
-                enter=getattr(self._native, "enter", TypingRules().enter),
-                spell=getattr(self._native, "spell", TypingRules().spell),
-                shows_paste=getattr(self._native, "shows_paste", False),
-                at_prompt=at_prompt,
-                in_front=lambda: shell_in_front(pid),
-            ),
+            manners=self._typing_rules(),
             ascii_only=not takes_utf8(self.facts.env),
             namespaces=lambda: namespaces,
             composer=self._native.composer if self._native else None,
@@ -246,20 +233,37 @@ class Parts:
             seen=self._proven,
         )
         native = self._native
-        door = native.door if native else None
+        door = native.channel if native else None
         if native is not None and door is not None:
             self._channel = NativeChannel(
                 door.submit,
                 lambda: door.available,
                 lambda: namespaces,
-                native.heard.heard,
-                native.heard.seen,
-                getattr(native, "hold", lambda now: None),
+                native.accepted,
+                native.seen,
+                native.hold,
             )
-            if getattr(native, "typed_first", False):
+            if native.typed_first:
                 self._either = FallbackChannel(
                     self._door, self._channel, lambda: door.available, self._proven
                 )
+
+    def _typing_rules(self) -> TypingRules:
+        profile, native, pid = self._profile, self._native, self._hello["pid"]
+        if native is not None:
+            return TypingRules(
+                cooked=native.cooked,
+                enter=native.enter,
+                spell=native.spell,
+                shows_paste=native.shows_paste,
+            )
+        return TypingRules(
+            style=profile.style if profile.style in ("shell", "comment") else None,
+            comment=profile.comment,
+            refusal=profile.refusal,
+            at_prompt=at_prompt,
+            in_front=lambda: shell_in_front(pid),
+        )
 
     async def last_words(self) -> None:
         """Hear what the agent has written beside its terminal since the last look."""
@@ -318,7 +322,7 @@ class Parts:
         native = self._native
         if native is not None:
             session.more_state = lambda: {"native": native.state()}
-            session.transcript_path = lambda: transcript_of(native)
+            session.transcript_path = lambda: native.source.transcript_path or ""
             session.on_enter = native.entered
             session.spawn(native.watch(ears, wake, self._steered.heard_elsewhere))
 
@@ -328,7 +332,7 @@ class Parts:
         for missed in (ungated, untold):
             for note in missed(self._profile.kind, launch, session.engine.has):
                 ears.note(note)
-        words = translator(self._profile.kind)
+        words = make_hook_codec(self._profile.kind)
         if words is None:
             return None
         return ToolHookEndpoint(
@@ -345,7 +349,7 @@ class Parts:
 
     def _waits(self, message: Message, now: float) -> Blocked | None:
         """Of what an agent takes into its running turn, only what is meant for it goes there."""
-        if self._channel is None or not getattr(self._native, "steered_by_door", False):
+        if self._channel is None or self._native is None or not self._native.steers:
             return None
         if self._choose_door() is not self._channel:
             return None
@@ -363,7 +367,7 @@ class Parts:
     def _proven(self, marker: str) -> bool | None:
         """Whether the agent's own records prove that it has ``marker``; None: it has none now."""
         native = self._native
-        return native.heard.seen(marker) if native and native.source.trusted else None
+        return native.seen(marker) if native and native.source.trusted else None
 
     def _returned(self) -> None:
         if self._session is not None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from relay.agents.injection_proof import InjectionProof
 from relay.core.message import Message, State
 from relay.core.source_events import Proof, StateChange
 from relay.directive.envelope import envelope
@@ -23,7 +23,7 @@ class Steered:
         self,
         session: Session,
         courier: DeliveryQueue,
-        records: Any,
+        records: InjectionProof | None,
         namespaces: frozenset[str],
         clock: Callable[[], float],
     ) -> None:

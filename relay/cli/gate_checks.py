@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 
-from relay.agents.base import ungated, untold
+from relay.agents.known_agents import ungated, untold
 from relay.agents.launch import PLANNERS, TOOL_EVENTS, TURN_EVENTS, Run, plan
 from relay.config.foresight import foreseen
 from relay.config.trust import find_config, is_trusted, read_config

@@ -131,7 +131,7 @@ def _registry(home: Home, config: str | None) -> Registry:
 
 
 def _say(header: Header, replay: Replay) -> None:
-    from relay.agents.registry import profile_named
+    from relay.agents.known_agents import profile_named
 
     profile = str(header.relay.get("profile") or "")
     if profile and profile_named(profile).structured:

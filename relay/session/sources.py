@@ -70,7 +70,7 @@ class SourceSelector:
         self._on_proof = on_proof
         self._last_output: float | None = None
         self._believed = self.source
-        self._look = getattr(structured, "look", None)
+        self._looks = structured is not None and structured.reads_screen
         self._look_at: float | None = None
         self.notes: list[str] = []
 
@@ -88,7 +88,7 @@ class SourceSelector:
     def output(self, data: bytes, now: float) -> None:
         """The agent wrote ``data``."""
         self._last_output = now
-        if self._look is not None and self._look_at is None:
+        if self._looks and self._look_at is None:
             self._look_at = now + LOOK_AFTER
         self._take(self._screen.feed(data, now), "screen")
 
@@ -132,12 +132,11 @@ class SourceSelector:
         structured = self._structured
         if structured is not None:
             self._take(structured.tick(now), "structured")
-            if self._look is not None and self._look_at is not None and now >= self._look_at:
+            due = self._look_at is not None and now >= self._look_at
+            if due or (structured.agent_state is AgentState.BLOCKED and not self._looks):
                 self._look_at = None
-                seen = self._look(self._screen.visible(), self._screen.title, now)
+                seen = structured.look(self._screen.visible(), self._screen.title, now)
                 self._take(seen, "structured")
-            if structured.agent_state is AgentState.BLOCKED:
-                self._take(structured.screen(self._screen.visible()), "structured")
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is due."""

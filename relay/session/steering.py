@@ -20,6 +20,7 @@ from typing import Protocol
 
 from relay.agents.base import Blocked
 from relay.agents.hook_codec import AgentHookCall
+from relay.agents.injection_proof import InjectionProof
 from relay.core.message import AgentState, Message, Mode, State
 from relay.directive.envelope import Envelope, marker_of
 from relay.hooks.events import HookEventName
@@ -84,37 +85,6 @@ class Queue(Protocol):
     def give_back(self, messages: list[Message]) -> None: ...
 
 
-class Records(Protocol):
-    """What an agent lets know of what it was given with the answer to a hook of its own."""
-
-    @property
-    def room(self) -> int:
-        """Bytes that reach its model whole; 0 where nothing can be given now."""
-        ...
-
-    async def own(self, call: AgentHookCall) -> bool:
-        """Whether this is a call of the agent's, not of one that works for it."""
-        ...
-
-    @property
-    def shows(self) -> bool:
-        """Whether they show the words that were given (a Proof comes); else only ``landed``."""
-        ...
-
-    def landed(self, marker: str) -> bool:
-        """Whether a text with ``marker`` that was given has got in."""
-        ...
-
-    def giving(self, markers: list[str]) -> None:
-        """These go over now: a session that follows this one must be able to tell. May raise
-        OSError; then they do not go."""
-        ...
-
-    def kept(self, markers: list[str]) -> None:
-        """These did not go over."""
-        ...
-
-
 @dataclass(slots=True)
 class _Given:
     """A message on its way with an answer; ``out``: the answer has gone out."""
@@ -137,7 +107,7 @@ class Steering:
     def __init__(
         self,
         queue: Queue,
-        records: Records,
+        records: InjectionProof,
         wrap: Callable[[Message], Envelope],
         report: Callable[[Message, State, str, str], Awaitable[None]],
         spawn: Callable[[Awaitable[None]], None],

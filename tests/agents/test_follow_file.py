@@ -6,32 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from relay.agents.follow_file import Follower
-
-
-def test_watching_ends_when_it_is_cancelled_as_it_wakes_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(*_: object) -> bool:
-        return False
-
-    async def watch() -> None:
-        follower = Follower(lambda: None, lambda: 60.0, lambda: 0.0)
-        monkeypatch.setattr(follower, "read", nothing)
-        wake = asyncio.Event()
-        task = asyncio.get_running_loop().create_task(
-            follower.watch(None, wake, lambda: None)  # type: ignore[arg-type]
-        )
-        for _ in range(5):
-            await asyncio.sleep(0)  # into its wait
-        wake.set()
-        await asyncio.sleep(0)
-        task.cancel()
-        done, _ = await asyncio.wait([task], timeout=5)
-        task.cancel()
-        assert done
-
-    asyncio.run(watch())
+from relay.agents.follow_file import FileFollower
 
 
 def test_what_is_read_but_not_yet_heard_is_read_again_after_a_restart(tmp_path: Path) -> None:
@@ -44,7 +19,7 @@ def test_what_is_read_but_not_yet_heard_is_read_again_after_a_restart(tmp_path: 
         def transcript(self, line: str, now: float) -> None:
             heard.append(line)
 
-    follower = Follower(lambda: str(file), lambda: 60.0, lambda: 0.0)
+    follower = FileFollower(lambda: 0.0)
     poll = follower._tail.poll
 
     def polled() -> list[str]:
@@ -54,10 +29,10 @@ def test_what_is_read_but_not_yet_heard_is_read_again_after_a_restart(tmp_path: 
 
     follower._tail.poll = polled  # type: ignore[method-assign]
     ears: Any = FakeEars()
-    assert asyncio.run(follower.read(ears))
-    again = Follower(lambda: str(file), lambda: 60.0, lambda: 0.0)
+    assert asyncio.run(follower.read(str(file), ears))
+    again = FileFollower(lambda: 0.0)
     again.restore(places[0])
-    assert asyncio.run(again.read(ears))
+    assert asyncio.run(again.read(str(file), ears))
     assert heard == ["one", "two", "one", "two"]
     again.restore(follower.state())
-    assert not asyncio.run(again.read(ears))
+    assert not asyncio.run(again.read(str(file), ears))

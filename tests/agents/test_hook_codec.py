@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from relay.agents import hook_codec
-from relay.agents.base import translator, untold
 from relay.agents.hook_codec import AgentHookCall, HookCodec
+from relay.agents.known_agents import make_hook_codec, untold
 from relay.agents.launch import TOOL_EVENTS, TURN_EVENTS, wants_tcp
 from relay.hooks.events import HookEventName, problem
 
@@ -22,7 +22,7 @@ FIELDS: dict[str, Any] = {"tool_name": "Bash", "tool_input": INPUT, "tool_use_id
 
 @pytest.fixture(params=["claude", "codex", "qwen"])
 def gate(request: pytest.FixtureRequest) -> HookCodec:
-    made = translator(request.param)
+    made = make_hook_codec(request.param)
     assert made is not None
     return made
 

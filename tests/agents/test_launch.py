@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from relay.agents.base import NativeStart, make_native
+from relay.agents.base import AgentStart
 from relay.agents.claude.launch import OLDEST, REPORTED, version_of
+from relay.agents.known_agents import make_adapter
 from relay.agents.launch import MODULES, PLANNERS, Launch, Run, is_native, plan, wants_tcp
 
 VERSION = ".".join(map(str, OLDEST))
@@ -206,7 +207,7 @@ def test_whatever_a_planner_stumbles_over_the_agent_is_started(
     assert (launch.argv, launch.env, launch.profile) == ([name, "-x", "words"], {}, name)
     assert "embedded null byte" in str(launch.data["degraded"])
     assert not wants_tcp([name])
-    start = NativeStart(
+    start = AgentStart(
         started_ms=0,
         pid=1,
         cwd="/",
@@ -216,8 +217,8 @@ def test_whatever_a_planner_stumbles_over_the_agent_is_started(
         checkpoint={},
         clock=lambda: 0.0,
     )
-    native = make_native(name, start)
-    assert native is not None and native.composer is not None
+    native = make_adapter(name, start)
+    assert native is not None
 
 
 def test_the_pump_loads_nothing_heavy() -> None:

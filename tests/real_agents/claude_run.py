@@ -10,11 +10,11 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from relay.agents.claude.channel import ClaudeDoor
+from relay.agents.claude.channel import ClaudeChannel
 from relay.agents.claude.source import ClaudeSource
 from relay.agents.claude.transcript import whereabouts
+from relay.agents.follow_file import FileTail
 from relay.agents.launch import Launch, Run, plan
-from relay.agents.tail import FileTail
 from relay.core.message import AgentState
 from relay.core.source_events import End, Line, Proof, SourceEvent
 from relay.session.hook_server import HookServer
@@ -44,7 +44,7 @@ class ClaudeRun:
         run = Run(name="Alice", run_id="RUN", token=TOKEN, port=self.port)
         self.launch: Launch = plan(recipe.argv, recipe.env, run)
         self.source = ClaudeSource(time.time(), hooks=bool(self.launch.data["hooks"]))
-        self.door = ClaudeDoor(lambda: self.source.door_path)
+        self.door = ClaudeChannel(lambda: self.source.socket_path)
         self._tail = FileTail()
         self._server = HookServer(self._hook, TOKEN, on_error=self.errors.append)
         self.call(self._server.serve(self._listener))
@@ -111,7 +111,7 @@ class ClaudeRun:
     async def _poll(self) -> None:
         config = str(self.recipe.home / ".claude")
         while True:
-            if self.source.transcript_path is None or self.source.door_path is None:
+            if self.source.transcript_path is None or self.source.socket_path is None:
                 self.source.found(whereabouts(config, self.terminal.pid))
             path = self.source.transcript_path
             if path:

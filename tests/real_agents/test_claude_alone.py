@@ -140,7 +140,7 @@ def test_the_door_works_while_idle_streaming_and_beside_a_draft(
         run.terminal.type("half a draft")
         run.terminal.wait_for("half a draft")
         run.send("MARK-STREAM in the middle of a stream")
-        wait_until(lambda: run.source.heard("MARK-STREAM"), what="the queued message")
+        wait_until(lambda: run.source.accepted("MARK-STREAM"), what="the queued message")
         assert not run.proven("MARK-STREAM")
         model.open("stream")
         wait_until(lambda: model.seen("MARK-STREAM"))
@@ -163,8 +163,8 @@ def test_a_message_never_answers_a_permission_dialog(
         run.terminal.wait_for("Do you want to proceed?")
         run.wait_state(AgentState.BLOCKED)
         run.send("MARK-DIALOG while a dialog is open")
-        wait_until(lambda: run.source.heard("MARK-DIALOG"))
-        assert run.source.screen(run.terminal.lines()) == []
+        wait_until(lambda: run.source.accepted("MARK-DIALOG"))
+        assert run.source.look(run.terminal.lines(), "", 0.0) == []
         assert run.source.agent_state is AgentState.BLOCKED
         assert "Do you want to proceed?" in run.terminal.text()
         assert not (made.cwd / "created").exists()
@@ -191,7 +191,7 @@ def test_a_message_reaches_a_running_turn_after_the_tool(
         # Opening it for writing succeeds once the tool reads it.
         with open(fifo, "w") as writer:
             run.send("MARK-TOOL while a tool runs")
-            wait_until(lambda: run.source.heard("MARK-TOOL"))
+            wait_until(lambda: run.source.accepted("MARK-TOOL"))
             writer.write("output\n")
         wait_until(lambda: run.proven("MARK-TOOL"))
         wait_until(lambda: model.seen("MARK-TOOL"))
@@ -267,14 +267,14 @@ def test_two_in_one_runtime_folder_have_doors_of_their_own(
 def test_a_door_whose_agent_was_killed_is_closed(
     claude: Path, tmp_path: Path, model: ScriptedModel
 ) -> None:
-    from relay.agents.claude.channel import DoorClosed
+    from relay.agents.base import ChannelClosed
 
     with ClaudeRun(recipe(claude, tmp_path, model)) as run:
         run.ready()
         wait_until(lambda: run.door.available)
         os.kill(run.terminal.pid, signal.SIGKILL)
         run.terminal.wait_end()
-        with pytest.raises(DoorClosed):
+        with pytest.raises(ChannelClosed):
             run.call(run.door.submit("MARK-DEAD", ""))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from relay.agents.base import StructuredSource
 from relay.core.message import AgentState
-from relay.core.source_events import Degraded, Line, Pause, Proof, SourceEvent, StateChange
+from relay.core.source_events import Line, Pause, Proof, SourceEvent, StateChange
 from relay.directive.grammar import Match, Unclosed
 from relay.session.detector import Detection, DirectiveDetector
 from relay.session.sources import UNCLOSED_PATIENCE, SourceSelector
@@ -44,12 +45,11 @@ class FakeScreen:
     title = ""
 
 
-class FakeStructured:
+class FakeStructured(StructuredSource):
     """Yields what its hooks carry."""
 
     def __init__(self) -> None:
-        self.trusted = True
-        self.agent_state = AgentState.IDLE
+        super().__init__()
         self.rows: list[str] = []
 
     def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
@@ -58,25 +58,18 @@ class FakeStructured:
     def transcript(self, line: str, now: float) -> list[SourceEvent]:
         return [Proof(line, "transcript")]
 
-    def tick(self, now: float) -> list[SourceEvent]:
-        return []
-
-    def next_deadline(self) -> float | None:
-        return None
-
     def finish(self, now: float) -> list[SourceEvent]:
         return []
 
     def state(self) -> dict[str, Any]:
         return {"some": "state"}
 
-    def failed(self, reason: str) -> list[SourceEvent]:
-        self.trusted = False
-        return [Degraded(reason)]
-
-    def screen(self, rows: list[str]) -> list[SourceEvent]:
+    def look(self, rows: list[str], title: str, now: float) -> list[SourceEvent]:
         self.rows = rows
         return []
+
+    def change(self, state: AgentState) -> None:
+        self._change(state)
 
 
 class Desk:
@@ -146,7 +139,7 @@ def test_a_blocked_agent_is_shown_its_screen() -> None:
     desk = Desk(structured)
     desk.ears.tick(1.0)
     assert structured.rows == []
-    structured.agent_state = AgentState.BLOCKED
+    structured.change(AgentState.BLOCKED)
     desk.ears.tick(2.0)
     assert structured.rows == ["row"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from relay.agents.hook_codec import AgentHookCall, rewritten, text_of, tool_fields
+from relay.agents.hook_codec import AgentHookCall, HookCodec, rewritten, text_of, tool_fields
 from relay.agents.launch import GATE_TIMEOUT
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import (
@@ -33,7 +33,7 @@ EVENTS = {
 }
 
 
-class Words:
+class Words(HookCodec):
     """A translator for an agent that says what kind of event it sends."""
 
     def __init__(self) -> None:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relay.agents.aider.screen import composer_state, multiline
 from relay.agents.aider.source import AiderSource
-from relay.agents.base import NativeStart
-from relay.agents.tail import FileTail
-
-if TYPE_CHECKING:
-    from relay.agents.base import SourceFeed
+from relay.agents.base import AgentAdapter, AgentStart, SourceFeed
+from relay.agents.follow_file import FileTail
 
 #: Bytes. Each request logs the whole conversation again: a file of ours that is larger is emptied.
 EMPTIED_AT = 64 * 1024 * 1024
@@ -22,22 +18,16 @@ _BUSY = "the agent is busy"
 _LINES = "aider reads single lines here (no fancy input): nothing is typed"
 
 
-def make(start: NativeStart) -> Aider:
-    """See relay.agents.base."""
-    return Aider(start)
-
-
-class Aider:
+class AiderAdapter(AgentAdapter):
     """The LLM history of one aider, and its terminal."""
 
-    door = None
-    patience = 0.0
+    source: AiderSource
 
-    def __init__(self, start: NativeStart) -> None:
+    def __init__(self, start: AgentStart) -> None:
+        super().__init__(start)
         launch, checkpoint = start.launch, start.checkpoint
-        self._clock = start.clock
         self._terminal = start.terminal
-        self._ears: SourceFeed | None = None
+        self._feed: SourceFeed | None = None
         self._own = bool(launch.get("own"))
         self._tail = FileTail()
         self._reading = asyncio.Lock()
@@ -56,13 +46,7 @@ class Aider:
             self._tail.restore({"path": launch["history"], "inode": inode, "offset": size})
         self._place = self._tail.state()
 
-    @property
-    def heard(self) -> AiderSource:
-        """See Native."""
-        return self.source
-
     def composer(self, rows: list[str]) -> str:
-        """See Native."""
         return composer_state(rows) if self._reads() else "busy"
 
     def enter(self, rows: list[str]) -> bytes:
@@ -73,38 +57,19 @@ class Aider:
         """The place in the LLM history up to which the source has it."""
         return self._place
 
-    def entered(self, now: float) -> None:
-        """See Native: the terminal's mode tells as much."""
-
-    async def watch(
-        self, ears: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
-    ) -> None:
-        """See Native."""
-        while True:
-            if await self.read(ears):
-                changed()
-            self._empty()
-            wake.clear()
-            # Not wait_for: before Python 3.12 it loses a cancellation that comes with the wake-up.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.source.poll_interval()):
-                    await wake.wait()
-
-    async def read(self, ears: SourceFeed) -> bool:
-        """See Native."""
-        self._ears, heard = ears, False
+    async def _read(self, feed: SourceFeed) -> bool:
+        self._feed, found = feed, False
         async with self._reading:
             while lines := await asyncio.to_thread(self._tail.poll):
-                heard = True
-                ears.reported(self.source.lines(lines, self._clock()))
+                found = True
+                feed.reported(self.source.lines(lines, self._clock()))
                 self._place = self._tail.state()
             before = self.source.agent_state
-            events = self.source.terminal(not self._reads(), ears.visible(), self._clock())
-            ears.reported(events)
-        return heard or bool(events) or before is not self.source.agent_state
-
-    async def close(self) -> None:
-        """See Native: nothing is held open."""
+            events = self.source.terminal(not self._reads(), feed.visible(), self._clock())
+            feed.reported(events)
+            if not found:
+                self._empty()
+        return found or bool(events) or before is not self.source.agent_state
 
     def _reads(self) -> bool:
         """Whether aider reads keys itself, at its prompt or for a question of its own.
@@ -112,7 +77,7 @@ class Aider:
         A command that it runs has the terminal in raw mode too, but takes no pastes.
         """
         raw = self._terminal is not None and not self._terminal.cooked()
-        return raw and self._ears is not None and self._ears.pastes
+        return raw and self._feed is not None and self._feed.pastes
 
     def _empty(self) -> None:
         """Begin the file anew, at a prompt only: there aider writes nothing into it."""

@@ -29,6 +29,7 @@ from relay.agents.aider.screen import (
     error,
     question,
 )
+from relay.agents.base import StructuredSource
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 
@@ -69,15 +70,15 @@ _THOUGHT = re.compile(rf"\s*<{_TAG}>.*?(?:</{_TAG}>|\Z)", re.DOTALL)
 _CLOSED = re.compile(rf"\A.*?^\s*</{_TAG}>[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
-class AiderSource:
+class AiderSource(StructuredSource):
     """One aider, as it is heard. ``hears``: whether it was told to log its conversation. ``mark``:
     what tells its requests from those of others in the same file."""
 
     def __init__(self, *, hears: bool = True, mark: str = "") -> None:
+        super().__init__()
         self._failed = not hears
         self._shared = False  # another aider's words stand in its file
         self._history = History(mark)
-        self._state = AgentState.STARTING
         self._reason = ""
         self._count = 0  # answers so far: the streams' names
         self._answer: list[str] | None = None  # an answer that may not be complete yet
@@ -91,19 +92,6 @@ class AiderSource:
         self._rows: list[str] = []
 
     # -- what the session asks ----------------------------------------------------------------
-
-    @property
-    def trusted(self) -> bool:
-        """Whether this source hears; otherwise the screen has to."""
-        return not self._failed
-
-    @property
-    def agent_state(self) -> AgentState:
-        return self._state
-
-    def heard(self, marker: str) -> bool:
-        """Whether a text with ``marker`` in its first line has reached the model."""
-        return self.seen(marker)
 
     def seen(self, marker: str) -> bool:
         """Whether a text with ``marker`` in its first line has demonstrably reached the model."""
@@ -257,10 +245,6 @@ class AiderSource:
         """aider has no hooks."""
         return []
 
-    def screen(self, rows: list[str]) -> list[SourceEvent]:
-        """The screen is looked at together with the terminal's mode, see :meth:`terminal`."""
-        return []
-
     def tick(self, now: float) -> list[SourceEvent]:
         """Time passes in :meth:`terminal`."""
         return []
@@ -299,11 +283,13 @@ class AiderSource:
         self._asked = state["asked"]
         self._proven.extend(state["proven"])
 
-    def _change(self, state: AgentState, reason: str = "") -> list[SourceEvent]:
+    def _change(
+        self, state: AgentState, reason: str = "", retry: float | None = None
+    ) -> list[SourceEvent]:
         if state is self._state and reason == self._reason:
             return []
         self._state, self._reason = state, reason
-        return [StateChange(state, reason)]
+        return [StateChange(state, reason, retry)]
 
 
 def _without_thoughts(lines: list[str]) -> list[str]:

@@ -13,19 +13,13 @@ import os
 import stat
 from collections.abc import Callable
 
-from relay.core.errors import RelayError
+from relay.agents.base import ChannelClosed
 
 #: Seconds to connect and to write one message.
 DEADLINE = 5.0
 
 
-class DoorClosed(RelayError):
-    """The socket is not there, or does not take the message. Nothing was handed over whole."""
-
-    code = "door_closed"
-
-
-class ClaudeDoor:
+class ClaudeChannel:
     """The messaging socket whose path ``path()`` tells, once it is known."""
 
     def __init__(self, path: Callable[[], str | None]) -> None:
@@ -44,13 +38,13 @@ class ClaudeDoor:
         return stat.S_ISSOCK(facts.st_mode) and facts.st_uid == os.getuid()
 
     async def submit(self, text: str, marker: str) -> None:
-        """Hand ``text`` over. Raises DoorClosed when it was certainly not taken.
+        """Hand ``text`` over. Raises ChannelClosed when it was certainly not taken.
 
         ``marker`` is not sent: it stands in ``text``, and ``ClaudeSource.heard`` finds it there.
         """
         path = self._path()
         if not path or not self.available:
-            raise DoorClosed("Claude Code's messaging socket is not there")
+            raise ChannelClosed("Claude Code's messaging socket is not there")
         line = json.dumps({"type": "user", "message": {"role": "user", "content": text}}) + "\n"
         try:
             async with asyncio.timeout(DEADLINE):
@@ -67,4 +61,4 @@ class ClaudeDoor:
                     writer.transport.abort()
         except (OSError, TimeoutError) as error:
             reason = str(error) or "no answer"
-            raise DoorClosed(f"Claude Code's messaging socket: {reason}") from error
+            raise ChannelClosed(f"Claude Code's messaging socket: {reason}") from error

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from relay.agents.hook_codec import AgentHookCall, read, rewritten, text_of
+from relay.agents.hook_codec import AgentHookCall, HookCodec, rewritten, text_of
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
 
-__all__ = ["answer", "read"]
 
+class ClaudeHookCodec(HookCodec):
+    """Claude Code's hooks."""
 
-def answer(call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
-    """See relay.agents.hook_codec.HookCodec."""
-    before = call.event is HookEventName.BEFORE_TOOL
-    said = _before(call, result) if before else _afterwards(call, result)
-    if result.stop:
-        # Claude Code runs the tool all the same, so a stop before it is a refusal, too (_before).
-        said |= {"continue": False, "stopReason": result.stop_reason}
-    if result.system_message:
-        said["systemMessage"] = result.system_message
-    if result.suppress_output:
-        said["suppressOutput"] = True
-    return said
+    def answer(self, call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
+        before = call.event is HookEventName.BEFORE_TOOL
+        said = _before(call, result) if before else _afterwards(call, result)
+        if result.stop:
+            # Claude Code runs the tool all the same: a stop before it is a refusal, too.
+            said |= {"continue": False, "stopReason": result.stop_reason}
+        if result.system_message:
+            said["systemMessage"] = result.system_message
+        if result.suppress_output:
+            said["suppressOutput"] = True
+        return said
 
 
 def _before(call: AgentHookCall, result: Aggregated) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from relay.agents.base import StructuredSource
 from relay.agents.claude.messages import Messages
 from relay.agents.claude.screen import composer_state
 from relay.agents.claude.transcript import Record, Whereabouts, call_key, parse
@@ -46,7 +47,7 @@ _THIS_TURN_ONLY = frozenset({"invalid_request", "max_output_tokens"})
 _WAITING = frozenset({"permission_prompt", "elicitation_dialog"})
 
 
-class ClaudeSource:
+class ClaudeSource(StructuredSource):
     """One Claude Code process, as it is heard.
 
     ``started`` is when it was started, in seconds since the epoch: older records of a resumed
@@ -55,14 +56,13 @@ class ClaudeSource:
     """
 
     def __init__(self, started: float, *, hooks: bool = True, gated: bool = False) -> None:
+        super().__init__()
         self._gated = gated
         self._started = int(started * 1000) / 1000  # the transcript counts in milliseconds
         self._hooks_planned = hooks
         self._hooks_heard = False
         self._silent_since: float | None = None  # the transcript grows, no hook ever came
-        self._failed = False
         self._messages = Messages(displays=hooks)
-        self._state = AgentState.STARTING
         self._prompt = ""
         self._session = ""
         self._left: deque[str] = deque(maxlen=ENDED_MAX)  # sessions before the present one
@@ -73,21 +73,16 @@ class ClaudeSource:
         self._calls: BoundedDict[str, str] = BoundedDict(CALLS_MAX)  # a tool call's id -> its key
         self._asked: deque[str] = deque(maxlen=CALLS_MAX)  # keys of calls that wait for consent
         self._dialog_shown = False
-        self.transcript_path: str | None = None
-        self.door_path: str | None = None
+        self._transcript: str | None = None
+        self.socket_path: str | None = None
 
     # -- what the session asks ----------------------------------------------------------------
 
     @property
-    def trusted(self) -> bool:
-        """Whether this source hears; otherwise the screen has to."""
-        return not self._failed
+    def transcript_path(self) -> str | None:
+        return self._transcript
 
-    @property
-    def agent_state(self) -> AgentState:
-        return self._state
-
-    def heard(self, marker: str) -> bool:
+    def accepted(self, marker: str) -> bool:
         """Whether a text with ``marker`` at its beginning has been taken by Claude Code already,
         be it that it still waits in its queue: sending it again would double it."""
         return any(marker in text for text in self._accepted)
@@ -104,8 +99,8 @@ class ClaudeSource:
 
     def found(self, where: Whereabouts) -> None:
         """What was found without hooks; what hooks told counts more."""
-        self.transcript_path = self.transcript_path or where.transcript
-        self.door_path = self.door_path or where.door
+        self._transcript = self._transcript or where.transcript
+        self.socket_path = self.socket_path or where.socket
 
     def failed(self, reason: str) -> list[SourceEvent]:
         """Nothing can be heard here (no hook, no transcript): the screen stands in."""
@@ -121,7 +116,7 @@ class ClaudeSource:
         events = self._first_hook()
         own = event.get("relay")
         if isinstance(own, dict) and own.get("door"):
-            self.door_path = str(own["door"])
+            self.socket_path = str(own["door"])
         if event.get("agent_id"):
             return events  # a subagent's
         self._follow(event)
@@ -139,7 +134,7 @@ class ClaudeSource:
         elif name == "SessionEnd" or session in self._left and session != self._session:
             return
         if isinstance(path, str) and path:
-            self.transcript_path = path
+            self._transcript = path
 
     def _first_hook(self) -> list[SourceEvent]:
         self._failed = False
@@ -259,7 +254,7 @@ class ClaudeSource:
             return self._change(AgentState.BUSY)
         return self._change(AgentState.BUSY) if self._state is AgentState.STARTING else []
 
-    def screen(self, rows: list[str]) -> list[SourceEvent]:
+    def look(self, rows: list[str], title: str, now: float) -> list[SourceEvent]:
         """The screen has settled: whether a dialog that was asked for has gone again.
 
         Consent is reported by nothing else before the tool has run, which may take long.
@@ -321,8 +316,8 @@ class ClaudeSource:
             "asked": list(self._asked),
             "hooks_heard": self._hooks_heard,
             "displays": self._messages.displays,
-            "transcript": self.transcript_path,
-            "door": self.door_path,
+            "transcript": self._transcript,
+            "door": self.socket_path,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -339,7 +334,7 @@ class ClaudeSource:
         self._asked = deque(state["asked"], CALLS_MAX)
         self._hooks_heard = state["hooks_heard"]
         self._messages.displays = state["displays"]
-        self.transcript_path, self.door_path = state["transcript"], state["door"]
+        self._transcript, self.socket_path = state["transcript"], state["door"]
 
     # -- helpers ------------------------------------------------------------------------------
 
@@ -356,10 +351,12 @@ class ClaudeSource:
             return events
         return events + self._change(AgentState.IDLE)
 
-    def _change(self, state: AgentState, reason: str = "") -> list[SourceEvent]:
+    def _change(
+        self, state: AgentState, reason: str = "", retry: float | None = None
+    ) -> list[SourceEvent]:
         if state is self._state:
             return []
         if state is not AgentState.BLOCKED:
             self._asked.clear()
         self._state = state
-        return [StateChange(state, reason)]
+        return [StateChange(state, reason, retry)]

@@ -135,7 +135,7 @@ class Whereabouts:
     """Where one running Claude Code keeps its things, as far as it tells; None: not (yet) there."""
 
     transcript: str | None = None
-    door: str | None = None
+    socket: str | None = None
 
 
 def whereabouts(config: str, pid: int) -> Whereabouts:
@@ -152,11 +152,11 @@ def whereabouts(config: str, pid: int) -> Whereabouts:
         return Whereabouts()
     if not isinstance(noted, dict):
         return Whereabouts()
-    session, door = noted.get("sessionId"), noted.get("messagingSocketPath")
+    session, socket = noted.get("sessionId"), noted.get("messagingSocketPath")
     transcript = None
     if isinstance(session, str) and _SESSION_ID.fullmatch(session):
         transcript = _transcript_of(config, session)
-    return Whereabouts(transcript, door if isinstance(door, str) and door else None)
+    return Whereabouts(transcript, socket if isinstance(socket, str) and socket else None)
 
 
 def _transcript_of(config: str, session: str) -> str | None:

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from relay.core.errors import RelayError
+from relay.agents.base import ChannelClosed
 
 #: Seconds that Codex may take to start, to take the message and to end.
 DEADLINE = 20.0
@@ -30,13 +30,7 @@ _CLIENT = {"clientInfo": {"name": "relay", "title": "relay", "version": "1"}}
 _CAPABLE = {"capabilities": {"experimentalApi": True}}
 
 
-class DoorClosed(RelayError):
-    """The queue does not take the message. Nothing was handed over."""
-
-    code = "door_closed"
-
-
-class QueueDoor:
+class CodexChannel:
     """The queue of the conversation that ``thread()`` names, once it has one.
 
     ``program`` is Codex, to be started in ``cwd`` with ``env``; ``rests()`` tells whether the queue
@@ -80,13 +74,13 @@ class QueueDoor:
         return bool(count)
 
     async def submit(self, text: str, marker: str) -> None:
-        """Put ``text`` into the queue. Raises DoorClosed when it was certainly not taken.
+        """Put ``text`` into the queue. Raises ChannelClosed when it was certainly not taken.
 
         ``marker`` is not sent: it stands in ``text``, and ``waits`` finds it there.
         """
         thread = self._thread()
         if not thread:
-            raise DoorClosed("the conversation has no turn yet")
+            raise ChannelClosed("the conversation has no turn yet")
         process = await self._start()
         try:
             async with asyncio.timeout(DEADLINE):
@@ -104,7 +98,7 @@ class QueueDoor:
         except (OSError, ValueError, TimeoutError) as error:
             if self.waits(marker):
                 return
-            raise DoorClosed(f"Codex's queue: {str(error) or 'no answer'}") from error
+            raise ChannelClosed(f"Codex's queue: {str(error) or 'no answer'}") from error
         finally:
             await _end(process)
 
@@ -122,13 +116,13 @@ class QueueDoor:
                 start_new_session=True,
             )
         except OSError as error:
-            raise DoorClosed(f"Codex cannot be started for its queue: {error}") from error
+            raise ChannelClosed(f"Codex cannot be started for its queue: {error}") from error
 
 
 async def _ask(
     process: asyncio.subprocess.Process, number: int, method: str, params: dict[str, Any]
 ) -> None:
-    """One request, and its answer. Raises DoorClosed when it is refused, ConnectionError when
+    """One request, and its answer. Raises ChannelClosed when it is refused, ConnectionError when
     there is no answer."""
     assert process.stdin is not None and process.stdout is not None
     request = {"id": number, "method": method, "params": params}
@@ -141,7 +135,7 @@ async def _ask(
         if "error" in answer:
             refused = answer["error"]
             words = refused.get("message") if isinstance(refused, dict) else refused
-            raise DoorClosed(f"Codex's queue: {words}")
+            raise ChannelClosed(f"Codex's queue: {words}")
         return
     raise ConnectionError("its server ended without an answer")
 

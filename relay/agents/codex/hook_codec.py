@@ -10,7 +10,7 @@ from json import dumps
 from typing import Any
 
 from relay.agents import hook_codec
-from relay.agents.hook_codec import AgentHookCall, rewritten, text_of
+from relay.agents.hook_codec import AgentHookCall, HookCodec, rewritten, text_of
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
 
@@ -18,23 +18,23 @@ from relay.hooks.hook_types import Aggregated, Decision
 ASKS = "a person has to agree to this, and Codex cannot be made to ask them here"
 
 
-def read(event: dict[str, Any]) -> AgentHookCall | None:
-    """See relay.agents.hook_codec.HookCodec."""
-    if event.get("hook_event_name") != "PermissionRequest":
-        return hook_codec.read(event)
-    if event.get("agent_id"):
-        return None  # a subagent's
-    tool = text_of(event, "tool_name") or "a tool"
-    return hook_codec.noticed(hook_codec.PERMISSION, f"Codex asks to use {tool}")
+class CodexHookCodec(HookCodec):
+    """Codex's hooks: Claude Code's words, and one more event."""
 
+    def read(self, event: dict[str, Any]) -> AgentHookCall | None:
+        if event.get("hook_event_name") != "PermissionRequest":
+            return super().read(event)
+        if event.get("agent_id"):
+            return None  # a subagent's
+        tool = text_of(event, "tool_name") or "a tool"
+        return hook_codec.noticed(hook_codec.PERMISSION, f"Codex asks to use {tool}")
 
-def answer(call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
-    """See relay.agents.hook_codec.HookCodec."""
-    before = call.event is HookEventName.BEFORE_TOOL
-    said = _before(call, result) if before else _afterwards(result)
-    if result.system_message:
-        said["systemMessage"] = result.system_message
-    return said
+    def answer(self, call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
+        before = call.event is HookEventName.BEFORE_TOOL
+        said = _before(call, result) if before else _afterwards(result)
+        if result.system_message:
+            said["systemMessage"] = result.system_message
+        return said
 
 
 def _before(call: AgentHookCall, result: Aggregated) -> dict[str, Any]:

@@ -143,14 +143,14 @@ def _time(value: object) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class OpenFiles:
     """What a running Codex holds open: the session files of its conversations, and its queue."""
 
     rollouts: tuple[str, ...] = ()
     queue: str | None = None
 
 
-def whereabouts(pid: int, proc: str = "/proc") -> Whereabouts:
+def open_files(pid: int, proc: str = "/proc") -> OpenFiles:
     """What Codex holds open, be it the process ``pid`` or one that it has started; nothing where
     that cannot be told.
 
@@ -169,7 +169,7 @@ def whereabouts(pid: int, proc: str = "/proc") -> Whereabouts:
             family += _children(process, proc)
         rollouts |= found
         queue = queues[-1] if queues else queue
-    return Whereabouts(tuple(path for path in sorted(rollouts) if is_conversation(path)), queue)
+    return OpenFiles(tuple(path for path in sorted(rollouts) if is_conversation(path)), queue)
 
 
 def thread_of(path: str) -> str:

@@ -11,6 +11,7 @@ import re
 from collections import deque
 from typing import Any
 
+from relay.agents.base import StructuredSource
 from relay.agents.codex.rollout import Record, parse, thread_of
 from relay.agents.codex.screen import asks, composer_state, loading, runs
 from relay.core.bounded import RecentSet
@@ -49,7 +50,7 @@ _THIS_TURN_ONLY = frozenset(
 _MARKER = re.compile(r"Relay (?:message|notice) (\[[^\[\]\s]{1,16}\])")
 
 
-class CodexSource:
+class CodexSource(StructuredSource):
     """One Codex process, as it is heard.
 
     ``started`` is when it was started, in seconds since the epoch: older records of a resumed
@@ -57,13 +58,14 @@ class CodexSource:
     whether some of them are for tool calls.
     """
 
+    reads_screen = True
+
     def __init__(self, started: float, *, hooks: bool = False, gated: bool = False) -> None:
+        super().__init__()
         self._awaits_hooks = hooks
         self._gated = gated
         self._silent_since: float | None = None  # a turn has begun, and no hook ever came
         self._started = int(started * 1000) / 1000  # the session file counts in milliseconds
-        self._failed = False
-        self._state = AgentState.STARTING
         self._said: RecentSet[str] = RecentSet(SAID_MAX)
         self._open: dict[str, None] = {}  # turns that run
         self._ended: deque[str] = deque(maxlen=ENDED_MAX)
@@ -81,24 +83,17 @@ class CodexSource:
     # -- what the session asks ----------------------------------------------------------------
 
     @property
-    def trusted(self) -> bool:
-        """Whether this source hears; otherwise the screen has to."""
-        return not self._failed
-
-    @property
-    def agent_state(self) -> AgentState:
-        return self._state
-
-    @property
     def thread(self) -> str:
         """The id of the conversation in front; empty before its first turn."""
         return thread_of(self.path) if self.path else ""
 
-    def heard(self, marker: str) -> bool:
+    def seen(self, marker: str) -> bool:
         """Whether a text with ``marker`` at its beginning has reached the model."""
         return any(marker in text for text in self._accepted)
 
-    seen = heard
+    @property
+    def transcript_path(self) -> str | None:
+        return self.path
 
     def poll_interval(self) -> float:
         """In how many seconds the session file should be looked at again."""
@@ -212,10 +207,6 @@ class CodexSource:
 
     # -- the screen ---------------------------------------------------------------------------
 
-    def screen(self, rows: list[str]) -> list[SourceEvent]:
-        """See ``look``."""
-        return []
-
     def look(self, rows: list[str], title: str, now: float) -> list[SourceEvent]:
         """The screen has changed: whether Codex is ready, and whether a dialog is open."""
         if self._state is AgentState.GONE:
@@ -306,7 +297,7 @@ class CodexSource:
     # -- helpers ------------------------------------------------------------------------------
 
     def _accept(self, text: str, by: str) -> list[SourceEvent]:
-        if not self.heard(text[:ACCEPTED_HEAD]):
+        if not self.seen(text[:ACCEPTED_HEAD]):
             self._accepted.append(text[:ACCEPTED_HEAD])
         return [Proof(text, by)]
 

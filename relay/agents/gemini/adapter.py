@@ -1,22 +1,19 @@
-"""What a session needs beside the usual when its agent is Gemini CLI."""
+"""The adapter of Gemini CLI: which session file is this one's. It is typed into."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from relay.agents.base import NativeStart
-from relay.agents.follow_file import Follower
+from relay.agents.base import AgentAdapter, AgentStart, SourceFeed
+from relay.agents.follow_file import FileFollower
 from relay.agents.gemini.files import Claims, SessionFiles
 from relay.agents.gemini.screen import composer_state, solid
 from relay.agents.gemini.source import GeminiSource
 from relay.agents.gemini.words import spelled
 from relay.core.message import AgentState
-
-if TYPE_CHECKING:
-    from relay.agents.base import SourceFeed
 
 #: After the first prompt the session file must be there within this many seconds, or the screen is
 #: believed instead.
@@ -31,63 +28,47 @@ SETTLED = 0.5
 ROW_TELLS = 20
 
 
-def make(start: NativeStart) -> Gemini:
-    """See relay.agents.base."""
-    return Gemini(start)
+class GeminiAdapter(AgentAdapter):
+    """One Gemini CLI."""
 
-
-class Gemini:
-    """The structured source of one Gemini CLI and its session file; it is typed into."""
-
-    door = None
-    patience = 0.0
+    source: GeminiSource
     #: Before it draws and after its end its terminal reads lines, and nobody reads those.
     cooked = "the agent is starting"
     #: While it loads a conversation it drops keys.
     shows_paste = True
 
-    def __init__(self, start: NativeStart) -> None:
-        self._clock = start.clock
+    def __init__(self, start: AgentStart) -> None:
+        super().__init__(start)
         self._claims = Claims(start.folder, start.pid)
         self._cwd = start.cwd
         self._files = SessionFiles(start.env)
         self._session: str | None = start.launch.get("session")
         self._began = start.started_ms / 1000
         self.source = GeminiSource(self._began)
-        source = self.source
-        self._follower = Follower(
-            lambda: source.path, source.poll_interval, start.clock, self._search
-        )
+        self._follower = FileFollower(start.clock)
         self._asked: float | None = None
         self._searched = 0.0
         if start.checkpoint.get("structured"):
-            source.restore(start.checkpoint["structured"])
+            self.source.restore(start.checkpoint["structured"])
         kept = start.checkpoint.get("native") or {}
         if kept:
             self._follower.restore(kept["follower"])
             self._session = kept["session"]
         if not start.launch.get("heard", True):
-            source.failed("")  # the launch plan has said why
-
-    @property
-    def heard(self) -> GeminiSource:
-        """See Native."""
-        return self.source
+            self.source.failed("")  # the launch plan has said why
 
     def composer(self, rows: list[str]) -> str:
-        """See Native. What is typed while it works would wait with it, out of relay's hands; and
-        whatever has taken the place of the input line reads keys."""
+        """Tell how the input line is. What is typed while Gemini CLI works would wait with it, out
+        of relay's hands; and whatever has taken the place of the input line reads keys."""
         found = composer_state(rows)
         if found == "empty" and self.source.agent_state is AgentState.BUSY:
             return "busy"
         return "dialog" if found == "unknown" and self.source.drawn else found
 
     def spell(self, body: str) -> str:
-        """See TypingRules in relay.agents.base."""
         return spelled(body, self._cwd)
 
     def state(self) -> dict[str, Any]:
-        """The file's place for the checkpoint; the source has a state of its own."""
         return {"follower": self._follower.state(), "session": self._session}
 
     def entered(self, now: float) -> None:
@@ -96,21 +77,20 @@ class Gemini:
             self._asked = self._asked or now
 
     async def watch(
-        self, ears: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
+        self, feed: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
     ) -> None:
-        """See Native."""
         self.source.wake = wake.set
-        await self._follower.watch(ears, wake, changed)
+        await super().watch(feed, wake, changed)
 
-    async def read(self, ears: SourceFeed) -> bool:
-        """See Native."""
+    async def read(self, feed: SourceFeed) -> bool:
         self._look_for_own()
-        return await self._follower.read(ears)
+        return await self._read(feed)
 
-    async def close(self) -> None:
-        """See Native: nothing is held open."""
+    async def _read(self, feed: SourceFeed) -> bool:
+        return await self._follower.read(self.source.path, feed)
 
-    def _search(self, ears: SourceFeed, now: float) -> None:
+    def _search(self, feed: SourceFeed) -> None:
+        now = self._clock()
         if not self.source.trusted or now - self._searched < LOOK_AGAIN:
             return
         self._searched = now
@@ -118,7 +98,7 @@ class Gemini:
         self._look_for_another(now)
         asked = self._asked or self.source.shown_at
         if self.source.path is None and asked is not None and now - asked > SHOW_ITSELF:
-            ears.give_up(
+            feed.give_up(
                 "the session file of Gemini CLI cannot be found: it is heard by its screen"
             )
 

@@ -9,25 +9,25 @@ import json
 from typing import Any
 
 from relay.agents import hook_codec
-from relay.agents.deferred_context import DeferredContext
-from relay.agents.hook_codec import AgentHookCall, rewritten, text_of, tool_fields
+from relay.agents.hook_codec import (
+    AgentHookCall,
+    DeferredContext,
+    HookCodec,
+    rewritten,
+    text_of,
+    tool_fields,
+)
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
 
 
-def translator() -> GeminiGate:
-    """See relay.agents.base."""
-    return GeminiGate()
-
-
-class GeminiGate:
-    """See relay.agents.hook_codec.HookCodec."""
+class GeminiHookCodec(HookCodec):
+    """Gemini CLI's hooks; context that is added before a tool goes with its result."""
 
     def __init__(self) -> None:
         self._held = DeferredContext()
 
     def read(self, event: dict[str, Any]) -> AgentHookCall | None:
-        """See Translator."""
         name = event.get("hook_event_name")
         if name == "BeforeTool":
             return AgentHookCall(HookEventName.BEFORE_TOOL, tool_fields(event), True, event)
@@ -53,7 +53,6 @@ class GeminiGate:
         return None
 
     def answer(self, call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
-        """See Translator."""
         before = call.event is HookEventName.BEFORE_TOOL
         said = self._before(call, result) if before else self._afterwards(call, result)
         if result.stop:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from relay.agents.base import StructuredSource
 from relay.agents.gemini.records import Record, parse
 from relay.agents.gemini.screen import Doing, composer_state, doing, prompts, question
 from relay.core.bounded import RecentSet
@@ -47,17 +48,18 @@ _REFUSED = re.compile(
 )
 
 
-class GeminiSource:
+class GeminiSource(StructuredSource):
     """One Gemini CLI process, as it is heard.
 
     ``started`` is when it was started, in seconds since the epoch: older records of a resumed
     conversation are history.
     """
 
+    reads_screen = True
+
     def __init__(self, started: float) -> None:
+        super().__init__()
         self._started = int(started * 1000) / 1000  # the session file counts in milliseconds
-        self._failed = False
-        self._state = AgentState.STARTING
         self._heard: RecentSet[str] = RecentSet(HEARD_MAX)
         self._markers: RecentSet[str] = RecentSet(MARKERS_MAX)
         self._recent: deque[str] = deque(maxlen=SHOWN_MAX)
@@ -76,19 +78,6 @@ class GeminiSource:
 
     # -- what the session asks ----------------------------------------------------------------
 
-    @property
-    def trusted(self) -> bool:
-        """Whether this source hears; otherwise the screen has to."""
-        return not self._failed
-
-    @property
-    def agent_state(self) -> AgentState:
-        return self._state
-
-    def heard(self, marker: str) -> bool:
-        """Whether a text that holds ``marker`` has been taken by Gemini CLI already."""
-        return marker in self._markers
-
     def seen(self, marker: str) -> bool:
         """Whether a text that holds ``marker`` has demonstrably gone to the model."""
         return marker in self._markers
@@ -96,6 +85,10 @@ class GeminiSource:
     def knows(self, prompt: str) -> bool:
         """Whether this prompt stands in the session file that is read already."""
         return prompt[:PROMPT_HEAD] in self._recent
+
+    @property
+    def transcript_path(self) -> str | None:
+        return self.path
 
     def poll_interval(self) -> float:
         """In how many seconds the session file should be looked at again."""
@@ -197,10 +190,6 @@ class GeminiSource:
             return over + self._change(AgentState.IDLE)
         return []
 
-    def screen(self, rows: list[str]) -> list[SourceEvent]:
-        """See relay.session.sources; ``look`` has more to go by."""
-        return []
-
     def _turn_over(self) -> list[SourceEvent]:
         """A turn without a trace in the session file: is another one written?"""
         if self._records or self.path is None:
@@ -259,9 +248,11 @@ class GeminiSource:
 
     # -- helpers ------------------------------------------------------------------------------
 
-    def _change(self, state: AgentState, reason: str = "") -> list[SourceEvent]:
+    def _change(
+        self, state: AgentState, reason: str = "", retry: float | None = None
+    ) -> list[SourceEvent]:
         if state is self._state:
             return []
         self._state = state
         self.wake()
-        return [StateChange(state, reason)]
+        return [StateChange(state, reason, retry)]

@@ -6,11 +6,11 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from relay.agents.base import NativeStart
+from relay.agents.base import AgentAdapter, AgentStart, SourceFeed
 from relay.agents.installed import parse_version
-from relay.agents.opencode.channel import OpencodeDoor
+from relay.agents.opencode.channel import OpencodeChannel
 from relay.agents.opencode.http import Client, ServerError
 from relay.agents.opencode.launch import OLDEST
 from relay.agents.opencode.screen import agent_shown, composer_state
@@ -19,9 +19,6 @@ from relay.agents.opencode.snapshot import snapshot
 from relay.agents.opencode.source import OpencodeSource
 from relay.agents.opencode.sse import Events
 from relay.core.message import AgentState
-
-if TYPE_CHECKING:
-    from relay.agents.base import SourceFeed
 
 #: Seconds that opencode may take from its start until its server answers (it was seen to take 30
 #: on a busy machine), and in which it must answer again after that.
@@ -39,33 +36,30 @@ SILENCE = 35.0
 FIRST_EVENT = 5.0
 
 
-def make(start: NativeStart) -> Opencode:
-    """See relay.agents.base."""
-    return Opencode(start)
-
-
 class Unfit(Exception):
     """This opencode cannot be heard by its server; the text says why."""
 
 
-class Opencode:
-    """The structured source of one opencode, the stream of its server, and its door."""
+class OpencodeAdapter(AgentAdapter):
+    """The structured source of one opencode, the stream of its server, and its channel."""
 
+    source: OpencodeSource
+    channel: OpencodeChannel | None
     #: What its server gets while a turn runs the model has at its next step.
-    steered_by_door = True
+    steers = True
 
-    def __init__(self, start: NativeStart) -> None:
+    def __init__(self, start: AgentStart) -> None:
+        super().__init__(start)
         launch, checkpoint = start.launch, start.checkpoint
-        self._clock = start.clock
         self._continues = bool(launch.get("continues"))
         self._server = server_from(launch)
         self.source = OpencodeSource(start.started_ms, str(launch.get("session") or ""))
         if checkpoint.get("structured"):
             self.source.restore(checkpoint["structured"])
         self._client = Client(self._server or Server("127.0.0.1", 0))
-        door = OpencodeDoor(self._client, self.source, lambda: agent_shown(self._rows()))
-        door.restore(checkpoint.get("native") or {})
-        self.door = door if self._server else None
+        channel = OpencodeChannel(self._client, self.source, lambda: agent_shown(self._rows()))
+        channel.restore(checkpoint.get("native") or {})
+        self.channel = channel if self._server else None
         self._rows: Callable[[], list[str]] = list
         self._freeing = False
         self._lost_at: float | None = start.clock()
@@ -74,66 +68,55 @@ class Opencode:
         self._over = asyncio.Event()  # the stream has ended, with all that was in it
 
     @property
-    def heard(self) -> OpencodeSource:
-        """See Native."""
-        return self.source
-
-    @property
     def patience(self) -> float:
-        """Typing is for an opencode without a server: the door is waited for until the server is
+        """Typing is for an opencode without a server: the channel is waited for until the server is
         given up. While it is there, what closes the door (a dialog) is known to who types, too."""
-        waits = self.door is not None and self.source.trusted and not self.source.connected
+        waits = self.channel is not None and self.source.trusted and not self.source.connected
         return math.inf if waits else 0.0
 
     def composer(self, rows: list[str]) -> str:
-        """See Native."""
         return composer_state(rows)
 
     def state(self) -> dict[str, Any]:
-        """See Native."""
-        return self.door.state() if self.door else {}
-
-    def entered(self, now: float) -> None:
-        """See Native: opencode tells itself what is submitted."""
+        return self.channel.state() if self.channel else {}
 
     async def watch(
-        self, ears: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
+        self, feed: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
     ) -> None:
-        """See Native."""
         if self._server is None:
-            ears.give_up("opencode runs without a server of its own: it is heard by its screen")
+            feed.give_up("opencode runs without a server of its own: it is heard by its screen")
             changed()
             return
-        self._rows = ears.visible
+        self._rows = feed.visible
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
-                    await self._try(ears, changed, tasks)
+                    await self._try(feed, changed, tasks)
                     await asyncio.sleep(TRY_AGAIN)
         except* Unfit as unfit:
-            ears.give_up(f"{unfit.exceptions[0]}: opencode is heard by its screen")
+            feed.give_up(f"{unfit.exceptions[0]}: opencode is heard by its screen")
             changed()
 
     async def _try(
-        self, ears: SourceFeed, changed: Callable[[], None], tasks: asyncio.TaskGroup
+        self, feed: SourceFeed, changed: Callable[[], None], tasks: asyncio.TaskGroup
     ) -> None:
         self._over.clear()
         try:
-            await self._listen(ears, changed, tasks)
+            await self._listen(feed, changed, tasks)
         except Unfit:
             raise
         except ServerError as error:
-            self._lost(ears, error)
+            self._lost(feed, error)
             changed()
         except Exception as error:
             # An answer of a form that nobody promised: the next try may go better.
-            ears.note(f"what opencode's server says: {type(error).__name__}: {error}")
-            self._lost(ears, ServerError("opencode's server is not understood"))
+            feed.note(f"what opencode's server says: {type(error).__name__}: {error}")
+            self._lost(feed, ServerError("opencode's server is not understood"))
             changed()
         finally:
             self._over.set()
 
-    async def read(self, ears: SourceFeed) -> bool:
+    async def read(self, feed: SourceFeed) -> bool:
         """See Native: after the agent's end its last events may still be on their way."""
         if self._server is not None:
             try:
@@ -143,11 +126,8 @@ class Opencode:
                 return False
         return True
 
-    async def close(self) -> None:
-        """See Native: the stream ends with the task that reads it."""
-
     async def _listen(
-        self, ears: SourceFeed, changed: Callable[[], None], tasks: asyncio.TaskGroup
+        self, feed: SourceFeed, changed: Callable[[], None], tasks: asyncio.TaskGroup
     ) -> None:
         """Hear the server until its stream breaks off."""
         health = await self._client.request("GET", "/global/health")
@@ -157,14 +137,14 @@ class Opencode:
         events = Events()
         async with self._client.stream("/event") as pieces:
             early = events.feed(await _piece(pieces, FIRST_EVENT))
-            await self._catch_up(ears)
-            self._hear(ears, early)
+            await self._catch_up(feed)
+            self._hear(feed, early)
             self._lost_at, self._patience = None, COME_BACK
             changed()
             while True:
-                self._hear(ears, events.feed(await _piece(pieces, SILENCE)))
+                self._hear(feed, events.feed(await _piece(pieces, SILENCE)))
                 if self.source.missing and self._clock() - self._asked > ASK_AGAIN:
-                    await self._catch_up(ears)
+                    await self._catch_up(feed)
                 if self.source.stranded() and not self._freeing:
                     self._freeing = True
                     tasks.create_task(self._free())
@@ -174,34 +154,34 @@ class Opencode:
         """Hand over once more what lies in a conversation that has come to rest."""
         try:
             await asyncio.sleep(AT_REST)
-            door = self.door
-            if door is None or self.source.agent_state is AgentState.LIMITED:
+            channel = self.channel
+            if channel is None or self.source.agent_state is AgentState.LIMITED:
                 return  # the next message takes it along
             for session, message, head in self.source.stranded():
-                if door.lies(head):
-                    await door.again(session, message)
+                if channel.lies(head):
+                    await channel.again(session, message)
         except ServerError:
             return
         finally:
             self._freeing = False
 
-    async def _catch_up(self, ears: SourceFeed) -> None:
+    async def _catch_up(self, feed: SourceFeed) -> None:
         """Ask for what the stream does not tell: how things stand, and what was missed."""
         self._asked = self._clock()
         found = await snapshot(self._client, self.source, continues=self._continues)
         found["properties"]["at"] = time.time() * 1000
-        ears.hook(found, self._clock())
+        feed.hook(found, self._clock())
 
-    def _hear(self, ears: SourceFeed, events: list[dict[str, Any]]) -> None:
+    def _hear(self, feed: SourceFeed, events: list[dict[str, Any]]) -> None:
         now = self._clock()
         for event in events:
             try:
-                ears.hook(event, now)
+                feed.hook(event, now)
             except Exception as error:
                 # Its form is not ours to promise: one odd event must not cost the others.
-                ears.note(f"an event of opencode's: {type(error).__name__}: {error}")
+                feed.note(f"an event of opencode's: {type(error).__name__}: {error}")
 
-    def _lost(self, ears: SourceFeed, error: ServerError) -> None:
+    def _lost(self, feed: SourceFeed, error: ServerError) -> None:
         """The server does not answer, or no longer."""
         self.source.interrupted()
         if error.status == 401:
@@ -210,7 +190,7 @@ class Opencode:
         if self._lost_at is None:
             self._lost_at = now
         if now - self._lost_at > self._patience and self.source.agent_state is not AgentState.GONE:
-            ears.give_up(f"{error.message}: opencode is heard by its screen")
+            feed.give_up(f"{error.message}: opencode is heard by its screen")
 
 
 async def _piece(pieces: AsyncIterator[bytes], deadline: float) -> bytes:

@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from relay.agents.base import ChannelClosed
 from relay.agents.opencode.http import Client, ServerError
 from relay.agents.opencode.records import table, word
 from relay.agents.opencode.source import HEAD, OpencodeSource
 from relay.core.bounded import BoundedDict
-from relay.core.errors import RelayError
 from relay.core.message import AgentState
 
 #: Of a session's messages, the last so many are looked through for one that may have arrived.
@@ -30,13 +30,7 @@ ARRIVAL = 3.0
 PROMPT_DEADLINE = 60.0
 
 
-class DoorClosed(RelayError):
-    """The server did not take the message."""
-
-    code = "door_closed"
-
-
-class OpencodeDoor:
+class OpencodeChannel:
     """Prompts to one server. ``shown()`` is the agent that the input line names, if it is seen:
     what comes in is answered by the one that the person has chosen, and with no more rights."""
 
@@ -57,8 +51,8 @@ class OpencodeDoor:
         return self._source.connected and self._source.agent_state is not AgentState.BLOCKED
 
     async def submit(self, text: str, marker: str) -> None:
-        """Hand ``text`` over. Raises DoorClosed when it was certainly not taken."""
-        if self._source.heard(marker):
+        """Hand ``text`` over. Raises ChannelClosed when it was certainly not taken."""
+        if self._source.accepted(marker):
             return
         session = self._source.session
         if marker in self._uncertain:
@@ -76,7 +70,7 @@ class OpencodeDoor:
                 self._uncertain[marker] = session
                 if await self._arrived(session, marker):
                     return
-            raise DoorClosed(error.message) from error
+            raise ChannelClosed(error.message) from error
 
     def lies(self, head: str) -> bool:
         """Whether what begins like this went over here and may be handed over once more."""
@@ -113,7 +107,7 @@ class OpencodeDoor:
                 try:
                     if error.sent and markers and await self._arrived(session, markers[0]):
                         return
-                except DoorClosed as unknown:
+                except ChannelClosed as unknown:
                     raise error from unknown  # said again it might be there twice
             await asyncio.sleep(INSIST_PAUSE)
 
@@ -163,7 +157,7 @@ class OpencodeDoor:
     async def _arrived(self, session: str, marker: str) -> bool:
         """Whether a message whose answer was lost did get there.
 
-        Raises DoorClosed while the server does not tell: then it must not be sent again.
+        Raises ChannelClosed while the server does not tell: then it must not be sent again.
         """
         path = f"/session/{session}/message?limit={LOOK_BACK}"
         end = asyncio.get_running_loop().time() + ARRIVAL
@@ -171,8 +165,8 @@ class OpencodeDoor:
             try:
                 found = marker in str(await self._client.request("GET", path))
             except ServerError as error:
-                raise DoorClosed(error.message) from error
-            if found or self._source.heard(marker):
+                raise ChannelClosed(error.message) from error
+            if found or self._source.accepted(marker):
                 return True
             if asyncio.get_running_loop().time() > end:
                 return False

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from relay.agents import hook_codec
-from relay.agents.hook_codec import AgentHookCall, text_of, tool_fields
+from relay.agents.hook_codec import AgentHookCall, HookCodec, text_of, tool_fields
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
 
@@ -16,20 +16,29 @@ QUESTION = "question"
 _NO_DIALOG = "(a hook wants the person to be asked, which no plugin of opencode can do)"
 
 
-def read(event: dict[str, Any]) -> AgentHookCall | None:
-    """See relay.agents.hook_codec.HookCodec."""
-    name = text_of(event, "hook_event_name")
-    if name == "tool.execute.before":
-        return AgentHookCall(HookEventName.BEFORE_TOOL, tool_fields(event), True, event)
-    if name == "tool.execute.after":
-        took = event.get("duration")
-        fields = {
-            **tool_fields(event),
-            "tool_response": event.get("tool_response"),
-            "duration": float(took) if isinstance(took, int | float) else None,
-        }
-        return AgentHookCall(HookEventName.AFTER_TOOL, fields, True, event)
-    return _told(name, event)
+class OpencodeHookCodec(HookCodec):
+    """relay's plugin in opencode (gate.js)."""
+
+    def read(self, event: dict[str, Any]) -> AgentHookCall | None:
+        name = text_of(event, "hook_event_name")
+        if name == "tool.execute.before":
+            return AgentHookCall(HookEventName.BEFORE_TOOL, tool_fields(event), True, event)
+        if name == "tool.execute.after":
+            took = event.get("duration")
+            fields = {
+                **tool_fields(event),
+                "tool_response": event.get("tool_response"),
+                "duration": float(took) if isinstance(took, int | float) else None,
+            }
+            return AgentHookCall(HookEventName.AFTER_TOOL, fields, True, event)
+        return _told(name, event)
+
+    def answer(self, call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
+        before = call.event is HookEventName.BEFORE_TOOL
+        said = _before(result) if before else _afterwards(result)
+        if result.stop:
+            said["stop"] = True
+        return said
 
 
 def _told(name: str, event: dict[str, Any]) -> AgentHookCall | None:
@@ -46,15 +55,6 @@ def _told(name: str, event: dict[str, Any]) -> AgentHookCall | None:
     if name == "session.compacting":
         return hook_codec.compacting(event.get("trigger"))
     return None
-
-
-def answer(call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
-    """See HookCodec in relay.agents.hook_codec; gate.js tells what each key does."""
-    before = call.event is HookEventName.BEFORE_TOOL
-    said = _before(result) if before else _afterwards(result)
-    if result.stop:
-        said["stop"] = True
-    return said
 
 
 def _before(result: Aggregated) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from relay.agents.base import StructuredSource
 from relay.agents.opencode.conversations import Conversations
 from relay.agents.opencode.parts import Parts
 from relay.agents.opencode.records import moment, table, word
@@ -44,14 +45,13 @@ class Said:
     left: bool = False
 
 
-class OpencodeSource:
+class OpencodeSource(StructuredSource):
     """One opencode process, as it is heard. ``started_ms``: what was said before it is history."""
 
     def __init__(self, started_ms: int, session: str = "") -> None:
+        super().__init__()
         self._started = float(started_ms)
-        self._failed = False
         self._connected = False
-        self._state = AgentState.STARTING
         self._told: StateChange | None = None
         self._parts = Parts()
         self._conversations = Conversations(session)
@@ -61,15 +61,6 @@ class OpencodeSource:
         self._missing: dict[str, None] = {}
 
     # -- what the session asks ----------------------------------------------------------------
-
-    @property
-    def trusted(self) -> bool:
-        """Whether this source hears; otherwise the screen has to."""
-        return not self._failed
-
-    @property
-    def agent_state(self) -> AgentState:
-        return self._state
 
     @property
     def started(self) -> float:
@@ -96,7 +87,7 @@ class OpencodeSource:
         """With which agent and model the person last said something, as a prompt's fields."""
         return dict(self._manner)
 
-    def heard(self, marker: str) -> bool:
+    def accepted(self, marker: str) -> bool:
         """Whether a text with ``marker`` at its beginning stands in a conversation already."""
         return any(marker in said.head for said in self._said.values())
 
@@ -126,10 +117,6 @@ class OpencodeSource:
 
     def transcript(self, line: str, now: float) -> list[SourceEvent]:
         """opencode has no file to follow."""
-        return []
-
-    def screen(self, rows: list[str]) -> list[SourceEvent]:
-        """Dialogs are told by events."""
         return []
 
     # -- events -------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable
 
-from relay.core.errors import RelayError
+from relay.agents.base import ChannelClosed
 
 #: Beyond so many bytes the file begins afresh, when nothing that stands in it is still to be read.
 INPUT_MAX = 1024 * 1024
@@ -21,13 +21,7 @@ INPUT_MAX = 1024 * 1024
 ON_ITS_WAY = 10.0
 
 
-class DoorClosed(RelayError):
-    """The file cannot be written. Nothing was handed over whole."""
-
-    code = "door_closed"
-
-
-class QwenDoor:
+class QwenChannel:
     """The input file at ``path``. ``ready()``: whether Qwen Code reads it by now; ``seen(marker)``:
     whether a message has reached the model; ``clock`` is a monotonic one, in seconds;
     ``spelled(text)`` is how Qwen Code leaves the words alone."""
@@ -53,14 +47,14 @@ class QwenDoor:
         return self._ready() and os.access(self._path, os.W_OK)
 
     async def submit(self, text: str, marker: str) -> None:
-        """Hand ``text`` over. Raises DoorClosed when it was certainly not taken."""
+        """Hand ``text`` over. Raises ChannelClosed when it was certainly not taken."""
         if not self._ready():
-            raise DoorClosed("Qwen Code does not read its input file yet")
+            raise ChannelClosed("Qwen Code does not read its input file yet")
         line = json.dumps({"type": "submit", "text": self._spelled(text), "id": marker})
         try:
             await asyncio.to_thread(self._append, line.encode() + b"\n")
         except OSError as error:
-            raise DoorClosed(f"Qwen Code's input file: {error.strerror or error}") from error
+            raise ChannelClosed(f"Qwen Code's input file: {error.strerror or error}") from error
         self._last = marker, self._clock()
 
     def on_its_way(self, now: float) -> bool:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from relay.agents import hook_codec
-from relay.agents.deferred_context import DeferredContext
-from relay.agents.hook_codec import AgentHookCall, rewritten, text_of
+from relay.agents.hook_codec import AgentHookCall, DeferredContext, HookCodec, rewritten, text_of
 from relay.core.bounded import RecentSet
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
@@ -21,21 +19,15 @@ from relay.hooks.hook_types import Aggregated, Decision
 OFFERED_MAX = 256
 
 
-def translator() -> QwenGate:
-    """See relay.agents.base."""
-    return QwenGate()
-
-
-class QwenGate:
-    """See relay.agents.hook_codec.HookCodec."""
+class QwenHookCodec(HookCodec):
+    """Qwen Code's hooks; context that is added before a tool goes with its result."""
 
     def __init__(self) -> None:
         self._held = DeferredContext()
         self._offered: RecentSet[str] = RecentSet(OFFERED_MAX)
 
     def read(self, event: dict[str, Any]) -> AgentHookCall | None:
-        """See Translator."""
-        call = hook_codec.read(event)
+        call = super().read(event)
         if call is not None and call.event is HookEventName.BEFORE_AGENT:
             # It tells of each result of a tool as of a prompt without words.
             return call if call.fields["prompt"].strip() else None
@@ -44,7 +36,6 @@ class QwenGate:
         return call
 
     def answer(self, call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
-        """See Translator."""
         before = call.event is HookEventName.BEFORE_TOOL
         said = self._before(call, result) if before else self._afterwards(call, result)
         if result.system_message:

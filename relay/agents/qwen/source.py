@@ -11,6 +11,7 @@ import re
 from collections import deque
 from typing import Any
 
+from relay.agents.base import StructuredSource
 from relay.agents.qwen.block import Block
 from relay.agents.qwen.doubted import Doubted
 from relay.agents.qwen.events import Record, parse
@@ -50,7 +51,7 @@ _REFUSED = re.compile(r"\b(?:401|403)\b|api key|unauthorized|forbidden|invalid.{
 _THIS_TURN_ONLY = re.compile(r"^\[API Error: 4(?:00|13|22)\b")
 
 
-class QwenSource:
+class QwenSource(StructuredSource):
     """One Qwen Code, as it is heard. ``events``: whether it was started with an event file.
 
     ``started`` is when, in seconds since the epoch: what its record of the chat holds from before
@@ -58,9 +59,9 @@ class QwenSource:
     """
 
     def __init__(self, started: float, *, events: bool = True) -> None:
+        super().__init__()
         self._started = int(started * 1000) / 1000
         self._failed = not events
-        self._state = AgentState.STARTING
         self.session = ""
         self._block = Block()
         self._doubt: float | None = None  # nothing more comes since, and is the block whole?
@@ -82,15 +83,6 @@ class QwenSource:
         self._busy_since: float | None = None
 
     # -- what the session asks ----------------------------------------------------------------
-
-    @property
-    def trusted(self) -> bool:
-        """Whether this source hears; otherwise the screen has to."""
-        return not self._failed
-
-    @property
-    def agent_state(self) -> AgentState:
-        return self._state
 
     @property
     def in_doubt(self) -> bool:
@@ -275,10 +267,6 @@ class QwenSource:
             self._told.append(self._block.text[:TOLD_HEAD])
 
     # -- the screen and time -------------------------------------------------------------------
-
-    def screen(self, rows: list[str]) -> list[SourceEvent]:
-        """See relay.session.sources; :meth:`glance` is what is used here."""
-        return []
 
     def glance(self, rows: list[str], now: float) -> list[SourceEvent]:
         """What the screen adds: that the input line has come, that a dialog has gone, that the

@@ -167,7 +167,7 @@ def test_what_reached_the_model_is_proven_once() -> None:
     heard.read(request(("USER", message), ("ASSISTANT", "Relay message [IJKLMNOP] from me")))
     proofs = [event.text for event in heard.events if isinstance(event, Proof)]
     assert proofs == [message]
-    assert heard.source.seen("[ABCDEFGH]") and heard.source.heard("[ABCDEFGH]")
+    assert heard.source.seen("[ABCDEFGH]") and heard.source.accepted("[ABCDEFGH]")
     assert not heard.source.seen("[IJKLMNOP]")
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from relay.agents.base import ChannelClosed
 from relay.agents.claude import channel as doors
-from relay.agents.claude.channel import ClaudeDoor, DoorClosed
+from relay.agents.claude.channel import ClaudeChannel
 
 
 def test_one_message_is_one_line(tmp_path: Path) -> None:
@@ -27,7 +28,7 @@ def test_one_message_is_one_line(tmp_path: Path) -> None:
             done.set()
 
         server = await asyncio.start_unix_server(client, path)
-        door = ClaudeDoor(lambda: path)
+        door = ClaudeChannel(lambda: path)
         assert door.available
         await door.submit("two\nlines [M1] é.", "[M1]")
         async with asyncio.timeout(10):
@@ -43,18 +44,18 @@ def test_one_message_is_one_line(tmp_path: Path) -> None:
 
 def test_closed_doors(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    absent = [ClaudeDoor(lambda: None), ClaudeDoor(lambda: str(path))]
+    absent = [ClaudeChannel(lambda: None), ClaudeChannel(lambda: str(path))]
     for door in absent:
         assert not door.available
-        with pytest.raises(DoorClosed):
+        with pytest.raises(ChannelClosed):
             asyncio.run(door.submit("x", ""))
     path.write_text("a file")
-    assert not ClaudeDoor(lambda: str(path)).available
+    assert not ClaudeChannel(lambda: str(path)).available
     os.unlink(path)
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(path))  # what a process that was killed leaves behind: nobody listens
-    with pytest.raises(DoorClosed):
-        asyncio.run(ClaudeDoor(lambda: str(path)).submit("x", ""))
+    with pytest.raises(ChannelClosed):
+        asyncio.run(ClaudeChannel(lambda: str(path)).submit("x", ""))
     left.close()
 
 
@@ -69,9 +70,9 @@ def test_what_is_given_up_does_not_arrive_later(
         busy.listen()  # and reads nothing for longer than the deadline
 
         async def main() -> bytes:
-            with pytest.raises(DoorClosed):
+            with pytest.raises(ChannelClosed):
                 async with asyncio.timeout(10):
-                    await ClaudeDoor(lambda: path).submit("x" * 1_000_000, "")
+                    await ClaudeChannel(lambda: path).submit("x" * 1_000_000, "")
             busy.setblocking(False)
             reader, writer = await asyncio.open_unix_connection(sock=busy.accept()[0])
             async with asyncio.timeout(10):

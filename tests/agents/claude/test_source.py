@@ -311,10 +311,10 @@ def test_a_dialog_that_has_left_the_screen_does_not_block() -> None:
     composer = ["─" * 40, "❯", "─" * 40]
     dialog = ["Do you want to proceed?", "❯ 1. Yes", "  2. No"]
     script = Script().hook("PermissionRequest", tool_name="Bash", tool_input={})
-    assert script.source.screen(composer) == []  # not painted yet
-    assert script.source.screen(dialog) == []
-    assert script.source.screen(composer) == [StateChange(AgentState.BUSY)]
-    assert script.source.screen(composer) == []
+    assert script.source.look(composer, "", 0.0) == []  # not painted yet
+    assert script.source.look(dialog, "", 0.0) == []
+    assert script.source.look(composer, "", 0.0) == [StateChange(AgentState.BUSY)]
+    assert script.source.look(composer, "", 0.0) == []
 
 
 def test_notifications() -> None:
@@ -326,14 +326,14 @@ def test_notifications() -> None:
 
 def test_what_proves_that_a_message_was_seen() -> None:
     script = Script().line(type="queue-operation", operation="enqueue", content="Relay [M1] x")
-    assert script.source.heard("[M1]")
+    assert script.source.accepted("[M1]")
     assert script.proofs == []  # it only waits
     script.line(type="attachment", attachment={"type": "queued_command", "prompt": "Relay [M1] x"})
     script.user("Another session sent a message:\nRelay [M2] y").hook(
         "UserPromptSubmit", prompt="Relay [M3] z"
     )
     assert [text.split("[")[1][:2] for text in script.proofs] == ["M1", "M2", "M3"]
-    assert not script.source.heard("[M4]")
+    assert not script.source.accepted("[M4]")
     script.user(result("t"))
     assert len(script.proofs) == 3
 
@@ -341,10 +341,10 @@ def test_what_proves_that_a_message_was_seen() -> None:
 def test_hooks_tell_where_things_are() -> None:
     script = Script().hook("SessionStart", transcript_path="/t/a.jsonl", relay={"door": "/s/1"})
     assert script.source.transcript_path == "/t/a.jsonl"
-    assert script.source.door_path == "/s/1"
+    assert script.source.socket_path == "/s/1"
     assert script.states == [AgentState.IDLE]
     script.hook("SessionEnd", relay={"door": ""})
-    assert script.source.door_path == "/s/1"
+    assert script.source.socket_path == "/s/1"
 
 
 def test_reports_of_a_session_that_was_left_do_not_bring_it_back() -> None:

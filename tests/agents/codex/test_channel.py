@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.codex.channel import DoorClosed, QueueDoor
+from relay.agents.base import ChannelClosed
+from relay.agents.codex.channel import CodexChannel
 
 THREAD = "01a201fd-d59b-7a33-88eb-2169a534f011"
 #: Answers what it is asked, after a remark of its own, and writes down what was queued.
@@ -43,7 +44,7 @@ class Queue:
         self.database = folder / "queue_1.sqlite"
         self.thread = THREAD
         self.rests = False
-        self.door = QueueDoor(
+        self.door = CodexChannel(
             str(self.program),
             str(folder),
             {**os.environ, "QUEUED": str(self.file)},
@@ -87,7 +88,7 @@ def test_a_message_is_queued_whole(queue: Queue) -> None:
 
 @pytest.mark.parametrize("text", ["REFUSE it", "END before the answer"])
 def test_what_is_not_taken_is_said(queue: Queue, text: str) -> None:
-    with pytest.raises(DoorClosed):
+    with pytest.raises(ChannelClosed):
         asyncio.run(queue.door.submit(text, "[AB]"))
 
 
@@ -98,7 +99,7 @@ def test_what_lies_in_the_queue_was_taken_whatever_was_answered(queue: Queue) ->
 
 def test_a_program_that_is_gone(queue: Queue) -> None:
     queue.program.unlink()
-    with pytest.raises(DoorClosed):
+    with pytest.raises(ChannelClosed):
         asyncio.run(queue.door.submit("hello", "[AB]"))
 
 
@@ -108,7 +109,7 @@ def test_it_is_open_while_its_queue_is_looked_into(queue: Queue) -> None:
     assert not queue.door.available
     queue.rests, queue.thread = False, ""
     assert not queue.door.available
-    with pytest.raises(DoorClosed):
+    with pytest.raises(ChannelClosed):
         asyncio.run(queue.door.submit("hello", "[AB]"))
 
 

@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from relay.agents.base import ungated
-from relay.agents.codex import hook_codec
+from relay.agents.codex.hook_codec import ASKS, CodexHookCodec
 from relay.agents.codex.hooks import PATIENCE, TIMEOUT, UNASKED, ours, trusted_hash
 from relay.agents.codex.settings import hooks_off
 from relay.agents.hook_codec import AgentHookCall
+from relay.agents.known_agents import ungated
 from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
 from relay.agents.reporter import ANSWER_TIMEOUT
 from relay.hooks.events import TOOL_CALL, HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
 from relay.session.tool_hooks import DEADLINE
 
+CODEC = CodexHookCodec()
 INPUT = {"command": "ls", "more": 1}
 BASE = {"session_id": "S", "tool_name": "Bash", "tool_input": INPUT, "tool_use_id": "call_1"}
 BEFORE = {**BASE, "hook_event_name": "PreToolUse"}
@@ -26,9 +27,9 @@ AFTER = {**BASE, "hook_event_name": "PostToolUse", "tool_response": "a\n"}
 
 
 def answered(event: dict[str, Any], result: Aggregated) -> dict[str, Any]:
-    call = hook_codec.read(event)
+    call = CODEC.read(event)
     assert call is not None and call.waits
-    return hook_codec.answer(call, result)
+    return CODEC.answer(call, result)
 
 
 def decided(result: Aggregated) -> dict[str, Any]:
@@ -41,9 +42,9 @@ def decided(result: Aggregated) -> dict[str, Any]:
 def test_a_dialog_is_a_notice() -> None:
     asks = {"hook_event_name": "PermissionRequest", "tool_name": "Bash"}
     told = {"notification_type": "permission_prompt", "message": "Codex asks to use Bash"}
-    assert hook_codec.read(asks) == AgentHookCall(HookEventName.NOTIFICATION, told)
-    assert hook_codec.read({**asks, "agent_id": "sub"}) is None
-    assert hook_codec.read({"hook_event_name": "Interrupt"}) is None
+    assert CODEC.read(asks) == AgentHookCall(HookEventName.NOTIFICATION, told)
+    assert CODEC.read({**asks, "agent_id": "sub"}) is None
+    assert CODEC.read({"hook_event_name": "Interrupt"}) is None
 
 
 def test_no_answer_and_consent_leave_the_persons_own_rules_alone() -> None:
@@ -57,8 +58,8 @@ def test_no_answer_and_consent_leave_the_persons_own_rules_alone() -> None:
     [
         (Aggregated(decision=Decision.DENY, reason="no cats"), "no cats"),
         (Aggregated(stop=True, stop_reason="enough"), "enough"),
-        (Aggregated(decision=Decision.ASK, reason="sure?"), f"{hook_codec.ASKS}: sure?"),
-        (Aggregated(decision=Decision.ASK), hook_codec.ASKS),
+        (Aggregated(decision=Decision.ASK, reason="sure?"), f"{ASKS}: sure?"),
+        (Aggregated(decision=Decision.ASK), ASKS),
     ],
 )
 def test_a_refusal_has_its_reason_and_rewrites_nothing(result: Aggregated, reason: str) -> None:

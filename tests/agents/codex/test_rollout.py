@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.codex.rollout import is_conversation, parse, thread_of, whereabouts
+from relay.agents.codex.rollout import is_conversation, open_files, parse, thread_of
 
 RECORDED = Path(__file__).parent / "conversation.jsonl"
 THREAD = "01a201fd-d59b-7a33-88eb-2169a534f011"
@@ -129,7 +129,7 @@ def test_what_a_process_and_its_children_hold_open(tmp_path: Path) -> None:
         (proc / f"{pid}" / "task" / f"{pid}" / "children").write_text(child)
         number = len(os.listdir(proc / f"{pid}" / "fd"))
         (proc / f"{pid}" / "fd" / f"{number}").symlink_to(tmp_path / held)
-    found = whereabouts(7, str(proc))
+    found = open_files(7, str(proc))
     assert found.rollouts == (str(rollout),)
     assert found.queue == str(queue)
-    assert whereabouts(10, str(proc)).rollouts == ()
+    assert open_files(10, str(proc)).rollouts == ()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from relay.agents.base import NativeStart
-from relay.agents.gemini.adapter import SHOW_ITSELF, Gemini
+from relay.agents.base import AgentStart
+from relay.agents.gemini.adapter import SHOW_ITSELF, GeminiAdapter
 from relay.screen.line_source import LineSource
 from relay.session.detector import DirectiveDetector
 from relay.session.sources import SourceSelector
@@ -17,8 +17,8 @@ INPUT_LINE = ["─" * 60, " Shift+Tab to accept edits", " >   Type your message 
 class Desk:
     def __init__(self, folder: Path) -> None:
         self.now = 100.0
-        self.gemini = Gemini(
-            NativeStart(
+        self.gemini = GeminiAdapter(
+            AgentStart(
                 started_ms=0,
                 pid=1,
                 cwd=str(folder),

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from relay.agents.base import translator, ungated, untold
 from relay.agents.bridge import write_teller
 from relay.agents.gemini import hooks
 from relay.agents.hook_codec import AgentHookCall, HookCodec
+from relay.agents.known_agents import make_hook_codec, ungated, untold
 from relay.agents.launch import Launch, Run, plan
 from relay.hooks.events import TOOL_CALL, HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
@@ -28,7 +28,7 @@ AFTER = {**BASE, "hook_event_name": "AfterTool", "tool_response": {"llmContent":
 
 @pytest.fixture
 def gate() -> HookCodec:
-    made = translator("gemini")
+    made = make_hook_codec("gemini")
     assert made is not None
     return made
 

@@ -94,7 +94,7 @@ def test_what_went_to_the_model_is_proven(source: GeminiSource) -> None:
     )
     assert not source.seen("[AB12CD34]")
     assert source.transcript(record("user", [{"text": text}]), 0.0) == [Proof(text, "transcript")]
-    assert source.seen("[AB12CD34]") and source.heard("[EF56GH78]")
+    assert source.seen("[AB12CD34]") and source.accepted("[EF56GH78]")
     quoted = record("gemini", "I got Relay message [ZZ99ZZ99] from agent Ann", "r2")
     source.transcript(quoted, 0.0)
     assert not source.seen("[ZZ99ZZ99]")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from relay.agents.base import NativeStart
+from relay.agents.base import AgentStart
 from relay.agents.opencode import adapter as natives
-from relay.agents.opencode.adapter import Opencode, make
+from relay.agents.opencode.adapter import OpencodeAdapter
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, Line, SourceEvent
 from tests.agents.opencode.fake_server import NOTHING, ok
@@ -92,7 +92,7 @@ class Ears:
     """Keeps what the source makes of what it is fed."""
 
     def __init__(self) -> None:
-        self.native: Opencode | None = None
+        self.native: OpencodeAdapter | None = None
         self.events: list[SourceEvent] = []
         self.notes: list[str] = []
 
@@ -125,9 +125,9 @@ async def until(check: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-def start(launch: dict[str, Any]) -> NativeStart:
+def start(launch: dict[str, Any]) -> AgentStart:
     clock = asyncio.get_running_loop().time
-    return NativeStart(
+    return AgentStart(
         started_ms=STARTED,
         pid=1,
         cwd="/srv/demo",
@@ -140,11 +140,11 @@ def start(launch: dict[str, Any]) -> NativeStart:
 
 
 @asynccontextmanager
-async def watched(server: Server) -> AsyncIterator[tuple[Opencode, Ears]]:
+async def watched(server: Server) -> AsyncIterator[tuple[OpencodeAdapter, Ears]]:
     """A native that follows ``server``."""
     listening = await asyncio.start_server(server, "127.0.0.1", 0)
     async with listening:
-        native = make(start({"port": listening.sockets[0].getsockname()[1]}))
+        native = OpencodeAdapter(start({"port": listening.sockets[0].getsockname()[1]}))
         ears = Ears()
         ears.native = native
         watching: Any = native.watch(ears, asyncio.Event(), lambda: None)  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ async def watched(server: Server) -> AsyncIterator[tuple[Opencode, Ears]]:
     await native.close()
 
 
-def run(server: Server, test: Callable[[Opencode, Ears], Awaitable[None]]) -> None:
+def run(server: Server, test: Callable[[OpencodeAdapter, Ears], Awaitable[None]]) -> None:
     async def main() -> None:
         async with watched(server) as (native, ears):
             await test(native, ears)
@@ -184,9 +184,9 @@ def say(server: Server, delta: str) -> None:
 def test_events_are_heard_as_they_come() -> None:
     server = Server()
 
-    async def test(native: Opencode, ears: Ears) -> None:
+    async def test(native: OpencodeAdapter, ears: Ears) -> None:
         await until(lambda: native.source.connected)
-        assert native.door is not None and native.door.available
+        assert native.channel is not None and native.channel.available
         begin(server)
         say(server, "One.\nTw")
         await until(lambda: ears.lines == ["One."])
@@ -198,7 +198,7 @@ def test_events_are_heard_as_they_come() -> None:
 def test_a_stream_that_breaks_off_loses_and_doubles_nothing() -> None:
     server = Server()
 
-    async def test(native: Opencode, ears: Ears) -> None:
+    async def test(native: OpencodeAdapter, ears: Ears) -> None:
         await until(lambda: native.source.connected)
         begin(server)
         say(server, "One.\nTw")
@@ -226,12 +226,12 @@ def test_what_lies_after_a_stop_is_handed_over_again(monkeypatch: pytest.MonkeyP
     lying = {**USER, "id": "msg_003"}
     parts = [{"type": "text", "text": "Relay [ABC]: look", "id": "prt_3"}]
 
-    async def test(native: Opencode, ears: Ears) -> None:
+    async def test(native: OpencodeAdapter, ears: Ears) -> None:
         await until(lambda: native.source.connected)
         begin(server)
         await until(lambda: native.source.session == "ses_1")
-        assert native.door is not None
-        await native.door.submit("Relay [ABC]: look", "[ABC]")
+        assert native.channel is not None
+        await native.channel.submit("Relay [ABC]: look", "[ABC]")
         server.answers["/session/ses_1/message/msg_003"] = {"info": lying, "parts": parts}
         server.say("message.updated", info=lying)
         part = {**parts[0], "messageID": "msg_003", "sessionID": "ses_1"}
@@ -249,7 +249,7 @@ def test_a_server_that_is_not_fit_leaves_it_to_the_screen(trouble: str) -> None:
     server.version = "1.0.0" if trouble == "version" else server.version
     server.refuses = trouble == "password"
 
-    async def test(native: Opencode, ears: Ears) -> None:
+    async def test(native: OpencodeAdapter, ears: Ears) -> None:
         await until(lambda: ears.reasons)
         assert not native.source.trusted and native.patience == 0.0
         assert trouble in ears.reasons[0] or "1.0.0" in ears.reasons[0]
@@ -259,11 +259,11 @@ def test_a_server_that_is_not_fit_leaves_it_to_the_screen(trouble: str) -> None:
 
 def test_without_a_server_the_screen_is_heard() -> None:
     async def main() -> None:
-        native = make(start({"degraded": "--mini has no server"}))
+        native = OpencodeAdapter(start({"degraded": "--mini has no server"}))
         ears = Ears()
         ears.native = native
         await native.watch(ears, asyncio.Event(), lambda: None)  # type: ignore[arg-type]
-        assert native.door is None and not native.source.trusted
+        assert native.channel is None and not native.source.trusted
         assert "screen" in ears.reasons[0]
         assert await native.read(ears)  # type: ignore[arg-type]
 
@@ -276,7 +276,7 @@ def test_a_server_that_stays_away_is_given_up_and_taken_back(
     monkeypatch.setattr(natives, "COME_BACK", 0.05)
     server = Server()
 
-    async def test(native: Opencode, ears: Ears) -> None:
+    async def test(native: OpencodeAdapter, ears: Ears) -> None:
         await until(lambda: native.source.connected)
         server.answers["/session"] = None
         broken, server.answers = server.answers, {}
@@ -300,7 +300,7 @@ def test_a_server_that_is_not_understood_is_given_up(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(natives, "snapshot", broken)
 
-    async def test(native: Opencode, ears: Ears) -> None:
+    async def test(native: OpencodeAdapter, ears: Ears) -> None:
         await until(lambda: ears.reasons)
         assert not native.source.trusted
         assert "a number for a list" in ears.notes[0]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from relay.agents.base import ChannelClosed
 from relay.agents.opencode import channel as doors
-from relay.agents.opencode.channel import DoorClosed, OpencodeDoor
+from relay.agents.opencode.channel import OpencodeChannel
 from relay.agents.opencode.http import ServerError
 from relay.agents.opencode.source import OpencodeSource
 from relay.core.message import AgentState
@@ -45,7 +46,7 @@ def answers(messages: list[Any] | None = None, prompt: bytes = NOTHING) -> Any:
 def submit(server: FakeServer, source: OpencodeSource, shown: str = "") -> None:
     async def main() -> None:
         async with client_of(server) as client:
-            await OpencodeDoor(client, source, lambda: shown).submit(TEXT, "[ABC]")
+            await OpencodeChannel(client, source, lambda: shown).submit(TEXT, "[ABC]")
 
     asyncio.run(main())
 
@@ -105,7 +106,7 @@ def test_a_lost_answer_is_looked_for_and_found() -> None:
 def test_what_did_not_arrive_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doors, "ARRIVAL", 0.05)
     for prompt in (b"", FAILED):
-        with pytest.raises(DoorClosed):
+        with pytest.raises(ChannelClosed):
             submit(FakeServer(answers(prompt=prompt)), Script().session().source)
 
 
@@ -114,7 +115,7 @@ def test_it_is_open_while_connected_and_nothing_is_asked() -> None:
 
     async def main() -> list[bool]:
         async with client_of(FakeServer(answers())) as client:
-            door = OpencodeDoor(client, source, str)
+            door = OpencodeChannel(client, source, str)
             found = [door.available]
             script = Script(source).session()
             found.append(door.available)
@@ -132,14 +133,14 @@ def test_what_lies_is_taken_back_and_handed_over_again_three_times() -> None:
 
     async def main() -> None:
         async with client_of(server) as client:
-            door = OpencodeDoor(client, script.source, str)
+            door = OpencodeChannel(client, script.source, str)
             assert not door.lies(TEXT)
             await door.submit(TEXT, "[ABC]")
             for _ in range(3):
                 assert door.lies(TEXT)
                 await door.again("ses_1", "msg_1")
             assert not door.lies(TEXT)
-            after = OpencodeDoor(client, script.source, str)
+            after = OpencodeChannel(client, script.source, str)
             after.restore(door.state())
             assert not after.lies(TEXT)
 
@@ -170,7 +171,7 @@ def test_what_was_taken_back_is_not_lost_by_a_failure(
     async def main() -> None:
         async with client_of(server) as client:
             shown = ""
-            door = OpencodeDoor(client, script.source, lambda: shown)
+            door = OpencodeChannel(client, script.source, lambda: shown)
             await door.submit(TEXT, "[ABC]")
             server.answer = failing
             await door.again("ses_1", "msg_1")
@@ -197,7 +198,7 @@ def test_nothing_is_taken_back_from_a_turn_that_runs() -> None:
 
     async def main() -> None:
         async with client_of(server) as client:
-            await OpencodeDoor(client, script.source, str).again("ses_1", "msg_1")
+            await OpencodeChannel(client, script.source, str).again("ses_1", "msg_1")
 
     asyncio.run(main())
     assert said_in(server) == [] and all(asked.method == "GET" for asked in server.asked)
@@ -211,9 +212,9 @@ def test_what_may_have_arrived_is_looked_for_before_it_is_sent_again() -> None:
 
     async def main() -> None:
         async with client_of(blind) as client:
-            door = OpencodeDoor(client, script.source, str)
+            door = OpencodeChannel(client, script.source, str)
             for _ in range(2):
-                with pytest.raises(DoorClosed):
+                with pytest.raises(ChannelClosed):
                     await door.submit(TEXT, "[ABC]")
             messages.append({"parts": [{"type": "text", "text": TEXT}]})
             blind.answer = lost

@@ -9,16 +9,17 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from relay.agents.base import translator, ungated, untold
 from relay.agents.hook_codec import AgentHookCall
+from relay.agents.known_agents import ungated, untold
 from relay.agents.launch import Launch, Run, plan
-from relay.agents.opencode import hook_codec
+from relay.agents.opencode.hook_codec import OpencodeHookCodec
 from relay.agents.opencode.launch import OLDEST
 from relay.hooks.events import TOOL_CALL, HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
 from tests.agents.opencode.test_launch import installed
 
 VERSION = ".".join(map(str, OLDEST))
+CODEC = OpencodeHookCodec()
 INPUT = {"command": "ls", "timeout": 1}
 BASE = {"session_id": "ses", "tool_name": "bash", "tool_input": INPUT, "tool_use_id": "call_1"}
 BEFORE = {**BASE, "hook_event_name": "tool.execute.before"}
@@ -26,19 +27,18 @@ AFTER = {**BASE, "hook_event_name": "tool.execute.after", "tool_response": "a\n"
 
 
 def answered(event: dict[str, Any], result: Aggregated) -> dict[str, Any]:
-    call = hook_codec.read(event)
+    call = CODEC.read(event)
     assert call is not None and call.waits
-    return hook_codec.answer(call, result)
+    return CODEC.answer(call, result)
 
 
 def test_tool_calls_are_read() -> None:
     fields: dict[str, Any] = {"tool_name": "bash", "tool_input": INPUT, "tool_use_id": "call_1"}
-    assert hook_codec.read(BEFORE) == AgentHookCall(HookEventName.BEFORE_TOOL, fields, True, BEFORE)
+    assert CODEC.read(BEFORE) == AgentHookCall(HookEventName.BEFORE_TOOL, fields, True, BEFORE)
     fields = {**fields, "tool_response": "a\n", "duration": 1.0}
-    assert hook_codec.read(AFTER) == AgentHookCall(HookEventName.AFTER_TOOL, fields, True, AFTER)
-    assert hook_codec.read({"hook_event_name": "session.created"}) is None
-    assert hook_codec.read({}) is None
-    assert translator("opencode") is hook_codec
+    assert CODEC.read(AFTER) == AgentHookCall(HookEventName.AFTER_TOOL, fields, True, AFTER)
+    assert CODEC.read({"hook_event_name": "session.created"}) is None
+    assert CODEC.read({}) is None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_tool_calls_are_read() -> None:
 def test_turns_and_notices_are_read(
     event: dict[str, Any], name: HookEventName, fields: dict[str, Any]
 ) -> None:
-    assert hook_codec.read(event) == AgentHookCall(name, fields)
+    assert CODEC.read(event) == AgentHookCall(name, fields)
 
 
 @pytest.mark.parametrize(

@@ -305,7 +305,7 @@ def test_a_text_that_is_too_long_is_cut_off_visibly() -> None:
 def test_a_message_is_proven_when_the_model_answers_after_it() -> None:
     script, message = turn()
     queued = script.user("Relay message [ABC] from agent Bob: look")
-    assert script.source.heard("[ABC]") and not script.source.seen("[ABC]")
+    assert script.source.accepted("[ABC]") and not script.source.seen("[ABC]")
     script.begin(message, "p")
     assert "ABC" not in "".join(script.proofs)
     script.begin(script.answer(queued), "q")
@@ -335,7 +335,7 @@ def test_what_lies_after_a_stop_is_known() -> None:
     [(session, name, head)] = script.source.stranded()
     assert (session, name) == ("ses_1", queued) and "[ABC]" in head
     script.event("message.removed", sessionID="ses_1", messageID=queued)
-    assert script.source.stranded() == [] and not script.source.heard("[ABC]")
+    assert script.source.stranded() == [] and not script.source.accepted("[ABC]")
 
 
 def test_the_states_of_a_turn() -> None:

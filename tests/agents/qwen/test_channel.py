@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.qwen.channel import INPUT_MAX, ON_ITS_WAY, DoorClosed, QwenDoor
+from relay.agents.base import ChannelClosed
+from relay.agents.qwen.channel import INPUT_MAX, ON_ITS_WAY, QwenChannel
 
 
 class Setting:
@@ -20,7 +21,7 @@ class Setting:
         self.ready = True
         self.seen: set[str] = set()
         self.now = 100.0
-        self.door = QwenDoor(
+        self.door = QwenChannel(
             str(self.path),
             lambda: self.ready,
             lambda marker: marker in self.seen,
@@ -52,7 +53,7 @@ def test_a_message_is_one_line(it: Setting) -> None:
 def test_before_it_reads_nothing_is_written(it: Setting) -> None:
     it.ready = False
     assert not it.door.available
-    with pytest.raises(DoorClosed):
+    with pytest.raises(ChannelClosed):
         it.submit("early", "[A]")
     assert it.path.read_bytes() == b""
 
@@ -61,7 +62,7 @@ def test_a_file_that_is_gone_is_said(it: Setting) -> None:
     assert it.door.available
     it.path.unlink()
     assert not it.door.available
-    with pytest.raises(DoorClosed, match="No such file"):
+    with pytest.raises(ChannelClosed, match="No such file"):
         it.submit("late", "[A]")
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from relay.agents.base import translator, ungated, untold
 from relay.agents.hook_codec import AgentHookCall, HookCodec
+from relay.agents.known_agents import make_hook_codec, ungated, untold
 from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
 from relay.hooks.events import TOOL_CALL, HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
@@ -29,7 +29,7 @@ AFTER = {**BASE, "hook_event_name": "PostToolUse", "tool_response": {"llmContent
 
 @pytest.fixture
 def gate() -> HookCodec:
-    made = translator("qwen")
+    made = make_hook_codec("qwen")
     assert made is not None
     return made
 

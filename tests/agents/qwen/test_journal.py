@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from relay.agents.follow_file import FileTail
 from relay.agents.qwen.journal import PART, Journal, forget
-from relay.agents.tail import FileTail
 
 
 @pytest.fixture

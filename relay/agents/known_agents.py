@@ -1,0 +1,125 @@
+"""Which agents relay knows, what it can do with each, and what their hooks do not reach.
+
+The session imports only the modules of the agent that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+from relay.agents.base import AgentAdapter, AgentStart
+from relay.agents.hook_codec import HookCodec
+from relay.agents.interpreters import comment_of, launches, refusal
+from relay.agents.launch import TURN_EVENTS
+from relay.hooks.events import TOOL_CALL, HookEventName
+
+Style = Literal["paste", "plain", "shell", "comment"]
+
+#: The class of each agent's adapter, in the module relay.agents.KIND.adapter.
+ADAPTERS = {
+    "qwen": "QwenAdapter",
+    "claude": "ClaudeAdapter",
+    "codex": "CodexAdapter",
+    "gemini": "GeminiAdapter",
+    "aider": "AiderAdapter",
+    "opencode": "OpencodeAdapter",
+}
+#: The same in relay.agents.KIND.hook_codec. aider has no hooks.
+HOOK_CODECS = {
+    "claude": "ClaudeHookCodec",
+    "codex": "CodexHookCodec",
+    "qwen": "QwenHookCodec",
+    "gemini": "GeminiHookCodec",
+    "opencode": "OpencodeHookCodec",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AgentProfile:
+    """How to talk with one kind of program."""
+
+    #: Its name in ``relay agents``.
+    kind: str
+    #: How a message is worded when it has to be typed.
+    style: Style = "plain"
+    #: It reports its own words: the screen is only the fallback.
+    structured: bool = False
+    #: What begins a comment line, in the style of that name.
+    comment: str = ""
+    #: Why nothing is ever typed, or empty.
+    refusal: str = ""
+
+
+def profile_named(kind: str) -> AgentProfile:
+    """The profile whose ``kind`` a launch plan has named."""
+    if kind in ADAPTERS:
+        return AgentProfile(kind, style="paste", structured=True)
+    if comment := comment_of(kind):
+        return AgentProfile(kind, style="comment", comment=comment)
+    if kind == "shell" or launches(kind):
+        # Most often a shell is what is launched, and other programs can read the same words.
+        return AgentProfile(kind, style="shell")
+    return AgentProfile(kind or "unknown", refusal=refusal(kind))
+
+
+def make_adapter(kind: str, start: AgentStart) -> AgentAdapter | None:
+    """Make the adapter of this kind of agent; None for a program that is only seen and typed to."""
+    name = ADAPTERS.get(kind)
+    if name is None:
+        return None
+    made: AgentAdapter = getattr(import_module(f"relay.agents.{kind}.adapter"), name)(start)
+    return made
+
+
+def make_hook_codec(kind: str) -> HookCodec | None:
+    """Make what reads and answers this kind of agent's hooks; None where it has none."""
+    name = HOOK_CODECS.get(kind)
+    if name is None:
+        return None
+    made: HookCodec = getattr(import_module(f"relay.agents.{kind}.hook_codec"), name)()
+    return made
+
+
+def ungated(
+    kind: str, launch: Mapping[str, Any], has: Callable[[HookEventName], bool]
+) -> list[str]:
+    """What there is to say of hooks for tool calls that this agent's do not reach.
+
+    ``launch`` is the plan's ``data``: ``gates`` are the events that were put in, ``ungated`` says
+    why they were not. ``has`` tells whether there is any hook for an event.
+    """
+    missed = [event for event in TOOL_CALL if has(event) and event not in launch.get("gates", ())]
+    if not missed:
+        return []
+    names = " and ".join(event.registration for event in missed)
+    why = _why(kind, launch, "ungated")
+    return [f"tool calls do not reach {names}, and nothing is blocked: {why}"]
+
+
+def untold(kind: str, launch: Mapping[str, Any], has: Callable[[HookEventName], bool]) -> list[str]:
+    """What there is to say of hooks for turns and notices of which this agent tells nothing.
+
+    ``launch`` is the plan's ``data``: ``tells`` are the events that were put in, ``untold`` says
+    why they were not, and ``hooks`` is true where all of them are, whatever was foreseen.
+    """
+    always = launch.get("hooks") and not launch.get("untold")
+    told = TURN_EVENTS if always else launch.get("tells", ())
+    events = map(HookEventName, TURN_EVENTS)
+    missed = [event for event in events if has(event) and event not in told]
+    if not missed:
+        return []
+    names = ", ".join(event.registration for event in missed)
+    return [f"these hooks never run here, because {_why(kind, launch, 'untold')}: {names}"]
+
+
+def _why(kind: str, launch: Mapping[str, Any], said: str) -> str:
+    if launch.get(said):
+        return str(launch[said])
+    if kind == "command":  # ``codex exec``, ``claude mcp``
+        return "nothing is put into what is no conversation in this terminal"
+    if kind not in HOOK_CODECS:
+        return f"{kind or 'this program'} has no hooks of its own for them"
+    return "that there are such hooks could not be told before the agent started"
