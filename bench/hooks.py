@@ -46,7 +46,7 @@ from relay.session.hook_setup import SessionConfig, make_engine
 from relay.session.invocation_log import SessionHookLog
 
 CASES = ("http", "command", "many", "unused")
-HTTP_GOAL, COMMAND_GOAL, MANY_GOAL = 2.0, 3.0, 3.0
+HTTP_GOAL, COMMAND_GOAL, MANY_GOAL = 6.0, 3.0, 3.0
 MANY = 100
 BODY_SIZE = 2048
 EVENT = HookEventName.BEFORE_TOOL

@@ -5,7 +5,7 @@ Nothing is run, started or changed: no broker, no backend, no model.
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import importlib.util
 import json
 import os
@@ -22,6 +22,7 @@ from relay.config.memory_spec import StoreSpec, masked
 from relay.config.outline import outline
 from relay.config.trust import find_config, is_trusted, read_config
 from relay.core.errors import ConfigError
+from relay.core.http import RequestFailed, Response, request
 from relay.core.paths import Home
 from relay.memory.embedding.numeric import have_numpy
 from relay.memory.embedding.setup import installed
@@ -29,7 +30,6 @@ from relay.memory.outbox import title_of, waiting_in
 
 #: How long one server may take to answer, name and all, in seconds.
 SERVER_TIMEOUT = 2.0
-_ANSWER_MAX = 1024 * 1024
 _PORTS = {"http": 80, "https": 443, "redis": 6379, "rediss": 6379, "mongodb": 27017, "bolt": 7687}
 _PORTS |= dict.fromkeys(("postgres", "postgresql"), 5432)
 _PACKAGES = {"mem0": ("mem0", "mem0ai"), "qdrant": ("qdrant_client", "qdrant-client")}
@@ -230,11 +230,11 @@ def _ask_qdrant(store: Mapping[str, Any]) -> str:
     if parts.port is None and store.get("url"):
         # The client's own way: without a port it means 6333.
         parts = parts._replace(netloc=f"{parts.netloc}:{store.get('port') or 6333}")
-    status, body = _get(parts, "/collections", {"api-key": str(key)} if key else {})
-    if status in (401, 403):
+    answer = _get(parts, "/collections", {"api-key": str(key)} if key else {})
+    if answer.status in (401, 403):
         raise OSError("it refuses the key" if key else "it wants an api_key_env")
-    if status != 200 or not isinstance(_json(body), dict):
-        raise OSError(f"it answered {status}: is it a qdrant server?")
+    if answer.status != 200 or not isinstance(_json(answer.body), dict):
+        raise OSError(f"it answered {answer.status}: is it a qdrant server?")
     return ""
 
 
@@ -244,32 +244,22 @@ def _ask_embedder(provider: str, url: str, section: Mapping[str, Any]) -> str:
     if provider != "ollama":
         _connect(parts.hostname or "", parts.port or _PORTS[parts.scheme])
         return ""
-    status, body = _get(parts._replace(path=""), "/api/tags", {})
-    found = _json(body)
+    answer = _get(parts._replace(path=""), "/api/tags", {})
+    found = _json(answer.body)
     models = found.get("models") if isinstance(found, dict) else None
-    if status != 200 or not isinstance(models, list):
-        raise OSError(f"it answered {status}: is it ollama?")
+    if answer.status != 200 or not isinstance(models, list):
+        raise OSError(f"it answered {answer.status}: is it ollama?")
     wanted = str(section.get("model") or "nomic-embed-text")
     names = {str(one.get("name")) for one in models if isinstance(one, dict)}
     short = {name.removesuffix(":latest") for name in names}
     return "" if wanted in names | short else f"it has no model {wanted}"
 
 
-def _get(parts: SplitResult, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-
-    def ask() -> tuple[int, bytes]:
-        connection = kind(parts.hostname or "", parts.port, timeout=SERVER_TIMEOUT)
-        try:
-            connection.request("GET", parts.path.rstrip("/") + path, headers=dict(headers))
-            answer = connection.getresponse()
-            return answer.status, answer.read(_ANSWER_MAX)
-        except http.client.HTTPException as error:
-            raise OSError(f"it does not speak HTTP ({type(error).__name__})") from None
-        finally:
-            connection.close()
-
-    return _within(ask)
+def _get(parts: SplitResult, path: str, headers: Mapping[str, str]) -> Response:
+    url = parts._replace(path=parts.path.rstrip("/") + path).geturl()
+    return _within(
+        lambda: asyncio.run(request("GET", url, headers.items(), timeout=SERVER_TIMEOUT))
+    )
 
 
 def _connect(host: str, port: int) -> None:
@@ -286,6 +276,8 @@ def _within(ask: Callable[[], Result]) -> Result:
             answers.append(ask())
         except OSError as error:
             errors.append(error)
+        except RequestFailed as error:
+            errors.append(OSError(error.message))
         except ValueError as error:
             errors.append(OSError(f"it cannot be asked: {error}"))
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from relay.hooks import outputs, run_http, run_programs
+from relay.core.http import RequestFailed, request
+from relay.hooks import outputs, run_programs
 from relay.hooks.dialects import spelled_input
 from relay.hooks.events import EVENTS, HookEventName, arguments
 from relay.hooks.hook_types import (
@@ -206,20 +207,21 @@ class HookRunner:
         )
 
     async def _ask(self, hook: HookDefinition, url: Url, given: _Input, began: float) -> HookResult:
-        answer = await run_http.post(
-            url.url,
-            url.headers,
-            given.encoded(hook.dialect),
-            timeout=self._limit(hook, self._timeout),
-        )
-        body = _shown(answer.body)
-        error = answer.error
-        if answer.status is not None and not 200 <= answer.status < 300:
-            error = " ".join(f"HTTP status {answer.status}: {body[:_LINE_MAX]}".split()).rstrip(":")
+        body, error = b"", ""
+        limit = self._limit(hook, self._timeout)
+        try:
+            payload = given.encoded(hook.dialect)
+            answer = await request("POST", url.url, url.headers, payload, timeout=limit)
+            body = answer.body
+            if not 200 <= answer.status < 300:
+                error = f"HTTP status {answer.status}: {_shown(body)[:_LINE_MAX]}"
+                error = " ".join(error.split()).rstrip(":")
+        except RequestFailed as failed:
+            error = failed.message
         reading = (
             _failure(hook, given.event, error)
             if error
-            else outputs.read_process(hook, given.event, 0, answer.body, b"")
+            else outputs.read_process(hook, given.event, 0, body, b"")
         )
         return HookResult(
             hook,
@@ -227,7 +229,7 @@ class HookRunner:
             reading.output,
             error=reading.error,
             duration=self._clock() - began,
-            stdout=body,
+            stdout=_shown(body),
         )
 
     def _failed(

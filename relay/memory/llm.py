@@ -11,8 +11,8 @@ from typing import Any
 
 from relay.config.memory_llm import LLM, LLMApi
 from relay.core.errors import RelayError
+from relay.core.http import RequestFailed, request
 from relay.directive.redact import redact
-from relay.hooks import run_http
 
 #: For all of one question, in seconds; bytes of an answer's body.
 DEADLINE = 60.0
@@ -46,17 +46,16 @@ async def ask(llm: LLM, system: str, user: str, *, timeout: float = DEADLINE) ->
 
     Raises LLMUnavailable. The deadline is for all but the look-up of the host's name.
     """
-    answer = await run_http.post(
-        llm.url,
-        _headers(llm),
-        json.dumps(_BODIES[llm.api](llm.model, system, user)).encode(),
-        timeout=timeout,
-        body_max=ANSWER_MAX,
-    )
-    if answer.error:
-        raise _unavailable(llm, answer.error, f"is the server at {llm.host} running?")
+    asked = json.dumps(_BODIES[llm.api](llm.model, system, user)).encode()
+    try:
+        answer = await request(
+            "POST", llm.url, _headers(llm), asked, timeout=timeout, body_max=ANSWER_MAX
+        )
+    except RequestFailed as failed:
+        hint = f"is the server at {llm.host} running?"
+        raise _unavailable(llm, failed.message, hint) from failed
     if answer.status != 200:
-        raise _refused(llm, answer.status or 0, answer.body)
+        raise _refused(llm, answer.status, answer.body)
     try:
         text = _TEXTS[llm.api](json.loads(answer.body))
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):

@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server for the hooks of an agent, on sockets that somebody else has bound.
+"""Serves the hooks of an agent over HTTP, on sockets that the pump has bound.
 
 One request: ``POST`` with a JSON object as its body and the run's token in ``Authorization:
 Bearer …``; the answer is what the handler returns, as JSON. Headers ``X-Relay-…`` reach the handler
@@ -6,7 +6,7 @@ under ``event["relay"]`` (``X-Relay-Door: /a/b`` as ``{"door": "/a/b"}``).
 
 Bounded everywhere: connections, the size of a body, the time that a request may take. A handler may
 take long, where the client waits for a gate: such connections are counted apart, so that they keep
-nobody's report out, and a client that goes away ends what was asked for it.
+no report out, and a client that goes away ends what was asked for it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,10 @@ import contextlib
 import hmac
 import json
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import h11
-
-from relay.session import plainpost
-from relay.session.hook_connection import Connection, Refused
+from relay.core.http import Refused, Request, ServerConnection
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -42,8 +39,20 @@ IDLE_DEADLINE = 120.0
 _PREFIX = b"x-relay-"
 
 
+class Reply(dict[str, Any]):
+    """An answer whose handler must know whether it went out.
+
+    ``sent`` is called once, with whether all of it has gone out. After ``sent(False)`` the client
+    cannot have got the whole of it, and never will.
+    """
+
+    def __init__(self, answer: Mapping[str, Any], sent: Callable[[bool], None]) -> None:
+        super().__init__(answer)
+        self.sent = sent
+
+
 class HookServer:
-    """Serves ``handler`` to whoever knows ``token``."""
+    """Serves ``handler`` to the clients that know ``token``."""
 
     def __init__(
         self,
@@ -67,10 +76,10 @@ class HookServer:
         self._request_deadline = request_deadline
         self._handler_deadline = handler_deadline
         self._waiting_max = waiting_max
-        self.waiting = 0  # clients that wait for their handler now
         self._idle_deadline = idle_deadline
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self.waiting = 0  # clients that wait for their handler now
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept on ``listener`` (bound and listening; TCP or unix) until ``close``."""
@@ -94,169 +103,103 @@ class HookServer:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        connection = Connection(reader, writer)
+        connection = ServerConnection(reader, writer)
+        crowded = len(self._tasks) - self.waiting > self._connections_max
         try:
-            with contextlib.suppress(OSError, TimeoutError, h11.RemoteProtocolError):
-                await self._serve_connection(connection)
+            with contextlib.suppress(OSError, TimeoutError):
+                while await connection.wait(self._idle_deadline):
+                    await self._serve_request(connection, crowded)
+                    if not await connection.go_on():
+                        break
         finally:
             self._tasks.discard(task)
-            writer.close()
-            with contextlib.suppress(OSError, TimeoutError, asyncio.CancelledError):
-                async with asyncio.timeout(1.0):
-                    await writer.wait_closed()
+            await connection.close()
 
-    async def _serve_connection(self, connection: Connection) -> None:
-        crowded = len(self._tasks) - self.waiting > self._connections_max
-        while await connection.wait_for_data(self._idle_deadline):
-            if not await self._serve_request(connection, crowded):
-                return
-
-    async def _serve_request(self, connection: Connection, crowded: bool) -> bool:
-        """Answer one request; whether the connection can take another."""
+    async def _serve_request(self, connection: ServerConnection, crowded: bool) -> None:
+        answer: dict[str, Any] = {}
+        sent = False
         try:
-            return await self._answer_request(connection, crowded)
-        finally:
-            connection.settle(sent=False)
-
-    async def _answer_request(self, connection: Connection, crowded: bool) -> bool:
-        plain = None if crowded else connection.plain_request(self._body_max)
-        if plain is not None:
-            return await self._serve_plain(connection, *plain)
-        try:
-            async with asyncio.timeout(self._request_deadline):
+            try:
                 if crowded:
                     raise Refused(503, "too many connections")
-                request = await connection.request()
-                if request is None:
-                    return False
-                body = await connection.body(self._body_max)
-                headers = {bytes(name): bytes(value) for name, value in request.headers}
-                event = self._parse(request.method, headers, body)
-            status, answer = await self._handle(event, connection)
-        except Refused as refused:
-            status, answer = refused.status, {"error": refused.reason}
-        except h11.RemoteProtocolError as error:
-            status, answer = error.error_status_hint, {"error": "not an HTTP request"}
-        async with asyncio.timeout(self._request_deadline):
-            await connection.answer(status, json.dumps(answer).encode())
-            connection.settle(sent=True)
-            if connection.next_request():
-                return True
-            await connection.swallow()
-        return False
-
-    async def _serve_plain(
-        self, connection: Connection, headers: plainpost.Headers, body: bytes
-    ) -> bool:
-        try:
-            status, answer = await self._handle(self._parse(b"POST", headers, body), connection)
-        except Refused as refused:
-            status, answer = refused.status, {"error": refused.reason}
-        if not connection.send(plainpost.answer(status, json.dumps(answer).encode())):
+                async with asyncio.timeout(self._request_deadline):
+                    event = self._event(await connection.request(self._body_max))
+                status, answer = 200, await self._handle(event, connection)
+                body = json.dumps(answer)
+            except Refused as refused:
+                status, body = refused.status, json.dumps({"error": refused.reason})
             async with asyncio.timeout(self._request_deadline):
-                await connection.sent()
-        connection.settle(sent=True)
-        return True
+                await connection.answer(status, body.encode())
+            sent = True
+        finally:
+            if not sent:
+                connection.abort()  # the rest of the answer must not follow
+            _settle(answer, sent=sent)
 
-    def _parse(self, method: bytes, headers: plainpost.Headers, body: bytes) -> dict[str, Any]:
-        given = headers.get(b"authorization", b"")
+    def _event(self, request: Request) -> dict[str, Any]:
+        given = request.headers.get(b"authorization", b"")
         if not hmac.compare_digest(given, b"Bearer " + self._token.encode()):
             raise Refused(403, "wrong token")
-        if method != b"POST":
+        if request.method != b"POST":
             raise Refused(405, "only POST is served")
         try:
-            event = json.loads(body)
+            event = json.loads(request.body)
         except (ValueError, RecursionError) as error:
             raise Refused(400, "the body is no JSON") from error
         if not isinstance(event, dict):
             raise Refused(400, "the body is no JSON object")
         event["relay"] = {
             name[len(_PREFIX) :].decode(): value.decode("utf-8", "replace")
-            for name, value in headers.items()
+            for name, value in request.headers.items()
             if name.startswith(_PREFIX)
         }
         return event
 
-    async def _handle(
-        self, event: dict[str, Any], connection: Connection
-    ) -> tuple[int, dict[str, Any]]:
-        # In this very task: most handlers end at once, and then nothing else has run in between.
-        waiting = _Waiting(self, connection)
+    async def _handle(self, event: dict[str, Any], connection: ServerConnection) -> dict[str, Any]:
+        """What the handler answers. Raises Refused when it fails, or may take no more time."""
+        work = asyncio.ensure_future(self._handler(event))
         try:
-            async with waiting.limit:
-                try:
-                    waiting.begin()
-                    answer = await self._handler(event)
-                    connection.owe(answer)
-                    return 200, answer
-                finally:
-                    await waiting.end()
+            await asyncio.wait({work}, timeout=WAITING_AFTER)
+            if not work.done():
+                await self._wait_for(work, connection)
+        except BaseException:
+            await _end(work)
+            if not work.cancelled() and work.exception() is None:
+                _settle(work.result(), sent=False)
+            raise
+        try:
+            return await work
         except Exception as error:
-            connection.settle(sent=False, instead=True)
-            if waiting.refused is not None:
-                raise waiting.refused from None
             if self._on_error is not None:
                 self._on_error(error)
-            return 500, {"error": "the handler failed"}
+            raise Refused(500, "the handler failed") from error
 
-    def crowded_out(self) -> bool:
-        """Whether no more clients may wait for their handler."""
-        return self.waiting >= self._waiting_max
-
-    def patience(self) -> float:
-        """Seconds that a client may wait for its handler."""
-        return self._handler_deadline
-
-
-class _Waiting:
-    """A client whose handler runs. After a moment it is counted, and it is noticed if it leaves.
-
-    ``limit`` is what ends the handler; ``refused`` says why it did.
-    """
-
-    def __init__(self, server: HookServer, connection: Connection) -> None:
-        self._server = server
-        self._connection = connection
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._gone: asyncio.Task[None] | None = None
-        self.limit = asyncio.timeout(None)
-        self.refused: Refused | None = None
-
-    def begin(self) -> None:
-        self._timer = self._loop.call_later(WAITING_AFTER, self._watch)
-
-    async def end(self) -> None:
-        """The handler has ended, however it did."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._gone is not None:
-            self._server.waiting -= 1
-            self._gone.remove_done_callback(self._left)
-            await _cancelled(self._gone)
-
-    def _watch(self) -> None:
-        if self._server.crowded_out():
-            self._give_up("too many wait")
-            return
-        self._server.waiting += 1
-        self._gone = self._loop.create_task(self._connection.gone())
-        self._gone.add_done_callback(self._left)
-        self._timer = self._loop.call_later(
-            self._server.patience(), self._give_up, "it took too long"
-        )
-
-    def _left(self, _task: asyncio.Task[None]) -> None:
-        self._give_up("it took too long")
-
-    def _give_up(self, why: str) -> None:
-        if self.refused is None:
-            self.refused = Refused(503, why)
-            self.limit.reschedule(self._loop.time())
+    async def _wait_for(
+        self, work: asyncio.Future[dict[str, Any]], connection: ServerConnection
+    ) -> None:
+        """Wait until the handler is done. Raises Refused when it may take no more time."""
+        if self.waiting >= self._waiting_max:
+            raise Refused(503, "too many wait")
+        self.waiting += 1
+        gone = asyncio.ensure_future(connection.gone())
+        either: set[asyncio.Future[Any]] = {work, gone}
+        try:
+            limit = self._handler_deadline
+            await asyncio.wait(either, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.waiting -= 1
+            await _end(gone)
+        if not work.done():
+            raise Refused(503, "it took too long")
 
 
-async def _cancelled(work: asyncio.Future[Any]) -> None:
-    """End ``work`` if it has not ended."""
+def _settle(answer: dict[str, Any], *, sent: bool) -> None:
+    if isinstance(answer, Reply):
+        answer.sent(sent)
+
+
+async def _end(work: asyncio.Future[Any]) -> None:
+    """End ``work`` if it has not ended, and wait for that."""
     if not work.done():
         work.cancel()
         await asyncio.wait({work})

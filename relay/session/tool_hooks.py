@@ -17,7 +17,7 @@ from relay.agents.hook_codec import AgentHookCall, HookCodec
 from relay.core.errors import RelayError
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
-from relay.session.reply import Reply
+from relay.session.hook_server import Reply
 
 #: Seconds after which a gate has answered, whatever its hooks do. The agent waits a little longer
 #: (relay.agents.launch.GATE_TIMEOUT).

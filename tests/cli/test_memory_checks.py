@@ -129,16 +129,17 @@ def test_a_server_that_answers_is_fine(home: Home, server: Server) -> None:
 
 def test_a_server_that_is_away_says_what_becomes_of_saves(home: Home, nobody: int) -> None:
     url = f"http://127.0.0.1:{nobody}"
+    away = f"127.0.0.1:{nobody} cannot be reached: Connection refused"
     store = {"provider": "qdrant", "url": url}
     embedder = {"provider": "ollama", "url": url, "model": "m"}
     memory = {"backend": "mem0", "config": {"vectorStore": store, "embedder": embedder}}
     first, second = lines(home, memory)
     assert first == (
         "warn",
-        f"mem0 on qdrant at {url}: Connection refused",
+        f"mem0 on qdrant at {url}: {away}",
         "saves are kept until it answers; how to start a server: docs/memory-stores.md",
     )
-    assert second[:2] == ("warn", f"embedder ollama at {url}: Connection refused")
+    assert second[:2] == ("warn", f"embedder ollama at {url}: {away}")
 
 
 def test_what_is_no_such_server_is_told(home: Home, server: Server) -> None:
@@ -155,7 +156,9 @@ def test_a_server_that_hangs_is_not_waited_for(home: Home, monkeypatch: pytest.M
     with socket.create_server(("127.0.0.1", 0)) as silent:
         config = {"url": f"http://127.0.0.1:{silent.getsockname()[1]}"}
         [first, _] = lines(home, {"backend": "qdrant", "config": config})
-    assert first[0] == "warn" and ("no answer within" in first[1] or "timed out" in first[1])
+    assert first[0] == "warn" and (
+        "no answer within" in first[1] or "not answer within" in first[1]
+    )
 
 
 def test_other_stores_of_mem0_are_looked_at_by_their_address(home: Home, server: Server) -> None:

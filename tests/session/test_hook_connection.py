@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from relay.session.reply import Reply
+from relay.session.hook_server import Reply
 from tests.session.httpbench import Bench, post, read_answer, run
 
 

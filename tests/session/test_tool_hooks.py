@@ -20,7 +20,7 @@ from relay.hooks.hook_types import (
     HookOutput,
     HookResult,
 )
-from relay.session.reply import Reply
+from relay.session.hook_server import Reply
 from relay.session.tool_hooks import DEADLINE, ToolHookEndpoint
 
 TOOL = {"kind": "tool", "tool_name": "Bash", "tool_input": {"command": "ls", "timeout": 5}}

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 from relay.agents.base import AgentAdapter, AgentStart, SourceFeed
 from relay.agents.installed import parse_version
-from relay.agents.opencode.channel import OpencodeChannel
-from relay.agents.opencode.http import Client, ServerError
+from relay.agents.opencode.channel import (
+    OpencodeChannel,
+    OpencodeClient,
+    ServerError,
+    client_from,
+)
 from relay.agents.opencode.launch import OLDEST
 from relay.agents.opencode.screen import agent_shown, composer_state
-from relay.agents.opencode.server import Server, server_from
 from relay.agents.opencode.snapshot import snapshot
 from relay.agents.opencode.source import OpencodeSource
-from relay.agents.opencode.sse import Events
+from relay.core.http import EventStreamParser, ResponseStream
 from relay.core.message import AgentState
 
 #: Seconds that opencode may take from its start until its server answers (it was seen to take 30
@@ -52,14 +55,14 @@ class OpencodeAdapter(AgentAdapter):
         super().__init__(start)
         launch, checkpoint = start.launch, start.checkpoint
         self._continues = bool(launch.get("continues"))
-        self._server = server_from(launch)
+        self._client = client_from(launch)
         self.source = OpencodeSource(start.started_ms, str(launch.get("session") or ""))
         if checkpoint.get("structured"):
             self.source.restore(checkpoint["structured"])
-        self._client = Client(self._server or Server("127.0.0.1", 0))
-        channel = OpencodeChannel(self._client, self.source, lambda: agent_shown(self._rows()))
-        channel.restore(checkpoint.get("native") or {})
-        self.channel = channel if self._server else None
+        self.channel = None
+        if self._client is not None:
+            self.channel = OpencodeChannel(self._client, self.source, self._agent_shown)
+            self.channel.restore(checkpoint.get("native") or {})
         self._rows: Callable[[], list[str]] = list
         self._freeing = False
         self._lost_at: float | None = start.clock()
@@ -83,7 +86,8 @@ class OpencodeAdapter(AgentAdapter):
     async def watch(
         self, feed: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
     ) -> None:
-        if self._server is None:
+        client = self._client
+        if client is None:
             feed.give_up("opencode runs without a server of its own: it is heard by its screen")
             changed()
             return
@@ -91,18 +95,22 @@ class OpencodeAdapter(AgentAdapter):
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
-                    await self._try(feed, changed, tasks)
+                    await self._try(client, feed, changed, tasks)
                     await asyncio.sleep(TRY_AGAIN)
         except* Unfit as unfit:
             feed.give_up(f"{unfit.exceptions[0]}: opencode is heard by its screen")
             changed()
 
     async def _try(
-        self, feed: SourceFeed, changed: Callable[[], None], tasks: asyncio.TaskGroup
+        self,
+        client: OpencodeClient,
+        feed: SourceFeed,
+        changed: Callable[[], None],
+        tasks: asyncio.TaskGroup,
     ) -> None:
         self._over.clear()
         try:
-            await self._listen(feed, changed, tasks)
+            await self._listen(client, feed, changed, tasks)
         except Unfit:
             raise
         except ServerError as error:
@@ -111,14 +119,14 @@ class OpencodeAdapter(AgentAdapter):
         except Exception as error:
             # An answer of a form that nobody promised: the next try may go better.
             feed.note(f"what opencode's server says: {type(error).__name__}: {error}")
-            self._lost(feed, ServerError("opencode's server is not understood"))
+            self._lost(feed, ServerError("it is not understood"))
             changed()
         finally:
             self._over.set()
 
     async def read(self, feed: SourceFeed) -> bool:
         """See Native: after the agent's end its last events may still be on their way."""
-        if self._server is not None:
+        if self._client is not None:
             try:
                 async with asyncio.timeout(1.0):
                     await self._over.wait()
@@ -127,28 +135,35 @@ class OpencodeAdapter(AgentAdapter):
         return True
 
     async def _listen(
-        self, feed: SourceFeed, changed: Callable[[], None], tasks: asyncio.TaskGroup
+        self,
+        client: OpencodeClient,
+        feed: SourceFeed,
+        changed: Callable[[], None],
+        tasks: asyncio.TaskGroup,
     ) -> None:
         """Hear the server until its stream breaks off."""
-        health = await self._client.request("GET", "/global/health")
+        health = await client.request("GET", "/global/health")
         version = str(health.get("version")) if isinstance(health, dict) else ""
         if (parse_version(version) or (0, 0, 0)) < OLDEST:
             raise Unfit(f"opencode {version or 'of an unknown version'} is not known to relay")
-        events = Events()
-        async with self._client.stream("/event") as pieces:
-            early = events.feed(await _piece(pieces, FIRST_EVENT))
-            await self._catch_up(feed)
+        events = EventStreamParser()
+        async with client.stream("/event") as answer:
+            early = events.feed(await _piece(answer, FIRST_EVENT))
+            await self._catch_up(client, feed)
             self._hear(feed, early)
             self._lost_at, self._patience = None, COME_BACK
             changed()
             while True:
-                self._hear(feed, events.feed(await _piece(pieces, SILENCE)))
+                self._hear(feed, events.feed(await _piece(answer, SILENCE)))
                 if self.source.missing and self._clock() - self._asked > ASK_AGAIN:
-                    await self._catch_up(feed)
+                    await self._catch_up(client, feed)
                 if self.source.stranded() and not self._freeing:
                     self._freeing = True
                     tasks.create_task(self._free())
                 changed()
+
+    def _agent_shown(self) -> str:
+        return agent_shown(self._rows())
 
     async def _free(self) -> None:
         """Hand over once more what lies in a conversation that has come to rest."""
@@ -165,10 +180,10 @@ class OpencodeAdapter(AgentAdapter):
         finally:
             self._freeing = False
 
-    async def _catch_up(self, feed: SourceFeed) -> None:
+    async def _catch_up(self, client: OpencodeClient, feed: SourceFeed) -> None:
         """Ask for what the stream does not tell: how things stand, and what was missed."""
         self._asked = self._clock()
-        found = await snapshot(self._client, self.source, continues=self._continues)
+        found = await snapshot(client, self.source, continues=self._continues)
         found["properties"]["at"] = time.time() * 1000
         feed.hook(found, self._clock())
 
@@ -193,12 +208,13 @@ class OpencodeAdapter(AgentAdapter):
             feed.give_up(f"{error.message}: opencode is heard by its screen")
 
 
-async def _piece(pieces: AsyncIterator[bytes], deadline: float) -> bytes:
+async def _piece(answer: ResponseStream, deadline: float) -> bytes:
     """The next piece of the stream. Raises ServerError when none comes."""
     try:
         async with asyncio.timeout(deadline):
-            return await anext(pieces)
+            piece = await answer.read()
     except TimeoutError:
-        raise ServerError("opencode's server: its events have stopped") from None
-    except StopAsyncIteration:
-        raise ServerError("opencode's server: its events have ended") from None
+        raise ServerError("its events have stopped") from None
+    if not piece:
+        raise ServerError("its events have ended")
+    return piece

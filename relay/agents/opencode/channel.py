@@ -8,14 +8,18 @@ next step. That it has it shows in the events (``OpencodeSource``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from relay.agents.base import ChannelClosed
-from relay.agents.opencode.http import Client, ServerError
 from relay.agents.opencode.records import table, word
 from relay.agents.opencode.source import HEAD, OpencodeSource
 from relay.core.bounded import BoundedDict
+from relay.core.errors import RelayError
+from relay.core.http import RequestFailed, ResponseStream, request, stream
 from relay.core.message import AgentState
 
 #: Of a session's messages, the last so many are looked through for one that may have arrived.
@@ -28,21 +32,101 @@ INSIST, INSIST_PAUSE = 5, 1.0
 ARRIVAL = 3.0
 #: Seconds that the server may take to take a message; on a busy machine it was seen to take 5.
 PROMPT_DEADLINE = 60.0
+#: Seconds for the answer to any other request, and bytes of it.
+ANSWER_DEADLINE = 10.0
+ANSWER_MAX = 64 * 1024 * 1024
+
+
+class ServerError(RelayError):
+    """opencode's server did not do what it was asked."""
+
+    code = "opencode_server"
+
+    def __init__(self, message: str, *, sent: bool = True, status: int = 0) -> None:
+        super().__init__(f"opencode's server: {message}")
+        self.sent = sent  # it may have understood the request
+        self.status = status  # of its answer, 0 without one
+
+
+class OpencodeClient:
+    """Requests to one opencode's server on this machine."""
+
+    def __init__(
+        self, host: str, port: int, username: str = "opencode", password: str = ""
+    ) -> None:
+        """Without a password the server is asked without authentication."""
+        self.address = f"http://{host}:{port}"
+        self._headers: list[tuple[str, str]] = []
+        if password:
+            pair = base64.b64encode(f"{username}:{password}".encode()).decode()
+            self._headers = [("authorization", f"Basic {pair}")]
+
+    async def request(
+        self, method: str, path: str, body: Any = None, *, deadline: float = ANSWER_DEADLINE
+    ) -> Any:
+        """The answer's JSON (None where there is no body). Raises ServerError."""
+        try:
+            answer = await request(
+                method,
+                self.address + path,
+                [*self._headers, ("accept", "application/json")],
+                None if body is None else json.dumps(body).encode(),
+                timeout=deadline,
+                body_max=ANSWER_MAX,
+            )
+        except RequestFailed as failed:
+            raise ServerError(failed.message, sent=failed.sent) from failed
+        if not 200 <= answer.status < 300:
+            said = answer.body[:200].decode("utf-8", "replace")
+            raise ServerError(f"{answer.status} {said}", sent=False, status=answer.status)
+        try:
+            return json.loads(answer.body) if answer.body.strip() else None
+        except ValueError as error:
+            raise ServerError("an answer that is no JSON") from error
+
+    @asynccontextmanager
+    async def stream(self, path: str) -> AsyncIterator[ResponseStream]:
+        """An answer that goes on. Raises ServerError. How long to wait for a piece of it is the
+        caller's to say."""
+        headers = [*self._headers, ("accept", "text/event-stream")]
+        try:
+            async with stream(
+                "GET", self.address + path, headers, timeout=ANSWER_DEADLINE
+            ) as answer:
+                if answer.status != 200:
+                    raise ServerError(str(answer.status), sent=False, status=answer.status)
+                yield answer
+        except RequestFailed as failed:
+            raise ServerError(failed.message) from failed
+
+
+def client_from(data: dict[str, Any]) -> OpencodeClient | None:
+    """A client of the server that the launch plan has noted; None where there is none."""
+    port = data.get("port")
+    if not isinstance(port, int) or not port:
+        return None
+    return OpencodeClient(
+        str(data.get("host") or "127.0.0.1"),
+        port,
+        str(data.get("username") or "opencode"),
+        str(data.get("password") or ""),
+    )
 
 
 class OpencodeChannel:
     """Prompts to one server. ``shown()`` is the agent that the input line names, if it is seen:
     what comes in is answered by the one that the person has chosen, and with no more rights."""
 
-    def __init__(self, client: Client, source: OpencodeSource, shown: Callable[[], str]) -> None:
+    def __init__(
+        self, client: OpencodeClient, source: OpencodeSource, shown: Callable[[], str]
+    ) -> None:
         self._client = client
         self._source = source
         self._shown = shown
         self._agents: dict[str, str] = {}  # names as they are shown -> names
         self._uncertain: dict[str, str] = {}  # markers -> sessions they may have got to
-        self._tries: BoundedDict[str, int] = BoundedDict(
-            TRIED_MAX
-        )  # what went over, how often again
+        #: Markers of what went over -> how often it was handed over once more.
+        self._tries: BoundedDict[str, int] = BoundedDict(TRIED_MAX)
 
     @property
     def available(self) -> bool:
@@ -150,7 +234,7 @@ class OpencodeChannel:
         made: Any = await self._client.request("POST", "/session", {})
         session = str(made["id"]) if isinstance(made, dict) and made.get("id") else ""
         if not session:
-            raise ServerError("opencode's server: a new session without an id", sent=False)
+            raise ServerError("a new session without an id", sent=False)
         await self._client.request("POST", "/tui/select-session", {"sessionID": session})
         return session
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from relay.agents.opencode.http import Client, ServerError
+from relay.agents.opencode.channel import OpencodeClient, ServerError
 from relay.agents.opencode.records import moment, table, word
 from relay.agents.opencode.source import SNAPSHOT, OpencodeSource
 
@@ -16,7 +16,9 @@ MESSAGES = 100
 ACTIVE_MAX = 8
 
 
-async def snapshot(client: Client, source: OpencodeSource, *, continues: bool) -> dict[str, Any]:
+async def snapshot(
+    client: OpencodeClient, source: OpencodeSource, *, continues: bool
+) -> dict[str, Any]:
     """An event for ``OpencodeSource``. ``continues``: without a session of its own yet, opencode
     goes on with the newest. Raises ServerError."""
     sessions = await client.request("GET", f"/session?limit={SESSIONS}")

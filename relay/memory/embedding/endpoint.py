@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from relay.core.errors import ConfigError
+from relay.core.http import RequestFailed, Response, request
 from relay.directive.redact import redact
-from relay.hooks import run_http
 from relay.memory.embedding import EmbedderUnavailable
 from relay.memory.embedding.numeric import load_numpy
 
@@ -142,25 +142,27 @@ class EndpointEmbedder:
         if answer.status in _TOO_LONG:
             # How long a text may be is counted in tokens, by the model's own measure.
             answer = self._ask([text[: self._chars_max // _SHORTER] for text in texts])
-        if answer.error:
-            raise self._unavailable(answer.error, f"is the server at {self._host} running?")
         if answer.status != 200:
             raise self._refused(answer.status, answer.body)
         return self._rows(self._vectors(answer.body), len(texts))
 
-    def _ask(self, texts: Sequence[str]) -> run_http.Answer:
+    def _ask(self, texts: Sequence[str]) -> Response:
         asked: dict[str, object] = {"model": self._model, "input": texts}
         if self._api is Api.OPENAI:
             asked["encoding_format"] = "float"
-        return asyncio.run(
-            run_http.post(
-                self._url,
-                self._headers(),
-                json.dumps(asked).encode(),
-                timeout=self._timeout,
-                body_max=_ANSWER_MIN + len(texts) * (self._dims or DIMS_MAX) * _BYTES_A_NUMBER,
-            )
+        call = request(
+            "POST",
+            self._url,
+            self._headers(),
+            json.dumps(asked).encode(),
+            timeout=self._timeout,
+            body_max=_ANSWER_MIN + len(texts) * (self._dims or DIMS_MAX) * _BYTES_A_NUMBER,
         )
+        try:
+            return asyncio.run(call)
+        except RequestFailed as failed:
+            hint = f"is the server at {self._host} running?"
+            raise self._unavailable(failed.message, hint) from failed
 
     def _headers(self) -> list[tuple[str, str]]:
         if not self._key_env:
@@ -216,7 +218,7 @@ class EndpointEmbedder:
         scaled: Floats = np.ascontiguousarray(rows / lengths, dtype=np.float32)
         return scaled
 
-    def _refused(self, status: int | None, body: bytes) -> EmbedderUnavailable:
+    def _refused(self, status: int, body: bytes) -> EmbedderUnavailable:
         said = _said(body, self._environ.get(self._key_env, "").strip())
         hint = "memories are saved and found by their words until it answers"
         if status in (401, 403):
@@ -227,7 +229,7 @@ class EndpointEmbedder:
             hint = f"does it have the model? ollama pull {self._model}"
         elif status == 404:
             hint = f"check the model's name ({self._model}) and the address ({self._url})"
-        elif status is not None and 300 <= status < 400:
+        elif 300 <= status < 400:
             hint = "give the address that it points to; relay does not follow it"
         return self._unavailable(f"it answered {status}{f': {said}' if said else ''}", hint)
 

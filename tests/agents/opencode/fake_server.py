@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.agents.opencode.http import Client
-from relay.agents.opencode.server import Server
+from relay.agents.opencode.channel import OpencodeClient
 
 
 @dataclass
@@ -58,9 +57,9 @@ NOTHING = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
 @asynccontextmanager
-async def client_of(server: FakeServer, password: str = "") -> AsyncIterator[Client]:
+async def client_of(server: FakeServer, password: str = "") -> AsyncIterator[OpencodeClient]:
     """A client of this server."""
     listening = await asyncio.start_server(server, "127.0.0.1", 0)
     async with listening:
         port = listening.sockets[0].getsockname()[1]
-        yield Client(Server("127.0.0.1", port, "opencode", password))
+        yield OpencodeClient("127.0.0.1", port, "opencode", password)

@@ -55,7 +55,7 @@ class Server:
                 writer.write(HEAD + chunk({"type": "server.connected", "properties": {}}))
                 await reader.read()
                 return
-            length = [x for x in head.split("\r\n") if x.startswith("Content-Length: ")]
+            length = [x for x in head.lower().split("\r\n") if x.startswith("content-length: ")]
             body = await reader.readexactly(int(length[0].split(" ")[1])) if length else b""
             writer.write(self._answer(method, path, body))
             await writer.drain()

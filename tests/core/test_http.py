@@ -1,22 +1,35 @@
+"""HTTP: what a client is answered by servers of every kind, and events however they are cut."""
+
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 import ssl
 import tracemalloc
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from relay.hooks import run_http
-from relay.hooks.run_http import Answer, post
+from relay.core import http
+from relay.core.http import (
+    EVENT_MAX,
+    EventStreamParser,
+    RequestFailed,
+    Response,
+    request,
+    stream,
+)
 
 LONG = 30.0
 SHORT = 0.05
 FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
+T = TypeVar("T")
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -36,19 +49,14 @@ def _says(answer: bytes) -> Serve:
     return serve
 
 
-def _post(
+def _ask(
     serve: Serve,
-    payload: bytes = b'{"a": 1}',
+    ask: Callable[[str], Awaitable[T]],
     *,
-    url: str = "http://127.0.0.1:{}/hook",
-    headers: tuple[tuple[str, str], ...] = (),
-    timeout: float = LONG,
     tls: ssl.SSLContext | None = None,
     connects: bool = True,
-    **options: Any,
-) -> Answer:
-    """The answer of an endpoint that does ``serve`` with its one connection and then closes it."""
-
+) -> T:
+    """What ``ask`` makes of a server that does ``serve`` with its one connection and closes it."""
     ended = asyncio.Queue[None]()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -59,17 +67,43 @@ def _post(
             await writer.wait_closed()
         ended.put_nowait(None)
 
-    async def whole() -> Answer:
+    async def whole() -> T:
         server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
         try:
-            port = server.sockets[0].getsockname()[1]
-            return await post(url.format(port), headers, payload, timeout=timeout, **options)
+            return await ask(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
         finally:
             server.close()
             if connects:
                 await asyncio.wait_for(ended.get(), LONG)
 
     return asyncio.run(whole())
+
+
+def _post(
+    serve: Serve,
+    payload: bytes = b'{"a": 1}',
+    *,
+    url: str = "http://{}/hook",
+    headers: tuple[tuple[str, str], ...] = (),
+    timeout: float = LONG,
+    tls: ssl.SSLContext | None = None,
+    **options: Any,
+) -> Response:
+    return _ask(
+        serve,
+        lambda host: request(
+            "POST", url.format(host), headers, payload, timeout=timeout, **options
+        ),
+        tls=tls,
+    )
+
+
+def _refused(url: str, *headers: tuple[str, str]) -> RequestFailed:
+    """Why nothing can be asked of ``url``."""
+    with pytest.raises(RequestFailed) as caught:
+        asyncio.run(request("POST", url, headers, b"", timeout=LONG))
+    assert (caught.value.sent, caught.value.timed_out) == (False, False)
+    return caught.value
 
 
 def test_the_input_is_posted_and_the_body_is_the_answer() -> None:
@@ -80,8 +114,8 @@ def test_the_input_is_posted_and_the_body_is_the_answer() -> None:
         writer.write(FINE)
 
     own = (("Authorization", "Bearer word"), ("Content-Type", "text/plain"))
-    url = "http://127.0.0.1:{}/a b/ü?x=%20&y=1#part"
-    assert _post(serve, url=url, headers=own) == Answer(200, b"{}")
+    url = "http://{}/a b/ü?x=%20&y=1#part"
+    assert _post(serve, url=url, headers=own) == Response(200, b"{}")
     ((first, *lines), body) = asked[0]
     assert first == "POST /a%20b/%C3%BC?x=%20&y=1 HTTP/1.1"
     assert body == b'{"a": 1}'
@@ -98,18 +132,18 @@ def test_the_input_is_posted_and_the_body_is_the_answer() -> None:
 @pytest.mark.parametrize(
     ("said", "answer"),
     [
-        (b"HTTP/1.1 204 No Content\r\n\r\n", Answer(204)),
-        (b"HTTP/1.1 500 Oh\r\nContent-Length: 3\r\n\r\nbad", Answer(500, b"bad")),
-        (b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", Answer(302)),
-        (b"HTTP/1.1 103 Early\r\n\r\n" + FINE, Answer(200, b"{}")),
-        (b"HTTP/1.0 200 OK\r\n\r\nto the end", Answer(200, b"to the end")),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", Response(204)),
+        (b"HTTP/1.1 500 Oh\r\nContent-Length: 3\r\n\r\nbad", Response(500, b"bad")),
+        (b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", Response(302)),
+        (b"HTTP/1.1 103 Early\r\n\r\n" + FINE, Response(200, b"{}")),
+        (b"HTTP/1.0 200 OK\r\n\r\nto the end", Response(200, b"to the end")),
         (
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n",
-            Answer(200, b"{}"),
+            Response(200, b"{}"),
         ),
     ],
 )
-def test_every_kind_of_answer_is_read(said: bytes, answer: Answer) -> None:
+def test_every_kind_of_answer_is_read(said: bytes, answer: Response) -> None:
     assert _post(_says(said)) == answer
 
 
@@ -124,10 +158,11 @@ def test_every_kind_of_answer_is_read(said: bytes, answer: Answer) -> None:
     ],
 )
 def test_what_is_no_whole_answer_is_an_error(said: bytes, error: str) -> None:
-    answer = _post(_says(said))
-    assert (answer.status, answer.body, answer.timed_out) == (None, b"", False)
-    assert error in answer.error
-    assert "\n" not in answer.error
+    with pytest.raises(RequestFailed) as caught:
+        _post(_says(said))
+    assert (caught.value.sent, caught.value.timed_out) == (True, False)
+    assert error in caught.value.message
+    assert "\n" not in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -143,11 +178,11 @@ def test_an_endless_answer_is_an_error_and_takes_no_memory(head: bytes) -> None:
 
     tracemalloc.start()
     try:
-        answer = _post(serve, body_max=100_000)
+        with pytest.raises(RequestFailed, match="it answered with more than 100000 bytes"):
+            _post(serve, body_max=100_000)
         _now, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert answer == Answer(None, error="it answered with more than 100000 bytes")
     assert peak < 4_000_000
 
 
@@ -162,8 +197,9 @@ def test_one_that_does_not_answer_is_left_when_its_time_is_over(said: bytes) -> 
         with contextlib.suppress(ConnectionError):
             closed.append(await reader.read())
 
-    answer = _post(serve, timeout=SHORT)
-    assert answer == Answer(None, timed_out=True, error="it did not answer within 0.05 s")
+    with pytest.raises(RequestFailed, match="it did not answer within 0.05 s") as caught:
+        _post(serve, timeout=SHORT)
+    assert (caught.value.sent, caught.value.timed_out) == (True, True)
 
 
 def test_one_that_answers_without_reading_is_heard() -> None:
@@ -174,15 +210,14 @@ def test_one_that_answers_without_reading_is_heard() -> None:
         with contextlib.suppress(ConnectionError):
             await reader.read()
 
-    assert _post(serve, b"x" * 20_000_000) == Answer(200, b"{}")
+    assert _post(serve, b"x" * 20_000_000) == Response(200, b"{}")
 
 
 def test_nobody_there_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    answer = asyncio.run(post(f"http://127.0.0.1:{port}/", (), b"", timeout=LONG))
-    assert (answer.status, answer.timed_out) == (None, False)
-    assert answer.error.startswith(f"127.0.0.1:{port} cannot be reached: ")
+    why = _refused(f"http://127.0.0.1:{port}/").message
+    assert why == f"127.0.0.1:{port} cannot be reached: Connection refused"
 
 
 @pytest.mark.parametrize(
@@ -205,18 +240,14 @@ def test_nobody_there_is_an_error() -> None:
     ],
 )
 def test_what_is_no_address_is_an_error(url: str) -> None:
-    answer = asyncio.run(post(url, (), b"", timeout=LONG))
-    assert answer.status is None
-    assert answer.error
-    assert "word" not in answer.error.replace("password", "")
+    assert "word" not in _refused(url).message.replace("password", "")
 
 
 @pytest.mark.parametrize(
     "header", [("A b", "c"), ("A", "b\r\nC: d"), ("A", "b\0"), ("Ä", "b"), ("A", "ü")]
 )
 def test_a_header_that_cannot_be_sent_is_an_error(header: tuple[str, str]) -> None:
-    answer = asyncio.run(post("http://127.0.0.1:9/", (header,), b"", timeout=LONG))
-    assert "headers" in answer.error
+    assert "headers" in _refused("http://127.0.0.1:9/", header).message
 
 
 def test_giving_up_closes_the_connection() -> None:
@@ -233,7 +264,8 @@ def test_giving_up_closes_the_connection() -> None:
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        call = asyncio.ensure_future(post(f"http://127.0.0.1:{port}/", (), b"{}", timeout=LONG))
+        url = f"http://127.0.0.1:{port}/"
+        call = asyncio.ensure_future(request("POST", url, (), b"{}", timeout=LONG))
         await asyncio.wait_for(asked.wait(), LONG)
         call.cancel()
         await asyncio.wait_for(closed.wait(), LONG)
@@ -255,15 +287,93 @@ def _anonymous(side: int) -> ssl.SSLContext:
 
 def test_https_is_spoken(monkeypatch: pytest.MonkeyPatch) -> None:
     client = _anonymous(ssl.PROTOCOL_TLS_CLIENT)
-    monkeypatch.setattr(run_http, "_tls", lambda: client)
+    monkeypatch.setattr(http, "_tls", lambda: client)
     tls = _anonymous(ssl.PROTOCOL_TLS_SERVER)
-    assert _post(_says(FINE), url="https://127.0.0.1:{}/", tls=tls) == Answer(200, b"{}")
+    assert _post(_says(FINE), url="https://{}/", tls=tls) == Response(200, b"{}")
 
 
 def test_one_without_a_certificate_is_not_spoken_to() -> None:
-    context = run_http._tls()
+    context = http._tls()
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
     tls = _anonymous(ssl.PROTOCOL_TLS_SERVER)
-    answer = _post(_says(FINE), url="https://127.0.0.1:{}/", tls=tls, connects=False)
-    assert answer.status is None
-    assert "cannot be reached" in answer.error
+    with pytest.raises(RequestFailed, match="cannot be reached") as caught:
+        _ask(
+            _says(FINE),
+            lambda host: request("GET", f"https://{host}/", timeout=LONG),
+            tls=tls,
+            connects=False,
+        )
+    assert not caught.value.sent
+
+
+# -- an answer that is read as it comes
+
+
+def _streamed(said: bytes) -> bytes:
+    async def ask(host: str) -> bytes:
+        found = b""
+        async with stream("GET", f"http://{host}/", timeout=LONG) as answer:
+            while piece := await answer.read():
+                found += piece
+        return found
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"GET / HTTP/1.1\r\n") and b"content" not in head
+        writer.write(said)
+        await writer.drain()
+
+    return _ask(serve, ask)
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_a_stream_comes_in_pieces_and_ends() -> None:
+    assert _streamed(CHUNKED + b"2\r\nab\r\n1\r\nc\r\n0\r\n\r\n") == b"abc"
+
+
+@pytest.mark.parametrize("said", [b"", CHUNKED + b"9\r\nab", CHUNKED + b"-5\r\n"], ids=len)
+def test_a_stream_that_breaks_off_is_an_error(said: bytes) -> None:
+    with pytest.raises(RequestFailed) as caught:
+        _streamed(said)
+    assert caught.value.sent
+
+
+# -- server-sent events
+
+
+EVENTS = [{"type": "a", "properties": {"x": "é\n\r"}}, {"type": "b"}, {"type": "c", "n": 1}]
+STREAM = b": hello\n\n" + b"".join(
+    b"event: message\ndata: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n"
+    for event in EVENTS
+)
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=8), st.booleans())
+def test_any_cut_gives_the_same_events(cuts: list[int], crlf: bool) -> None:
+    edges = [0, *sorted(cuts), len(STREAM)]
+    pieces = [STREAM[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    if crlf:
+        pieces = [STREAM.replace(b"\n", b"\r\n")]
+    parser = EventStreamParser()
+    assert [event for piece in pieces for event in parser.feed(piece)] == EVENTS
+    assert parser.dropped == 0
+
+
+def test_what_is_no_event_is_passed_over() -> None:
+    parser = EventStreamParser()
+    assert parser.feed(b"data: {broken\n\ndata: [1]\n\ndata: {}\n\n") == [{}]
+    assert parser.dropped == 2
+
+
+def test_data_of_several_lines_is_one_event() -> None:
+    assert EventStreamParser().feed(b'data: {"a":\ndata: 1}\n\n') == [{"a": 1}]
+
+
+def test_an_event_that_is_too_long_costs_only_itself() -> None:
+    parser = EventStreamParser()
+    assert parser.feed(b"data: " + b"x" * EVENT_MAX) == []
+    assert parser.feed(b"x" * 100) == []
+    assert parser.feed(b'x\n\ndata: {"a": 1}\n\n') == [{"a": 1}]
+    assert parser.dropped == 1
