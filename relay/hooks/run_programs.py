@@ -6,7 +6,7 @@ its pipes is ended with it. One that has let go of them may stay, and one that h
 (setsid) cannot be reached; its pipes are closed, so it is not waited for either.
 
 Belongs to the loop that awaits it, in any thread; starting a program blocks it for as long as an
-exec takes. No signal handlers, no threads (but see ``_Process.close``).
+exec takes. No signal handlers, and no thread but for what cannot be killed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from relay.hooks.hook_types import Command
-from relay.hooks.pipes import Capture, Feed
 
 #: Seconds from the polite signal to the one that nobody can ignore.
 GRACE = 5.0
@@ -41,19 +40,17 @@ _SHELL = "/bin/sh"
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended.
+    """How a program ended."""
 
-    ``status`` is its exit status, the negative number of the signal that ended it, or None when it
-    never ran. ``error`` says in one line why there is no proper end, "" when there is one;
-    ``timed_out`` is one of these reasons. ``cut``: ``stdout`` is
-    not all that it printed there.
-    """
-
+    #: Its exit status, the negative number of the signal that ended it, or None: it never ran.
     status: int | None
     stdout: bytes = b""
     stderr: bytes = b""
+    #: It did not end within its time, which ``error`` says too.
     timed_out: bool = False
+    #: Why there is no proper end, in one line; "" when there is one.
     error: str = ""
+    #: ``stdout`` is not all that it printed there.
     cut: bool = False
 
 
@@ -80,17 +77,17 @@ async def run_command(
         started = _start(command, where, env)
     except (OSError, ValueError) as error:
         return Ended(None, error=_not_started(command, where, error))
-    process = _Process(started, payload, kept_max, flood_max)
+    program = _Program(started, kept_max, flood_max)
     try:
-        process.begin()
-        return await process.to_end(timeout, grace, linger)
+        await program.begin(payload)
+        return await program.to_end(timeout, grace, linger)
     except OSError as error:  # the loop takes no more descriptors
         return Ended(None, error=f"it cannot be listened to: {error.strerror}")
     except asyncio.CancelledError:
-        await process.kill()
+        await program.kill()
         raise
     finally:
-        process.close()
+        program.close()
 
 
 def working_directory(command: Command, cwd: str) -> str:
@@ -135,48 +132,71 @@ def _not_started(command: Command, cwd: str, error: OSError | ValueError) -> str
     return f"{program!r} cannot be started: {why}"
 
 
-async def _first(within: float, *futures: asyncio.Future[None]) -> None:
-    """Wait until one of them is done, at most so many seconds."""
-    await asyncio.wait(futures, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+class _Output(asyncio.Protocol):
+    """Reads one of a program's pipes to its end, and keeps the first ``kept_max`` bytes of it."""
+
+    def __init__(self, program: _Program, kept_max: int) -> None:
+        self._program = program
+        self._kept_max = kept_max
+        self.kept = bytearray()
+        self.cut = False
+        self.at_end = False
+
+    def data_received(self, data: bytes) -> None:
+        room = self._kept_max - len(self.kept)
+        self.kept += data[:room]
+        self.cut = self.cut or len(data) > room
+        self._program.printed(len(data))
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self.at_end = True
+        self._program.printed(0)
 
 
-class _Process:
+class _Input(asyncio.BaseProtocol):
+    """Tells when a program's input is closed."""
+
+    def __init__(self, program: _Program) -> None:
+        self._program = program
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._program.input_closed()
+
+
+class _Program:
     """A running program with its pipes."""
 
-    def __init__(
-        self,
-        process: subprocess.Popen[bytes],
-        payload: bytes,
-        kept_max: int,
-        flood_max: int,
-    ) -> None:
-        assert process.stdin and process.stdout and process.stderr
+    def __init__(self, process: subprocess.Popen[bytes], kept_max: int, flood_max: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._process = process
+        self._flood_max = flood_max
+        self._printed = 0
+        self._out, self._err = _Output(self, kept_max), _Output(self, kept_max)
+        self._outputs: list[asyncio.ReadTransport] = []
+        self._input: asyncio.WriteTransport | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()  # the program itself
         self._silent: asyncio.Future[None] = self._loop.create_future()  # nobody has its output
         self._flooded: asyncio.Future[None] = self._loop.create_future()
-        self._flood_max = flood_max
-        self._printed = 0
-        self._in = Feed(process.stdin, payload)
-        self._out = Capture(process.stdout, kept_max, self._heard)
-        self._err = Capture(process.stderr, kept_max, self._heard)
         self._pidfd: int | None = None
         self._watcher: asyncio.TimerHandle | None = None
         self._reaped = False
         self._status: int | None = None
 
-    def begin(self) -> None:
-        """Feed it, listen to it and watch for its end."""
-        self._in.begin()
-        self._out.begin()
-        self._err.begin()
+    async def begin(self, payload: bytes) -> None:
+        """Watch for its end, listen to it and feed it."""
         try:
             self._pidfd = os.pidfd_open(self._process.pid)
         except (AttributeError, OSError):  # no Linux, an old one, or one that does not let us
             self._look(_POLL_FIRST)
         else:
-            self._loop.add_reader(self._pidfd, self._ended_now)
+            self._loop.add_reader(self._pidfd, self._has_ended)
+        process, connect = self._process, self._loop.connect_read_pipe
+        self._outputs.append((await connect(lambda: self._out, process.stdout))[0])
+        self._outputs.append((await connect(lambda: self._err, process.stderr))[0])
+        connected = await self._loop.connect_write_pipe(lambda: _Input(self), process.stdin)
+        self._input = connected[0]
+        self._input.write(payload)  # what it does not read is lost
+        self._input.close()
 
     async def to_end(self, timeout: float, grace: float, linger: float) -> Ended:
         """Wait for its end, see to it that it comes, and say how it was."""
@@ -186,17 +206,29 @@ class _Process:
             await _first(linger, self._silent, self._flooded)
         if not self._ended.done() or not self._silent.done():
             await self._end(grace)
-        self._out.drain()
-        self._err.drain()
         self._reap()
-        return Ended(
-            self._status,
-            self._out.data(),
-            self._err.data(),
-            timed_out,
-            self._trouble(timed_out, timeout),
-            self._out.cut,
-        )
+        error = "nobody knows its exit status" if self._status is None else ""
+        if timed_out:
+            error = f"it did not end within {timeout:g} s"
+        elif self._flooded.done():
+            error = f"it printed more than {self._flood_max} bytes"
+        kept = bytes(self._out.kept), bytes(self._err.kept)
+        return Ended(self._status, *kept, timed_out, error, self._out.cut)
+
+    def printed(self, size: int) -> None:
+        """It has printed ``size`` bytes, or closed one of its pipes (0)."""
+        self._printed += size
+        if self._printed > self._flood_max and not self._flooded.done():
+            self._flooded.set_result(None)
+            for output in self._outputs:
+                if not output.is_closing():
+                    output.pause_reading()
+        if self._out.at_end and self._err.at_end and not self._silent.done():
+            self._silent.set_result(None)
+
+    def input_closed(self) -> None:
+        """It has read its input, or never will."""
+        self._input = None
 
     async def _end(self, grace: float) -> None:
         """End the program, if it still runs, and what is left of its group."""
@@ -221,16 +253,7 @@ class _Process:
         self._signal(signal.SIGKILL)
         await _first(_KILL_WAIT, self._ended)
 
-    def _trouble(self, timed_out: bool, timeout: float) -> str:
-        if timed_out:
-            return f"it did not end within {timeout:g} s"
-        if self._flooded.done():
-            return f"it printed more than {self._flood_max} bytes"
-        return "nobody knows its exit status" if self._status is None else ""
-
     def _signal(self, number: int) -> None:
-        # The group's number is nobody else's: the program is there, if as a zombie, until _end()
-        # looks for the group, and that found a member a moment ago.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
@@ -242,34 +265,16 @@ class _Process:
             return False
         return True
 
-    def _heard(self, size: int) -> None:
-        self._printed += size
-        if self._printed > self._flood_max and not self._flooded.done():
-            self._flooded.set_result(None)
-            self._out.pause()
-            self._err.pause()
-        if self._out.at_end and self._err.at_end and not self._silent.done():
-            self._silent.set_result(None)
-
     def _look(self, pause: float) -> None:
         """The end of what has no descriptor can only be looked for, again and again."""
-        if self._is_over():
-            self._ended_now()
+        self._reap()
+        if self._reaped:
+            self._has_ended()
         else:
             self._watcher = self._loop.call_later(pause, self._look, min(2 * pause, _POLL_LAST))
 
-    def _is_over(self) -> bool:
-        if not hasattr(os, "waitid"):  # macOS before Python 3.13
-            self._reap()
-            return self._reaped
-        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        with contextlib.suppress(ChildProcessError):
-            return os.waitid(os.P_PID, self._process.pid, flags) is not None
-        return True
-
-    def _ended_now(self) -> None:
+    def _has_ended(self) -> None:
         self._unwatch()
-        self._in.close()
         if not self._ended.done():
             self._ended.set_result(None)
 
@@ -299,12 +304,21 @@ class _Process:
     def close(self) -> None:
         """Let go of everything. What still runs, although it was killed, is reaped by a thread."""
         self._unwatch()
-        self._in.close()
-        self._out.close()
-        self._err.close()
+        if self._input is not None:
+            self._input.abort()
+        for output in self._outputs:
+            output.close()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
         self._reap()
         if not self._reaped:
             self._signal(signal.SIGKILL)
             threading.Thread(
                 target=self._process.wait, name="relay-hook-reaper", daemon=True
             ).start()
+
+
+async def _first(within: float, *futures: asyncio.Future[None]) -> None:
+    """Wait until one of them is done, at most ``within`` seconds."""
+    await asyncio.wait(futures, timeout=within, return_when=asyncio.FIRST_COMPLETED)

@@ -34,13 +34,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[b
         yield processes
 
 
-@pytest.fixture(params=["pidfd", "waitid", "waitpid"])
+@pytest.fixture(params=["pidfd", "looks"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How the end of a process is seen: as on Linux, on an old one, on macOS."""
+    """How the end of a process is seen: as on Linux, or as on macOS and old kernels."""
     if request.param != "pidfd":
         monkeypatch.delattr(os, "pidfd_open", raising=False)
-    if request.param == "waitpid":
-        monkeypatch.delattr(os, "waitid", raising=False)
     return str(request.param)
 
 
