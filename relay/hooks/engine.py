@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from relay.core.errors import RelayError
-from relay.hooks import hook_log, translation
+from relay.hooks import hook_log, model_events
 from relay.hooks.bus import MessageBus
 from relay.hooks.events import DENIABLE, EVENTS, HookEventName, problem
 from relay.hooks.hook_types import (
@@ -157,7 +157,7 @@ class HookEventHandler:
             payload = {**self._base(event, correlation_id), **fields}
             if EVENTS[event].of_model:
                 stage = "translation"
-                payload = translation.to_hook(payload)
+                payload = model_events.to_hook(payload)
         except Exception as error:
             return self._failed(event, stage, error, correlation_id or str(uuid.uuid4()))
         return await self.execute_hooks_core(event, payload)
@@ -205,8 +205,8 @@ class HookEventHandler:
         if not EVENTS[event].of_model:
             return payload
         try:
-            return translation.to_hook(payload)
-        except translation.TranslationError as error:
+            return model_events.to_hook(payload)
+        except model_events.TranslationError as error:
             raise Refused(
                 Code.TRANSLATION_FAILURE, hook_log.error_text(error), {"event": event.value}
             ) from None
