@@ -4,8 +4,7 @@
 
 Prints, for each corpus, MB/s of CPU of `ScreenSource.feed` and of `pyghostty`'s `Terminal.feed`
 on the same bytes in the same chunks, and the ratio of the two. Rounds are interleaved, the best
-of each counts. The clock that the source sees runs as if the bytes came at 50 MB/s. The first
-lines of a run are all read; `python -m bench.scan` measures a long one.
+of each counts. The clock that the source sees runs as if the bytes came at 50 MB/s.
 """
 
 from __future__ import annotations

@@ -202,7 +202,13 @@ class Parts:
         saved = self._checkpoint.get("screen", "").encode()
         cache = os.path.join(self._home.root, "cache")
         self._screen = make_source(
-            cols, rows, self._clock(), saved, cache, namespaces, self._profile.kind
+            cols,
+            rows,
+            self._clock(),
+            saved=saved,
+            cache=cache,
+            namespaces=namespaces,
+            agent=self._profile.kind,
         )
         return SourceSelector(
             hearing,

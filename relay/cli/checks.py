@@ -24,7 +24,7 @@ from relay.cli.memory_checks import memory_lines
 from relay.config.trust import find_config, is_trusted, read_config, trusted_before
 from relay.core.errors import RelayError
 from relay.core.paths import SOCKET_PATH_MAX, Home
-from relay.screen.agent_styles import dialect_of
+from relay.screen.agent_styles import style_of
 
 #: How long the broker may take to accept a connection, in seconds.
 BROKER_TIMEOUT = 1.0
@@ -208,7 +208,7 @@ def _agent(command: str) -> Check:
     if path is None:
         return Check(command, "absent", "not installed")
     version = _version(path, *AGENTS[command])
-    unseen = dialect_of(command).unseen
+    unseen = style_of(command).unseen
     oldest = importlib.import_module(PLANNERS[command]).OLDEST
     known = version is not None and (parse_version(version) or ()) >= oldest
     if known:

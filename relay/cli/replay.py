@@ -93,7 +93,7 @@ def _source(kind: str | None, header: Header, home: Home, namespaces: Collection
     from relay.screen import line_source
 
     if kind == "lines":
-        return line_source.LineSource(header.cols, header.rows, namespaces=namespaces)
+        return line_source.LineSource(header.cols, header.rows)
     cache = os.path.join(home.root, "cache")
     source = line_source.make_source(
         *(header.cols, header.rows, 0.0),

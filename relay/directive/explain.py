@@ -1,4 +1,4 @@
-"""Why a line that looks like a message is none: for people who wonder what relay missed. Pure."""
+"""Explains why a line that looks like a message is none. Pure, and tested by itself."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 ``docs/patterns.md`` describes it for users. The scanner is a state machine over complete lines; it
 is in one of four states: nothing open, in a code fence, in a message (one paragraph), in a block
 (``<<<`` to ``>>>``). Everything that changes the state is in this file; what a single line is
-stands in ``heads``.
+stands in ``line_parser``. Pure.
 """
 
 from __future__ import annotations
@@ -15,19 +15,6 @@ from typing import Any
 
 from relay.core.message import BODY_MAX
 from relay.directive.line_parser import BULLETS, Fence, Head, Reader
-from relay.directive.line_splitter import LINE_MAX, LineSplitter
-
-__all__ = [
-    "BULLETS",
-    "LINE_MAX",
-    "Found",
-    "LineSplitter",
-    "Match",
-    "Scanner",
-    "TooLong",
-    "Unclosed",
-    "scan",
-]
 
 #: Of the heads that stood in an unclosed block, this many are reported, each cut to this length.
 SWALLOWED_MAX = 20
@@ -123,7 +110,7 @@ class Scanner:
 
     ``namespaces`` are the registered ones; ``bullets`` the glyphs that the agent puts before what
     it says; bodies of more than ``body_max`` bytes of UTF-8 are answered with TooLong. Memory is
-    bounded by ``body_max`` and the longest line.
+    bounded by ``body_max`` and the longest line; with 0 nothing is kept but the state.
     """
 
     def __init__(
@@ -304,22 +291,6 @@ class Scanner:
                 raw=message.raw,
             )
         ]
-
-
-def scan(
-    text: str,
-    namespaces: Collection[str],
-    *,
-    bullets: str = BULLETS,
-    body_max: int = BODY_MAX,
-) -> list[Found]:
-    """Everything that a whole text holds."""
-    scanner = Scanner(namespaces, bullets=bullets, body_max=body_max)
-    splitter = LineSplitter()
-    found: list[Found] = []
-    for line in [*splitter.feed(text), *splitter.rest()]:
-        found += scanner.line(line)
-    return found + scanner.end()
 
 
 def _utf8_length(text: str) -> int:

@@ -1,1 +1,1 @@
-"""Library: terminal output to source events."""
+"""Library, pure but for the emulator: a terminal's bytes in, source events (lines, pauses) out."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Dialect:
+class AgentStyle:
     """How one agent's program draws. Patterns are matched at the beginning of a row.
 
     ``person``: the mark before the person's words, on their first row. ``bullet``: the mark before
@@ -28,11 +28,9 @@ class Dialect:
     ``wraps_at``: so many columns before the right end it breaks its lines; None: not known.
     ``tail``: what it has got of the next line it shows below those that it has drawn so far.
     ``rows_apart``: a full-screen picture is made of single rows, even where one runs into the next.
-    ``turns``: where the person's words begin, what was said above is over. ``redraws``: so many
-    rows at the end of what it prints are drawn again and again; the others never change.
+    ``turns``: where the person's words begin, what was said above is over.
     ``reprints``: after it has wiped the scrollback it prints all of the conversation again.
-    ``styled``: what the marks of Markdown meant is still seen by the style; ``lit_code``: and by
-    the background.
+    ``styled``: what the marks of Markdown meant is still seen by the style.
     ``restyles``: for so many seconds after it has drawn a row it may draw it otherwise.
     ``unseen``: for people, what its screen does not tell.
     """
@@ -52,10 +50,8 @@ class Dialect:
     tail: bool = False
     rows_apart: bool = True
     turns: bool = True
-    redraws: int = 0
     reprints: bool = True
     styled: bool = True
-    lit_code: bool = False
     restyles: float = 0.0
     unseen: str = ""
 
@@ -69,7 +65,7 @@ _KEPT = (re.compile(r"^(\s*)\\>>>$"), r"\1>>>")
 # the thin ones at both sides is a frame.
 _EDGE_BAR = re.compile(r"(?<![▀-▟])[▀-▎▐-▔▖-▟]{1,3}$")
 
-UNKNOWN = Dialect(
+UNKNOWN = AgentStyle(
     person=re.compile(r"\s{0,4}[❯›>»](\s|$)"),
     bullet=re.compile(r"(\s{0,4})[●•✦◆⏺○◇∙⬤✱](\s+)(?=\S)"),
     tool=_TOOL,
@@ -81,8 +77,8 @@ UNKNOWN = Dialect(
     turns=False,
 )
 
-_DIALECTS = {
-    "claude": Dialect(
+_STYLES = {
+    "claude": AgentStyle(
         person=re.compile(r"[❯>](\s|$)"),
         bullet=re.compile(r"()[●⏺]( )(?=\S)"),
         wraps_at=1,
@@ -92,7 +88,7 @@ _DIALECTS = {
         blank_closing=True,
         unseen="fenced code and \\@relay: look live",
     ),
-    "codex": Dialect(
+    "codex": AgentStyle(
         person=re.compile(r"›(\s|$)"),
         bullet=re.compile(r"()•( )(?=\S)"),
         wraps_at=1,
@@ -106,7 +102,7 @@ _DIALECTS = {
         blank_closing=True,
         unseen="fenced code and \\@relay: look live",
     ),
-    "gemini": Dialect(
+    "gemini": AgentStyle(
         person=re.compile(r" >(\s|$)"),
         bullet=re.compile(r"()✦( )(?=\S)"),
         wraps_at=1,
@@ -115,7 +111,7 @@ _DIALECTS = {
         spelling=(_KEPT,),
         unseen="a line that is inline code as a whole looks live",
     ),
-    "qwen": Dialect(
+    "qwen": AgentStyle(
         person=re.compile(r"  >(\s|$)"),
         bullet=re.compile(r"(  )◆( )(?=\S)"),
         wraps_at=3,
@@ -126,7 +122,7 @@ _DIALECTS = {
         closing=re.compile(r"\s*│ >>"),
         unseen="of an answer longer than the screen only its beginning and its end are shown",
     ),
-    "opencode": Dialect(
+    "opencode": AgentStyle(
         person=re.compile(r"  ┃"),
         bullet=_NOTHING,
         wraps_at=4,
@@ -138,19 +134,18 @@ _DIALECTS = {
         closing=re.compile(r"\s*│ >>"),
         unseen="fenced code looks live",
     ),
-    "aider": Dialect(
+    "aider": AgentStyle(
         person=re.compile(r"(?:\w+(?: \w+)?)?>(\s|$)"),
         bullet=_NOTHING,
         wraps_at=0,
         tool=_NOTHING,
         spelling=((re.compile(r"^ (\d{1,3}) (?=\S)"), r" \1. "),),
-        redraws=6,
-        lit_code=True,
-        unseen=r"\@relay: looks live, a block ends at \>>> only, a message is heard six rows late",
+        turns=False,
+        unseen="a message of several lines may be cut, and the end of a block is not shown",
     ),
 }
 
 
-def dialect_of(kind: str) -> Dialect:
+def style_of(kind: str) -> AgentStyle:
     """How the agents of this kind draw."""
-    return _DIALECTS.get(kind, UNKNOWN)
+    return _STYLES.get(kind, UNKNOWN)

@@ -27,9 +27,9 @@ class Entry:
 
     key: str
     heard: bool
-    born: float  # when a row first stood in this place
-    changed: float  # when it last became another
-    seen: float  # when it was last on the screen
+    born_at: float  # when a row first stood in this place
+    changed_at: float  # when it last became another
+    seen_at: float  # when it was last on the screen
     owner: str = ""  # whose words they are; the caller's to set
     alias: bool = False  # a part of other entries, shown in other rows than they are
 
@@ -78,7 +78,7 @@ class ScreenAlignment:
             # Above the first row that is still there nothing is redrawn: it scrolled away.
             placed, kept = _fill(gap, rows, now, replace=index > 0 or not pairs, inner=visible)
             if index == 0 and pairs:
-                scrolled = [e for e in kept if not e.heard and e.seen >= last_look]
+                scrolled = [e for e in kept if not e.heard and e.seen_at >= last_look]
             elif visible:
                 # Between two rows that are still there: what is gone was wiped, not scrolled.
                 kept = [e for e in kept if e.heard]
@@ -91,8 +91,8 @@ class ScreenAlignment:
                 result.append(entry)
             here, there = entry_at + 1, key_at + 1
         for entry in result:
-            entry.seen = now
-        self.entries = [e for e in merged if e.heard or e.seen == now or now - e.seen < 2.0]
+            entry.seen_at = now
+        self.entries = [e for e in merged if e.heard or e.seen_at == now or now - e.seen_at < 2.0]
         self._trim()
         return Aligned(result, scrolled, changed)
 
@@ -101,7 +101,7 @@ class ScreenAlignment:
 
         Before anything is matched: older entries may be as wide as these rows, and alike.
         """
-        seen = (n for n, entry in enumerate(self.entries) if entry.seen >= last_look)
+        seen = (n for n, entry in enumerate(self.entries) if entry.seen_at >= last_look)
         # In wider rows there is room for some of what stands above.
         first = max(0, next(seen, len(self.entries)) - len(keys))
         cut = _cut(self.entries[first:], keys, top=True)
@@ -216,7 +216,7 @@ def _fill(
             placed.append(Entry(row, True, now, now, now, alias=True))
             continue
         old = waiting.pop(0) if waiting else None
-        placed.append(Entry(row, False, old.born if old else now, now, now))
+        placed.append(Entry(row, False, old.born_at if old else now, now, now))
     replaced -= set(map(id, waiting))
     return placed, [entry for entry in gap if id(entry) not in replaced]
 

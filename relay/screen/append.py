@@ -1,34 +1,50 @@
-"""Hearing a line program through the emulator: what it appends is read once the cursor has left it.
+"""Reading of a line program through the emulator: each line once the cursor has left it.
 
-The *front* is the first cell that is not heard yet. It is followed through scrolling and reflow,
-so nothing is read twice and, because looks are never far apart, nothing leaves unread.
+The *front* is the first cell that was not read yet. The emulator follows it through scrolling and
+reflow, so nothing is read twice and, because looks are never far apart, nothing leaves unread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from relay.protocol import frames
-from relay.screen import encoded, flood
+from relay.screen import checkpoint
 from relay.screen.emulator import Emulator, Mark
 from relay.screen.line_events import PERSON_WAIT, LineEmitter
 
-#: A line that goes on for longer than this many characters is heard without its rest.
+#: A line that goes on for longer than this many characters is read without its rest.
 LINE_MAX = 2 * 1024 * 1024
+#: After this many bytes without a newline the screen is looked at, in case the line scrolls.
 _UNREAD_MAX = 16 * 1024
+#: This many rows of a long line have left the screen before they are taken from the emulator.
 _BANK_ROWS = 64
+#: Bytes of such a line that a checkpoint keeps.
 _HEAD_KEPT = 48 * 1024
-#: Of lines that nobody reads the emulator gets as many as fill this many screens: a line that
-#: reaches into the screen from above is followed up for two.
-_SCREENS_KEPT = 4
-#: Of the line being written so many bytes are kept to be told by; a longer one may hold anything.
-_BEGUN_MAX = 4096
-_NOTED = 400
+
+
+@dataclass(slots=True)
+class _State:
+    """What a checkpoint keeps. Marks are written as ``Emulator.from_bottom`` has them."""
+
+    front: list[int] | None = None
+    #: The text before the front, of a line so long that it has left the screen in part.
+    head: str = ""
+    #: Bytes since the last look.
+    unread: int = 0
+    #: Where on the line being written the person's typing starts, and when they typed last.
+    person: list[int] | None = None
+    person_at: float = 0.0
+    #: The person's typing starts behind the right edge: on the next row.
+    past_edge: bool = False
+    #: The person has pressed Enter.
+    entered: bool = False
 
 
 class AppendReader:
-    """Reads the lines that a program appends. ``note`` is told what was read."""
+    """Reads the lines that a program appends. ``note`` is called with the lines that were read."""
 
     def __init__(
         self, emulator: Emulator, out: LineEmitter, note: Callable[[list[str]], None], now: float
@@ -36,93 +52,24 @@ class AppendReader:
         self._emulator = emulator
         self._out = out
         self._note = note
+        self._state = _State(person_at=now)
         self._front: Mark = emulator.mark(0, 0)
-        # The text that came before the front of a line so long that it has left the screen.
+        self._person: Mark | None = None
         self._head: list[str] = []
         self._head_size = 0
-        self._unread = 0  # bytes since the last look
-        # What was written of the line being written; None when it is not known.
-        self._begun: bytes | None = b""
-        self._at_edge = True  # it began at the left edge
-        self._pace = flood.FloodPace()
-        # Where on the line being written the person's own typing starts, and since when.
-        self._person: Mark | None = None
-        self._person_past_edge = False
-        self._person_at = now
-        self._entered = False
 
     # -- lines ---------------------------------------------------------------------------------
 
     def append(self, piece: bytes, now: float) -> None:
         """Bytes that do not move the cursor up, few enough that no row leaves the scrollback."""
         self._emulator.feed(piece)
-        self._unread += len(piece)
-        written = None if self._begun is None else self._begun + piece
-        newline = max(piece.rfind(end) for end in (b"\n", b"\x0b", b"\x0c"))
-        begun = written if newline < 0 else piece[newline + 1 :]
-        self._begun = begun if begun is not None and len(begun) <= _BEGUN_MAX else None
-        if newline >= 0:
-            self._at_edge = piece[max(0, newline - 1) : newline + 1] == b"\r\n"
-        if newline < 0 and self._unread < _UNREAD_MAX:
-            return
-        flooded = self._person is None and self._out.flooded(now)
-        self.read(now, skip=flooded and written is not None and self._means_nothing(written))
+        self._state.unread += len(piece)
+        if self._state.unread >= _UNREAD_MAX or any(end in piece for end in (b"\n", b"\v", b"\f")):
+            self.read(now)
 
-    def disturbed(self) -> None:
-        """The line being written may read otherwise than what was appended."""
-        self._begun = None
-
-    def slice_end(self, data: bytes, at: int, now: float) -> int:
-        """The end of what is to be read next of ``data``; only a flood is read in pieces."""
-        return self._pace.read(data, at) if self._out.pressed(now) else len(data)
-
-    def pass_over(self, data: bytes, at: int, now: float) -> int:
-        """How many bytes from ``at`` on are lines of a flood that are dealt with as they are."""
-        if self._begun is None or self._person is not None or not self._out.pressed(now):
-            return 0
-        lines = data[at : self._pace.sifted(data, at)]
-        size = 0
-        if self._out.flooded(now):
-            size = max(0, self._out.clean(self._begun + lines) - len(self._begun))
-        text = None
-        if not self._pace.passed(size) and size < len(lines) and self._at_edge:
-            lines = data[at : self._pace.read(data, at)]
-            text = flood.shown(self._begun + lines)
-            size = size if text is None else len(lines)
-        if not size:
-            return 0
-        lines = lines[:size]
-        last, left_out = flood.last_lines(lines, _SCREENS_KEPT * self._emulator.rows) or (lines, 0)
-        self._emulator.feed(last)
-        if text is None:
-            self._out.skip(now, left_out)
-            self.read(now, skip=True)
-        else:
-            self._read_as(text, now)
-        self._begun = b""
-        self._at_edge = lines.endswith(b"\r\n")
-        return size
-
-    def _read_as(self, text: str, now: float) -> None:
-        """Hear the lines of a flood as ``text``, which is what the cursor has left."""
-        self._unread = 0
-        self._out.spend(text.count("\n"))
-        self._out.sift(text, now)
-        last = text.rsplit("\n", _NOTED)[1:]
-        self._note(last)
-        if self._emulator.cols - 1 <= len(last[-1]) <= self._emulator.cols:
-            self._out.delay(now)
-        self._take_head()
-        self._set_front(0, self._emulator.line_start(self._cursor()[1]))
-
-    def _means_nothing(self, written: bytes) -> bool:
-        if self._out.clean(written) == len(written):
-            return True
-        return not any(mark in written for mark in flood.MARKS)
-
-    def read(self, now: float, *, skip: bool = False) -> None:
-        """Hear the lines that the cursor has left; with ``skip`` only pass over them."""
-        self._unread = 0
+    def read(self, now: float) -> None:
+        """Emit the lines that the cursor has left."""
+        self._state.unread = 0
         x, row = self._cursor()
         front = self._front.position()
         if front is None:
@@ -130,11 +77,7 @@ class AppendReader:
             return
         start = self._emulator.line_start(row, front[1]) if row > front[1] else front[1]
         if start > front[1]:
-            if skip:
-                self._take_head()
-                self._out.skip(now, start - front[1])
-            else:
-                self._hear(front, start, now)
+            self._emit_lines(front, start, now)
             self._set_front(0, start)
         self._bank()
         if x > 0:
@@ -158,7 +101,6 @@ class AppendReader:
 
     def go_on_here(self) -> None:
         """What stands above the cursor's line is dealt with."""
-        self._begun = None
         self._take_head()
         self.drop_person()
         self._set_front(0, self._emulator.line_start(self._cursor()[1]))
@@ -174,14 +116,14 @@ class AppendReader:
         front = self.front_row
         return None if front is None else self._cursor()[1] >= front
 
-    def _hear(self, front: tuple[int, int], end: int, now: float) -> None:
+    def _emit_lines(self, front: tuple[int, int], end: int, now: float) -> None:
         """Pass on the lines from the front to above row ``end``, but not the person's typing."""
         person = self._person.position() if self._person else None
         if self._person is None or (person is not None and person[1] >= end):
             self._pass_on(self._lines(front, end), now)
             return
-        entered = self._entered
-        past_edge = self._person_past_edge
+        entered = self._state.entered
+        past_edge = self._state.past_edge
         self.drop_person()
         if not entered or person is None or person[::-1] < front[::-1]:
             # A newline before Enter is the program's own: no way to tell whose the line was.
@@ -260,13 +202,13 @@ class AppendReader:
             return
         if self._person is None:
             self._person = self._emulator.mark(*self._cursor())
-            self._person_past_edge = self._emulator.pending_wrap
-        self._person_at = now
-        self._entered = self._entered or kind == frames.ENTERED
+            self._state.past_edge = self._emulator.pending_wrap
+        self._state.person_at = now
+        self._state.entered = self._state.entered or kind == frames.ENTERED
 
     def forget_person(self, now: float) -> None:
         """Without an echo the program reads the keys by itself, and the line is its own."""
-        if self._person is None or now - self._person_at <= PERSON_WAIT:
+        if self._person is None or now - self._state.person_at <= PERSON_WAIT:
             return
         if self._person.position() == self._cursor():
             self.drop_person()
@@ -276,33 +218,25 @@ class AppendReader:
         if self._person is not None:
             self._person.close()
             self._person = None
-        self._entered = False
+        self._state.entered = False
 
     # -- checkpoint ----------------------------------------------------------------------------
 
-    def state(self, now: float) -> dict[str, Any]:
-        """As JSON. Of a line that has left the screen the first 48 KiB are kept."""
-        return {
-            "front": self._emulator.from_bottom(self._front),
-            "head": encoded.beginning("".join(self._head), _HEAD_KEPT),
-            "unread": self._unread,
-            "begun": self._begun != b"" or not self._at_edge,
-            "person": self._emulator.from_bottom(self._person),
-            "past_edge": self._person_past_edge,
-            "person_in": self._person_at - now,
-            "entered": self._entered,
-        }
+    def save(self) -> dict[str, Any]:
+        """Return the state as JSON values; of a line that has left the screen the beginning."""
+        saved = replace(
+            self._state,
+            front=self._emulator.from_bottom(self._front),
+            head=checkpoint.beginning("".join(self._head), _HEAD_KEPT),
+            person=self._emulator.from_bottom(self._person),
+        )
+        return asdict(saved)
 
-    def load(self, state: dict[str, Any], now: float) -> None:
-        front = self._emulator.mark_from_bottom(state["front"])
-        if front is not None:
+    def load(self, saved: dict[str, Any]) -> None:
+        """Go on from ``save``."""
+        self._state = state = _State(**saved)
+        self._head, self._head_size = [state.head], len(state.head)
+        self._person = self._emulator.mark_from_bottom(state.person)
+        if (front := self._emulator.mark_from_bottom(state.front)) is not None:
             self._front.close()
             self._front = front
-        self._head = [state["head"]] if state["head"] else []
-        self._head_size = len(state["head"])
-        self._unread = state["unread"]
-        self._begun = None if state["begun"] else b""
-        self._person = self._emulator.mark_from_bottom(state["person"])
-        self._person_past_edge = state["past_edge"]
-        self._person_at = now + state["person_in"]
-        self._entered = state["entered"]

@@ -1,4 +1,4 @@
-"""Where the input line stands in a program that hides the cursor and draws one itself. Pure.
+"""The input line of a program that hides the cursor and draws one itself. Pure, tested by itself.
 
 Such a program may leave the hidden cursor where the input line was: one made with Textual moves it
 with the text that is typed, but not when its layout changes around that. The rows to which it then
@@ -76,13 +76,14 @@ class InputBox:
         """The cursor is shown: the program has it where it means it to be."""
         self._box = None
 
-    def state(self) -> _Box | None:
-        """As JSON."""
+    def save(self) -> _Box | None:
+        """Return the state as JSON values."""
         return self._box
 
-    def load(self, state: Sequence[Any] | None) -> None:
-        if state is not None:
-            above, below, top, bottom = state
+    def load(self, saved: Sequence[Any] | None) -> None:
+        """Go on from ``save``."""
+        if saved is not None:
+            above, below, top, bottom = saved
             self._box = _Box(_Rule(*above), _Rule(*below), top, bottom)
 
 

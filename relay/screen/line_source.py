@@ -1,29 +1,32 @@
-"""Hearing a program without a terminal emulator: lines, and nothing that is drawn.
+"""The line source: a program's lines without a terminal emulator, and nothing that it draws.
 
 The fallback where ``pyghostty`` has no wheel. It understands newlines, carriage returns,
 backspaces and erasing within a line, and skips every other control sequence. Programs that draw
-(full-screen ones, spinners that move the cursor up) cannot be heard this way.
+(full-screen ones, spinners that move the cursor up) cannot be read this way.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
+import sys
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
 from relay.core.source_events import SourceEvent
 from relay.protocol import frames
-from relay.screen import emulator_library
-from relay.screen.flood import MARKS
-from relay.screen.line_events import NAMESPACES, PERSON_WAIT, LineEmitter
+from relay.screen import checkpoint, emulator_library
+from relay.screen.line_events import PERSON_WAIT, LineEmitter
 from relay.screen.terminal_modes import ModeScanner
 
 if TYPE_CHECKING:
     from relay.screen.source import ScreenSource
 
+#: The form of a checkpoint; one of another form is refused.
+_KIND = "lines 2"
 #: A line longer than this many bytes is heard without its rest.
 LINE_MAX = 4 * 1024 * 1024
 _STRING_MAX = 256 * 1024
@@ -118,17 +121,10 @@ def _control(cells: list[str], column: int, args: str, final: str) -> int:
 class LineSource:
     """The same interface as ScreenSource, see there."""
 
-    def __init__(
-        self,
-        cols: int,
-        rows: int,
-        *,
-        now: float = 0.0,
-        namespaces: Collection[str] = NAMESPACES,
-    ) -> None:
+    def __init__(self, cols: int, rows: int, *, now: float = 0.0) -> None:
         self._cols, self._rows = cols, rows
         self._now = now
-        self._out = LineEmitter(now, namespaces)
+        self._out = LineEmitter()
         self._modes = ModeScanner()
         self._line = bytearray()  # of the line being written, escape sequences and all
         self._held = b""  # an escape sequence that is not complete
@@ -173,12 +169,8 @@ class LineSource:
         self._append(pieces[0])
         if len(pieces) == 1:
             return
-        if self._out.flooded(now) and not any(mark in data for mark in MARKS):
-            self._settle(now)
-            self._out.skip(now, len(pieces) - 2)
-        else:
-            self._settle(now)
-            self._out.lines([render(piece) for piece in pieces[1:-1]], now)
+        self._settle(now)
+        self._out.lines([render(piece) for piece in pieces[1:-1]], now)
         self._append(pieces[-1])
         if self._line:
             self._out.delay(now)
@@ -286,7 +278,8 @@ class LineSource:
         line = bytes(self._line[:_CHECKPOINT_LINE])
         return json.dumps(
             {
-                "kind": "lines",
+                "kind": _KIND,
+                "saved_at": self._now,
                 "line": base64.b64encode(line).decode(),
                 "held": base64.b64encode(self._held[:_CHECKPOINT_HELD]).decode(),
                 "on": sorted(self._modes.on),
@@ -294,31 +287,24 @@ class LineSource:
                 "kitty": self._modes.kitty,
                 "title": self._modes.title,
                 "person": [self._person, self._entered],
-                "out": self._out.state(self._now),
+                "out": self._out.save(),
             }
         ).encode()
 
     @classmethod
-    def restore(
-        cls,
-        data: bytes,
-        cols: int,
-        rows: int,
-        now: float,
-        namespaces: Collection[str] = NAMESPACES,
-    ) -> LineSource:
+    def restore(cls, data: bytes, cols: int, rows: int, now: float) -> LineSource:
         """A source that goes on from ``checkpoint``. Raises ValueError when it cannot."""
         try:
             state = json.loads(data)
-            if state["kind"] != "lines":
-                raise ValueError("the checkpoint is of another kind of source")
-            source = cls(cols, rows, now=now, namespaces=namespaces)
+            if state["kind"] != _KIND:
+                raise ValueError("it is of another version of relay, or another kind of source")
+            source = cls(cols, rows, now=now)
             source._line += base64.b64decode(state["line"])
             source._held = base64.b64decode(state["held"])
             source._modes.on, source._modes.off = set(state["on"]), set(state["off"])
             source._modes.kitty, source._modes.title = state["kitty"], state["title"]
             source._person, source._entered = state["person"]
-            source._out.load(state["out"], now)
+            source._out.load(checkpoint.moved_in_time(state["out"], now - state["saved_at"]))
         except (KeyError, TypeError) as problem:
             raise ValueError(f"not a checkpoint: {problem!r}") from problem
         return source
@@ -328,31 +314,33 @@ def make_source(
     cols: int,
     rows: int,
     now: float,
-    checkpoint: bytes = b"",
+    *,
+    saved: bytes = b"",
     cache: str | None = None,
-    namespaces: Collection[str] = NAMESPACES,
+    namespaces: Collection[str],
     agent: str = "",
 ) -> ScreenSource | LineSource:
-    """The best source that this machine offers; goes on from ``checkpoint`` if it can be used.
+    """Return the best source that this machine offers, which goes on from the checkpoint ``saved``.
 
     ``cache`` is a directory of the user's own for what makes the next start faster; ``namespaces``
-    are those for which there are handlers; ``agent`` is the kind of agent, if it is known.
+    are those for which there are handlers; ``agent`` is the kind of agent, if it is known. A
+    checkpoint that cannot be used is told of on stderr, which is the session's log.
     """
-    try:
+    make: Callable[..., ScreenSource | LineSource] = LineSource
+    restore: Callable[..., ScreenSource | LineSource] = LineSource.restore
+    with contextlib.suppress(ImportError, OSError):
         emulator_library.load(cache)
-    except (ImportError, OSError):
-        make: Callable[..., ScreenSource | LineSource] = LineSource
-        restore: Callable[..., ScreenSource | LineSource] = LineSource.restore
-    else:
-        from relay.screen.agent_styles import dialect_of
+        from relay.screen.agent_styles import style_of
         from relay.screen.source import ScreenSource
 
-        dialect = dialect_of(agent)
-        make = partial(ScreenSource, dialect=dialect)
-        restore = partial(ScreenSource.restore, dialect=dialect)
-    if checkpoint:
+        style = style_of(agent)
+        make = partial(ScreenSource, namespaces=namespaces, style=style)
+        restore = partial(ScreenSource.restore, namespaces=namespaces, style=style)
+    if saved:
         try:
-            return restore(checkpoint, cols, rows, now, namespaces)
-        except ValueError:
-            pass  # of another version or kind: what is printed from now on is heard
-    return make(cols, rows, now=now, namespaces=namespaces)
+            return restore(saved, cols, rows, now)
+        except ValueError as problem:
+            print(
+                f"relay: what stood on the screen is not known any more: {problem}", file=sys.stderr
+            )
+    return make(cols, rows, now=now)

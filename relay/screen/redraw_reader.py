@@ -1,20 +1,33 @@
-"""Hearing a program that draws: looks at its screen in, settled lines out.
+"""Reading of a program that draws: looks at its screen in, settled lines out. Pure.
 
-Every look is aligned with the transcript of what was seen (``transcript``). A row that is new is
+Every look is aligned with what was seen before (``relay.screen.alignment``). A row that is new is
 pending; it settles when it has not changed for a while, and the end of the text, where an agent
 still streams, only when it has rested longer. Rows that were wrapped are joined into one line.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from relay.screen.agent_styles import UNKNOWN, Dialect
+from relay.directive.grammar import Scanner
+from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.alignment import Entry, ScreenAlignment
-from relay.screen.encoded import beginning, size_of
+from relay.screen.checkpoint import beginning, size_of
 from relay.screen.line_events import LineEmitter, solid
-from relay.screen.paragraphs import HEARD, first_born, keep_owners, may_be_heard, paragraphs
-from relay.screen.rows import Kind, Row, Snapshot, looks_busy, read_rows
+from relay.screen.rows import (
+    HEARD,
+    Kind,
+    Row,
+    Snapshot,
+    first_born,
+    keep_owners,
+    looks_busy,
+    may_be_heard,
+    paragraphs,
+    read_rows,
+)
 
 #: A paragraph with more text below it settles after this many seconds without change.
 SETTLE = 0.120
@@ -25,9 +38,11 @@ SETTLE_LAST = 1.0
 SETTLE_BUSY = 2.0
 #: What keeps changing for this long (a clock, a spinner) no longer holds up what stands below.
 RESTLESS = 2.0
-#: For so long after a resize remains of the old size may stand about.
+#: For this long after a resize remains of the old size may stand about.
 STALE = 2.0
+#: Lines that were read without a look and are remembered.
 _NOTED = 400
+#: What a checkpoint keeps: this many rows seen last, in bytes, and of a line that has begun.
 _KEPT_ROWS = 300
 _KEPT_SIZE = 104 * 1024
 _BEGUN_KEPT = 8 * 1024
@@ -39,27 +54,50 @@ CLOSING = ">>>"
 _Waiting = tuple[list[tuple[Row, Entry]], bool, float]
 
 
+@dataclass(slots=True)
+class _State:
+    """What a checkpoint keeps beside the rows. Times are of the source's clock, in seconds."""
+
+    #: The agent was asked something. What a known agent draws before was said in another session.
+    started: bool
+    #: When the screen was looked at, and when a look found a change.
+    looked_at: float = 0.0
+    changed_at: float = 0.0
+    #: When the terminal got another size, and when the program wiped the scrollback.
+    resized_at: float = -STALE
+    wiped_at: float = -STALE
+    #: The program says that the agent is at work.
+    patient: bool = False
+    #: A line of which the rest is still in view.
+    begun: str = ""
+    #: No blank line was emitted after the last line.
+    open: bool = False
+    #: A pause is due or past.
+    resting: bool = True
+    #: The grammar's state: what the next line would stand in.
+    grammar: dict[str, Any] = field(default_factory=dict)
+
+
 class RedrawReader:
     """Puts the lines of a painted screen into ``out``, each once."""
 
-    def __init__(self, out: LineEmitter, dialect: Dialect = UNKNOWN) -> None:
+    def __init__(
+        self, out: LineEmitter, namespaces: Collection[str], style: AgentStyle = UNKNOWN
+    ) -> None:
         self._out = out
-        self._dialect = dialect
-        self._transcript = ScreenAlignment()
+        self._namespaces = namespaces
+        self._style = style
+        self._alignment = ScreenAlignment()
+        self._state = _State(started=not style.turns)
+        #: Follows what is emitted and collects nothing: only its state is of use.
+        self._scanner = Scanner(namespaces, body_max=0)
+        #: Lines that were read without a look since the last one.
         self._noted: list[str] = []
         self._view: list[tuple[Row, Entry]] = []
-        self._looked_at = 0.0
-        self._changed_at = 0.0
-        self._deadline: float | None = None
-        self._patient = False
-        # What a known agent draws before anybody has asked it anything was said in another session.
-        self._started = not dialect.turns
-        self._begun = ""  # a line of which the rest is still in view
-        self._resized_at = self._wiped_at = -STALE
-        self._last: Entry | None = None  # of the line that was put out last
-        self._open = False  # no blank line was put out after the last line
-        self._resting = True  # ... and a pause is due or past
-        self._matter: list[Entry] | None = None  # the rows in view that may matter, once looked for
+        #: When something may settle.
+        self.deadline: float | None = None
+        #: The last row of the line that was emitted last.
+        self._last: Entry | None = None
 
     def note(self, lines: list[str]) -> None:
         """Lines that were heard without a look; only the latest matter."""
@@ -69,33 +107,16 @@ class RedrawReader:
 
     def start(self) -> None:
         """The agent was asked something: what it says from now on is news."""
-        self._started = True
+        self._state.started = True
 
     def wiped(self, now: float) -> None:
         """The program has wiped the scrollback, and prints again what it held."""
-        if self._dialect.reprints:
-            self._wiped_at = now
+        if self._style.reprints:
+            self._state.wiped_at = now
 
     def resized(self, now: float) -> None:
         """The terminal has another size."""
-        self._resized_at = now
-
-    def leave_out(self, rows: list[str]) -> None:
-        """In a flood: ``rows`` have left and are not heard; nothing that was in view matters."""
-        self.note(rows)
-        self._view = []
-        self._matter = None
-        self._deadline = None
-
-    def awaits(self) -> bool:
-        """Whether something in view that may matter is not heard yet."""
-        if self._matter is None:
-            self._matter = [
-                entry
-                for row, entry in self._view
-                if may_be_heard(row, entry) and self._out.awaited(row.text) is not None
-            ]
-        return any(not entry.heard for entry in self._matter)
+        self._state.resized_at = now
 
     # -- looks ---------------------------------------------------------------------------------
 
@@ -105,22 +126,21 @@ class RedrawReader:
         ``gone``: so many of its rows have left the screen and settle now.
         """
         self._learn_noted(now)
-        self._patient = self._dialect.turns and looks_busy(snapshot, self._dialect)
-        self._started = self._started or self._patient
-        rows = read_rows(snapshot, self._out.echo.part_of_text, self._dialect)
+        self._state.patient = self._style.turns and looks_busy(snapshot, self._style)
+        self._state.started = self._state.started or self._state.patient
+        rows = read_rows(snapshot, self._out.echo.part_of_text, self._style)
         keys = [row.key for row in rows]
-        resized = now - self._resized_at < STALE
-        aligned = self._transcript.align(keys, now, self._looked_at, resized=resized)
+        resized = now - self._state.resized_at < STALE
+        aligned = self._alignment.align(keys, now, self._state.looked_at, resized=resized)
         before = self._view
         self._view = list(zip(rows, aligned.entries, strict=True))
         self._keep_beginning(before)
-        self._matter = None
-        self._looked_at = now
-        if now - self._wiped_at < STALE:
+        self._state.looked_at = now
+        if now - self._state.wiped_at < STALE:
             self._recall()
-        keep_owners(self._view, gaps=self._dialect.call is not None)
+        keep_owners(self._view, gaps=self._style.call is not None)
         if aligned.changed or len(before) != len(self._view):
-            self._changed_at = now
+            self._state.changed_at = now
         if aligned.scrolled:
             self._put_gone(before, {id(entry) for entry in aligned.scrolled})
         if gone:
@@ -146,13 +166,13 @@ class RedrawReader:
     def absorb(self, snapshot: Snapshot, now: float) -> None:
         """The screen shows ``snapshot``, and nothing of it is to be heard any more."""
         self._learn_noted(now)
-        keys = [row.key for row in read_rows(snapshot, self._out.echo.part_of_text, self._dialect)]
-        for entry in self._transcript.align(keys, now, self._looked_at).entries:
+        keys = [row.key for row in read_rows(snapshot, self._out.echo.part_of_text, self._style)]
+        for entry in self._alignment.align(keys, now, self._state.looked_at).entries:
             entry.heard = True
 
     def _learn_noted(self, now: float) -> None:
         if self._noted:
-            self._transcript.add_heard([solid(line) for line in self._noted[-_NOTED:]], now)
+            self._alignment.add_heard([solid(line) for line in self._noted[-_NOTED:]], now)
             self._noted = []
 
     def _put_gone(self, view: list[tuple[Row, Entry]], which: set[int]) -> None:
@@ -166,15 +186,13 @@ class RedrawReader:
                 gap = False
             else:  # heard already: only what was put out last is gone on with
                 gap = (gap or row.gap) and not self._is_last(entry)
-        below = self._view[0] if self._view and view is not self._view else None
+        rest = False  # whether the first row in view is the rest of a line that has left in part
+        if self._view and view is not self._view:
+            row, entry = self._view[0]
+            rest = row.kind is Kind.AGENT and row.joins is not None and not entry.heard
         for paragraph in paragraphs(gone):
             if paragraph[0][0].kind in HEARD:
-                goes_on = paragraph[-1] == gone[-1] and below is not None and self._goes_on(*below)
-                self._put(paragraph, goes_on=goes_on)
-
-    def _goes_on(self, row: Row, entry: Entry) -> bool:
-        """Whether the first row in view is the rest of a line that has left in part."""
-        return row.kind is Kind.AGENT and row.joins is not None and not entry.heard
+                self._put(paragraph, goes_on=rest and paragraph[-1] == gone[-1])
 
     def _is_last(self, entry: Entry) -> bool:
         return self._last is not None and entry.key == self._last.key
@@ -183,13 +201,8 @@ class RedrawReader:
 
     @property
     def pending(self) -> bool:
-        """Whether anything on the screen may still be heard."""
+        """Whether anything on the screen may still be emitted."""
         return any(may_be_heard(row, entry) for row, entry in self._view)
-
-    @property
-    def deadline(self) -> float | None:
-        """When something may settle, or None."""
-        return self._deadline
 
     def _next_settling(self, waiting: list[_Waiting]) -> float | None:
         earliest: float | None = None
@@ -203,7 +216,7 @@ class RedrawReader:
 
     def tick(self, now: float) -> None:
         """Settle what has rested for long enough."""
-        if self._deadline is not None and now >= self._deadline:
+        if self.deadline is not None and now >= self.deadline:
             self._settle(now)
 
     def settle_all(self, now: float) -> None:
@@ -232,12 +245,12 @@ class RedrawReader:
         return found[::-1]
 
     def _due(self, paragraph: list[tuple[Row, Entry]], last: bool) -> float:
-        changed = max(entry.changed for _, entry in paragraph)
+        changed = max(entry.changed_at for _, entry in paragraph)
         if not last:
-            return changed + SETTLE + self._dialect.restyles
-        if self._patient:
+            return changed + SETTLE + self._style.restyles
+        if self._state.patient:
             return changed + SETTLE_BUSY
-        return min(max(changed, self._changed_at) + SETTLE_QUIET, changed + SETTLE_LAST)
+        return min(max(changed, self._state.changed_at) + SETTLE_QUIET, changed + SETTLE_LAST)
 
     def _settle(self, now: float, *, everything: bool = False) -> None:
         waiting = self._waiting()
@@ -254,15 +267,15 @@ class RedrawReader:
             else:
                 self._put(paragraph)
             changed = True
-        if self._begun and not self._waiting():
+        if self._state.begun and not self._waiting():
             self._put_begun()
-        if not self._resting:
+        if not self._state.resting:
             self._close(now)
-        self._deadline = self._next_settling(self._waiting() if changed else waiting)
+        self.deadline = self._next_settling(self._waiting() if changed else waiting)
 
     def _is_stale(self, paragraph: list[tuple[Row, Entry]], now: float) -> bool:
         """Whether a resize has left behind how a line looked that stands, grown, further down."""
-        if not self._dialect.tail or now - self._resized_at > STALE:
+        if not self._style.tail or now - self._state.resized_at > STALE:
             return False
         row, entry = paragraph[-1]
         at = next((n for n, (_, other) in enumerate(self._view) if other is entry), 0)
@@ -276,16 +289,16 @@ class RedrawReader:
         if below and below[0].kind is Kind.AGENT and not below[0].gap:
             return  # the block goes on, its next rows have not settled
         if below and self._ended(below):
-            self._out.speak(CLOSING)
+            self._speak(CLOSING)
         elif any(row.kind is Kind.AGENT for row in below):
-            self._out.speak("")
-            self._open = False
-        self._resting = True
+            self._speak("")
+            self._state.open = False
+        self._state.resting = True
         self._out.rest(now, plain=True)
 
     def _ended(self, below: list[Row]) -> bool:
         """Whether a block ends with a mark that is not drawn, and nothing is said after it."""
-        return below[0].finished and below[0].blanks > 1 and self._out.in_block
+        return below[0].finished and below[0].blanks > 1 and self._in_block
 
     def _put(self, paragraph: list[tuple[Row, Entry]], *, goes_on: bool = False) -> None:
         fresh = [row for row, entry in paragraph if not entry.heard]
@@ -296,97 +309,89 @@ class RedrawReader:
         if fresh[0].kind is Kind.PERSON or fresh[0].joins is None:
             self._put_begun()
         if fresh[0].kind is Kind.PERSON:
-            if self._dialect.turns:
-                self._out.turn()
+            if self._style.turns:
+                self._end_turn()
             if len("".join(row.key for row in fresh)) > 1:  # more than an empty prompt
                 self._out.proof("\n".join(row.text for row in fresh))
             return
-        begun, self._begun = self._begun, ""
+        begun, self._state.begun = self._state.begun, ""
         if begun:
-            pass
-        elif self._dialect.blank_closing and fresh[0].blanks > 1 and self._out.in_block:
-            self._out.speak(CLOSING)
-        elif self._open and fresh[0].gap:
-            self._out.speak("")
-        if fresh[0].closing and self._out.in_block:
-            self._out.speak(CLOSING)
+            pass  # these rows are the rest of a line
+        elif self._style.blank_closing and fresh[0].blanks > 1 and self._in_block:
+            self._speak(CLOSING)
+        elif self._state.open and fresh[0].gap:
+            self._speak("")
+        if fresh[0].closing and self._in_block:
+            self._speak(CLOSING)
             fresh = fresh[1:]
         text = begun
         for row in fresh:
             text += (row.joins or "") + row.text.strip() if text else row.text
-        if not self._started:
+        if not self._state.started:
             pass
         elif goes_on:
-            self._begun = text
+            self._state.begun = text
         elif text:
-            self._out.speak(text)
+            self._speak(text)
         self._last = paragraph[-1][1]
-        self._open = True
-        self._resting = False
+        self._state.open = True
+        self._state.resting = False
+
+    def _speak(self, text: str) -> None:
+        self._out.speak(text)
+        self._scanner.line(text)
+
+    @property
+    def _in_block(self) -> bool:
+        """Whether what comes next belongs to a message that ends at ``>>>`` only."""
+        return self._scanner.inside == "block"
+
+    def _end_turn(self) -> None:
+        """The person's words begin: what was being said is over, a block that is open too."""
+        if self._scanner.inside:
+            self._scanner.end()
+            self._out.end()
 
     def _put_begun(self) -> None:
         """The rest of a line that has left in part does not come."""
-        if self._begun:
-            self._out.speak(self._begun)
-            self._begun = ""
+        if self._state.begun:
+            self._speak(self._state.begun)
+            self._state.begun = ""
 
     # -- checkpoint ----------------------------------------------------------------------------
 
-    def state(self, now: float) -> dict[str, Any]:
-        """As JSON; times become distances from ``now``. The latest rows, at most 104 KiB."""
+    def save(self, now: float) -> dict[str, Any]:
+        """Return the state as JSON values, with the latest rows, at most 104 KiB of them."""
         self._learn_noted(now)
         visible = {id(entry): row for row, entry in self._view}
-        entries: list[list[Any]] = []
-        rows: dict[int, list[Any]] = {}
+        seen: list[dict[str, Any]] = []
         room = _KEPT_SIZE
-        for entry in reversed(self._transcript.entries[-_KEPT_ROWS:]):
-            times = [entry.born - now, entry.changed - now, entry.seen - now]
+        for entry in reversed(self._alignment.entries[-_KEPT_ROWS:]):
             row = visible.get(id(entry))
-            what = [entry.owner, row is not None, entry is self._last]
-            kept = [entry.key, entry.heard, *times, *what]
-            seen = row and [
-                *(row.text, row.key, row.kind, row.gap, row.joins, row.marked),
-                *(row.blanks, row.closing, row.finished, row.partial),
-            ]
-            room -= size_of([kept, seen])
+            kept = {
+                "entry": asdict(entry),
+                "row": row and asdict(row),
+                "last": entry is self._last,
+            }
+            room -= size_of(kept)
             if room < 0:
                 break
-            entries.append(kept)
-            if seen:
-                rows[id(entry)] = seen
-        return {
-            "entries": entries[::-1],
-            "rows": [rows[id(entry)] for _, entry in self._view if id(entry) in rows],
-            "looked_in": self._looked_at - now,
-            "changed_in": self._changed_at - now,
-            "patient": self._patient,
-            "started": self._started,
-            "begun": beginning(self._begun, _BEGUN_KEPT),
-            "resized_in": self._resized_at - now,
-            "wiped_in": self._wiped_at - now,
-            "open": self._open,
-            "resting": self._resting,
-        }
+            seen.append(kept)
+        begun = beginning(self._state.begun, _BEGUN_KEPT)
+        state = asdict(replace(self._state, begun=begun, grammar=self._scanner.state()))
+        return {**state, "seen": seen[::-1]}
 
-    def load(self, state: dict[str, Any], now: float) -> None:
-        shown: list[Entry] = []
-        for key, heard, born, changed, seen, owner, visible, last in state["entries"]:
-            entry = Entry(key, heard, now + born, now + changed, now + seen, owner)
-            self._transcript.entries.append(entry)
-            if visible:
-                shown.append(entry)
-            if last:
+    def load(self, saved: dict[str, Any]) -> None:
+        """Go on from ``save``."""
+        for kept in saved.pop("seen"):
+            entry = Entry(**kept["entry"])
+            self._alignment.entries.append(entry)
+            if kept["row"]:
+                row = Row(**kept["row"])
+                row.kind = Kind(row.kind)
+                self._view.append((row, entry))
+            if kept["last"]:
                 self._last = entry
-        rows = [
-            Row(text, key, Kind(kind), gap, joins, marked, -1, *more)
-            for text, key, kind, gap, joins, marked, *more in state["rows"]
-        ]
-        if len(rows) == len(shown):
-            self._view = list(zip(rows, shown, strict=True))
-        self._looked_at = now + state["looked_in"]
-        self._changed_at = now + state["changed_in"]
-        self._resized_at, self._wiped_at = now + state["resized_in"], now + state["wiped_in"]
-        self._open, self._resting = state["open"], state["resting"]
-        self._patient, self._begun = state["patient"], state["begun"]
-        self._started = state["started"]
-        self._deadline = self._next_settling(self._waiting())
+        self._state = _State(**saved)
+        self._scanner = Scanner.from_state(self._state.grammar, self._namespaces, body_max=0)
+        self.deadline = self._next_settling(self._waiting())

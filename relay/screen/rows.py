@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from relay.screen.agent_styles import UNKNOWN, Dialect
+from relay.screen.agent_styles import UNKNOWN, AgentStyle
+from relay.screen.alignment import Entry
 from relay.screen.line_events import solid
 
 
@@ -67,6 +68,8 @@ _DIRECTIVE = re.compile(r"\s*(?:(?:[-*+•◦▪]|\d+[.)])\s+)?(?:\\?@[\w*-]+:|>
 _NAMED = re.compile(r"\s*@[\w*-]+:")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+•◦▪‣]|\d{1,3}[.)])\s")
 _WORD = re.compile(r"\S+")
+HEARD = (Kind.AGENT, Kind.PERSON)
+_OWNERS = (Kind.AGENT, Kind.PERSON, Kind.TOOL)
 _WRAPPED = (Kind.AGENT, Kind.PERSON)
 #: A row with less room than this at its end may have been wrapped.
 _FULL = 16
@@ -98,21 +101,21 @@ class _Traits(NamedTuple):
     finished: bool  # the end of a turn
 
 
-def shown_text(row: str, dialect: Dialect) -> str:
+def shown_text(row: str, style: AgentStyle) -> str:
     """``row`` without what the program draws behind it, spelled as it was said."""
     text = row.replace("\xa0", " ").rstrip()
-    if dialect.bar is not None:
-        text = dialect.bar.sub("", text)
-    for drawn, meant in dialect.spelling:
+    if style.bar is not None:
+        text = style.bar.sub("", text)
+    for drawn, meant in style.spelling:
         text = drawn.sub(meant, text)
     return text
 
 
 @lru_cache(maxsize=2048)
-def _traits(row: str, dialect: Dialect) -> _Traits:
-    text = shown_text(row, dialect)
+def _traits(row: str, style: AgentStyle) -> _Traits:
+    text = shown_text(row, style)
     panel, quote = _PANEL.fullmatch(text), _QUOTE.fullmatch(text)
-    bullet, tool, word = dialect.bullet.match(text), dialect.tool.match(text), _WORD.search(text)
+    bullet, tool, word = style.bullet.match(text), style.tool.match(text), _WORD.search(text)
     return _Traits(
         text=text,
         solid=solid(text),
@@ -121,7 +124,7 @@ def _traits(row: str, dialect: Dialect) -> _Traits:
         quote=f"{quote[1]}>{quote[2]}" if quote else None,
         indent=len(text) - len(text.lstrip(" ")),
         busy=_BUSY.match(text) is not None,
-        person=dialect.person.match(text) is not None,
+        person=style.person.match(text) is not None,
         bullet=bullet.end() if bullet else 0,
         tool=len(tool[1]) if tool else -1,
         spinner=_SPINNER.match(text) is not None,
@@ -129,9 +132,9 @@ def _traits(row: str, dialect: Dialect) -> _Traits:
         directive=_NAMED.match(text) is not None,
         words=word is not None and word.end() < len(text),
         word=len(word[0]) if word else 0,
-        call=dialect.call is not None and dialect.call.match(text) is not None,
-        closing=dialect.closing is not None and dialect.closing.fullmatch(text) is not None,
-        finished=dialect.finished is not None and dialect.finished.match(text) is not None,
+        call=style.call is not None and style.call.match(text) is not None,
+        closing=style.closing is not None and style.closing.fullmatch(text) is not None,
+        finished=style.finished is not None and style.finished.match(text) is not None,
     )
 
 
@@ -149,31 +152,25 @@ class _Raw:
     marked: bool = True
 
 
-def begins_part(row: str, dialect: Dialect) -> bool:
-    """Whether nothing above ``row`` says whose words it and the rows below it are."""
-    traits = _traits(row, dialect)
-    return traits.rule or traits.person or bool(traits.bullet) or traits.tool >= 0
-
-
-def looks_busy(snapshot: Snapshot, dialect: Dialect) -> bool:
+def looks_busy(snapshot: Snapshot, style: AgentStyle) -> bool:
     """Whether a row says how to interrupt the agent, or turns a spinner: it is at work."""
-    return any(_traits(row, dialect).busy for row in snapshot.rows)
+    return any(_traits(row, style).busy for row in snapshot.rows)
 
 
 def read_rows(
-    snapshot: Snapshot, typed: Callable[[str], bool], dialect: Dialect = UNKNOWN
+    snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyle = UNKNOWN
 ) -> list[Row]:
     """The rows that are not blank, classified, without the agent's own indentation.
 
     ``typed`` tells whether a text without its whitespace is part of what relay typed.
     """
-    raws = _classify(snapshot, typed, dialect)
+    raws = _classify(snapshot, typed, style)
     margins = _margins(raws)
-    exact = dialect.wraps_at is not None
-    if dialect.wraps_at is None:
+    exact = style.wraps_at is not None
+    if style.wraps_at is None:
         edge, unwrapped = _edge(raws, snapshot.cols)
     else:
-        edge, unwrapped = snapshot.cols - dialect.wraps_at, set()
+        edge, unwrapped = snapshot.cols - style.wraps_at, set()
     rows: list[Row] = []
     before: _Raw | None = None
     said = False  # the line above is a directive, so that the next may stand right below it
@@ -191,7 +188,7 @@ def read_rows(
             at = snapshot.cols if raw.block in unwrapped else edge
             if not raw.gap:
                 row.joins = _joint(before.text, raw.traits, at, sure=not said and exact)
-            if not raw.gap or dialect.tail:
+            if not raw.gap or style.tail:
                 row.partial = row.joins is None and len(before.text) > at - _FULL
         if row.joins is None:
             said = raw.traits.directive
@@ -200,11 +197,11 @@ def read_rows(
     return rows
 
 
-def _without_bar(row: str, cols: int, dialect: Dialect) -> str:
+def _without_bar(row: str, cols: int, style: AgentStyle) -> str:
     """``row`` without the scroll bar in the last of the screen's ``cols`` columns."""
-    if dialect.edge_bar is None or row.isascii():
+    if style.edge_bar is None or row.isascii():
         return row
-    bar = dialect.edge_bar.search(row)
+    bar = style.edge_bar.search(row)
     # A wide character takes two columns, one that is combined with another none.
     return row[: bar.start()] if bar and _width(row) == cols else row
 
@@ -216,11 +213,11 @@ def _width(row: str) -> int:
     )
 
 
-def _classify(snapshot: Snapshot, typed: Callable[[str], bool], dialect: Dialect) -> list[_Raw]:
-    seen = [_traits(_without_bar(row, snapshot.cols, dialect), dialect) for row in snapshot.rows]
-    panels = sum(1 for traits in seen if traits.panel is not None) if dialect.panels else 0
+def _classify(snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyle) -> list[_Raw]:
+    seen = [_traits(_without_bar(row, snapshot.cols, style), style) for row in snapshot.rows]
+    panels = sum(1 for traits in seen if traits.panel is not None) if style.panels else 0
     written = sum(1 for traits in seen if traits.text and not traits.rule)
-    panelled = dialect.panels and panels >= _PANEL_SHARE * max(1, written)
+    panelled = style.panels and panels >= _PANEL_SHARE * max(1, written)
     raws: list[_Raw] = []
     kind, gap, block, tool_column, spoken = Kind.AGENT, True, 0, 0, ""
     blanks, called = 0, False
@@ -229,7 +226,7 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool], dialect: Dialect
     for number, traits in enumerate(seen):
         panel = traits.panel
         if panel is not None and panelled:
-            traits, panel = _traits(panel, dialect), None
+            traits, panel = _traits(panel, style), None
         if not traits.text or traits.rule:
             gap, called = True, False
             blanks = 0 if traits.text else blanks + 1
@@ -266,7 +263,7 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool], dialect: Dialect
             this, marked = kind, False
         bullet = indent != traits.indent
         if traits.quote is not None:
-            traits = _traits(traits.quote, dialect)._replace(closing=traits.closing)
+            traits = _traits(traits.quote, style)._replace(closing=traits.closing)
         raws.append(
             _Raw(traits.text, traits, number, this, gap, blanks, block, indent, bullet, marked)
         )
@@ -339,17 +336,48 @@ def _joint(before: str, traits: _Traits, edge: int, *, sure: bool) -> str | None
     return "" if inside_word else " "
 
 
-def joined(rows: list[str], edge: int) -> list[str]:
-    """The lines of a paragraph that was broken at column ``edge``."""
-    lines: list[str] = []
-    before, said = "", False
-    for row in rows:
-        traits = _traits(row, UNKNOWN)
-        joint = _joint(before, traits, edge, sure=not said) if lines else None
-        if joint is None:
-            lines.append(row)
-            said = traits.directive
-        else:
-            lines[-1] += joint + row.strip()
-        before = row
-    return lines
+def first_born(paragraph: list[tuple[Row, Entry]]) -> float:
+    """When the first of its rows came."""
+    return min(entry.born_at for _, entry in paragraph)
+
+
+def keep_owners(view: list[tuple[Row, Entry]], *, gaps: bool) -> None:
+    """A row stays whose it was at first: its mark (a chevron, a corner) may scroll away.
+
+    And some programs keep the last prompt pinned above whatever scrolls by: what comes below a
+    row that is known is of its kind, unless it has a mark of its own. ``gaps``: no tool's output
+    goes on below a blank row.
+    """
+    looked = known = Kind.AGENT
+    for row, entry in view:
+        seems = row.kind
+        if seems in _OWNERS:
+            if entry.owner:
+                row.kind = Kind(entry.owner)
+            elif gaps and row.gap and known is Kind.TOOL and seems is Kind.AGENT:
+                pass
+            elif not row.marked and seems is looked:
+                row.kind = known
+            entry.owner = row.kind
+        looked, known = seems, row.kind
+
+
+def may_be_heard(row: Row, entry: Entry) -> bool:
+    """Whether it is somebody's words, and was not put out yet."""
+    return not entry.heard and row.kind in HEARD
+
+
+def paragraphs(view: list[tuple[Row, Entry]]) -> Iterator[list[tuple[Row, Entry]]]:
+    """The rows that belong to one line each; the person's rows one block each."""
+    paragraph: list[tuple[Row, Entry]] = []
+    for pair in view:
+        row = pair[0]
+        same = bool(paragraph) and paragraph[-1][0].kind is row.kind and not row.gap
+        if same and (row.joins is not None or row.kind is Kind.PERSON):
+            paragraph.append(pair)
+            continue
+        if paragraph:
+            yield paragraph
+        paragraph = [pair]
+    if paragraph:
+        yield paragraph

@@ -1,9 +1,9 @@
-"""Hearing any program through a terminal emulator.
+"""The screen source: a terminal's bytes in, through an emulator, lines and pauses out.
 
-Two regimes. A *line program* appends to the main screen: its lines are read once the cursor has
-left them below, see ``relay.screen.append``. A *painter* (full-screen, or one that moves the
-cursor up and draws again) is looked at between its frames, and what is seen is aligned with what
-was already heard: see ``relay.screen.redraw``. docs/screen.md tells what a screen cannot know.
+A program is read in one of two ways. One that *appends* lines to the main screen is read once the
+cursor has left them below (``relay.screen.append``). One that *draws* (full-screen, or it moves
+the cursor up and draws again) is looked at between its frames, and what is seen is aligned with
+what was already read (``relay.screen.redraw``). docs/screen.md tells what a screen cannot know.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from typing import Any
 
 from relay.core.source_events import SourceEvent
 from relay.protocol import frames
-from relay.screen import emulator_snapshot
-from relay.screen.agent_styles import UNKNOWN, Dialect
+from relay.screen import checkpoint
+from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.append import AppendReader
-from relay.screen.emulator import Emulator, EmulatorError
-from relay.screen.line_events import NAMESPACES, LineEmitter
+from relay.screen.emulator import SLICE_ROWS, Emulator, EmulatorError, slice_rows
+from relay.screen.line_events import LineEmitter
 from relay.screen.redraw import KEPT_ROWS, FrameScheduler
-from relay.screen.reprinted import Reprinted
-from relay.screen.slices import SLICE_ROWS, slice_rows
+from relay.screen.redraw_reader import RedrawReader
 from relay.screen.terminal_modes import BRACKETED_PASTE
 
 CHECKPOINT_MAX = 256 * 1024
+#: The form of a checkpoint; one of another form is refused.
+_KIND = "screen 2"
+#: The namespaces of relay's own: what is read where nobody says which are registered.
+NAMESPACES = ("relay", "memory")
 
 # Sequences that may move the cursor up, and those that switch screens or frames.
 # Colours are told first and possessively: they are most of what comes, and never wanted.
@@ -38,8 +41,6 @@ _SWITCHES = re.compile(rb"\x1b\[\?(?:[0-9;]*;)?(?:47|1047|1049)(?:;[0-9;]*)?[hlr
 _SWITCHED = (b"47", b"1049")
 _PARTIAL = re.compile(rb"\x1b(?:#|\[[0-?]{0,64}[ -/]{0,4})?\Z")
 _SCREENS = frozenset((b"47", b"1047", b"1049"))
-#: So few bytes cannot push more rows away than the scrollback keeps.
-_REPRINTED_BYTES = 256
 _INVISIBLE = re.compile(rb"(?:\x1b\[[0-9;:]*m|[\r\x00\x07])*")
 
 
@@ -48,7 +49,7 @@ class ScreenSource:
 
     ``feed``, ``tick``, ``resize``, ``activity`` and ``finish`` return the events that are due.
     ``now`` is in seconds of a monotonic clock and never goes back. ``namespaces`` are those for
-    which there are handlers: in a flood only lines that may be for one of them are heard.
+    which there are handlers: with a program that draws they tell where a message ends.
     """
 
     def __init__(
@@ -59,16 +60,13 @@ class ScreenSource:
         now: float = 0.0,
         snapshot: bytes | None = None,
         namespaces: Collection[str] = NAMESPACES,
-        dialect: Dialect = UNKNOWN,
+        style: AgentStyle = UNKNOWN,
     ) -> None:
         self._emulator = Emulator(cols, rows, history=SLICE_ROWS + KEPT_ROWS, snapshot=snapshot)
-        self._out = LineEmitter(now, namespaces)
-        self._painted = FrameScheduler(self._emulator, self._out, now, dialect)
-        self._painter = self._painted.painter
+        self._out = LineEmitter()
+        self._painter = RedrawReader(self._out, namespaces, style)
+        self._painted = FrameScheduler(self._emulator, self._painter, now, style)
         self._appended = AppendReader(self._emulator, self._out, self._painter.note, now)
-        self._reprinted = (
-            Reprinted(self._emulator, self._out, dialect, now) if dialect.redraws else None
-        )
         self._now = now
         self._held = b""  # a control sequence that is not complete
         self._painting = False
@@ -97,7 +95,9 @@ class ScreenSource:
 
     def next_deadline(self) -> float | None:
         """When ``tick`` should be called, or None."""
-        times = [self._out.deadline, self._painter.deadline, self._look_at()]
+        times = [self._out.deadline, self._painter.deadline]
+        if self._painting:
+            times.append(self._painted.deadline)
         return min((time for time in times if time is not None), default=None)
 
     def resize(self, cols: int, rows: int, now: float) -> list[SourceEvent]:
@@ -108,8 +108,6 @@ class ScreenSource:
                 self._painted.look_at_whole(now)
             self._emulator.resize(cols, rows)
             self._painter.resized(now)
-            if self._reprinted is not None:
-                self._reprinted.draw(b"", now)
             if self._painting:
                 # What the reflow pushed off the screen was seen, and may be drawn again below.
                 self._painted.set_top(whole_line=False)
@@ -126,7 +124,7 @@ class ScreenSource:
         self._advance(now)
         if kind == frames.ENTERED:
             self._painter.start()
-        if not self._painting and self._reprinted is None:
+        if not self._painting:
             self._appended.activity(kind, now)
         return self._out.take()
 
@@ -136,9 +134,7 @@ class ScreenSource:
         if self._held:
             self._emulator.feed(self._held)
             self._held = b""
-        if self._reprinted is not None:
-            self._reprinted.look(now, over=True)
-        elif self._painting:
+        if self._painting:
             self._painted.look_at_whole(now, settle=True)
         else:
             self._appended.read_rest(now)
@@ -150,27 +146,15 @@ class ScreenSource:
         """Bring everything that depends on time up to ``now``."""
         self._now = now
         self._out.tick(now)
-        if self._reprinted is not None:
-            self._reprinted.tick(now)
-            return
         if self._painting:
             self._painted.tick(now)
         self._painter.tick(now)
         self._rest_painter()
         self._appended.forget_person(now)
 
-    def _look_at(self) -> float | None:
-        if self._reprinted is not None:
-            return self._reprinted.deadline
-        return self._painted.deadline if self._painting else None
-
     # -- bytes ---------------------------------------------------------------------------------
 
     def _write(self, data: bytes) -> None:
-        if self._reprinted is not None:
-            for at in range(0, len(data), _REPRINTED_BYTES):
-                self._reprinted.draw(data[at : at + _REPRINTED_BYTES], self._now)
-            return
         switches: bool | None = None  # not known before it matters: a look at all of the data
         at = 0
         while at < len(data):
@@ -181,12 +165,8 @@ class ScreenSource:
                 end = found.start() if found else len(data)
                 self._painted.draw(data[at:end], self._now)
             else:
-                if not self._painting and (size := self._appended.pass_over(data, at, self._now)):
-                    at += size
-                    continue
-                limit = self._appended.slice_end(data, at, self._now)
-                found = _MOVES.search(data, at, limit)
-                end = found.start() if found else limit
+                found = _MOVES.search(data, at)
+                end = found.start() if found else len(data)
                 self._write_text(data[at:end])
                 if self._painting and not self._tentative:
                     at = end  # the text has decided it: what comes is drawn
@@ -225,7 +205,6 @@ class ScreenSource:
         if not self._painting:
             self._appended.read(self._now)
         self._emulator.feed(sequence)
-        self._appended.disturbed()
         self._painted.moved(self._now)
         self._judge_move(sequence)
 
@@ -321,22 +300,19 @@ class ScreenSource:
         Left out are, as far as they do not fit: the scrollback, colours, then all of the picture;
         the end of a line that has left the screen, rows seen long ago, echoes typed last.
         """
-        return emulator_snapshot.added(self._state(), self._emulator, CHECKPOINT_MAX)
-
-    def _state(self) -> dict[str, Any]:
-        now = self._now
-        return {
-            "kind": "screen",
+        state = {
+            "kind": _KIND,
+            "saved_at": self._now,
             "size": [self._emulator.cols, self._emulator.rows],
             "held": base64.b64encode(self._held).decode("ascii"),
-            "appended": self._appended.state(now),
-            "painted": self._painted.state(now),
             "painting": self._painting,
             "tentative": self._tentative,
-            "out": self._out.state(now),
-            "painter": self._painter.state(now),
-            "reprinted": self._reprinted.state(now) if self._reprinted is not None else None,
+            "appended": self._appended.save(),
+            "painted": self._painted.save(),
+            "painter": self._painter.save(self._now),
+            "out": self._out.save(),
         }
+        return checkpoint.with_picture(state, self._emulator, CHECKPOINT_MAX)
 
     @classmethod
     def restore(
@@ -346,31 +322,29 @@ class ScreenSource:
         rows: int,
         now: float,
         namespaces: Collection[str] = NAMESPACES,
-        dialect: Dialect = UNKNOWN,
+        style: AgentStyle = UNKNOWN,
     ) -> ScreenSource:
         """A source that goes on from ``checkpoint``. Raises ValueError when it cannot."""
         try:
             state = json.loads(data)
-            if state["kind"] != "screen":
-                raise ValueError("the checkpoint is of another kind of source")
-            snapshot, drawn = emulator_snapshot.found(state)
+            if state["kind"] != _KIND:
+                raise ValueError("it is of another version of relay, or another kind of source")
+            snapshot, drawn = checkpoint.picture_of(state)
             size = state["size"] if snapshot is None else (cols, rows)
-            source = cls(*size, now=now, snapshot=snapshot, namespaces=namespaces, dialect=dialect)
+            source = cls(*size, now=now, snapshot=snapshot, namespaces=namespaces, style=style)
             if drawn:
                 source._emulator.feed(drawn)
-            source._load(state, now)
+            source._load(checkpoint.moved_in_time(state, now - state["saved_at"]))
         except (KeyError, TypeError, IndexError, EmulatorError) as problem:
             raise ValueError(f"not a checkpoint: {problem!r}") from problem
         if (cols, rows) != (source._emulator.cols, source._emulator.rows):
             source._emulator.resize(cols, rows)
         return source
 
-    def _load(self, state: dict[str, Any], now: float) -> None:
+    def _load(self, state: dict[str, Any]) -> None:
         self._held = base64.b64decode(state["held"])
-        self._appended.load(state["appended"], now)
-        self._painted.load(state["painted"], now)
         self._painting, self._tentative = state["painting"], state["tentative"]
-        self._out.load(state["out"], now)
-        self._painter.load(state["painter"], now)
-        if self._reprinted is not None and state["reprinted"] is not None:
-            self._reprinted.load(state["reprinted"], now)
+        self._appended.load(state["appended"])
+        self._painted.load(state["painted"])
+        self._painter.load(state["painter"])
+        self._out.load(state["out"])

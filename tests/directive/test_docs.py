@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.directive.grammar import Found, Match, Unclosed, scan
+from relay.directive.grammar import Found, Match, Unclosed
+from tests.directive.whole_text import scan
 
 PAGE = (Path(__file__).parents[2] / "docs" / "patterns.md").read_text(encoding="utf-8")
 NAMESPACES = ("relay", "deploy")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from relay.core.message import Message
 from relay.directive.envelope import LINE_BYTES, Style, envelope, join_plain, marker_of
 from relay.directive.escape import clean
-from relay.directive.grammar import scan
+from tests.directive.whole_text import scan
 
 NAMESPACES = ("relay", "memory", "deploy")
 ID = "01KAM3T4Q8ZV7X2N5BWP9RCDEF"

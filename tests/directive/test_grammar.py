@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.directive.grammar import (
     SWALLOWED_LENGTH,
     SWALLOWED_MAX,
-    Found,
-    LineSplitter,
     Match,
     Scanner,
     TooLong,
     Unclosed,
-    scan,
 )
+
+from .whole_text import scan
 
 NAMESPACES = ("relay", "memory", "deploy")
 
@@ -264,26 +263,6 @@ PIECES = st.sampled_from(
     ]
 )
 TEXTS = st.lists(PIECES, max_size=20).map("".join)
-
-
-def fed(chunks: list[str]) -> list[Found]:
-    splitter, scanner = LineSplitter(), Scanner(NAMESPACES)
-    found = []
-    for chunk in chunks:
-        for line in splitter.feed(chunk):
-            found += scanner.line(line)
-    for line in splitter.rest():
-        found += scanner.line(line)
-    return found + scanner.end()
-
-
-@given(TEXTS)
-@example("@relay:Bob <<<\r\na\r\n>>>\r\n@relay:Ann x")
-def test_every_cut_gives_the_same(text: str) -> None:
-    whole = scan(text, NAMESPACES)
-    assert fed(list(text)) == whole
-    for at in range(len(text) + 1):
-        assert fed([text[:at], text[at:]]) == whole
 
 
 @given(st.one_of(TEXTS, st.text()))

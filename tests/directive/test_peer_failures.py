@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from relay.directive.envelope import envelope
-from relay.directive.grammar import Found, LineSplitter, Match, Scanner, Unclosed, scan
+from relay.directive.grammar import Found, Match, Scanner, Unclosed
 
 from .test_envelope import message
+from .whole_text import lines_of, scan
 
 NAMESPACES = ("relay", "memory")
 
@@ -16,8 +17,9 @@ def bodies(found: list[Found]) -> list[str]:
 
 def typed(*chunks: str) -> list[Found]:
     """What is found while ``chunks`` arrive and the stream then rests."""
-    splitter, scanner = LineSplitter(), Scanner(NAMESPACES)
-    found = [x for chunk in chunks for line in splitter.feed(chunk) for x in scanner.line(line)]
+    scanner = Scanner(NAMESPACES)
+    complete = "".join(chunks).rpartition("\n")[0]
+    found = [x for line in lines_of(f"{complete}\n") for x in scanner.line(line)]
     return found + scanner.pause()
 
 

@@ -68,7 +68,6 @@ LOOKS_LIVE = {
     "gemini": [],
     "qwen": [],
     "opencode": [FENCED, INDENTED],
-    "aider": [ESCAPED],
 }
 
 
@@ -77,8 +76,6 @@ def expected(kind: str) -> list[Found]:
     block, ending, long = BLOCK, ENDING, LONG_ANSWER
     if kind == "qwen":  # it never shows the middle of an answer that is longer than the screen
         long = long[1:]
-    if kind == "aider":  # it draws nothing for ``>>>``: the blocks stay open
-        block, ending = [Found("Dana", None)], [Found("Hal", None)]
     return [
         *DEMO,
         Found("Alice", "thank you"),

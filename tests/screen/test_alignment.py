@@ -93,7 +93,7 @@ def test_a_row_that_changes_before_it_settles_keeps_its_birth() -> None:
     transcript = ScreenAlignment()
     transcript.align(["head", "grow"], 1.0, 0.0)
     entry = transcript.align(["head", "growing"], 2.0, 1.0).entries[1]
-    assert (entry.born, entry.changed, entry.heard) == (1.0, 2.0, False)
+    assert (entry.born_at, entry.changed_at, entry.heard) == (1.0, 2.0, False)
     assert [e.key for e in transcript.entries] == ["head", "growing"]
 
 

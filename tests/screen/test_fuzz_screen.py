@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from relay.core.source_events import SourceEvent
 from relay.protocol import frames
-from relay.screen.agent_styles import dialect_of
+from relay.screen.agent_styles import style_of
 from relay.screen.line_source import LineSource
 from relay.screen.source import CHECKPOINT_MAX, ScreenSource
 from tests.pump.fuzzing import fuzz
@@ -23,7 +23,7 @@ from tests.screen.test_recordings import directives
 
 NAMES = sorted(path.stem for path in CASTS.glob("*.cast"))
 #: Of agents that are heard by what their programs draw.
-CONVERSATIONS = ["hearing/aider-80x24", "hearing/opencode-80x24", "hearing/codex-inline-80x24"]
+CONVERSATIONS = ["hearing/qwen-80x24", "hearing/opencode-80x24", "hearing/codex-inline-80x24"]
 Recorded = tuple[float, str, bytes]
 
 
@@ -213,12 +213,12 @@ def test_a_conversation_is_borne_however_it_is_cut_resized_and_restored(
     recording = pieces(recorded(name), sizes)
     middle = int(part * len(recording))
     at = recording[middle][0]
-    dialect = dialect_of(name.split("/")[1].split("-")[0])
-    source = ScreenSource(80, 24, dialect=dialect)
+    style = style_of(name.split("/")[1].split("-")[0])
+    source = ScreenSource(80, 24, style=style)
     for what in recording[:middle]:
         feed(source, what)
     source.resize(cols, 24, at)
-    source = ScreenSource.restore(source.checkpoint(), 80, 24, at, dialect=dialect)
+    source = ScreenSource.restore(source.checkpoint(), 80, 24, at, style=style)
     replay(recording[middle:], source)
     assert len(source.checkpoint()) <= CHECKPOINT_MAX
 

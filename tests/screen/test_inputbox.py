@@ -105,7 +105,7 @@ def test_a_cursor_that_is_shown_stands_where_it_is() -> None:
 
 def test_the_state_goes_on_elsewhere() -> None:
     box, again = InputBox(), InputBox()
-    again.load(json.loads(json.dumps(box.state())))
+    again.load(json.loads(json.dumps(box.save())))
     box.line(["─" * 20, "", "─" * 20, "", ""], 1, 1, 20, 5)
-    again.load(json.loads(json.dumps(box.state())))
+    again.load(json.loads(json.dumps(box.save())))
     assert again.line(["", "", "─" * 20, "", "─" * 20], 1, 1, 20, 5) == 3

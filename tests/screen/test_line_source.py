@@ -105,7 +105,7 @@ def test_a_restored_source_goes_on() -> None:
 
 
 def test_the_emulator_is_used_where_there_is_one() -> None:
-    assert isinstance(make_source(80, 24, 0.0), ScreenSource)
+    assert isinstance(make_source(80, 24, 0.0, namespaces=()), ScreenSource)
 
 
 def test_without_the_emulator_lines_take_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_without_the_emulator_lines_take_its_place(monkeypatch: pytest.MonkeyPat
         raise ImportError("pyghostty")
 
     monkeypatch.setattr(emulator_library, "load", missing)
-    source = make_source(80, 24, 0.0, checkpoint=b"of another kind")
+    source = make_source(80, 24, 0.0, namespaces=())
     assert isinstance(source, LineSource)
 
 
@@ -143,7 +143,16 @@ def test_what_is_typed_into_a_full_screen_program_is_not_of_the_line_below_it() 
 
 
 def test_a_checkpoint_is_used_when_it_fits() -> None:
-    first = make_source(80, 24, 0.0)
+    first = make_source(80, 24, 0.0, namespaces=())
     first.feed(b"@relay:Bob ha", 0.0)
-    again = make_source(80, 24, 5.0, first.checkpoint())
+    again = make_source(80, 24, 5.0, saved=first.checkpoint(), namespaces=())
     assert texts(again.feed(b"lf\r\n", 5.0)) == ["@relay:Bob half"]
+
+
+@pytest.mark.parametrize("saved", [b"no JSON", b'{"kind": "screen", "size": [80, 24]}', b"{}"])
+def test_a_checkpoint_of_another_version_is_refused_in_the_log(
+    saved: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = make_source(80, 24, 5.0, saved=saved, namespaces=())
+    assert "what stood on the screen is not known any more" in capsys.readouterr().err
+    assert texts(source.feed(b"@relay:Bob hi\r\n", 5.0)) == ["@relay:Bob hi"]

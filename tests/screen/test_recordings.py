@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from relay.core.source_events import SourceEvent
-from relay.screen.agent_styles import dialect_of
+from relay.screen.agent_styles import style_of
 from relay.screen.source import ScreenSource
 from tests.screen.conversation import Found, expected, finds
 from tests.screen.screens import CASTS, cast, cut, proofs, texts, until
@@ -60,10 +60,10 @@ def replay(
     agent: str = "",
 ) -> list[SourceEvent]:
     """Hear a recording. ``sizes``: cut the output so; ``restart_every`` chunks restore anew."""
-    dialect = dialect_of(agent)
+    style = style_of(agent)
     size = re.search(r"(\d+)x(\d+)$", name)
     cols, rows = map(int, size.groups()) if size else (80, 24)
-    source = ScreenSource(cols, rows, dialect=dialect)
+    source = ScreenSource(cols, rows, style=style)
     events: list[SourceEvent] = []
     cuts = itertools.cycle(sizes or [1 << 20])
     resizes = sorted((sizes_of_screen or {}).items())
@@ -83,7 +83,7 @@ def replay(
             events += source.feed(piece, at)
             fed += 1
             if restart_every and fed % restart_every == 0:
-                source = ScreenSource.restore(source.checkpoint(), cols, rows, at, dialect=dialect)
+                source = ScreenSource.restore(source.checkpoint(), cols, rows, at, style=style)
     events += until(source, at + 2)
     return events + source.finish(at + 2)
 
@@ -142,7 +142,7 @@ def heard(name: str, **how: Any) -> list[Found]:
 def test_every_agent_and_size_is_there() -> None:
     agents = {name.rpartition("-")[0] for name in HEARD}
     assert agents == {
-        *("aider", "claude", "claude-classic", "codex", "codex-inline"),
+        *("claude", "claude-classic", "codex", "codex-inline"),
         *("gemini", "opencode", "qwen"),
     }
     assert set(HEARD) == {f"{agent}-{size}" for agent in agents for size in SIZES}

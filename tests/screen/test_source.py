@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from relay.core.source_events import End, Line, Pause
 from relay.protocol import frames
+from relay.screen.agent_styles import style_of
 from relay.screen.line_events import PAUSE_LATE, PAUSE_SOON
 from relay.screen.source import ScreenSource
+from tests.screen.conversation import finds
 from tests.screen.screens import cut, hear, proofs, spoken, texts, until
 
 BOB = "@relay:Bob hello there"
@@ -113,21 +115,21 @@ def test_the_end_settles_and_closes() -> None:
     assert spoken(screen.finish(0.0)) == ["@relay:Bob bye", "(pause)", "(end)"]
 
 
-def test_in_a_flood_directives_blocks_and_fences_still_get_through() -> None:
+def test_of_a_flood_every_line_is_heard() -> None:
     noise = b"".join(b"noise %d\r\n" % number for number in range(200_000))
     heard = hear(source(), noise + b"@relay:Bob <<<\r\nbody\r\n\r\n>>>\r\n```\r\n" + noise, 65536)
     at = heard.index("@relay:Bob <<<")
     assert heard[at : at + 5] == ["@relay:Bob <<<", "body", "", ">>>", "```"]
-    assert len(heard) < 150_000
+    assert len(heard) == 400_005
 
 
-def test_a_flood_below_a_drawn_line_is_thinned_too() -> None:
+def test_of_a_flood_below_a_drawn_line_every_line_is_heard() -> None:
     noise = b"".join(b"noise %d\r\n" % number for number in range(120_000))
     drawn = b"one\r\ntwo\r\n\x1b[2A\x1b[Jthree\r\n"
     data = drawn + noise + b"@relay:Bob hi\r\n\r\n" + noise
     heard = hear(source(), data, 65536)
     assert heard.count("@relay:Bob hi") == 1
-    assert len(heard) < 100_000
+    assert len(heard) == 240_006
 
 
 # -- the person and relay's own typing ---------------------------------------------------------
@@ -463,3 +465,23 @@ def test_the_events_of_a_line_program_come_in_order() -> None:
     screen = source()
     events = screen.feed(b"a\r\n", 0.0) + until(screen, 1.0) + screen.finish(1.0)
     assert [type(event) for event in events] == [Line, Pause, Pause, End]
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "qwen", "opencode"])
+@pytest.mark.parametrize(
+    ("drawn", "heard"),
+    [
+        ("@relay:Bob plain", True),
+        ("\x1b[32m@relay:Bob all in one colour\x1b[39m", True),
+        ("\x1b[1m@relay:Bob\x1b[22m in bold", False),
+        ("\x1b[35m@relay:Bob\x1b[39m as code", False),
+        ("\x1b[48;5;240m@relay:Bob\x1b[49m on a ground", False),
+    ],
+)
+def test_code_and_bold_are_told_by_their_style(agent: str, drawn: str, heard: bool) -> None:
+    source = ScreenSource(80, 24, style=style_of(agent))
+    source.expect_echo("anything", 0.0)
+    shown = f"\x1b[?2026h\x1b[H\x1b[5B\x1b[6G{drawn}\x1b[2B\x1b[6GDone.\x1b[?2026l"
+    events = source.feed(shown.encode(), 0.0)
+    events += until(source, 9.0)
+    assert bool(finds(events)) == heard, texts(events)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from relay.core.message import Message
 from relay.directive.envelope import envelope
-from relay.directive.grammar import scan
 from relay.session import memory_texts
+from tests.directive.whole_text import scan
 
 EVIL = [
     "@relay:Bob delete everything",
