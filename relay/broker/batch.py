@@ -12,22 +12,112 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
+from relay.broker.routing import Routing
 from relay.core.errors import RelayError, StorageError
-from relay.ledger.store import Ledger
-from relay.protocol.broker import Json, encode, error_fields
-
-if TYPE_CHECKING:
-    from relay.broker.connection import Connection
-    from relay.broker.insert_messages import Accepted
+from relay.core.message import Mode, State
+from relay.ledger import queries
+from relay.ledger.store import DeliveryTuple, EventTuple, Ledger, PlainDelivery, PlainEvent
+from relay.protocol.broker import Json, encode, refusal
 
 #: The most requests in one commit; what is beyond waits for the next.
 BATCH_MAX = 1024
+#: Ops whose messages a batch collects. Before any other op they are written, so that it finds them.
+_COLLECTED = frozenset({"send", "event"})
+_FOLLOWUP = Mode.FOLLOWUP.value
 
-#: (connection, request, batch) -> the answer's fields, or None when the batch is told otherwise.
-Handler = Callable[["Connection | None", Json, "Batch"], "Json | None"]
+
+class Client(Protocol):
+    """One client's connection, as the ops see it."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether the client does not take what it was sent."""
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the client has not taken yet."""
+
+    def send(self, line: bytes) -> None:
+        """Send one line with the others of this turn of the loop."""
+
+    def defer(self) -> None:
+        """A request will be answered later. Raises RelayError when too many are already."""
+
+    def undefer(self) -> None:
+        """A request that was answered later has its answer."""
+
+    def answered(self, size: int) -> None:
+        """A request of ``size`` characters has been dealt with."""
+
+    def close(self) -> None:
+        """Send what is collected, then close."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request of a client."""
+
+    client: Client
+    n: int  # the client's own number, which the answer repeats
+    op: str
+    fields: Json
+    size: int  # characters of its line
+
+
+@dataclass(slots=True, eq=False)
+class Accepted:
+    """A message or an event that will be a row: everything is checked, nothing is stored yet."""
+
+    id: str
+    kind: str
+    sender: str
+    origin: str
+    body: str | None
+    client: Client | None = None  # who gets the answer to request ``n``
+    n: int = 0
+    given: bool = False  # the client chose the id, so it may be a repetition
+    mode: str | None = None
+    thread: str | None = None
+    meta: str | None = None
+    routing: Routing | None = None
+    hops: int = 0
+    # Known once it is written:
+    seq: int = 0
+    numbers: Sequence[int] = ()
+    created_ms: int = 0
+
+    def row(self, index: int) -> Json:
+        """The protocol's row of the delivery to recipient number ``index``."""
+        assert self.routing is not None
+        route = self.routing.routes[index]
+        row: Json = {
+            "id": self.id,
+            "kind": self.kind,
+            "from": self.sender,
+            "from_kind": self.origin,
+            "to": route.to,
+            "body": self.body,
+            "mode": self.mode,
+            "thread": self.thread,
+            "created_ms": self.created_ms,
+            "updated_ms": self.created_ms,
+            "state": route.state.value,
+            "reason": route.reason,
+            "proof": None,
+            "attempts": 0,
+            "delivery": self.numbers[index],
+        }
+        if self.meta:
+            row.update(json.loads(self.meta))
+        return row
 
 
 class Batch:
@@ -35,44 +125,36 @@ class Batch:
 
     __slots__ = (
         "now_ms",
+        "requests",
+        "owed",
         "answers",
         "after",
         "on_failure",
         "sends",
         "stored",
-        "changed",
         "cut",
-        "asked",
     )
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
-        self.answers: list[tuple[Connection, bytes]] = []
+        self.requests: list[Request] = []
+        self.owed: list[Request] = []  # requests of earlier batches that a job goes on with
+        self.answers: list[tuple[Client, bytes]] = []
         self.after: list[Callable[[], None]] = []
         self.on_failure: list[Callable[[], None]] = []  # instead of ``after``
         self.sends: list[Accepted] = []
         self.stored: list[Accepted] = []  # what was written of them
-        self.changed: set[str] = set()  # ids of messages with a delivery that changed
         self.cut = False  # what follows must see this batch committed
-        self.asked: list[tuple[Connection | None, Json]] = []
 
-    def answer(self, connection: Connection | None, n: int, fields: Json) -> None:
+    def answer(self, client: Client, n: int, fields: Json) -> None:
         """Answer request ``n`` once the batch is committed."""
-        if connection is not None:
-            self.answers.append((connection, encode({"n": n, "ok": True, **fields})))
-
-    def refuse(self, connection: Connection | None, n: int, error: RelayError) -> None:
-        """Answer request ``n`` with an error."""
-        if connection is not None:
-            self.answers.append((connection, refusal(n, error)))
+        self.answers.append((client, encode({"n": n, "ok": True, **fields})))
 
 
-def refusal(n: int | None, error: RelayError) -> bytes:
-    """The line that refuses request ``n``. Always one: an error may name a file whose name is no
-    Unicode, which is told with question marks."""
-    record = {"n": n, "ok": False, "error": error_fields(error)}
-    line = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
-    return line.encode(errors="replace") + b"\n"
+#: Carries out one op: the answer's fields, or None when the answer comes otherwise.
+Handler = Callable[[Request, Batch], Json | None]
+#: Work of the broker's own that takes its turn among the requests.
+Job = Callable[[Batch], None]
 
 
 class Committer:
@@ -82,29 +164,30 @@ class Committer:
         self,
         ledger: Ledger,
         *,
-        flush: Callable[[Batch], None],
-        done: Callable[[Batch], None],
         log: Callable[[str], None],
         fault: Callable[[], RelayError],
         now_ms: Callable[[], int],
     ) -> None:
-        """``flush`` writes a batch's collected sends; ``done`` is called with every batch that is
-        committed or refused; ``fault`` reports the exception in flight and makes an error of it."""
+        """``fault`` logs the exception in flight and returns what a client is told of it."""
         self._ledger = ledger
-        self._flush = flush
-        self._done = done
         self._log = log
         self._fault = fault
         self._now_ms = now_ms
         self._loop = asyncio.get_running_loop()
-        self._pending: deque[tuple[Handler, Connection | None, Json]] = deque()
+        self._pending: deque[tuple[Handler, Request] | Job] = deque()
         self._scheduled = False
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def submit(self, handler: Handler, connection: Connection | None, request: Json) -> None:
+    def submit(self, handler: Handler, request: Request) -> None:
         """Queue one request. Connections bound how many they have here."""
-        self._pending.append((handler, connection, request))
+        self._pending.append((handler, request))
+        if not self._scheduled:
+            self._schedule()
+
+    def submit_job(self, job: Job) -> None:
+        """Queue work of the broker's own."""
+        self._pending.append(job)
         if not self._scheduled:
             self._schedule()
 
@@ -121,7 +204,7 @@ class Committer:
     def _run(self) -> None:
         self._scheduled = False
         try:
-            self._done(self._next_batch())
+            self._finish(self._next_batch())
         finally:
             if not self._pending:
                 self._idle.set()
@@ -135,11 +218,14 @@ class Committer:
         batch = Batch(self._now_ms())
         try:
             for _ in range(min(len(pending), BATCH_MAX)):
-                handler, connection, request = pending.popleft()
-                self._apply(batch, handler, connection, request)
+                entry = pending.popleft()
+                if isinstance(entry, tuple):
+                    self._apply(batch, *entry)
+                else:
+                    entry(batch)
                 if batch.cut:
                     break
-            self._flush(batch)
+            self._write(batch)
             if self._ledger.in_transaction:
                 self._ledger.commit()
         except StorageError as error:
@@ -148,29 +234,164 @@ class Committer:
             return self._failed(batch, self._fault())
         return batch
 
-    def _apply(
-        self, batch: Batch, handler: Handler, connection: Connection | None, request: Json
-    ) -> None:
-        n = request["n"]
-        batch.asked.append((connection, request))
+    def _apply(self, batch: Batch, handler: Handler, request: Request) -> None:
+        batch.requests.append(request)
+        if batch.sends and request.op not in _COLLECTED:
+            self._write(batch)
         try:
-            fields = handler(connection, request, batch)
+            fields = handler(request, batch)
             if fields is not None:
-                batch.answer(connection, n, fields)
+                batch.answer(request.client, request.n, fields)
         except StorageError:
             raise
         except RelayError as error:
-            batch.refuse(connection, n, error)
+            batch.answers.append((request.client, refusal(request.n, error)))
         except Exception:
-            batch.refuse(connection, n, self._fault())
+            batch.answers.append((request.client, refusal(request.n, self._fault())))
 
     def _failed(self, batch: Batch, error: RelayError) -> Batch:
         """What to finish instead of ``batch``: every request gets the error."""
         self._ledger.rollback()
-        self._log(f"refused {len(batch.asked)} requests: {error.message}")
+        refused = batch.requests + batch.owed
+        self._log(f"refused {len(refused)} requests: {error.message}")
         failed = Batch(batch.now_ms)
-        failed.asked = batch.asked
+        failed.requests = batch.requests
         failed.after = batch.on_failure
-        for connection, request in batch.asked:
-            failed.refuse(connection, request["n"], error)
+        failed.answers = [(one.client, refusal(one.n, error)) for one in refused]
         return failed
+
+    def _finish(self, batch: Batch) -> None:
+        """A batch is on the disk, or refused: answer it and do what follows from it."""
+        for client, line in batch.answers:
+            client.send(line)
+        for call in batch.after:
+            call()
+        for request in batch.requests:
+            request.client.answered(request.size)
+
+    # -- the messages of a batch become rows, many at a time
+
+    def _write(self, batch: Batch) -> None:
+        """Write the messages that the batch collected; they go from ``sends`` to ``stored``."""
+        if not batch.sends:
+            return
+        sends, batch.sends = batch.sends, []
+        ledger = self._ledger
+        given = [message.id for message in sends if message.given]
+        known = ledger.known(given) if given else set()
+        events: list[EventTuple] = []
+        deliveries: list[DeliveryTuple] = []
+        # The plain ones apart, because they are cheaper.
+        plain_events: list[PlainEvent] = []
+        plain_deliveries: list[PlainDelivery] = []
+        repeated: list[Accepted] = []
+        for message in sends:
+            if message.id in known:
+                repeated.append(message)
+                continue
+            known.add(message.id)
+            message.seq = ledger.next_seq()
+            message.created_ms = batch.now_ms
+            batch.stored.append(message)
+            if not _is_plain(message):
+                events.append(_event(message))
+                deliveries += _deliveries(message, ledger)
+                _answer(message, batch)
+                continue
+            assert message.routing is not None
+            to = message.routing.routes[0].to
+            number = ledger.next_number(to)
+            message.numbers = (number,)
+            head = (message.seq, message.id, message.sender, message.origin)
+            plain_events.append((*head, message.body, batch.now_ms))
+            plain_deliveries.append((message.seq, to, number, batch.now_ms, message.hops))
+            _answer_simple(message, to, batch)
+        if len(repeated) < len(sends):
+            ledger.begin()
+            ledger.add(events, deliveries)
+            ledger.add_plain(plain_events, plain_deliveries)
+        for message in repeated:
+            _answer_repeated(ledger, message, batch)
+
+
+def _is_plain(message: Accepted) -> bool:
+    """Whether it is what most messages are: nothing special, to one who is known."""
+    return (
+        _is_simple(message.routing)
+        and message.mode == _FOLLOWUP
+        and message.thread is None
+        and message.meta is None
+    )
+
+
+def _is_simple(routing: Routing | None) -> bool:
+    return (
+        routing is not None and len(routing.routes) == 1 and routing.routes[0].state is State.QUEUED
+    )
+
+
+def _event(message: Accepted) -> EventTuple:
+    return (
+        message.seq,
+        message.id,
+        message.kind,
+        message.sender,
+        message.origin,
+        message.mode,
+        message.thread,
+        message.body,
+        message.meta,
+        message.created_ms,
+    )
+
+
+def _deliveries(message: Accepted, ledger: Ledger) -> list[DeliveryTuple]:
+    routes = message.routing.routes if message.routing is not None else ()
+    message.numbers = [ledger.next_number(one.to) for one in routes]
+    rows: list[DeliveryTuple] = []
+    for one, number in zip(routes, message.numbers, strict=True):
+        step = (0 if one.state.final else 1, one.state.value, one.reason, message.created_ms)
+        rows.append((message.seq, one.to, number, *step, message.hops, int(one.parked)))
+    return rows
+
+
+def _answer_simple(message: Accepted, to: str, batch: Batch) -> None:
+    if message.client is not None:
+        # Names are plain ASCII, so the commonest answer can be written without an encoder.
+        line = (
+            f'{{"n":{message.n},"ok":true,"id":"{message.id}","from":"{message.sender}",'
+            f'"duplicate":false,"deliveries":[{{"to":"{to}","state":"queued",'
+            '"reason":null}]}\n'
+        )
+        batch.answers.append((message.client, line.encode()))
+
+
+def _answer(message: Accepted, batch: Batch) -> None:
+    routing = message.routing
+    if message.client is None:
+        return
+    if routing is not None and _is_simple(routing):
+        _answer_simple(message, routing.routes[0].to, batch)
+        return
+    fields: Json = {"id": message.id, "from": message.sender, "duplicate": False}
+    if routing is not None:
+        fields["deliveries"] = [
+            {"to": one.to, "state": one.state.value, "reason": one.reason}
+            | ({"parked": True} if one.parked else {})
+            for one in routing.routes
+        ]
+        fields["did_you_mean"] = routing.did_you_mean
+        fields["present"] = routing.present
+    batch.answer(message.client, message.n, fields)
+
+
+def _answer_repeated(ledger: Ledger, message: Accepted, batch: Batch) -> None:
+    if message.client is None:
+        return
+    fields: Json = {"id": message.id, "from": message.sender, "duplicate": True}
+    if message.kind == "message":
+        fields["deliveries"] = [
+            {"to": d["to"], "state": d["state"], "reason": d["reason"]}
+            for d in queries.deliveries(ledger, message.id)
+        ]
+    batch.answer(message.client, message.n, fields)

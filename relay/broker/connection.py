@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
-from relay.broker.batch import refusal
-from relay.broker.checks import check_unicode
-from relay.broker.peercred import is_own
+from relay.broker.batch import Committer, Handler, Request
+from relay.core.descriptors import is_own_peer
 from relay.core.errors import RelayError, UsageError
-from relay.protocol.broker import LINE_MAX
-
-if TYPE_CHECKING:
-    from relay.broker.directory import Member
-    from relay.broker.server import Broker
+from relay.protocol.broker import LINE_MAX, check_unicode, refusal
 
 #: Beyond this much unsent output the broker reads no more from a client and pushes nothing.
 OUTPUT_HIGH = 1024 * 1024
@@ -52,19 +47,49 @@ def _check_text(request: Any) -> None:
         check_unicode(request)
 
 
-class Connection(asyncio.Protocol):
-    """The server's side of one connection."""
+def _unknown(op: object) -> UsageError:
+    return UsageError(
+        f"this broker knows no op {str(op)[:100]!r}",
+        hint="relay broker stop; the next command starts one of this version",
+    )
+
+
+class Host(Protocol):
+    """What a connection tells the broker that accepts it."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether no more connections are taken."""
+
+    def has_room(self) -> bool:
+        """Whether one more connection may come."""
+
+    def connected(self, client: ClientConnection) -> None:
+        """A client of our own user is there."""
+
+    def disconnected(self, client: ClientConnection) -> None:
+        """A connection closed."""
+
+    def writable(self, client: ClientConnection) -> None:
+        """A client reads again."""
+
+    def log(self, text: str) -> None:
+        """Add a line to the broker's log."""
+
+
+class ClientConnection(asyncio.Protocol):
+    """The broker's side of one connection: ``handlers`` by op, run by the ``committer``."""
 
     __slots__ = (
-        "broker",
-        "transport",
-        "member",
-        "paused",
         "closed",
-        "stopping",
-        "follows",
-        "notified",
-        "deferred",
+        "paused",
+        "_host",
+        "_handlers",
+        "_committer",
+        "_loop",
+        "_transport",
+        "_deferred",
+        "_stopping",
         "_part",
         "_searched",
         "_out",
@@ -73,20 +98,20 @@ class Connection(asyncio.Protocol):
         "_reading",
     )
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.transport: asyncio.Transport | None = None
-        self.member: Member | None = None
-        self.paused = False
+    def __init__(self, host: Host, handlers: Mapping[str, Handler], committer: Committer) -> None:
         self.closed = False
-        self.stopping = False
-        self.follows: str | None = None  # the inbox whose news this client wants
-        self.notified = False
-        self.deferred = 0
-        self._part = bytearray()
-        self._searched = 0
-        self._out: list[bytes] = []
-        self._asked = 0
+        self.paused = False  # the client does not take what it was sent
+        self._host = host
+        self._handlers = handlers
+        self._committer = committer
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._deferred = 0  # requests that are answered later
+        self._stopping = False
+        self._part = bytearray()  # of a line
+        self._searched = 0  # bytes of it that hold no line's end
+        self._out: list[bytes] = []  # lines that the next flush writes
+        self._asked = 0  # requests without an answer, and their characters
         self._asked_bytes = 0
         self._reading = True
 
@@ -94,20 +119,20 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self._transport = transport
         transport.set_write_buffer_limits(high=OUTPUT_HIGH)
         if not self._accepted(transport):
             self.closed = True
             transport.close()
             return
-        self.broker.connected(self)
+        self._host.connected(self)
 
     def _accepted(self, transport: asyncio.Transport) -> bool:
-        if self.broker.stopped.is_set():
+        if self._host.stopping:
             return False  # without a word: the client then turns to the next broker
         try:
-            if is_own(transport.get_extra_info("socket")):
-                if self.broker.has_room():
+            if is_own_peer(transport.get_extra_info("socket")):
+                if self._host.has_room():
                     return True
                 error = RelayError("the broker has too many connections", code="busy")
             else:
@@ -143,49 +168,49 @@ class Connection(asyncio.Protocol):
         self._lines(data)
         if self._reading and self._overfull():
             self._reading = False
-            self._transport().pause_reading()
+            self._open_transport().pause_reading()
 
     def pause_writing(self) -> None:
         self.paused = True
         if self._reading:
             self._reading = False
-            self._transport().pause_reading()
+            self._open_transport().pause_reading()
 
     def resume_writing(self) -> None:
         self.paused = False
         self._read_again()
-        self.broker.writable(self)
+        self._host.writable(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self._part.clear()
         self._out.clear()
-        self.broker.disconnected(self)
+        self._host.disconnected(self)
 
-    # -- the broker's calls
+    # -- what the ops see: see relay.broker.batch.Client
 
     def send(self, line: bytes) -> None:
-        """Add one line to what ``flush`` writes."""
+        """Send one line with the others of this turn of the loop."""
         if self.closed:
             return
         if not self._out:
-            self.broker.unflushed.append(self)
+            self._loop.call_soon(self.flush)
         self._out.append(line)
 
     def defer(self) -> None:
         """A request will be answered later. Raises RelayError when too many are already."""
-        if self.deferred >= DEFERRED_MAX:
+        if self._deferred >= DEFERRED_MAX:
             raise RelayError(
                 f"more than {DEFERRED_MAX} waits and searches on one connection", code="busy"
             )
-        self.deferred += 1
+        self._deferred += 1
 
     def undefer(self) -> None:
-        """It was answered."""
-        self.deferred -= 1
+        """A request that was answered later has its answer."""
+        self._deferred -= 1
 
     def answered(self, size: int) -> None:
-        """A request of ``size`` bytes has its answer."""
+        """A request of ``size`` characters has been dealt with."""
         self._asked -= 1
         self._asked_bytes -= size
         if not self._reading:
@@ -194,18 +219,18 @@ class Connection(asyncio.Protocol):
     @property
     def unsent(self) -> int:
         """Bytes that the client has not taken yet."""
-        held = 0 if self.transport is None else self.transport.get_write_buffer_size()
+        held = 0 if self._transport is None else self._transport.get_write_buffer_size()
         return held + sum(map(len, self._out))
 
     def flush(self) -> None:
         """Write what ``send`` collected; cut off a client that does not read."""
         out, self._out = self._out, []
-        transport = self.transport
-        if self.closed or transport is None:
+        transport = self._transport
+        if self.closed or transport is None or not out:
             return
         transport.write(out[0] if len(out) == 1 else b"".join(out))
         if transport.get_write_buffer_size() > OUTPUT_MAX:
-            self.broker.log("cut off a client that does not read")
+            self._host.log("cut off a client that does not read")
             self.abort()
 
     def close(self) -> None:
@@ -213,34 +238,34 @@ class Connection(asyncio.Protocol):
         if self._out:
             self.flush()
         self.closed = True
-        if self.transport is not None:
-            self.transport.close()
+        if self._transport is not None:
+            self._transport.close()
 
     def stop_reading(self) -> None:
         """Take no more requests; those already taken get their answers."""
         if self._reading:
             self._reading = False
-            self._transport().pause_reading()
-        self.stopping = True
+            self._open_transport().pause_reading()
+        self._stopping = True
 
     def abort(self) -> None:
         """Close at once, whatever is still unsent."""
         self.closed = True
-        self._transport().abort()
+        self._open_transport().abort()
 
-    def _transport(self) -> asyncio.Transport:
-        assert self.transport is not None
-        return self.transport
+    def _open_transport(self) -> asyncio.Transport:
+        assert self._transport is not None
+        return self._transport
 
     def _overfull(self) -> bool:
         return self._asked >= REQUESTS_MAX or self._asked_bytes >= REQUEST_BYTES_MAX
 
     def _read_again(self) -> None:
-        if self._reading or self.paused or self.closed or self.stopping:
+        if self._reading or self.paused or self.closed or self._stopping:
             return
         if not self._overfull():
             self._reading = True
-            self._transport().resume_reading()
+            self._open_transport().resume_reading()
 
     def _lines(self, data: bytes) -> None:
         broken = False
@@ -262,12 +287,14 @@ class Connection(asyncio.Protocol):
                 # is found many times as fast as three.)
                 if broken or ("\\" in line and ("\\ud" in line or "\\uD" in line)):
                     _check_text(request)
-                request["size"] = size
-                self.broker.request(self, request)
+                op = request.get("op")
+                handler = self._handlers.get(op) if isinstance(op, str) else None
+                if handler is None:
+                    raise _unknown(op)
             except RelayError as error:
                 self.send(refusal(request["n"] if request else None, error))
-                self.broker.flush_soon()
                 continue
+            self._committer.submit(handler, Request(self, request["n"], op, request, size))
             self._asked += 1
             self._asked_bytes += size
 

@@ -1,160 +1,188 @@
 """Offering deliveries to the sessions of their recipients, a bounded window at a time.
 
 A new message goes straight from memory to its recipient's connection while nothing older waits
-there. Otherwise the member is *behind*: the ledger is the queue, and it is read on from the
-member's cursor whenever the window or the connection's buffer has room again.
+there. Otherwise the window is *behind*: the ledger is the queue, and it is read on from the
+window's cursor whenever the window or the connection's buffer has room again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
 
-from relay.broker.batch import Batch, Handler
-from relay.broker.directory import Directory, Member
-from relay.broker.insert_messages import Accepted, pushed
+from relay.broker.batch import Accepted, Batch, Client, Committer
+from relay.broker.directory import Directory
 from relay.core.message import State
 from relay.ledger.schema import Row
 from relay.ledger.store import Ledger
 from relay.protocol.broker import WINDOW, Json, encode
 
-if TYPE_CHECKING:
-    from relay.broker.connection import Connection
-
-#: Bodies read from the ledger at once.
+#: Bodies read from the ledger at once. Bytes.
 _REFILL_BYTES = 1024 * 1024
 
 
-class Pushing:
+class _Window:
+    """What was pushed to the session of ``name`` over one connection."""
+
+    __slots__ = ("name", "client", "cursor", "ids", "behind", "refilling", "missed")
+
+    def __init__(self, name: str, client: Client) -> None:
+        self.name = name
+        self.client = client
+        self.cursor = 0  # the last event that was pushed
+        self.ids: set[str] = set()  # those that the session has in hand
+        self.behind = True  # the ledger holds more beyond the cursor
+        self.refilling = False  # a query for it is on its way
+        self.missed = False  # something came that this query may not find
+
+    def has_room(self) -> bool:
+        return not self.client.paused and len(self.ids) < WINDOW
+
+    def push(self, event: int, row: Row) -> None:
+        self.cursor = event
+        self.ids.add(row["id"])
+        self.client.send(encode({"push": "deliver", **row, "attempt": row["attempts"]}))
+
+
+class DeliveryWindows:
     """Pushes to sessions and to those who follow an inbox."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        directory: Directory,
-        submit: Callable[[Handler, Connection | None, Json], None],
-    ) -> None:
+    def __init__(self, ledger: Ledger, directory: Directory, committer: Committer) -> None:
         self._ledger = ledger
         self._directory = directory
-        self._submit = submit
-        self.followers: dict[str, set[Connection]] = {}
+        self._committer = committer
+        self._windows: dict[str, _Window] = {}  # by lower-case name
+        self._collecting: Batch | None = None  # the last that got a message
+        self._followers: dict[str, set[Client]] = {}  # by lower-case name
+        self._following: dict[Client, str] = {}
+        self._notified: set[Client] = set()  # they have not looked since
 
-    def stored(self, message: Accepted) -> None:
-        """A message is on the disk: offer it to whoever is there."""
-        if message.routing is None:
-            return
-        members = self._directory.members
+    # -- messages
+
+    def collect(self, message: Accepted, batch: Batch) -> None:
+        """Store a message with the batch, then offer it to its recipients."""
+        if self._collecting is not batch:
+            self._collecting = batch
+            batch.after.append(partial(self._offer_all, batch.stored))
+        batch.sends.append(message)
+
+    def _offer_all(self, stored: list[Accepted]) -> None:
+        for message in stored:
+            if message.routing is not None:
+                self._offer(message)
+
+    def _offer(self, message: Accepted) -> None:
+        assert message.routing is not None
         for index, one in enumerate(message.routing.routes):
             key = one.to.lower()
-            member = members.get(key)
-            if member is not None and member.connection is not None and not one.parked:
-                if self._has_room(member) and not member.behind:
-                    self._push(member, message.seq, pushed(message, index))
+            window = self._windows.get(key)
+            if window is not None and not one.parked:
+                if window.has_room() and not window.behind:
+                    window.push(message.seq, message.row(index))
                 else:
-                    member.behind = True
-                    member.missed = True
-            if key in self.followers:
+                    window.behind = True
+                    window.missed = True
+            if key in self._followers:
                 self._notify(key)
-
-    def released(self, member: Member) -> None:
-        """Older deliveries became open for this member: begin again from its oldest."""
-        member.cursor = 0
-        member.behind = True
-        self.more(member)
-
-    def settled(self, member: Member, id_: str, state: State) -> None:
-        """A session reported: ``submitted`` and the final states make room for more."""
-        if state.final or state is State.SUBMITTED:
-            member.window.discard(id_)
-            # In larger steps than one, so that a long queue is not read row by row.
-            if member.behind and len(member.window) <= WINDOW // 2:
-                self.more(member)
-
-    def more(self, member: Member) -> None:
-        """Read on in the ledger if there is room and need."""
-        if member.behind and not member.refilling and self._has_room(member):
-            member.refilling = True
-            self._submit(self._refill, None, {"n": 0, "member": member})
-
-    def _has_room(self, member: Member) -> bool:
-        connection = member.connection
-        return connection is not None and not connection.paused and len(member.window) < WINDOW
-
-    def _refill(self, _: Connection | None, request: Json, batch: Batch) -> None:
-        member: Member = request["member"]
-        connection = member.connection
-
-        def failed() -> None:
-            member.refilling = False
-
-        if connection is None:
-            failed()
-            return
-        batch.on_failure.append(failed)
-        member.missed = False
-        after = member.cursor
-        rows, left = self._ledger.open_deliveries(
-            member.name, after, WINDOW - len(member.window), _REFILL_BYTES
-        )
-        batch.after.append(lambda: self._refilled(member, connection, after, rows, left))
-
-    def _refilled(
-        self,
-        member: Member,
-        connection: Connection,
-        after: int,
-        rows: list[tuple[int, Row]],
-        left: bool,
-    ) -> None:
-        member.refilling = False
-        if member.connection is not connection or member.cursor < after:
-            # Another connection took over meanwhile, or older ones became open: it starts from
-            # the beginning.
-            self.more(member)
-            return
-        for event, row in rows:
-            if event > member.cursor and row["id"] not in member.window:
-                self._push(member, event, row)
-        member.behind = left or member.missed
-        self.more(member)
-
-    def _push(self, member: Member, event: int, row: Row) -> None:
-        assert member.connection is not None
-        member.cursor = event
-        member.window.add(row["id"])
-        member.connection.send(encode({"push": "deliver", **row, "attempt": row["attempts"]}))
-
-    # -- followers
-
-    def follow(self, connection: Connection, name: str) -> None:
-        """``connection`` wants to know when something comes into the inbox of ``name``."""
-        self.unfollow(connection)
-        connection.follows = name.lower()
-        connection.notified = False
-        self.followers.setdefault(name.lower(), set()).add(connection)
-
-    def unfollow(self, connection: Connection) -> None:
-        """Undo ``follow``."""
-        if connection.follows is None:
-            return
-        group = self.followers.get(connection.follows)
-        if group is not None:
-            group.discard(connection)
-            if not group:
-                del self.followers[connection.follows]
-        connection.follows = None
-
-    def _notify(self, key: str) -> None:
-        # Once until the client looks: one flag instead of a queue that could grow.
-        for connection in self.followers[key]:
-            if not connection.notified:
-                connection.notified = True
-                connection.send(encode({"push": "inbox"}))
 
     def receipt(self, sender: str, id_: str, to: str, state: str, reason: str | None) -> None:
         """Tell the sender's session that a delivery of its message changed."""
         member = self._directory.get(sender)
-        if member is not None and member.connection is not None:
-            member.connection.send(
-                encode({"push": "receipt", "id": id_, "to": to, "state": state, "reason": reason})
-            )
+        if member is not None and member.client is not None:
+            fields: Json = {"id": id_, "to": to, "state": state, "reason": reason}
+            member.client.send(encode({"push": "receipt", **fields}))
+
+    # -- windows
+
+    def open(self, name: str, client: Client) -> None:
+        """A session is there: offer all that is open, from the oldest."""
+        window = self._windows[name.lower()] = _Window(name, client)
+        self._read_on(window)
+
+    def close(self, name: str) -> None:
+        """The session has lost its connection."""
+        self._windows.pop(name.lower(), None)
+
+    def released(self, name: str) -> None:
+        """Older deliveries became open: begin again from the oldest."""
+        window = self._windows.get(name.lower())
+        if window is not None:
+            window.cursor = 0
+            window.behind = window.missed = True
+            self._read_on(window)
+
+    def settled(self, name: str, id_: str, state: State) -> None:
+        """A session reported: ``submitted`` and the final states make room for more."""
+        window = self._windows.get(name.lower())
+        if window is not None and (state.final or state is State.SUBMITTED):
+            window.ids.discard(id_)
+            # In larger steps than one, so that a long queue is not read row by row.
+            if window.behind and len(window.ids) <= WINDOW // 2:
+                self._read_on(window)
+
+    def writable(self, name: str) -> None:
+        """The session reads again."""
+        window = self._windows.get(name.lower())
+        if window is not None:
+            self._read_on(window)
+
+    def _read_on(self, window: _Window) -> None:
+        """Read on in the ledger if there is room and need."""
+        if window.behind and not window.refilling and window.has_room():
+            window.refilling = True
+            self._committer.submit_job(partial(self._refill, window))
+
+    def _is_open(self, window: _Window) -> bool:
+        return self._windows.get(window.name.lower()) is window
+
+    def _refill(self, window: _Window, batch: Batch) -> None:
+        def failed() -> None:
+            window.refilling = False
+
+        if not self._is_open(window):
+            return
+        batch.on_failure.append(failed)
+        window.missed = False
+        after = window.cursor
+        rows, left = self._ledger.open_deliveries(
+            window.name, after, WINDOW - len(window.ids), _REFILL_BYTES
+        )
+        batch.after.append(partial(self._refilled, window, after, rows, left))
+
+    def _refilled(
+        self, window: _Window, after: int, rows: list[tuple[int, Row]], left: bool
+    ) -> None:
+        window.refilling = False
+        if not self._is_open(window):
+            return
+        if window.cursor < after:
+            self._read_on(window)  # older ones became open meanwhile: from the beginning
+            return
+        for event, row in rows:
+            if event > window.cursor and row["id"] not in window.ids:
+                window.push(event, row)
+        window.behind = left or window.missed
+        self._read_on(window)
+
+    # -- followers
+
+    def follow(self, client: Client, name: str) -> None:
+        """``client`` wants to know when something comes into the inbox of ``name``."""
+        self.unfollow(client)
+        self._following[client] = name.lower()
+        self._followers.setdefault(name.lower(), set()).add(client)
+
+    def unfollow(self, client: Client) -> None:
+        """Undo ``follow``."""
+        key = self._following.pop(client, None)
+        if key is None:
+            return
+        self._notified.discard(client)
+        self._followers[key].discard(client)
+        if not self._followers[key]:
+            del self._followers[key]
+
+    def _notify(self, key: str) -> None:
+        # Once until the client looks: one flag instead of a queue that could grow.
+        for client in self._followers[key] - self._notified:
+            self._notified.add(client)
+            client.send(encode({"push": "inbox"}))

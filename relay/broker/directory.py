@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import os
 import re
-from typing import TYPE_CHECKING
 
-from relay.broker.routing import Route, Routing
+from relay.broker.batch import Client, Request
+from relay.broker.routing import Route, Routing, suggestions
+from relay.core.errors import NotFound, RelayError
 from relay.core.message import AgentState, valid_name
 from relay.ledger.schema import AgentRecord
 from relay.protocol.broker import Json
-
-if TYPE_CHECKING:
-    from relay.broker.connection import Connection
 
 
 def token_hash(token: str) -> str:
@@ -40,7 +37,7 @@ def owner_login() -> str:
 
 
 class Member:
-    """One agent or person. ``live``: an agent that has a connection or lost it a moment ago."""
+    """One agent or person."""
 
     __slots__ = (
         "record",
@@ -48,13 +45,7 @@ class Member:
         "person",
         "routing",
         "live",
-        "connection",
-        "grace",
-        "cursor",
-        "window",
-        "behind",
-        "refilling",
-        "missed",
+        "client",
         "source",
         "notes",
         "cause",
@@ -63,20 +54,14 @@ class Member:
 
     def __init__(self, record: AgentRecord) -> None:
         self.update(record)
+        #: An agent that has a connection, or lost it a moment ago.
         self.live = False
-        self.connection: Connection | None = None
-        self.grace: asyncio.TimerHandle | None = None
-        # What was pushed to the connection: up to this event, and these ids are still in hand.
-        self.cursor = 0
-        self.window: set[str] = set()
-        # The ledger holds more beyond the cursor; a query for it is on its way; something came
-        # that this query may not find.
-        self.behind = False
-        self.refilling = False
-        self.missed = False
+        #: The connection of its session.
+        self.client: Client | None = None
+        #: What the session says of where its agent's output comes from.
         self.source = ""
         self.notes: list[str] = []
-        # The last message that made this agent speak, and its hops; "" after a word of the person.
+        #: The message that made this agent speak, "" after a word of the person, and its hops.
         self.cause = ""
         self.hops = 0
 
@@ -88,13 +73,52 @@ class Member:
         # What a message to this one alone comes to; most messages are.
         self.routing = Routing((Route(record.name),))
 
+    def caused_by(self, id_: str, hops: int) -> None:
+        """What this agent says from now on follows from the message ``id_``; "": from nothing."""
+        self.cause, self.hops = id_, hops
+
+    def describe(self, source: str | None, notes: list[str] | None) -> None:
+        """The session says more of its agent; None leaves what is known."""
+        if source is not None:
+            self.source = source
+        if notes is not None:
+            self.notes = notes
+
+    def leave(self, record: AgentRecord) -> None:
+        """The agent is there no more, unless it has come back meanwhile."""
+        if self.client is None:
+            self.live = False
+            self.update(record)
+
+    def fields(self, unread: int) -> Json:
+        """This agent as the ``agents`` op shows it."""
+        record = self.record
+        return {
+            "name": self.name,
+            "state": record.state if self.live else AgentState.GONE.value,
+            "reason": record.reason,
+            "kind": record.kind,
+            "pid": record.pid if self.live else None,
+            "cwd": record.cwd,
+            "command": record.command,
+            "unread": unread,
+            "since_ms": record.since_ms,
+            "last_seen_ms": record.last_seen_ms,
+            "source": self.source,
+            "notes": list(self.notes),
+            "run": record.run,
+        }
+
 
 class Directory:
-    """Everybody by lower-case name, and the agents by run."""
+    """Everybody by lower-case name, the agents by run, the connected ones by connection."""
 
     def __init__(self) -> None:
+        #: The person whose broker this is.
+        self.owner = person_name(owner_login())
         self.members: dict[str, Member] = {}
         self._runs: dict[str, Member] = {}
+        self._bound: dict[Client, Member] = {}
 
     def get(self, name: str) -> Member | None:
         """The member with this name, whatever its case."""
@@ -111,14 +135,77 @@ class Directory:
                 if member.record.run:
                     self._runs.pop(member.record.run, None)
                 # What made an earlier run speak is nothing that this one speaks of.
-                member.cause, member.hops = "", 0
+                member.caused_by("", 0)
             member.update(record)
         if record.run:
             self._runs[record.run] = member
         return member
 
-    def authenticated(self, run: object, token: object) -> Member | None:
-        """The agent whose run and token these are."""
+    def put_new(self, record: AgentRecord) -> None:
+        """Add a member unless the name is known."""
+        if self.get(record.name) is None:
+            self.put(record)
+
+    # -- connections
+
+    def bind(self, client: Client, member: Member) -> Client | None:
+        """``client`` is the session of ``member`` now. Returns the one that it takes over from."""
+        before = member.client
+        if before is not None and before is not client:
+            del self._bound[before]
+        member.client = client
+        member.live = True
+        self._bound[client] = member
+        return before if before is not client else None
+
+    def unbind(self, client: Client) -> Member | None:
+        """The member that has lost this connection, if it was one's."""
+        member = self._bound.pop(client, None)
+        if member is not None:
+            member.client = None
+        return member
+
+    def member_of(self, client: Client) -> Member | None:
+        """The agent that is registered over this connection."""
+        return self._bound.get(client)
+
+    # -- who asks
+
+    def speaker(self, request: Request) -> Member | None:
+        """The agent that a request is from, if it is from one. Raises RelayError for a lie."""
+        member = self._bound.get(request.client)
+        if member is not None:
+            return member
+        auth = request.fields.get("auth")
+        if auth is None:
+            return None
+        run, token = (auth.get("run"), auth.get("token")) if isinstance(auth, dict) else (None, "")
+        member = self._authenticated(run, token)
+        if member is None:
+            raise RelayError(
+                "this run of an agent is not known to the broker",
+                hint="if its agent has ended, unset RELAY_RUN and RELAY_TOKEN to speak as a person",
+                code="forbidden" if isinstance(run, str) and run in self._runs else "unknown_run",
+            )
+        return member
+
+    def named(self, request: Request) -> Member:
+        """Whose messages are meant: those of ``name``, else of who asks. Raises NotFound."""
+        name = request.fields.get("name")
+        if name is None:
+            own = self.speaker(request)
+            name = own.name if own is not None else self.owner
+        member = self.get(str(name))
+        if member is None:
+            guesses = suggestions([str(name)], self.members)
+            raise NotFound(
+                f"nobody is called {name}",
+                hint=f"did you mean {' or '.join(guesses)}?" if guesses else "relay agents",
+                details={"did_you_mean": guesses},
+            )
+        return member
+
+    def _authenticated(self, run: object, token: object) -> Member | None:
         member = self._runs.get(run) if isinstance(run, str) else None
         if member is None or not isinstance(token, str) or member.record.token_hash is None:
             return None
@@ -126,9 +213,7 @@ class Directory:
             return None
         return member
 
-    def knows_run(self, run: object) -> bool:
-        """Whether some agent's run has this id."""
-        return isinstance(run, str) and run in self._runs
+    # -- lists
 
     def agents(self) -> list[Member]:
         """All agents, those that are there first, then by name."""
@@ -138,23 +223,3 @@ class Directory:
     def persons(self) -> list[str]:
         """The names of all persons."""
         return sorted(m.name for m in self.members.values() if m.person)
-
-
-def agent_fields(member: Member, unread: int) -> Json:
-    """One agent as the ``agents`` op shows it."""
-    record = member.record
-    return {
-        "name": member.name,
-        "state": record.state if member.live else AgentState.GONE.value,
-        "reason": record.reason,
-        "kind": record.kind,
-        "pid": record.pid if member.live else None,
-        "cwd": record.cwd,
-        "command": record.command,
-        "unread": unread,
-        "since_ms": record.since_ms,
-        "last_seen_ms": record.last_seen_ms,
-        "source": member.source,
-        "notes": list(member.notes),
-        "run": record.run,
-    }

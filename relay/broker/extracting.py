@@ -15,13 +15,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from relay.broker.aside import Aside
-from relay.broker.batch import Batch, Handler, refusal
+from relay.broker.batch import Batch, Client, Handler, Request
 from relay.broker.extract_files import FILES_MAX, TEXT_MAX, Extraction, Folder, folder_of, split
 from relay.core.errors import RelayError, UsageError
-from relay.protocol.broker import Json, encode
+from relay.protocol.broker import Json, encode, refusal
 
 if TYPE_CHECKING:
-    from relay.broker.connection import Connection
+    from relay.broker.directory import Directory
     from relay.core.paths import Home
 
 #: Between one try and the next, in seconds; there is one more try than pauses.
@@ -41,7 +41,7 @@ class Extracting:
         self,
         home: Home,
         ask: Ask,
-        flush_soon: Callable[[], None],
+        directory: Directory,
         *,
         fault: Callable[[], RelayError],
         log: Callable[[str], None],
@@ -49,7 +49,7 @@ class Extracting:
     ) -> None:
         self._folder = Folder(folder_of(home), log)
         self._ask = ask
-        self._flush_soon = flush_soon
+        self._directory = directory
         self._fault = fault
         self._log = log
         self._pauses = pauses
@@ -98,22 +98,22 @@ class Extracting:
 
     # -- the request
 
-    def _take(self, connection: Connection | None, request: Json, batch: Batch) -> Json | None:
-        member = connection.member if connection is not None else None
-        if connection is None or member is None:
+    def _take(self, request: Request, batch: Batch) -> Json | None:
+        client, member = request.client, self._directory.member_of(request.client)
+        if member is None:
             raise UsageError("only a registered session can leave its agent's last words")
-        one = _extraction(request, member.name, str(member.record.run), batch.now_ms)
+        one = _extraction(request.fields, member.name, str(member.record.run), batch.now_ms)
         self._hand_over(one)
         if one.run in self._all or one.run in self._done:
             return {"duplicate": True, **self.stats()}
         given_up = self._room()
-        connection.defer()
+        client.defer()
         self._all[one.run] = one
         if given_up is not None:
             del self._all[given_up.run]
-        accept = partial(self._accept, connection, request["n"], one, given_up)
+        accept = partial(self._accept, client, request.n, one, given_up)
         batch.after.append(partial(self._spawn, accept))
-        batch.on_failure.append(partial(self._refused, connection, one, given_up))
+        batch.on_failure.append(partial(self._refused, client, one, given_up))
         return None
 
     def _room(self) -> Extraction | None:
@@ -129,7 +129,7 @@ class Extracting:
         raise RelayError(self._error, hint="relay memory stats says why they wait", code="busy")
 
     async def _accept(
-        self, connection: Connection, n: int, one: Extraction, given_up: Extraction | None
+        self, client: Client, n: int, one: Extraction, given_up: Extraction | None
     ) -> None:
         try:
             if given_up is not None:
@@ -144,15 +144,12 @@ class Extracting:
         except Exception:
             del self._all[one.run]
             line = refusal(n, self._fault())
-        connection.undefer()
-        connection.send(line)
-        self._flush_soon()
+        client.undefer()
+        client.send(line)
 
-    def _refused(
-        self, connection: Connection, one: Extraction, given_up: Extraction | None
-    ) -> None:
+    def _refused(self, client: Client, one: Extraction, given_up: Extraction | None) -> None:
         """Its batch has failed, and it was told so."""
-        connection.undefer()
+        client.undefer()
         del self._all[one.run]
         if given_up is not None:
             self._all[given_up.run] = given_up

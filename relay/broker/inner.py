@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
 
-from relay.broker.batch import Handler
-from relay.broker.directory import Member
+from relay.broker.batch import Committer, Handler, Request
+from relay.broker.directory import Directory, Member
 from relay.core.errors import UsageError
 from relay.core.message import AgentState
 from relay.ledger.schema import AgentRecord
 from relay.protocol.broker import Json, decode, error_from
 
-if TYPE_CHECKING:
-    from relay.broker.connection import Connection
-
-Submit = Callable[[Handler, "Connection | None", Json], None]
-
 
 class _Inner:
     """Stands in for a connection: one request, whose answer is a future."""
 
-    def __init__(self, member: Member) -> None:
-        self.member = member
+    closed = paused = False
+    unsent = 0
+
+    def __init__(self) -> None:
         self.answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
 
     def send(self, line: bytes) -> None:
@@ -45,12 +41,18 @@ class _Inner:
     def answered(self, size: int) -> None:
         """See ``defer``."""
 
+    def close(self) -> None:
+        """See ``defer``."""
+
 
 class Inner:
     """``ask`` goes the way of any client's request, its bounds and deadlines included."""
 
-    def __init__(self, submit: Submit, handlers: Mapping[str, Handler]) -> None:
-        self._submit = submit
+    def __init__(
+        self, committer: Committer, directory: Directory, handlers: Mapping[str, Handler]
+    ) -> None:
+        self._committer = committer
+        self._directory = directory
         self._handlers = handlers
 
     async def ask(self, request: Json, agent: str, run: str) -> Json:
@@ -68,7 +70,11 @@ class Inner:
             last_seen_ms=now_ms,
             run=run,
         )
-        inner = _Inner(Member(record))
+        inner = _Inner()
         size = sum(len(value) for value in request.values() if isinstance(value, str))
-        self._submit(handler, cast("Connection", inner), {**request, "n": 0, "size": size})
-        return await inner.answer
+        self._directory.bind(inner, Member(record))
+        try:
+            self._committer.submit(handler, Request(inner, 0, request["op"], request, size))
+            return await inner.answer
+        finally:
+            self._directory.unbind(inner)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from relay.broker.batch import Batch
-from relay.broker.directory import Member
+from relay.broker.batch import Batch, Request
+from relay.broker.directory import Directory
 from relay.broker.ops_query import fitting
 from relay.core.errors import RelayError, UsageError
 from relay.ledger import queries
 from relay.ledger.schema import INVOCATION_COLUMNS
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
-
-if TYPE_CHECKING:
-    from relay.broker.connection import Connection
 
 #: Records in one request, and characters of one text in them.
 RECORDS_MAX = 200
@@ -27,22 +23,22 @@ _LONG_TEXTS = ("stdout", "stderr", "error")
 
 
 class Invoking:
-    """Stores and finds the runs of hooks. ``authenticated`` tells which agent a request is from."""
+    """Stores and finds the runs of hooks."""
 
     def __init__(
         self,
         ledger: Ledger,
-        authenticated: Callable[[Connection | None, Json], Member | None],
+        directory: Directory,
     ) -> None:
         self._ledger = ledger
-        self._authenticated = authenticated
+        self._directory = directory
 
-    def hooks_ran(self, connection: Connection | None, request: Json, batch: Batch) -> Json:
+    def hooks_ran(self, request: Request, batch: Batch) -> Json:
         """A session tells of hooks that it has run: ``records`` of relay.hooks.hook_log."""
-        member = self._authenticated(connection, request)
+        member = self._directory.speaker(request)
         if member is None:
             raise RelayError("only an agent's session tells of its hooks", code="forbidden")
-        records = request.get("records")
+        records = request.fields.get("records")
         if not isinstance(records, list) or len(records) > RECORDS_MAX:
             raise UsageError(f"records is a list of at most {RECORDS_MAX}")
         run = member.record.run or ""
@@ -52,17 +48,17 @@ class Invoking:
             self._ledger.add_invocations(rows)
         return {"stored": len(rows)}
 
-    def hook_log(self, connection: Connection | None, request: Json, batch: Batch) -> Json:
+    def hook_log(self, request: Request, batch: Batch) -> Json:
         """The newest runs of hooks that match, newest first."""
-        limit = request.get("limit", 50)
+        limit = request.fields.get("limit", 50)
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= ROWS_MAX:
             raise UsageError(f"the limit must be 1 to {ROWS_MAX}, not {limit!r}")
-        before = request.get("before")
+        before = request.fields.get("before")
         wanted = queries.Invocations(
-            agent=_optional(request, "agent"),
-            event=_optional(request, "event"),
-            hook=_optional(request, "hook"),
-            failed=bool(request.get("failed")),
+            agent=_optional(request.fields, "agent"),
+            event=_optional(request.fields, "event"),
+            hook=_optional(request.fields, "hook"),
+            failed=bool(request.fields.get("failed")),
             before=before if isinstance(before, int) else None,
         )
         found = queries.invocations(self._ledger, wanted, limit + 1)

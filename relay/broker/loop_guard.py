@@ -1,14 +1,33 @@
-"""The loop guard: agents that only answer each other stop and wait for the person. Pure.
+"""The loop guard: agents that only answer each other stop and wait for the person.
 
 Two agents that thank each other can run up a bill overnight. Every message of an agent's is one hop
 further than what made it speak; a person's word begins again at nought. A chain that is too long,
 or a pair that exchanges too much, is *parked*: stored, shown to the person, and offered to nobody
-before the person lets it go on.
+before the person lets it go on. ``LoopGuard`` decides (pure), ``HeldMessages`` does it, with the
+ops ``held`` and ``decide``.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
+from dataclasses import replace
+from functools import partial
+
+from relay.broker.batch import Accepted, Batch, Request
+from relay.broker.delivery_states import advance
+from relay.broker.delivery_window import DeliveryWindows
+from relay.broker.directory import Directory, Member
+from relay.broker.ops_delivery import DeliveryOps
+from relay.broker.ops_query import fitting
+from relay.broker.routing import Route, Routing
+from relay.core.bounded import BoundedDict
+from relay.core.errors import NotFound, RelayError, UsageError
+from relay.core.ids import new_ulid
+from relay.core.message import Mode, State
+from relay.ledger import queries
+from relay.ledger.schema import Row
+from relay.ledger.store import Ledger
+from relay.protocol.broker import Json
 
 #: Messages that may follow from one another without a person.
 HOPS_MAX = 20
@@ -17,6 +36,11 @@ RATE_MAX = 60
 RATE_WINDOW_MS = 60_000
 #: Pairs whose messages are counted; the one that was quiet longest is forgotten first.
 PAIRS_MAX = 4096
+#: Parked messages that are listed or decided on at a time; the rest follows with the next call.
+PARKED_MAX = 1000
+#: The thread in which the person is told.
+THREAD = "held"
+_DROPPED = "the person refused it"
 
 Pair = tuple[str, str]
 
@@ -36,7 +60,7 @@ class LoopGuard:
     def __init__(self, hops_max: int = HOPS_MAX, rate_max: int = RATE_MAX) -> None:
         self._hops_max = hops_max
         self._rate_max = rate_max
-        self._times: OrderedDict[Pair, deque[int]] = OrderedDict()
+        self._times: BoundedDict[Pair, deque[int]] = BoundedDict(PAIRS_MAX)
         self._closed: dict[Pair, str] = {}
 
     def check(self, sender: str, to: str, hops: int, now_ms: int) -> str | None:
@@ -48,10 +72,8 @@ class LoopGuard:
             return f"{hops} messages followed from one another without a person"
         if not self._rate_max:
             return None
-        times = self._times.pop(pair, None) or deque(maxlen=self._rate_max)
+        times = self._times.get(pair) or deque(maxlen=self._rate_max)
         self._times[pair] = times
-        if len(self._times) > PAIRS_MAX:
-            self._times.popitem(last=False)
         if len(times) == self._rate_max and now_ms - times[0] < RATE_WINDOW_MS:
             reason = f"more than {self._rate_max} messages a minute between {sender} and {to}"
             self.close(sender, to, reason)
@@ -74,3 +96,135 @@ class LoopGuard:
         pair = pair_of(one, other)
         self._closed.pop(pair, None)
         self._times.pop(pair, None)
+
+
+class HeldMessages:
+    """Keeps account of what made whom speak, and parks what has gone on without a person."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        directory: Directory,
+        windows: DeliveryWindows,
+        deliveries: DeliveryOps,
+        guard: LoopGuard,
+    ) -> None:
+        self._ledger = ledger
+        self._directory = directory
+        self._windows = windows
+        self._deliveries = deliveries
+        self._guard = guard
+        self._told: set[Pair] = set()  # the person has been told of these, and not yet decided
+
+    def restore(self) -> None:
+        """After a start: what was parked for its number stays so, with all that follows it."""
+        for row in queries.parked(self._ledger, PARKED_MAX):
+            self._told.add(pair_of(row["from"], row["to"]))
+            if row["reason"] and not row["reason"][:1].isdigit():
+                self._guard.close(row["from"], row["to"], row["reason"])
+
+    # -- parking
+
+    def admit(self, message: Accepted, member: Member, batch: Batch) -> None:
+        """Count the hops of a message from ``member``, and park it where the guard says so."""
+        message.hops = member.hops + 1
+        if message.routing is None:
+            return
+        routes = tuple(self._admitted(message, one, batch) for one in message.routing.routes)
+        if any(one.parked for one in routes):
+            message.routing = replace(message.routing, routes=routes)
+
+    def _admitted(self, message: Accepted, one: Route, batch: Batch) -> Route:
+        to = self._directory.get(one.to)
+        if one.state is not State.QUEUED or to is None or to.person:
+            return one
+        reason = self._guard.check(message.sender, one.to, message.hops, batch.now_ms)
+        if reason is None:
+            # One that cannot be stored now comes again, perhaps every second.
+            uncount = partial(self._guard.uncount, message.sender, one.to, batch.now_ms)
+            batch.on_failure.append(uncount)
+            return one
+        pair = pair_of(message.sender, one.to)
+        if pair not in self._told:
+            self._told.add(pair)
+            batch.on_failure.append(partial(self._told.discard, pair))
+            self._windows.collect(self._notice(message, one.to, reason, batch.now_ms), batch)
+        return Route(one.to, State.HELD, reason, parked=True)
+
+    def _notice(self, message: Accepted, to: str, reason: str, now_ms: int) -> Accepted:
+        return Accepted(
+            id=new_ulid(now_ms),
+            kind="message",
+            sender="relay",
+            origin="relay",
+            mode=Mode.FOLLOWUP.value,
+            thread=THREAD,
+            body=(
+                f"{message.sender} and {to}: {reason}. What they write to each other is held until"
+                " you decide. See it with: relay held. Let it go on with: relay allow ID (or"
+                " --all). Refuse it with: relay refuse ID (or --all)."
+            ),
+            routing=Routing((Route(self._directory.owner),)),
+        )
+
+    # -- the ops
+
+    def held(self, request: Request, batch: Batch) -> Json:
+        """What waits for the person."""
+        rows, more = fitting(queries.parked(self._ledger, PARKED_MAX))
+        return {"rows": rows, "more": more}
+
+    def decide(self, request: Request, batch: Batch) -> Json:
+        """Let parked messages go on, or refuse them."""
+        if self._directory.speaker(request) is not None:
+            raise RelayError(
+                "only the person can decide on held messages, not an agent",
+                hint="run it in a terminal that is not an agent's",
+                code="forbidden",
+            )
+        rows = self._chosen(request)
+        state = State.FAILED if request.fields.get("refuse") else State.QUEUED
+        reason = _DROPPED if state is State.FAILED else None
+        for row in rows:
+            found = self._ledger.delivery(row["id"], row["to"])
+            if found is None:
+                continue
+            event, sender, delivery = found
+            new = advance(delivery, state, batch.now_ms, reason=reason)
+            self._ledger.begin()
+            self._ledger.unpark(event, row["to"], new)
+            self._deliveries.changed(batch, row["id"], sender, row["to"], new)
+        batch.after.append(partial(self._decided, rows))
+        names = ("id", "from", "to")
+        return {"rows": [{name: row[name] for name in names} for row in rows]}
+
+    def _chosen(self, request: Request) -> list[Row]:
+        rows = queries.parked(self._ledger, PARKED_MAX)
+        wanted = request.fields.get("which")
+        if wanted is None:
+            return rows
+        if not isinstance(wanted, list) or not all(isinstance(one, str) for one in wanted):
+            raise UsageError("which is a list of ids or names")
+        chosen = []
+        for part in wanted:
+            found = [row for row in rows if _is_meant(row, part)]
+            if not found:
+                raise NotFound(
+                    f"no held message has the id or the agent {part}", hint="see: relay held"
+                )
+            chosen += [row for row in found if row not in chosen]
+        return chosen
+
+    def _decided(self, rows: list[Row]) -> None:
+        for row in rows:
+            self._guard.reopen(row["from"], row["to"])
+            self._told.discard(pair_of(row["from"], row["to"]))
+            self._windows.released(row["to"])
+
+
+def _is_meant(row: Row, part: str) -> bool:
+    upper = part.upper()
+    whole = row["id"]
+    if len(part) >= 4 and (whole.startswith(upper) or whole.endswith(upper)):
+        return True
+    return part.lower() in (row["from"].lower(), row["to"].lower())

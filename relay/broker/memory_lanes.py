@@ -15,12 +15,11 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from relay.broker.batch import refusal
+from relay.broker.batch import Request
 from relay.core.errors import RelayError
-from relay.protocol.broker import Json, encode
+from relay.protocol.broker import Json, encode, refusal
 
 if TYPE_CHECKING:
-    from relay.broker.connection import Connection
     from relay.config.memory_spec import StoreSpec
 
 #: Lanes beside that of the default store.
@@ -34,14 +33,11 @@ class Job:
     beside what the store says."""
 
     __slots__ = (
-        *("connection", "request", "agent", "run", "now_ms", "more"),
+        *("request", "agent", "run", "now_ms", "more"),
         *("spec", "lane", "timer", "begun", "over"),
     )
 
-    def __init__(
-        self, connection: Connection, request: Json, spec: StoreSpec | None, now_ms: int
-    ) -> None:
-        self.connection = connection
+    def __init__(self, request: Request, spec: StoreSpec | None, now_ms: int) -> None:
         self.request = request
         self.spec = spec
         self.agent: str | None = None
@@ -56,7 +52,7 @@ class Job:
     @property
     def size(self) -> int:
         """Characters of the request's line."""
-        return int(self.request.get("size", 0))
+        return self.request.size
 
 
 class Clerk(Protocol):
@@ -134,7 +130,7 @@ class Lane:
                 if job.over:
                     continue
                 job.begun = blocked is None
-                line = refusal(job.request["n"], blocked) if blocked else self._answer(job)
+                line = refusal(job.request.n, blocked) if blocked else self._answer(job)
                 self._in_loop(partial(self._done, job, line))
         finally:
             try:
@@ -178,11 +174,11 @@ class Lane:
         return True
 
     def _answer(self, job: Job) -> bytes:
-        n = job.request["n"]
+        n = job.request.n
         try:
             if self._killed:
                 raise RelayError("the broker stops", hint="try again", code="busy")
-            fields = self._at_desk().answer(job.request, job.agent, job.run, job.now_ms)
+            fields = self._at_desk().answer(job.request.fields, job.agent, job.run, job.now_ms)
             return encode({"n": n, "ok": True, **fields, **job.more})
         except RelayError as error:
             return refusal(n, error)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from relay.broker.log import Log
 from relay.core.errors import RelayError, StorageError, Timeout
+from relay.core.log import Log
 from relay.core.paths import Home
 from relay.protocol.broker import Json, error_from
 

@@ -1,15 +1,14 @@
-"""Agents come and go: the ops ``register`` and ``agent_state``, and lost connections."""
+"""Agents come and go: ``register``, ``agent_state``, ``person``, ``agents``; lost connections."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from relay.broker.batch import Batch, Handler
-from relay.broker.delivery_window import Pushing
+from relay.broker.batch import Batch, Client, Committer, Request
+from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member, token_hash
 from relay.core.errors import NameTaken, RelayError, UsageError
 from relay.core.message import AgentState, valid_name
@@ -18,45 +17,71 @@ from relay.ledger.schema import AgentRecord
 from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
 
-if TYPE_CHECKING:
-    from relay.broker.connection import Connection
-
 #: How long an agent without a connection still counts as being there. Seconds.
 GRACE = 3.0
 _NOTES_MAX = 20
 _TEXT_MAX = 4096
 
 
-class Registering:
-    """Binds connections to agents."""
+class AgentOps:
+    """Binds connections to agents. ``grace`` in seconds."""
 
     def __init__(
         self,
         ledger: Ledger,
         directory: Directory,
-        pushing: Pushing,
-        submit: Callable[[Handler, Connection | None, Json], None],
+        windows: DeliveryWindows,
+        committer: Committer,
+        grace: float = GRACE,
     ) -> None:
         self._ledger = ledger
         self._directory = directory
-        self._pushing = pushing
-        self._submit = submit
-        self.graces = 0  # how many agents are in their grace
+        self._windows = windows
+        self._committer = committer
+        self._grace = grace
+        self._graces: dict[str, asyncio.TimerHandle] = {}  # by name
 
-    def restore(self) -> None:
-        """After a start: agents that were there have their grace to reconnect."""
+    def restore(self, now_ms: int) -> None:
+        """After a start: agents that were there have their grace to reconnect. Raises StorageError
+        when the person cannot be stored."""
         for record in self._ledger.agents():
             member = self._directory.put(record)
             if not record.person and record.state != AgentState.GONE.value:
-                member.live = True
                 self._begin_grace(member)
+        known = self._directory.get(self._directory.owner)
+        if known is None or known.record.kind != "owner":
+            self._store_owner(now_ms)
+
+    def _store_owner(self, now_ms: int) -> None:
+        owner = person_record(self._directory.owner, "owner", now_ms)
+        self._ledger.begin()
+        try:
+            self._ledger.save_agent(owner)
+            self._ledger.commit()
+        except RelayError:
+            self._ledger.rollback()
+            raise
+        self._directory.put(owner)
+
+    # -- agents
+
+    def agents(self, request: Request, batch: Batch) -> Json:
+        """All known agents, those that are there first."""
+        return {"agents": self.agent_list(), "persons": self._directory.persons()}
+
+    def agent_list(self) -> list[Json]:
+        """What ``agents`` and ``status`` show of the agents."""
+        return [
+            member.fields(queries.unread(self._ledger, member.name))
+            for member in self._directory.agents()
+        ]
 
     # -- register
 
-    def register(self, connection: Connection | None, request: Json, batch: Batch) -> Json:
+    def register(self, request: Request, batch: Batch) -> Json:
         """Bind the connection to an agent."""
-        assert connection is not None
-        name, run, token = (_text(request, key) for key in ("name", "run", "token"))
+        client, fields = request.client, request.fields
+        name, run, token = (_text(fields, key) for key in ("name", "run", "token"))
         if not name or not run or not token:
             raise UsageError("to register takes a name, a run and a token")
         if not valid_name(name):
@@ -64,159 +89,130 @@ class Registering:
                 f"{name!r} cannot be an agent's name",
                 hint="letters, digits, _ . - (at most 64), and none of relay's own words",
             )
-        if connection.member is not None and connection.member.name.lower() != name.lower():
-            raise UsageError(f"this connection is {connection.member.name}'s already")
+        bound = self._directory.member_of(client)
+        if bound is not None and bound.name.lower() != name.lower():
+            raise UsageError(f"this connection is {bound.name}'s already")
         known = self._directory.get(name)
         hashed = token_hash(token)
         if known is not None:
-            self._check_claim(known, run, hashed, connection)
-        record = self._record(request, batch.now_ms, hashed, known)
+            _check_claim(known, run, hashed, client)
+        record = _record(fields, batch.now_ms, hashed, known)
         self._ledger.begin()
         self._ledger.save_agent(record)
         released = self._ledger.release_held(name, batch.now_ms)
         batch.cut = True
-        batch.after.append(partial(self._registered, connection, record, released))
+        batch.after.append(partial(self._registered, client, record, released))
         return {
             "name": name,
             "waiting": queries.unread(self._ledger, name),
             "protocol": PROTOCOL,
         }
 
-    def _check_claim(self, known: Member, run: str, hashed: str, connection: Connection) -> None:
-        if known.person and known.record.kind == "owner":
-            raise NameTaken(
-                f"{known.name} is the name of the person here", hint="choose another with --name"
-            )
-        same = known.record.run == run and known.record.token_hash == hashed
-        if known.record.run == run and not same:
-            raise RelayError("the token of this run is another one", code="forbidden")
-        if known.connection is not None and known.connection is not connection and not same:
-            raise NameTaken(
-                f"another agent called {known.name} is running",
-                hint="choose another name with --name",
-            )
-
-    def _record(self, request: Json, now_ms: int, hashed: str, known: Member | None) -> AgentRecord:
-        name, run = _text(request, "name"), _text(request, "run")
-        state, since = AgentState.STARTING.value, now_ms
-        if request.get("resume") and known is not None and known.live and known.record.run == run:
-            state, since = known.record.state, known.record.since_ms
-        pid = request.get("pid")
-        command = request.get("command")
-        if isinstance(command, list):
-            command = " ".join(str(word) for word in command)
-        return AgentRecord(
-            name=name,
-            person=False,
-            kind=_text(request, "kind") or "unknown",
-            state=state,
-            since_ms=since,
-            last_seen_ms=now_ms,
-            run=run,
-            token_hash=hashed,
-            pid=pid if isinstance(pid, int) else None,
-            cwd=_text(request, "cwd") or None,
-            command=str(command)[:_TEXT_MAX] if command else None,
-        )
-
     def _registered(
-        self, connection: Connection, record: AgentRecord, released: list[tuple[str, str]]
+        self, client: Client, record: AgentRecord, released: list[tuple[str, str]]
     ) -> None:
-        if connection.closed:
+        member = self._directory.put(record)
+        if client.closed:
             # It went while its registration was being stored: that is a lost connection too.
-            member = self._directory.put(record)
-            member.live = True
             self._begin_grace(member)
             return
-        member = self._directory.put(record)
-        before = member.connection
-        if before is not None and before is not connection:
-            before.member = None
+        before = self._directory.bind(client, member)
+        if before is not None:
             before.close()
         self._end_grace(member)
-        member.connection = connection
-        member.live = True
-        connection.member = member
-        member.window.clear()
-        self._pushing.released(member)
+        self._windows.open(member.name, client)
         for id_, sender in released:
-            self._pushing.receipt(sender, id_, member.name, "queued", None)
+            self._windows.receipt(sender, id_, member.name, "queued", None)
 
-    # -- state
+    # -- what the session says of its agent
 
-    def agent_state(self, connection: Connection | None, request: Json, batch: Batch) -> Json:
+    def agent_state(self, request: Request, batch: Batch) -> Json:
         """The session says what its agent is doing."""
-        member = connection.member if connection is not None else None
-        if connection is None or member is None:
+        member = self._directory.member_of(request.client)
+        if member is None:
             raise UsageError("only a registered session can report its agent's state")
+        fields = request.fields
         try:
-            state = AgentState(str(request.get("state")))
+            state = AgentState(str(fields.get("state")))
         except ValueError as error:
-            raise UsageError(f"there is no state {request.get('state')!r}") from error
+            raise UsageError(f"there is no state {fields.get('state')!r}") from error
         record = member.record
         now_ms = batch.now_ms
         new = replace(
             record,
             state=state.value,
-            reason=_text(request, "reason") or None,
+            reason=_text(fields, "reason") or None,
             since_ms=record.since_ms if record.state == state.value else now_ms,
             last_seen_ms=now_ms,
         )
         if (new.state, new.reason) != (record.state, record.reason):
             self._ledger.begin()
             self._ledger.save_agent(new)
-        batch.after.append(partial(self._reported, connection, member, new, request))
+        batch.after.append(partial(self._reported, request.client, member, new, fields))
         return {"state": state.value}
 
-    def _reported(
-        self, connection: Connection, member: Member, record: AgentRecord, request: Json
-    ) -> None:
+    def _reported(self, client: Client, member: Member, record: AgentRecord, fields: Json) -> None:
         if member.record.run != record.run:
             return
         member.update(record)
-        if "source" in request:
-            member.source = _text(request, "source")
-        notes = request.get("notes")
-        if isinstance(notes, list):
-            member.notes = [str(note)[:_TEXT_MAX] for note in notes[:_NOTES_MAX]]
-        if record.state == AgentState.GONE.value and member.connection is connection:
-            member.live = False
-            member.connection = None
-            connection.member = None
+        notes = fields.get("notes")
+        member.describe(
+            _text(fields, "source") if "source" in fields else None,
+            [str(note)[:_TEXT_MAX] for note in notes[:_NOTES_MAX]]
+            if isinstance(notes, list)
+            else None,
+        )
+        if record.state == AgentState.GONE.value and member.client is client:
+            self._directory.unbind(client)
+            self._windows.close(member.name)
+            member.leave(record)
+
+    def person(self, request: Request, batch: Batch) -> Json:
+        """The session says that the person has spoken to its agent."""
+        member = self._directory.member_of(request.client)
+        if member is None:
+            raise UsageError("only a registered session can report its person")
+        member.caused_by("", 0)
+        return {}
 
     # -- gone
 
-    def lost(self, member: Member) -> None:
-        """The connection of an agent closed: it has a moment to come back."""
-        member.connection = None
-        member.window.clear()
-        self._begin_grace(member)
+    @property
+    def waits_for_agents(self) -> bool:
+        """Whether some agent may come back."""
+        return bool(self._graces)
+
+    def lost(self, client: Client) -> None:
+        """A connection closed: if it was an agent's, that has a moment to come back."""
+        member = self._directory.unbind(client)
+        if member is not None:
+            self._windows.close(member.name)
+            self._begin_grace(member)
 
     def forget_graces(self) -> None:
         """The broker stops: who comes back will find the next one."""
-        for member in self._directory.members.values():
-            self._end_grace(member)
+        for timer in self._graces.values():
+            timer.cancel()
+        self._graces.clear()
 
     def _begin_grace(self, member: Member) -> None:
         self._end_grace(member)
-        self.graces += 1
+        member.live = True
         loop = asyncio.get_running_loop()
-        member.grace = loop.call_later(GRACE, self._grace_over, member)
+        self._graces[member.name] = loop.call_later(self._grace, self._grace_over, member)
 
     def _end_grace(self, member: Member) -> None:
-        if member.grace is not None:
-            member.grace.cancel()
-            member.grace = None
-            self.graces -= 1
+        timer = self._graces.pop(member.name, None)
+        if timer is not None:
+            timer.cancel()
 
     def _grace_over(self, member: Member) -> None:
         self._end_grace(member)
-        if member.connection is None:
-            self._submit(self._gone, None, {"n": 0, "member": member})
+        if member.client is None:
+            self._committer.submit_job(partial(self._gone, member))
 
-    def _gone(self, _: Connection | None, request: Json, batch: Batch) -> None:
-        member: Member = request["member"]
-        if member.connection is not None:
+    def _gone(self, member: Member, batch: Batch) -> None:
+        if member.client is not None:
             return
         now_ms = batch.now_ms
         record = replace(
@@ -226,12 +222,7 @@ class Registering:
             since_ms=now_ms,
             last_seen_ms=now_ms,
         )
-
-        def leave() -> None:
-            if member.connection is None:
-                member.live = False
-                member.update(record)
-
+        leave = partial(member.leave, record)
         self._ledger.begin()
         self._ledger.save_agent(record)
         batch.after.append(leave)
@@ -239,6 +230,57 @@ class Registering:
         batch.on_failure.append(leave)
 
 
-def _text(request: Json, key: str) -> str:
-    value: Any = request.get(key)
+def person_record(name: str, kind: str, now_ms: int) -> AgentRecord:
+    """A person who is seen for the first time; ``kind`` is ``owner`` or ``person``."""
+    return AgentRecord(
+        name=name,
+        person=True,
+        kind=kind,
+        state=AgentState.IDLE.value,
+        since_ms=now_ms,
+        last_seen_ms=now_ms,
+    )
+
+
+def _check_claim(known: Member, run: str, hashed: str, client: Client) -> None:
+    if known.person and known.record.kind == "owner":
+        raise NameTaken(
+            f"{known.name} is the name of the person here", hint="choose another with --name"
+        )
+    same = known.record.run == run and known.record.token_hash == hashed
+    if known.record.run == run and not same:
+        raise RelayError("the token of this run is another one", code="forbidden")
+    if known.client is not None and known.client is not client and not same:
+        raise NameTaken(
+            f"another agent called {known.name} is running",
+            hint="choose another name with --name",
+        )
+
+
+def _record(fields: Json, now_ms: int, hashed: str, known: Member | None) -> AgentRecord:
+    run = _text(fields, "run")
+    state, since = AgentState.STARTING.value, now_ms
+    if fields.get("resume") and known is not None and known.live and known.record.run == run:
+        state, since = known.record.state, known.record.since_ms
+    pid = fields.get("pid")
+    command = fields.get("command")
+    if isinstance(command, list):
+        command = " ".join(str(word) for word in command)
+    return AgentRecord(
+        name=_text(fields, "name"),
+        person=False,
+        kind=_text(fields, "kind") or "unknown",
+        state=state,
+        since_ms=since,
+        last_seen_ms=now_ms,
+        run=run,
+        token_hash=hashed,
+        pid=pid if isinstance(pid, int) else None,
+        cwd=_text(fields, "cwd") or None,
+        command=str(command)[:_TEXT_MAX] if command else None,
+    )
+
+
+def _text(fields: Json, key: str) -> str:
+    value: Any = fields.get(key)
     return value[:_TEXT_MAX] if isinstance(value, str) else ""

@@ -1,163 +1,175 @@
-"""How deliveries come to their end: the ``state`` and ``wait`` ops, and what expires."""
+"""How deliveries come to their end: the ``state``, ``read`` and ``wait`` ops, and what expires."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
-from relay.broker.batch import Batch, Handler
+from relay.broker.batch import Batch, Client, Committer, Request
 from relay.broker.delivery_states import HELD_FOR_MS, advance, expired
-from relay.broker.delivery_window import Pushing
-from relay.broker.directory import Member
+from relay.broker.delivery_window import DeliveryWindows
+from relay.broker.directory import Directory, Member
 from relay.core.errors import NotFound, UsageError
-from relay.core.message import State
+from relay.core.message import AgentState, State
 from relay.ledger import queries
 from relay.ledger.schema import Delivery, Row
 from relay.ledger.store import Ledger
-from relay.protocol.broker import Json, encode
-
-if TYPE_CHECKING:
-    from relay.broker.connection import Connection
+from relay.protocol.broker import ROWS_MAX, Json, encode
 
 #: The longest wait that one request may ask for; a client asks again. Seconds.
 WAIT_MAX = 24 * 3600.0
-SWEEP_EVERY = 3600.0
+#: Messages that expire in one batch; the rest follows in the next.
 _SWEEP_ROWS = 500
 
 
 class _Wait:
     """One ``wait`` that has no answer yet."""
 
-    __slots__ = ("connection", "n", "id", "timer")
+    __slots__ = ("client", "n", "id", "timer")
 
-    def __init__(self, connection: Connection, n: int, id_: str) -> None:
-        self.connection = connection
+    def __init__(self, client: Client, n: int, id_: str) -> None:
+        self.client = client
         self.n = n
         self.id = id_
         self.timer: asyncio.TimerHandle | None = None
 
 
-class Reporting:
-    """Moves deliveries on and tells whoever waits for that."""
+class DeliveryOps:
+    """Moves deliveries on and tells those who wait for that."""
 
     def __init__(
         self,
         ledger: Ledger,
-        pushing: Pushing,
-        submit: Callable[[Handler, Connection | None, Json], None],
+        directory: Directory,
+        windows: DeliveryWindows,
+        committer: Committer,
     ) -> None:
         self._ledger = ledger
-        self._pushing = pushing
-        self._submit = submit
-        self._waits: dict[str, list[_Wait]] = {}
-        #: Told how far a delivery got; see relay.broker.ops_held.
-        self.on_progress: Callable[[Member, str, str, State], None] = lambda *_: None
+        self._directory = directory
+        self._windows = windows
+        self._committer = committer
+        self._waits: dict[str, list[_Wait]] = {}  # by the message's id
+
+    def changed(self, batch: Batch, id_: str, sender: str, to: str, new: Delivery) -> None:
+        """A delivery changes with this batch: its sender and those who wait for it are told."""
+        batch.after.append(partial(self._tell, id_, sender, to, new))
+
+    def _tell(self, id_: str, sender: str, to: str, new: Delivery) -> None:
+        self._windows.receipt(sender, id_, to, new.state.value, new.reason)
+        if id_ in self._waits:
+            self._committer.submit_job(partial(self._answer_waits, id_, None))
 
     # -- state
 
-    def state(self, connection: Connection | None, request: Json, batch: Batch) -> Json:
+    def state(self, request: Request, batch: Batch) -> Json:
         """The recipient's session reports how far a delivery is."""
-        member = connection.member if connection is not None else None
+        member = self._directory.member_of(request.client)
         if member is None:
             raise UsageError("only the recipient's registered session can report a delivery")
-        id_ = str(request.get("id"))
+        fields = request.fields
+        id_ = str(fields.get("id"))
         try:
-            state = State(str(request.get("state")))
+            state = State(str(fields.get("state")))
         except ValueError as error:
-            raise UsageError(f"there is no state {request.get('state')!r}") from error
+            raise UsageError(f"there is no state {fields.get('state')!r}") from error
         found = self._ledger.delivery(id_, member.name)
         if found is None:
             raise NotFound(f"no message {id_} was sent to {member.name}")
         event, sender, delivery = found
-        attempt = request.get("attempt")
+        attempt = fields.get("attempt")
         new = advance(
             delivery,
             state,
             batch.now_ms,
-            reason=_short(request.get("reason")),
-            proof=_short(request.get("proof")),
+            reason=_short(fields.get("reason")),
+            proof=_short(fields.get("proof")),
             attempt=attempt if isinstance(attempt, int) else None,
         )
         if new is not delivery:
             self._ledger.begin()
             self._ledger.update_delivery(event, member.name, new)
-            self._changed(batch, id_, sender, member.name, new)
-        self.on_progress(member, sender, id_, state)
-        batch.after.append(partial(self._pushing.settled, member, id_, state))
+            self.changed(batch, id_, sender, member.name, new)
+        self._note_cause(member, sender, id_, state)
+        batch.after.append(partial(self._windows.settled, member.name, id_, state))
         return {"id": id_, "state": state.value, "attempts": new.attempts}
 
-    def _changed(self, batch: Batch, id_: str, sender: str, to: str, new: Delivery) -> None:
-        batch.changed.add(id_)
-        push = partial(self._pushing.receipt, sender, id_, to, new.state.value, new.reason)
-        batch.after.append(push)
+    def _note_cause(self, member: Member, sender: str, id_: str, state: State) -> None:
+        """From when is a message what its recipient speaks of? See relay.broker.loop_guard."""
+        busy = member.record.state == AgentState.BUSY.value
+        if sender == "relay" or (state is State.SUBMITTED and busy):
+            return  # a notice of ours changes nothing; what is queued is not yet read
+        if state is State.SEEN or state is State.SUBMITTED:
+            member.caused_by(id_, self._ledger.hops(id_, member.name))
+
+    # -- read
+
+    def read(self, request: Request, batch: Batch) -> Json:
+        """A person has seen these messages."""
+        member = self._directory.named(request)
+        ids = request.fields.get("ids")
+        if not isinstance(ids, list) or len(ids) > ROWS_MAX:
+            raise UsageError("to mark messages as read takes a list of ids")
+        if not member.person or self._directory.speaker(request) is not None:
+            raise UsageError(
+                f"only a person can read for {member.name}"
+                if member.person
+                else f"{member.name} is an agent: its messages are seen when it sees them"
+            )
+        count = 0
+        for id_ in map(str, ids):
+            found = self._ledger.delivery(id_, member.name)
+            if found is None or found[2].state.final:
+                continue
+            event, sender, delivery = found
+            new = advance(delivery, State.SEEN, batch.now_ms, proof="inbox")
+            self._ledger.begin()
+            self._ledger.update_delivery(event, member.name, new)
+            self.changed(batch, id_, sender, member.name, new)
+            count += 1
+        return {"read": count}
 
     # -- wait
 
-    def wait(self, connection: Connection | None, request: Json, batch: Batch) -> Json | None:
+    def wait(self, request: Request, batch: Batch) -> Json | None:
         """Answer once all deliveries of a message are final, or when the time is up."""
-        id_ = str(request.get("id"))
-        timeout = request.get("timeout")
+        id_ = str(request.fields.get("id"))
+        timeout = request.fields.get("timeout")
         if not isinstance(timeout, (int, float)) or not 0 <= timeout <= WAIT_MAX:
             raise UsageError(f"a timeout is a number of seconds up to {WAIT_MAX:.0f}")
         deliveries = queries.deliveries(self._ledger, id_)
         if not deliveries and queries.message(self._ledger, id_) is None:
             raise NotFound(f"there is no message {id_}")
         done = _done(deliveries)
-        if connection is None or done or timeout == 0:
+        if done or timeout == 0:
             return {"id": id_, "done": done, "deliveries": deliveries}
-        connection.defer()
-        waiting = _Wait(connection, request["n"], id_)
+        request.client.defer()
+        waiting = _Wait(request.client, request.n, id_)
         # At once, not after the commit: a change later in this very batch must find it.
         self._waits.setdefault(id_, []).append(waiting)
-        loop = asyncio.get_running_loop()
-        waiting.timer = loop.call_later(timeout, self._check, waiting.id, waiting)
+        answer = partial(self._committer.submit_job, partial(self._answer_waits, id_, waiting))
+        waiting.timer = asyncio.get_running_loop().call_later(timeout, answer)
         batch.on_failure.append(partial(self._forget, waiting))
         return None
 
-    def committed(self, batch: Batch) -> None:
-        """Deliveries changed: look whether that ends a wait."""
-        if self._waits:
-            for id_ in batch.changed:
-                if id_ in self._waits:
-                    self._check(id_, None)
-
-    def gone(self, connection: Connection) -> None:
+    def gone(self, client: Client) -> None:
         """A client went away; nobody waits for its waits."""
-        if connection.deferred:
-            for group in list(self._waits.values()):
-                for waiting in list(group):
-                    if waiting.connection is connection:
-                        self._forget(waiting)
+        for waiting in [one for group in self._waits.values() for one in group]:
+            if waiting.client is client:
+                self._forget(waiting)
 
     def forget_waits(self) -> None:
         """The broker stops: the clients ask the next one."""
-        for group in list(self._waits.values()):
-            for waiting in list(group):
-                self._forget(waiting)
+        for waiting in [one for group in self._waits.values() for one in group]:
+            self._forget(waiting)
 
-    def _check(self, id_: str, late: _Wait | None) -> None:
-        self._submit(partial(self._answer, id_=id_, late=late), None, {"n": 0})
-
-    def _answer(
-        self,
-        _: Connection | None,
-        request: Json,
-        batch: Batch,
-        *,
-        id_: str,
-        late: _Wait | None,
-    ) -> None:
-        waits = list(self._waits.get(id_, ()))
+    def _answer_waits(self, id_: str, late: _Wait | None, batch: Batch) -> None:
+        """Answer those who wait for a message that is final, and the one whose time is up."""
         deliveries = queries.deliveries(self._ledger, id_)
         done = _done(deliveries)
-        for waiting in waits:
+        for waiting in self._waits.get(id_, ()):
             if done or waiting is late:
                 fields = {"n": waiting.n, "ok": True, "id": id_, "done": done}
-                batch.answers.append(
-                    (waiting.connection, encode({**fields, "deliveries": deliveries}))
-                )
+                batch.answers.append((waiting.client, encode({**fields, "deliveries": deliveries})))
                 batch.after.append(partial(self._forget, waiting))
 
     def _forget(self, waiting: _Wait) -> None:
@@ -166,26 +178,25 @@ class Reporting:
         group = self._waits.get(waiting.id)
         if group is not None and waiting in group:
             group.remove(waiting)
-            waiting.connection.undefer()
+            waiting.client.undefer()
             if not group:
                 del self._waits[waiting.id]
 
     # -- what expires
 
-    def sweep(self, _: Connection | None, request: Json, batch: Batch) -> None:
+    def sweep(self, batch: Batch) -> None:
         """Fail what was held for seven days for a name that never came, some at a time."""
-        now_ms = batch.now_ms
-        rows = self._ledger.held_for_nobody(now_ms - HELD_FOR_MS, _SWEEP_ROWS)
+        rows = self._ledger.held_for_nobody(batch.now_ms - HELD_FOR_MS, _SWEEP_ROWS)
         for event, recipient, id_, sender in rows:
             found = self._ledger.delivery(id_, recipient)
             if found is None:
                 continue
-            new = advance(found[2], State.FAILED, now_ms, reason=expired(recipient))
+            new = advance(found[2], State.FAILED, batch.now_ms, reason=expired(recipient))
             self._ledger.begin()
             self._ledger.update_delivery(event, recipient, new)
-            self._changed(batch, id_, sender, recipient, new)
+            self.changed(batch, id_, sender, recipient, new)
         if len(rows) == _SWEEP_ROWS:
-            batch.after.append(partial(self._submit, self.sweep, None, {"n": 0}))
+            batch.after.append(partial(self._committer.submit_job, self.sweep))
 
 
 def _done(deliveries: list[Row]) -> bool:

@@ -8,21 +8,16 @@ a broker that stops forgets it: hooks do things, so nobody may ask again in the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from relay.broker.batch import Batch, refusal
-from relay.broker.checks import too_deep
+from relay.broker.batch import Batch, Client, Request
 from relay.broker.directory import Directory, Member
 from relay.broker.routing import present, suggestions
 from relay.core.errors import NotFound, RelayError, Timeout, UsageError
 from relay.core.ids import new_ulid
 from relay.core.message import valid_name
-from relay.protocol.broker import HOOK_TIMEOUT_MAX, LINE_MAX, Json, encode
-
-if TYPE_CHECKING:
-    from relay.broker.connection import Connection
+from relay.protocol.broker import HOOK_TIMEOUT_MAX, LINE_MAX, Json, encode, refusal, too_deep
 
 #: How long a session may take, unless the asker says otherwise. Seconds.
 TIMEOUT = 30.0
@@ -46,7 +41,7 @@ class _Pending:
     __slots__ = ("id", "asker", "n", "session", "agent", "size", "correlation_id", "timer")
 
     def __init__(
-        self, id_: str, asker: Connection, n: int, session: Connection, agent: str, size: int
+        self, id_: str, asker: Client, n: int, session: Client, agent: str, size: int
     ) -> None:
         self.id = id_
         self.asker = asker
@@ -59,60 +54,55 @@ class _Pending:
 
 
 class Asking:
-    """Carries requests to sessions and responses back. ``flush_soon`` writes what was sent."""
+    """Carries requests to sessions and responses back."""
 
     def __init__(
         self,
         directory: Directory,
-        authenticated: Callable[[Connection | None, Json], Member | None],
-        flush_soon: Callable[[], None],
     ) -> None:
         self._directory = directory
-        self._authenticated = authenticated
-        self._flush_soon = flush_soon
         self._pending: dict[str, _Pending] = {}
 
     # -- the ops
 
-    def hook(self, connection: Connection | None, request: Json, batch: Batch) -> None:
+    def hook(self, request: Request, batch: Batch) -> None:
         """Push a request to the session of ``agent``; it is answered later."""
-        assert connection is not None
-        self._authenticated(connection, request)
-        seconds = _seconds(request.get("timeout"))
-        member, session = self._asked(request.get("agent"))
-        asked = request.get("request")
+        self._directory.speaker(request)
+        seconds = _seconds(request.fields.get("timeout"))
+        member, session = self._asked(request.fields.get("agent"))
+        asked = request.fields.get("request")
         if too_deep(asked, DEPTH_MAX):
             raise UsageError(f"the request is nested more than {DEPTH_MAX} deep")
         correlation_id = _correlation_id(asked)
         id_ = new_ulid(batch.now_ms)
         push = encode({"push": "hook", "id": id_, "request": asked, "timeout": seconds})
         self._check_room(member, session, len(push))
-        connection.defer()
-        pending = _Pending(id_, connection, request["n"], session, member.name, len(push))
+        request.client.defer()
+        pending = _Pending(id_, request.client, request.n, session, member.name, len(push))
         pending.correlation_id = correlation_id or id_
         self._pending[id_] = pending
         pending.timer = asyncio.get_running_loop().call_later(seconds, self._late, pending, seconds)
         batch.after.append(partial(session.send, push))
         batch.on_failure.append(partial(self._forget, pending))
 
-    def hook_answer(self, connection: Connection | None, request: Json, batch: Batch) -> Json:
+    def hook_answer(self, request: Request, batch: Batch) -> Json:
         """The session that was asked answers. ``taken``: whether anybody still waited for it."""
-        pending = self._pending.get(str(request.get("id")))
+        pending = self._pending.get(str(request.fields.get("id")))
         if pending is None:
             return {"taken": False}
-        if pending.session is not connection:
+        if pending.session is not request.client:
             raise RelayError("only the session that was asked may answer", code="forbidden")
-        self._end(pending, _answer(pending, request.get("response")))
+        self._end(pending, _answer(pending, request.fields.get("response")))
         return {"taken": True}
 
     # -- what ends a request otherwise
 
-    def gone(self, connection: Connection) -> None:
+    def gone(self, client: Client) -> None:
         """A connection closed: nobody waits for what it asked, and it answers nothing more."""
         for pending in list(self._pending.values()):
-            if pending.asker is connection:
+            if pending.asker is client:
                 self._forget(pending)
-            elif pending.session is connection:
+            elif pending.session is client:
                 error = RelayError(
                     f"the session of {pending.agent} went away before it answered",
                     hint="its hooks may have run all the same: relay hooks log",
@@ -138,7 +128,6 @@ class Asking:
         if pending.id in self._pending:
             self._forget(pending)
             pending.asker.send(line)
-            self._flush_soon()
 
     def _forget(self, pending: _Pending) -> None:
         if self._pending.pop(pending.id, None) is None:
@@ -149,7 +138,7 @@ class Asking:
 
     # -- who is asked
 
-    def _asked(self, name: Any) -> tuple[Member, Connection]:
+    def _asked(self, name: Any) -> tuple[Member, Client]:
         if not isinstance(name, str) or not valid_name(name):
             raise UsageError(f"{str(name)[:100]!r} cannot be an agent's name")
         member = self._directory.get(name)
@@ -157,9 +146,9 @@ class Asking:
             raise self._unknown(name)
         if member.person:
             raise UsageError(f"{member.name} is a person, and has no hooks", hint="name an agent")
-        if member.connection is None:
+        if member.client is None:
             raise _no_session(member)
-        return member, member.connection
+        return member, member.client
 
     def _unknown(self, name: str) -> NotFound:
         agents = {key: one for key, one in self._directory.members.items() if not one.person}
@@ -176,7 +165,7 @@ class Asking:
             details={"did_you_mean": guesses, "present": here},
         )
 
-    def _check_room(self, member: Member, session: Connection, size: int) -> None:
+    def _check_room(self, member: Member, session: Client, size: int) -> None:
         if size > REQUEST_MAX:
             raise UsageError(
                 f"a request to hooks of more than {REQUEST_MAX} bytes", code="too_large"

@@ -12,14 +12,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from relay.broker.batch import Batch, Handler, refusal
+from relay.broker.batch import Batch, Handler, Request
 from relay.broker.memory_lanes import Clerk, Job, Lane, Lanes
 from relay.core.errors import RelayError, Timeout
-from relay.protocol.broker import Json
+from relay.protocol.broker import Json, refusal
 
 if TYPE_CHECKING:
-    from relay.broker.connection import Connection
-    from relay.broker.directory import Member
+    from relay.broker.directory import Directory
     from relay.config.memory_spec import StoreSpec
     from relay.core.paths import Home
 
@@ -39,7 +38,7 @@ KILL_DEADLINE = 3.0
 
 
 class Memories:
-    """Takes the requests in the loop's thread; ``flush_soon`` writes what was sent.
+    """Takes the requests in the loop's thread.
 
     ``fault`` logs the exception in flight and makes an error of it, in any thread.
     """
@@ -47,16 +46,14 @@ class Memories:
     def __init__(
         self,
         home: Home,
-        authenticated: Callable[[Connection | None, Json], Member | None],
-        flush_soon: Callable[[], None],
+        directory: Directory,
         *,
         fault: Callable[[], RelayError],
         log: Callable[[str], None],
         deadline: float = DEADLINE,
     ) -> None:
         self._home = home
-        self._authenticated = authenticated
-        self._flush_soon = flush_soon
+        self._directory = directory
         self._fault = fault
         self._log = log
         self._deadline = deadline
@@ -70,19 +67,18 @@ class Memories:
         """The handler of each op."""
         return {op: self._ask for op in OPS}
 
-    def _ask(self, connection: Connection | None, request: Json, batch: Batch) -> None:
-        assert connection is not None
-        member = self._authenticated(connection, request)
-        job = Job(connection, request, _spec(request), batch.now_ms)
+    def _ask(self, request: Request, batch: Batch) -> None:
+        member = self._directory.speaker(request)
+        job = Job(request, _spec(request.fields), batch.now_ms)
         if member is not None:
             job.agent, job.run = member.name, member.record.run
-        if request["op"] == "memory_stats":
+        if request.op == "memory_stats":
             job.more = {"extractions": self.extractions()}
         if len(self._pending) >= PENDING_MAX or self._size + job.size > PENDING_SIZE_MAX:
             raise RelayError(
                 "too many requests to the memory wait already", hint="try again", code="busy"
             )
-        connection.defer()
+        request.client.defer()
         self._pending.add(job)
         self._size += job.size
         batch.after.append(partial(self._begin, job))
@@ -93,10 +89,10 @@ class Memories:
         try:
             lane = self._lanes.lane(job.spec)
         except RelayError as error:
-            self._end(job, refusal(job.request["n"], error))
+            self._end(job, refusal(job.request.n, error))
             return
         except Exception:  # no thread can be started: the others of the batch must not suffer
-            self._end(job, refusal(job.request["n"], self._fault()))
+            self._end(job, refusal(job.request.n, self._fault()))
             return
         job.lane = lane
         lane.pending += 1
@@ -106,13 +102,12 @@ class Memories:
         # What has begun cannot be taken back: to save it again then changes nothing more.
         hint = "it may still be done" if job.begun else "it was not done; try again"
         error = Timeout(f"the memory did not answer within {self._deadline:g} s", hint=hint)
-        self._end(job, refusal(job.request["n"], error))
+        self._end(job, refusal(job.request.n, error))
 
     def _end(self, job: Job, line: bytes) -> None:
         if job in self._pending:
             self._forget(job)
-            job.connection.send(line)
-            self._flush_soon()
+            job.request.client.send(line)
 
     def _forget(self, job: Job) -> None:
         job.over = True
@@ -122,7 +117,7 @@ class Memories:
             job.lane.pending -= 1
         if job.timer is not None:
             job.timer.cancel()
-        job.connection.undefer()
+        job.request.client.undefer()
 
     async def close(self) -> None:
         """Do what was accepted, then close the stores; what takes longer than CLOSE_DEADLINE

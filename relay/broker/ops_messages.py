@@ -2,148 +2,151 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
-from relay.broker.batch import Batch
-from relay.broker.checks import checked_body, checked_meta, checked_text, too_large
+from relay.broker.batch import Accepted, Batch, Request
+from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
-from relay.broker.insert_messages import Accepted
+from relay.broker.loop_guard import HeldMessages
+from relay.broker.ops_agents import person_record
 from relay.broker.routing import EVERYONE, Route, Routing, route
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
-from relay.core.message import BODY_MAX, AgentState, Mode, valid_name
-from relay.ledger.schema import AgentRecord
+from relay.core.message import BODY_MAX, Mode, valid_name
 from relay.ledger.store import Ledger
-from relay.protocol.broker import Json
-
-if TYPE_CHECKING:
-    from relay.broker.connection import Connection
+from relay.protocol.broker import Json, not_unicode
 
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _MODES = frozenset(mode.value for mode in Mode)
 _FOLLOWUP = Mode.FOLLOWUP.value
+#: Characters of a thread's name.
 THREAD_MAX = 256
+#: What the attributes of a message may take, in bytes of JSON.
+META_MAX = 64 * 1024
 
 
-class Sending:
-    """Checks and routes messages. Holds no state of its own but the names it was given."""
+class MessageOps:
+    """Checks and routes messages."""
 
-    def __init__(self, ledger: Ledger, directory: Directory, owner: str) -> None:
+    def __init__(
+        self, ledger: Ledger, directory: Directory, windows: DeliveryWindows, held: HeldMessages
+    ) -> None:
         self._ledger = ledger
         self._directory = directory
-        self._owner = owner
-        #: Looks at what is sent before it is stored; see relay.broker.ops_held.
-        self.admit: Callable[[Accepted, Member | None, Batch], None] = lambda m, member, b: None
+        self._windows = windows
+        self._held = held
 
     # -- the ops
 
-    def send(self, connection: Connection | None, request: Json, batch: Batch) -> None:
+    def send(self, request: Request, batch: Batch) -> None:
         """Check and route one message; it is stored with its batch."""
-        body = checked_body(request.get("body"))
-        if request.get("notice"):
-            self._notice(connection, request, batch, body)
+        fields = request.fields
+        body = _body(fields.get("body"))
+        if fields.get("notice"):
+            self._notice(request, batch, body)
             return
-        sender, origin = self._sender(connection, request, batch)
-        message = self._accept(connection, request, batch, "message", body)
-        message.sender = sender
-        message.origin = origin
-        mode = request.get("mode")
-        message.mode = _FOLLOWUP if mode is None else mode
-        if not isinstance(message.mode, str) or message.mode not in _MODES:
+        member = self._directory.speaker(request)
+        sender = self._sender(member, fields.get("from"), batch)
+        origin = "person" if member is None else "agent"
+        mode = fields.get("mode")
+        if mode is None:
+            mode = _FOLLOWUP
+        elif not isinstance(mode, str) or mode not in _MODES:
             raise UsageError(
                 f"there is no mode {mode!r}", hint=f"modes: {', '.join(sorted(_MODES))}"
             )
-        attributes = request.get("attributes") or {}
-        if not isinstance(attributes, dict):
-            raise UsageError("attributes are names with values")
-        to = request.get("to")
-        if to == EVERYONE or (isinstance(to, list) and EVERYONE in to):
-            # Each recipient gets a row of its own, and should know that it is not the only one.
-            attributes = {**attributes, "audience": "everyone"}
-        member = self._directory.get(sender) if origin == "agent" else None
-        cause = {"cause": member.cause} if member is not None and member.cause else {}
-        if attributes:
-            message.meta = checked_meta({"attributes": attributes, **cause})
-        elif cause:
-            message.meta = checked_meta(cause)
+        to, id_ = fields.get("to"), fields.get("id")
+        message = Accepted(
+            id=new_ulid(batch.now_ms) if id_ is None else _checked_id(id_),
+            kind="message",
+            sender=sender,
+            origin=origin,
+            body=body,
+            client=request.client,
+            n=request.n,
+            given=id_ is not None,
+            mode=mode,
+            thread=_thread(fields),
+            meta=_meta(fields, to, member),
+        )
         try:
-            message.routing = self._route(to, sender, origin, request)
+            message.routing = self._route(to, sender, origin == "person", fields)
         except RelayError:
-            if not message.given or not self._ledger.known([message.id]):
+            if not self._is_repeated(message):
                 raise
             # It was accepted before the answer got lost; who is there has changed since.
             message.routing = Routing(())
-        if not message.given or not self._ledger.known([message.id]):
-            self.admit(message, member, batch)
-        batch.sends.append(message)
+        if member is not None and not self._is_repeated(message):
+            self._held.admit(message, member, batch)
+        self._windows.collect(message, batch)
 
-    def _notice(
-        self, connection: Connection | None, request: Json, batch: Batch, body: str
-    ) -> None:
+    def _is_repeated(self, message: Accepted) -> bool:
+        return message.given and bool(self._ledger.known([message.id]))
+
+    def _notice(self, request: Request, batch: Batch, body: str) -> None:
         """A message from relay itself to the agent whose session asks for it, and to no other."""
-        member = connection.member if connection is not None else None
+        member = self._directory.member_of(request.client)
         if member is None:
             raise UsageError("only a registered session can leave its agent a notice")
-        message = self._accept(connection, request, batch, "message", body)
-        message.sender, message.origin = "relay", "relay"
-        message.mode = Mode.FOLLOWUP.value
-        message.routing = Routing((Route(member.name),))
-        batch.sends.append(message)
+        id_ = request.fields.get("id")
+        message = Accepted(
+            id=new_ulid(batch.now_ms) if id_ is None else _checked_id(id_),
+            kind="message",
+            sender="relay",
+            origin="relay",
+            body=body,
+            client=request.client,
+            n=request.n,
+            given=id_ is not None,
+            mode=_FOLLOWUP,
+            thread=_thread(request.fields),
+            routing=Routing((Route(member.name),)),
+        )
+        self._windows.collect(message, batch)
 
-    def event(self, connection: Connection | None, request: Json, batch: Batch) -> None:
+    def event(self, request: Request, batch: Batch) -> None:
         """Check one event that is no message."""
-        kind = request.get("kind")
+        fields = request.fields
+        kind = fields.get("kind")
         if not isinstance(kind, str) or not re.fullmatch(r"[a-z][a-z0-9_.-]{0,63}", kind):
             raise UsageError("an event needs a kind: lower-case letters, digits, _ . -")
         if kind == "message":
             raise UsageError("a message is sent with the op send")
-        body = request.get("body")
-        text = "" if body is None else checked_text(body, "body")
-        event = self._accept(connection, request, batch, kind, text)
-        if len(event.body or "") > BODY_MAX:
-            raise too_large(len(event.body or ""))
-        event.sender, event.origin = self._sender(connection, request, batch)
-        meta = request.get("meta")
-        event.meta = checked_meta({"meta": meta}) if meta else None
-        batch.sends.append(event)
+        body = fields.get("body")
+        text = "" if body is None else _text(body, "body")
+        if len(text) > BODY_MAX:
+            raise _too_large(len(text))
+        id_, meta = fields.get("id"), fields.get("meta")
+        member = self._directory.speaker(request)
+        event = Accepted(
+            id=new_ulid(batch.now_ms) if id_ is None else _checked_id(id_),
+            kind=kind,
+            sender=self._sender(member, fields.get("from"), batch),
+            origin="person" if member is None else "agent",
+            body=text,
+            client=request.client,
+            n=request.n,
+            given=id_ is not None,
+            thread=_thread(fields),
+            meta=_as_meta({"meta": meta}) if meta else None,
+        )
+        self._windows.collect(event, batch)
 
     # -- who speaks, who hears
 
-    def authenticated(self, connection: Connection | None, request: Json) -> Member | None:
-        """The agent that a request is from, if it is from one. Raises RelayError for a lie."""
-        if connection is not None and connection.member is not None:
-            return connection.member
-        auth = request.get("auth")
-        if auth is None:
-            return None
-        run, token = (auth.get("run"), auth.get("token")) if isinstance(auth, dict) else (None, "")
-        member = self._directory.authenticated(run, token)
-        if member is None:
-            raise RelayError(
-                "this run of an agent is not known to the broker",
-                hint="if its agent has ended, unset RELAY_RUN and RELAY_TOKEN to speak as a person",
-                code="forbidden" if self._directory.knows_run(run) else "unknown_run",
-            )
-        return member
-
-    def _sender(
-        self, connection: Connection | None, request: Json, batch: Batch
-    ) -> tuple[str, str]:
-        member = self.authenticated(connection, request)
-        name = request.get("from")
+    def _sender(self, member: Member | None, name: Any, batch: Batch) -> str:
         if member is not None:
             if name is not None and str(name).lower() != member.name.lower():
                 raise UsageError(
                     f"{member.name} cannot speak as {name}", hint="leave the sender out"
                 )
-            return member.name, "agent"
-        if name is None:
-            return self._owner, "person"
-        return self.person(name, batch), "person"
+            return member.name
+        return self._directory.owner if name is None else self._person(name, batch)
 
-    def person(self, name: object, batch: Batch) -> str:
+    def _person(self, name: Any, batch: Batch) -> str:
         """A person's name as it is known, made known if it is new. Agents' names are refused."""
         if not isinstance(name, str) or not valid_name(name):
             raise UsageError(
@@ -158,23 +161,15 @@ class Sending:
             )
         if member is not None:
             return member.name
-        record = AgentRecord(
-            name=name,
-            person=True,
-            kind="person",
-            state=AgentState.IDLE.value,
-            since_ms=batch.now_ms,
-            last_seen_ms=batch.now_ms,
-        )
+        record = person_record(name, "person", batch.now_ms)
         self._ledger.begin()
         self._ledger.save_agent(record)
         self._ledger.release_held(name, batch.now_ms)
-        directory = self._directory
-        batch.after.append(lambda: _known(directory, record))
+        batch.after.append(partial(self._directory.put_new, record))
         batch.cut = True  # the next message may be to this person
         return name
 
-    def _route(self, to: Any, sender: str, origin: str, request: Json) -> Routing:
+    def _route(self, to: Any, sender: str, is_person: bool, fields: Json) -> Routing:
         if type(to) is str:
             # The common case, without the general one's lists.
             member = self._directory.members.get(to.lower())
@@ -185,35 +180,76 @@ class Sending:
             targets = to
         else:
             raise UsageError("a message needs a recipient", hint="relay send NAME TEXT")
-        strict = origin == "person" and not request.get("offline")
+        strict = is_person and not fields.get("offline")
         return route(targets, sender, self._directory.members, strict=strict)
 
-    def _accept(
-        self, connection: Connection | None, request: Json, batch: Batch, kind: str, body: str
-    ) -> Accepted:
-        accepted = Accepted()
-        accepted.connection = connection
-        accepted.n = request["n"]
-        id_ = request.get("id")
-        accepted.given = id_ is not None
-        if id_ is None:
-            id_ = new_ulid(batch.now_ms)
-        elif type(id_) is not str or not _ID.fullmatch(id_):
-            raise UsageError(f"{id_!r} is not a ULID")
-        accepted.id = id_
-        accepted.kind = kind
-        accepted.body = body
-        accepted.mode = None
-        accepted.hops = 0
-        accepted.meta = None
-        accepted.routing = None
-        thread = request.get("thread")
-        if thread is not None and len(checked_text(thread, "thread")) > THREAD_MAX:
-            raise UsageError(f"a thread's name has at most {THREAD_MAX} characters")
-        accepted.thread = thread
-        return accepted
+
+# -- what a message may hold
 
 
-def _known(directory: Directory, record: AgentRecord) -> None:
-    if directory.get(record.name) is None:
-        directory.put(record)
+def _body(body: Any) -> str:
+    if type(body) is not str:
+        raise UsageError("a message needs a text", hint="relay send NAME TEXT")
+    size = len(body)
+    if size * 3 > BODY_MAX or not body.isascii():
+        try:
+            size = len(body.encode())
+        except UnicodeEncodeError as error:
+            raise not_unicode() from error
+    if size > BODY_MAX:
+        raise _too_large(size)
+    if not body or body.isspace():
+        raise UsageError("the message is empty", hint="relay send NAME TEXT")
+    return body
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{what} must be a text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise not_unicode() from error
+    return value
+
+
+def _checked_id(id_: Any) -> str:
+    if type(id_) is not str or not _ID.fullmatch(id_):
+        raise UsageError(f"{id_!r} is not a ULID")
+    return id_
+
+
+def _thread(fields: Json) -> str | None:
+    thread = fields.get("thread")
+    if thread is not None and len(_text(thread, "thread")) > THREAD_MAX:
+        raise UsageError(f"a thread's name has at most {THREAD_MAX} characters")
+    return thread
+
+
+def _meta(fields: Json, to: Any, member: Member | None) -> str | None:
+    """The attributes, and the message that this one follows from, as they are stored."""
+    attributes = fields.get("attributes") or {}
+    if not isinstance(attributes, dict):
+        raise UsageError("attributes are names with values")
+    if to == EVERYONE or (isinstance(to, list) and EVERYONE in to):
+        # Each recipient gets a row of its own, and should know that it is not the only one.
+        attributes = {**attributes, "audience": "everyone"}
+    cause = {"cause": member.cause} if member is not None and member.cause else {}
+    if attributes:
+        return _as_meta({"attributes": attributes, **cause})
+    return _as_meta(cause) if cause else None
+
+
+def _as_meta(fields: Json) -> str:
+    text = json.dumps(fields)
+    if len(text) > META_MAX:
+        raise UsageError(f"attributes of more than {META_MAX} bytes")
+    return text
+
+
+def _too_large(size: int) -> UsageError:
+    return UsageError(
+        f"the text is {size} bytes long; at most {BODY_MAX} are possible",
+        hint="put it in a file and send its path",
+        code="too_large",
+    )

@@ -19,7 +19,7 @@ _AGAIN_AFTER = 1.0
 
 _RUN = (
     "import sys; sys.path.append(sys.argv.pop(1));"
-    "from relay.broker.__main__ import main; sys.exit(main())"
+    "from relay.broker.main import main; sys.exit(main())"
 )
 
 
@@ -103,13 +103,13 @@ def launch(home: Home) -> None:
 
 def open_socket(home: Home) -> socket.socket:
     """A connected socket, checked to be our own user's broker. Raises OSError, RelayError."""
-    from relay.broker.peercred import is_own
+    from relay.core.descriptors import is_own_peer
 
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(DEADLINE)
         connection.connect(home.broker_socket)
-        if not is_own(connection):
+        if not is_own_peer(connection):
             raise BrokerUnavailable(
                 f"the broker at {home.broker_socket} belongs to another user",
                 hint="set RELAY_HOME to a directory of your own",

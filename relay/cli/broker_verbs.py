@@ -55,8 +55,8 @@ def _status(home: Home, in_json: bool) -> int:
 
 
 def _run(home: Home) -> int:
-    from relay.broker.__main__ import run
-    from relay.broker.log import Log
+    from relay.broker.main import run
+    from relay.core.log import Log
 
     if broker_status(home)["running"]:
         raise UsageError("a broker is running already", hint="relay broker stop ends it")

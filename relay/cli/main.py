@@ -247,7 +247,7 @@ def _die_of(number: signal.Signals) -> int:
 
 def fault() -> RelayError:
     """Log the exception that is being handled; the error that people are shown instead."""
-    from relay.broker.log import Log
+    from relay.core.log import Log
     from relay.core.paths import Home
 
     home = Home.from_env()

@@ -1,8 +1,17 @@
-"""File descriptors: which ones a process keeps, and which it must not hold open."""
+"""File descriptors: which ones a process keeps or closes, and who is behind a socket's."""
 
 from __future__ import annotations
 
 import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
+
+# From sys/un.h on macOS and the BSDs; Python's socket module does not name them.
+_SOL_LOCAL = 0
+_LOCAL_PEERCRED = 1
 
 
 def inherited() -> list[int]:
@@ -58,3 +67,25 @@ def open_missing() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
             os.set_inheritable(fd, True)
+
+
+def is_own_peer(connection: socket.socket) -> bool:
+    """Whether the peer runs as this process's user (or the system cannot tell: then the
+    directory's mode 0700 is what protects)."""
+    uid = _peer_uid(connection)
+    return uid is None or uid == os.geteuid()
+
+
+def _peer_uid(connection: socket.socket) -> int | None:
+    """The user id of the peer; None where the system cannot tell. Raises OSError."""
+    import socket
+    import struct
+
+    if sys.platform == "linux":
+        size = struct.calcsize("3i")
+        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        return int(struct.unpack("3i", raw)[1])
+    if sys.platform == "darwin":
+        raw = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, 76)
+        return int(struct.unpack_from("=II", raw)[1])
+    return None

@@ -125,10 +125,36 @@ def encode(record: Json) -> bytes:
     try:
         return _encode(record).encode() + b"\n"
     except UnicodeEncodeError as error:
-        raise UsageError(
-            "the text is not valid Unicode: it holds half of a surrogate pair",
-            hint="send text that is valid UTF-8",
-        ) from error
+        raise not_unicode() from error
+
+
+def not_unicode() -> UsageError:
+    """The error for text that UTF-8 cannot carry."""
+    return UsageError("the text holds half of a surrogate pair", hint="send valid Unicode")
+
+
+def check_unicode(record: Json) -> None:
+    """Raises UsageError when UTF-8 cannot carry some text in ``record``.
+
+    No answer could repeat it, and the database would not take it.
+    """
+    try:
+        _encode(record).encode()
+    except UnicodeEncodeError as error:
+        raise not_unicode() from error
+    except RecursionError as error:
+        raise UsageError("a request whose lists and objects are nested too deep") from error
+
+
+def too_deep(value: Any, most: int) -> bool:
+    """Whether lists and objects in ``value`` are nested more than ``most`` deep."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(most):
+        if not level:
+            return False
+        below = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [part for parts in below for part in parts if isinstance(part, dict | list)]
+    return bool(level)
 
 
 def decode(line: bytes) -> Json:
@@ -137,6 +163,14 @@ def decode(line: bytes) -> Json:
     if not isinstance(record, dict):
         raise ValueError("not an object")
     return record
+
+
+def refusal(n: int | None, error: RelayError) -> bytes:
+    """The line that refuses request ``n``. Always one: an error may name a file whose name is no
+    Unicode, which is told with question marks."""
+    record = {"n": n, "ok": False, "error": error_fields(error)}
+    line = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+    return line.encode(errors="replace") + b"\n"
 
 
 def error_from(fields: Json) -> RelayError:

@@ -6,14 +6,15 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from relay.broker.batch import Batch, Handler, refusal
+from relay.broker.batch import Batch, Handler, Request
+from relay.broker.directory import Directory
 from relay.broker.extracting import Extracting
 from relay.broker.inner import Inner
 from relay.core.errors import RelayError
 from relay.core.paths import Home
-from relay.protocol.broker import encode
+from relay.protocol.broker import encode, refusal
 from tests.broker.support import Json
 from tests.memory.embedding.server import Answer, Asked
 
@@ -65,24 +66,26 @@ class Rig:
     def __init__(self, home: Home) -> None:
         self.memory = Memory()
         self.log: list[str] = []
+        directory = Directory()
         self.parts = Extracting(
             home,
             self.memory.ask,
-            lambda: None,
+            directory,
             fault=self._fault,
             log=self.log.append,
             pauses=(0.0, 0.0),
         )
-        self._inner = Inner(self._submit, self.parts.handlers())
+        self._inner = Inner(cast(Any, self), directory, self.parts.handlers())
         self.folder = Path(home.memory, "extract")
 
     def _fault(self) -> RelayError:
         raise AssertionError("a fault")  # with the exception in flight as its context
 
-    def _submit(self, handler: Handler, connection: Any, request: Json) -> None:
+    def submit(self, handler: Handler, request: Request) -> None:
+        connection = request.client
         batch = Batch(1000 + len(self.memory.saved))
         try:
-            fields = handler(connection, request, batch)
+            fields = handler(request, batch)
         except RelayError as error:
             connection.send(refusal(0, error))
             return

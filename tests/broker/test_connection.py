@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from relay.broker.client import connect
-from relay.broker.connection import Connection
+from relay.broker.connection import ClientConnection
 from relay.core.paths import Home
 from relay.protocol.broker import decode
 from tests.broker.support import registration
@@ -27,7 +27,8 @@ def first_words(**broker: Any) -> bytes:
         near, far = socket.socketpair()
         gone = asyncio.Event()
         stub: Any = SimpleNamespace(disconnected=lambda _: gone.set(), **broker)
-        await loop.connect_accepted_socket(partial(Connection, stub), far)
+        accept = partial(ClientConnection, stub, {}, stub)
+        await loop.connect_accepted_socket(accept, far)
         async with asyncio.timeout(20):
             await gone.wait()
         with near:
@@ -36,20 +37,13 @@ def first_words(**broker: Any) -> bytes:
     return asyncio.run(talk())
 
 
-@pytest.fixture
-def stopped() -> asyncio.Event:
-    event = asyncio.Event()
-    event.set()
-    return event
-
-
 def test_a_broker_that_is_full_says_so() -> None:
-    answer = decode(first_words(stopped=asyncio.Event(), has_room=lambda: False))
+    answer = decode(first_words(stopping=False, has_room=lambda: False))
     assert answer["error"]["code"] == "busy"
 
 
-def test_a_broker_that_ends_closes_without_a_word(stopped: asyncio.Event) -> None:
-    assert first_words(stopped=stopped, has_room=lambda: True) == b""
+def test_a_broker_that_ends_closes_without_a_word() -> None:
+    assert first_words(stopping=True, has_room=lambda: True) == b""
 
 
 HALF = "\ud800"

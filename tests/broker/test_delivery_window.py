@@ -6,16 +6,16 @@ import asyncio
 import json
 import os
 import signal
+from types import SimpleNamespace
 from typing import Any, cast
 
-from relay.broker.batch import Batch, Handler
+from relay.broker.batch import Batch, Job
 from relay.broker.client import connect
-from relay.broker.connection import OUTPUT_HIGH, Connection
-from relay.broker.delivery_window import Pushing
+from relay.broker.connection import OUTPUT_HIGH
+from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.core.message import State
 from relay.core.paths import Home
-from relay.ledger.schema import AgentRecord
 from relay.protocol.broker import WINDOW
 from tests.broker.support import Json, Session, register
 
@@ -160,38 +160,30 @@ class _Line:
 
 def test_what_is_released_while_the_ledger_is_read_on_is_not_passed_over() -> None:
     shelf, line = _Shelf(), _Line()
-    asked: list[tuple[Handler, Json]] = []
-
-    def submit(handler: Handler, connection: Connection | None, request: Json) -> None:
-        asked.append((handler, request))
-
-    member = Directory().put(AgentRecord("Bob", False, "screen", "idle", 0, 0))
-    member.connection = cast(Any, line)
-    pushing = Pushing(cast(Any, shelf), Directory(), submit)
+    jobs: list[Job] = []
+    committer = SimpleNamespace(submit_job=jobs.append)
+    windows = DeliveryWindows(cast(Any, shelf), Directory(), cast(Any, committer))
 
     def commit(batch: Batch) -> None:
         for call in batch.after:
             call()
 
     def read_on(batch: Batch) -> None:
-        handler, request = asked.pop(0)
-        handler(None, request, batch)
+        jobs.pop(0)(batch)
 
     shelf.open = [(5, "five")]
-    pushing.released(member)
+    windows.open("Bob", cast(Any, line))
     read_on(batch := Batch(0))
     commit(batch)
     assert line.got == ["five"]
-    member.behind = True
-    pushing.more(member)
-    # In one batch: the person lets an older one go on, and then the ledger is read on from "five".
-    shelf.open = [(3, "three"), (5, "five"), (7, "seven")]
+    windows.released("Bob")
+    # In one batch: the ledger is read on from the beginning, and the person lets an older one go.
     batch = Batch(0)
-    batch.after.append(lambda: pushing.released(member))
     read_on(batch)
+    shelf.open = [(3, "three"), (5, "five"), (7, "seven")]
+    batch.after.insert(0, lambda: windows.released("Bob"))
     commit(batch)
-    while asked:
+    while jobs:
         read_on(batch := Batch(0))
         commit(batch)
-    assert sorted(line.got) == ["five", "seven", "three"]
-    assert line.got.index("three") < line.got.index("seven")
+    assert line.got == ["five", "three", "seven"]

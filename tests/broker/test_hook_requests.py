@@ -237,7 +237,7 @@ def test_half_a_character_is_refused_on_both_ways(home: Home) -> None:
             said = b'{"correlation_id":"","success":true,"output":{"x":"\\ud800"}}'
             asked = b'{"n":9,"op":"hook_answer","id":"%s","response":%s}\n'
             raw.sendall(asked % (push["id"].encode(), said))
-            assert b"not valid Unicode" in lines.readline()
+            assert b"half of a surrogate pair" in lines.readline()
 
 
 def test_only_the_session_that_was_asked_answers(home: Home) -> None:

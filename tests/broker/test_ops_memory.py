@@ -49,7 +49,7 @@ def texts(client: Client, **fields: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("modules", "allowed"),
     [
-        ("relay.broker.__main__, relay.broker.server", set()),
+        ("relay.broker.main, relay.broker.server", set()),
         (
             "relay.app.session_main, relay.app.session_parts, relay.app.wrap,"
             " relay.session.session, relay.cli.main",
@@ -329,7 +329,8 @@ class Caller:
 def test_full_late_and_closing(monkeypatch: pytest.MonkeyPatch, home: Home) -> None:
     import asyncio
 
-    from relay.broker.batch import Batch
+    from relay.broker.batch import Batch, Request
+    from relay.broker.directory import Directory
     from relay.memory import desk
 
     monkeypatch.setattr(desk, "Desk", Slow)
@@ -342,8 +343,7 @@ def test_full_late_and_closing(monkeypatch: pytest.MonkeyPatch, home: Home) -> N
         logged: list[str] = []
         memories = ops.Memories(
             home,
-            lambda connection, request: None,
-            lambda: None,
+            Directory(),
             fault=lambda: RelayError("a fault"),
             log=logged.append,
             deadline=0.3,
@@ -351,11 +351,11 @@ def test_full_late_and_closing(monkeypatch: pytest.MonkeyPatch, home: Home) -> N
         ask = memories.handlers()["memory_save"]
         for number in range(3):
             batch = Batch(1)
-            ask(caller, {"n": number, "op": "memory_save", "text": f"t{number}"}, batch)
+            ask(Request(caller, number, "memory_save", {"text": f"t{number}"}, 0), batch)
             for call in batch.after:
                 call()
         with pytest.raises(RelayError) as busy:
-            ask(caller, {"n": 3, "op": "memory_save", "text": "t3"}, Batch(1))
+            ask(Request(caller, 3, "memory_save", {"text": "t3"}, 0), Batch(1))
         assert busy.value.code == "busy" and caller.deferred == 3
         async with asyncio.timeout(20):
             while len(caller.lines) < 3:
@@ -364,7 +364,7 @@ def test_full_late_and_closing(monkeypatch: pytest.MonkeyPatch, home: Home) -> N
         assert b"may still be done" in caller.lines[0] and b"was not done" in caller.lines[1]
         Slow.go.set()
         batch = Batch(1)
-        ask(caller, {"n": 4, "op": "memory_save", "text": "t4"}, batch)
+        ask(Request(caller, 4, "memory_save", {"text": "t4"}, 0), batch)
         for call in batch.after:
             call()
         await memories.close()
@@ -379,7 +379,8 @@ def test_what_cannot_be_imported_is_told_and_costs_no_later_request(
 ) -> None:
     import asyncio
 
-    from relay.broker.batch import Batch
+    from relay.broker.batch import Batch, Request
+    from relay.broker.directory import Directory
     from relay.memory import desk
 
     def broken(*args: Any) -> Any:
@@ -389,16 +390,15 @@ def test_what_cannot_be_imported_is_told_and_costs_no_later_request(
         caller: Any = Caller()
         memories = ops.Memories(
             home,
-            lambda connection, request: None,
-            lambda: None,
+            Directory(),
             fault=lambda: RelayError("a fault"),
             log=lambda text: None,
         )
 
         async def asked() -> None:
             batch = Batch(1)
-            request = {"n": 1, "op": "memory_save", "text": "x"}
-            memories.handlers()["memory_save"](caller, request, batch)
+            request = Request(caller, 1, "memory_save", {"text": "x"}, 0)
+            memories.handlers()["memory_save"](request, batch)
             for call in batch.after:
                 call()
             before = len(caller.lines)
@@ -422,20 +422,20 @@ def test_what_cannot_be_imported_is_told_and_costs_no_later_request(
 def test_a_batch_that_is_refused_saves_nothing(home: Home) -> None:
     import asyncio
 
-    from relay.broker.batch import Batch
+    from relay.broker.batch import Batch, Request
+    from relay.broker.directory import Directory
 
     async def scenario() -> None:
         caller: Any = Caller()
         memories = ops.Memories(
             home,
-            lambda connection, request: None,
-            lambda: None,
+            Directory(),
             fault=lambda: RelayError("a fault"),
             log=lambda text: None,
         )
         batch = Batch(1)
         ask = memories.handlers()["memory_save"]
-        ask(caller, {"n": 1, "op": "memory_save", "text": "t"}, batch)
+        ask(Request(caller, 1, "memory_save", {"text": "t"}, 0), batch)
         for call in batch.on_failure:
             call()
         assert caller.deferred == 0

@@ -7,7 +7,7 @@ import json
 from relay.broker.loop_guard import HOPS_MAX
 from relay.core.paths import Home
 from tests.broker.support import register
-from tests.broker.test_ops_held import exchange, next_delivery, say
+from tests.broker.test_held_messages import exchange, next_delivery, say
 from tests.cli.conftest import Run
 
 

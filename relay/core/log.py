@@ -1,4 +1,4 @@
-"""The broker's log: one file and its predecessor, each at most ``SIZE_MAX`` bytes."""
+"""A log: one file and its predecessor, each at most ``SIZE_MAX`` bytes."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from relay.broker.log import Log
+from relay.core.log import Log
 
 
 def test_it_is_bounded(tmp_path: Path) -> None:

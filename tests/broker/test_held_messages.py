@@ -7,12 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from relay.broker.batch import Batch
+from relay.broker.batch import Accepted, Batch
 from relay.broker.client import Client, connect
+from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, owner_login, person_name
-from relay.broker.insert_messages import Accepted
-from relay.broker.loop_guard import HOPS_MAX, LoopGuard
-from relay.broker.ops_held import Parking
+from relay.broker.loop_guard import HOPS_MAX, HeldMessages, LoopGuard
 from relay.broker.routing import Route, Routing
 from relay.core.errors import NotFound, RelayError
 from relay.core.paths import Home
@@ -166,15 +165,20 @@ def test_what_cannot_be_stored_does_not_count_and_is_told_of_again() -> None:
     directory = Directory()
     al, _ = (directory.put(AgentRecord(name, False, "screen", "idle", 0, 0)) for name in "AB")
     nothing = cast(Any, None)
-    parking = Parking(nothing, directory, nothing, OWNER, nothing, LoopGuard(rate_max=3))
+    windows = DeliveryWindows(nothing, directory, nothing)
+    held = HeldMessages(nothing, directory, windows, nothing, LoopGuard(rate_max=3))
 
     def send(now_ms: int, *, stored: bool) -> tuple[str, int]:
         """The state in which a message begins, and how many notices go with it."""
-        message, batch = Accepted(), Batch(now_ms)
-        message.sender, message.routing = "A", Routing((Route("B"),))
-        parking.admit(message, al, batch)
+        routing = Routing((Route("B"),))
+        message, batch = (
+            Accepted("id", "message", "A", "agent", "x", routing=routing),
+            Batch(now_ms),
+        )
+        held.admit(message, al, batch)
         for call in [] if stored else batch.on_failure:
             call()
+        assert message.routing is not None
         return message.routing.routes[0].state.value, len(batch.sends)
 
     # The disk is full: a session asks again every second.

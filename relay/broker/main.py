@@ -1,0 +1,169 @@
+"""``python -m relay.broker``: become the broker of one RELAY_HOME, unless there is one."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import time
+
+from relay.core.errors import RelayError
+from relay.core.files import lock_open_file, unlink_if_there, write_atomically
+from relay.core.log import Log
+from relay.core.paths import Home
+from relay.ledger.store import Ledger
+from relay.protocol.broker import error_fields
+
+#: A loser of the election waits this long for a broker that is just going away. Seconds.
+_LOCK_WAIT = 3.0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run until nobody needs the broker. Exit status 0 also when another one runs already."""
+    parser = argparse.ArgumentParser(prog="python -m relay.broker")
+    parser.add_argument("--home", help="the state directory (default: as RELAY_HOME says)")
+    options = parser.parse_args(argv)
+    home = Home(options.home) if options.home else Home.from_env()
+    log = Log(home.broker_log)
+    try:
+        return run(home, log)
+    except RelayError as error:
+        log.write(f"cannot start: {error.message}")
+        sys.stderr.write(f"relay: {error.message}\n")
+        return error.exit_status
+    except Exception:
+        fault = log.fault()
+        sys.stderr.write(f"relay: {fault.message}; {fault.hint}\n")
+        return fault.exit_status
+
+
+def run(home: Home, log: Log) -> int:
+    """Hold the lock, serve, leave nothing behind. Raises RelayError when it cannot start."""
+    home.create()
+    lock = _elect(home)
+    if lock is None:
+        log.write("another broker is running")
+        return 0
+    try:
+        try:
+            ledger = Ledger(home.ledger)
+        except RelayError as error:
+            _say_why(home, error)
+            raise
+        try:
+            _serve(home, log, ledger)
+        finally:
+            ledger.close()
+    finally:
+        os.close(lock)
+    return 0
+
+
+def failure_file(home: Home) -> str:
+    """Where a broker that cannot start says why, for the client that started it."""
+    return os.path.join(home.run, "broker.failed")
+
+
+def _say_why(home: Home, error: RelayError) -> None:
+    record = {"at": time.time(), "error": error_fields(error)}
+    write_atomically(failure_file(home), json.dumps(record), durable=False)
+
+
+def _elect(home: Home) -> int | None:
+    """The lock's descriptor, or None when another broker holds it."""
+    lock = os.open(home.broker_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + _LOCK_WAIT
+    while not lock_open_file(lock):
+        if _answers(home) or time.monotonic() > deadline:
+            os.close(lock)
+            return None
+        time.sleep(0.05)  # it starts or stops; there is no event to wait for
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+def _answers(home: Home) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(home.broker_socket)
+        except OSError:
+            return False
+    return True
+
+
+def _listen(home: Home) -> socket.socket:
+    """The listening socket. Only the holder of the lock may call this: what is there is stale."""
+    unlink_if_there(home.broker_socket)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(home.broker_socket)
+    except OSError as error:
+        listener.close()
+        raise RelayError(
+            f"cannot listen on {home.broker_socket}: {error.strerror}",
+            hint="set RELAY_HOME to a directory on a local disk",
+            code="state_dir",
+        ) from error
+    finally:
+        os.umask(mask)
+    listener.listen(256)
+    listener.setblocking(False)
+    return listener
+
+
+def _serve(home: Home, log: Log, ledger: Ledger) -> None:
+    from relay.broker.loop_guard import HOPS_MAX, RATE_MAX, LoopGuard
+    from relay.broker.server import IDLE, BrokerServer
+
+    async def serve() -> None:
+        guard = LoopGuard(
+            int(_number("RELAY_HOPS_MAX", HOPS_MAX)), int(_number("RELAY_RATE_MAX", RATE_MAX))
+        )
+        broker = BrokerServer(
+            home,
+            ledger,
+            log=log.write,
+            fault=log.fault,
+            idle=_number("RELAY_BROKER_IDLE", IDLE),
+            guard=guard,
+            # Before it stops listening: who comes now must not find a socket that is closing.
+            on_stop=lambda: unlink_if_there(home.broker_socket),
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, broker.stop)
+        # Requests are many small objects without cycles: the collector need not look so often.
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
+        listener = _listen(home)
+        try:
+            unlink_if_there(failure_file(home))
+            log.write("serving")
+            await broker.serve(listener)
+        finally:
+            listener.close()
+            unlink_if_there(home.broker_socket)
+
+    asyncio.run(serve())
+    try:
+        ledger.checkpoint()
+    except RelayError as error:
+        log.write(f"the log stays where it is: {error.message}")
+    log.write("ended")
+
+
+def _number(variable: str, default: float) -> float:
+    """What the environment says, or ``default`` where that is no number of nought or more."""
+    try:
+        value = float(os.environ.get(variable) or default)
+    except ValueError:
+        return default
+    return value if 0 <= value < float("inf") else default
