@@ -62,7 +62,7 @@ class Client(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class ClientRequest:
     """One request of a client."""
 
     client: Client
@@ -137,8 +137,8 @@ class Batch:
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
-        self.requests: list[Request] = []
-        self.owed: list[Request] = []  # requests of earlier batches that a job goes on with
+        self.requests: list[ClientRequest] = []
+        self.owed: list[ClientRequest] = []  # requests of earlier batches that a job goes on with
         self.answers: list[tuple[Client, bytes]] = []
         self.after: list[Callable[[], None]] = []
         self.on_failure: list[Callable[[], None]] = []  # instead of ``after``
@@ -152,7 +152,7 @@ class Batch:
 
 
 #: Carries out one op: the answer's fields, or None when the answer comes otherwise.
-Handler = Callable[[Request, Batch], Json | None]
+Handler = Callable[[ClientRequest, Batch], Json | None]
 #: Work of the broker's own that takes its turn among the requests.
 Job = Callable[[Batch], None]
 
@@ -174,12 +174,12 @@ class Committer:
         self._fault = fault
         self._now_ms = now_ms
         self._loop = asyncio.get_running_loop()
-        self._pending: deque[tuple[Handler, Request] | Job] = deque()
+        self._pending: deque[tuple[Handler, ClientRequest] | Job] = deque()
         self._scheduled = False
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def submit(self, handler: Handler, request: Request) -> None:
+    def submit(self, handler: Handler, request: ClientRequest) -> None:
         """Queue one request. Connections bound how many they have here."""
         self._pending.append((handler, request))
         if not self._scheduled:
@@ -234,7 +234,7 @@ class Committer:
             return self._failed(batch, self._fault())
         return batch
 
-    def _apply(self, batch: Batch, handler: Handler, request: Request) -> None:
+    def _apply(self, batch: Batch, handler: Handler, request: ClientRequest) -> None:
         batch.requests.append(request)
         if batch.sends and request.op not in _COLLECTED:
             self._write(batch)

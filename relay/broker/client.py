@@ -7,16 +7,12 @@ import socket
 import time
 from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from relay.broker.start import DEADLINE, Starter, open_socket
 from relay.core.errors import BrokerUnavailable, RelayError, Timeout
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.protocol.broker import LINE_MAX, ONCE, PROTOCOL, Json, decode, encode, error_from
-
-if TYPE_CHECKING:
-    from relay.broker.async_client import AsyncClient
 
 __all__ = ["AsyncClient", "Client", "connect"]
 
@@ -194,12 +190,3 @@ class Client:
 def connect(home: Home, start: bool = True, deadline: float = DEADLINE) -> Client:
     """A client with an open connection; starts the broker if need be and allowed."""
     return Client(home, start=start, deadline=deadline)
-
-
-def __getattr__(name: str) -> object:
-    # Resolved on first use: the command line must not pay for asyncio.
-    if name == "AsyncClient":
-        from relay.broker.async_client import AsyncClient
-
-        return AsyncClient
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

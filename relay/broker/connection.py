@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from relay.broker.batch import Committer, Handler, Request
+from relay.broker.batch import ClientRequest, Committer, Handler
 from relay.core.descriptors import is_own_peer
 from relay.core.errors import RelayError, UsageError
 from relay.protocol.broker import LINE_MAX, check_unicode, refusal
@@ -294,7 +294,7 @@ class ClientConnection(asyncio.Protocol):
             except RelayError as error:
                 self.send(refusal(request["n"] if request else None, error))
                 continue
-            self._committer.submit(handler, Request(self, request["n"], op, request, size))
+            self._committer.submit(handler, ClientRequest(self, request["n"], op, request, size))
             self._asked += 1
             self._asked_bytes += size
 

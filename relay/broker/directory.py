@@ -7,7 +7,7 @@ import hmac
 import os
 import re
 
-from relay.broker.batch import Client, Request
+from relay.broker.batch import Client, ClientRequest
 from relay.broker.routing import Route, Routing, suggestions
 from relay.core.errors import NotFound, RelayError
 from relay.core.message import AgentState, valid_name
@@ -171,7 +171,7 @@ class Directory:
 
     # -- who asks
 
-    def speaker(self, request: Request) -> Member | None:
+    def speaker(self, request: ClientRequest) -> Member | None:
         """The agent that a request is from, if it is from one. Raises RelayError for a lie."""
         member = self._bound.get(request.client)
         if member is not None:
@@ -189,7 +189,7 @@ class Directory:
             )
         return member
 
-    def named(self, request: Request) -> Member:
+    def named(self, request: ClientRequest) -> Member:
         """Whose messages are meant: those of ``name``, else of who asks. Raises NotFound."""
         name = request.fields.get("name")
         if name is None:

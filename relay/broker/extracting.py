@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from relay.broker.aside import Aside
-from relay.broker.batch import Batch, Client, Handler, Request
+from relay.broker.batch import Batch, Client, ClientRequest, Handler
 from relay.broker.extract_files import FILES_MAX, TEXT_MAX, Extraction, Folder, folder_of, split
 from relay.core.errors import RelayError, UsageError
 from relay.protocol.broker import Json, encode, refusal
@@ -98,7 +98,7 @@ class Extracting:
 
     # -- the request
 
-    def _take(self, request: Request, batch: Batch) -> Json | None:
+    def _take(self, request: ClientRequest, batch: Batch) -> Json | None:
         client, member = request.client, self._directory.member_of(request.client)
         if member is None:
             raise UsageError("only a registered session can leave its agent's last words")

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 
-from relay.broker.batch import Committer, Handler, Request
+from relay.broker.batch import ClientRequest, Committer, Handler
 from relay.broker.directory import Directory, Member
 from relay.core.errors import UsageError
 from relay.core.message import AgentState
@@ -74,7 +74,7 @@ class Inner:
         size = sum(len(value) for value in request.values() if isinstance(value, str))
         self._directory.bind(inner, Member(record))
         try:
-            self._committer.submit(handler, Request(inner, 0, request["op"], request, size))
+            self._committer.submit(handler, ClientRequest(inner, 0, request["op"], request, size))
             return await inner.answer
         finally:
             self._directory.unbind(inner)

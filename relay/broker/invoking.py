@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from relay.broker.batch import Batch, Request
+from relay.broker.batch import Batch, ClientRequest
 from relay.broker.directory import Directory
 from relay.broker.ops_query import fitting
 from relay.core.errors import RelayError, UsageError
@@ -33,7 +33,7 @@ class Invoking:
         self._ledger = ledger
         self._directory = directory
 
-    def hooks_ran(self, request: Request, batch: Batch) -> Json:
+    def hooks_ran(self, request: ClientRequest, batch: Batch) -> Json:
         """A session tells of hooks that it has run: ``records`` of relay.hooks.hook_log."""
         member = self._directory.speaker(request)
         if member is None:
@@ -48,7 +48,7 @@ class Invoking:
             self._ledger.add_invocations(rows)
         return {"stored": len(rows)}
 
-    def hook_log(self, request: Request, batch: Batch) -> Json:
+    def hook_log(self, request: ClientRequest, batch: Batch) -> Json:
         """The newest runs of hooks that match, newest first."""
         limit = request.fields.get("limit", 50)
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= ROWS_MAX:

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import replace
 from functools import partial
 
-from relay.broker.batch import Accepted, Batch, Request
+from relay.broker.batch import Accepted, Batch, ClientRequest
 from relay.broker.delivery_states import advance
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
@@ -169,12 +169,12 @@ class HeldMessages:
 
     # -- the ops
 
-    def held(self, request: Request, batch: Batch) -> Json:
+    def held(self, request: ClientRequest, batch: Batch) -> Json:
         """What waits for the person."""
         rows, more = fitting(queries.parked(self._ledger, PARKED_MAX))
         return {"rows": rows, "more": more}
 
-    def decide(self, request: Request, batch: Batch) -> Json:
+    def decide(self, request: ClientRequest, batch: Batch) -> Json:
         """Let parked messages go on, or refuse them."""
         if self._directory.speaker(request) is not None:
             raise RelayError(
@@ -198,7 +198,7 @@ class HeldMessages:
         names = ("id", "from", "to")
         return {"rows": [{name: row[name] for name in names} for row in rows]}
 
-    def _chosen(self, request: Request) -> list[Row]:
+    def _chosen(self, request: ClientRequest) -> list[Row]:
         rows = queries.parked(self._ledger, PARKED_MAX)
         wanted = request.fields.get("which")
         if wanted is None:

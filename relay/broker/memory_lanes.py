@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from relay.broker.batch import Request
+from relay.broker.batch import ClientRequest
 from relay.core.errors import RelayError
 from relay.protocol.broker import Json, encode, refusal
 
@@ -37,7 +37,7 @@ class Job:
         *("spec", "lane", "timer", "begun", "over"),
     )
 
-    def __init__(self, request: Request, spec: StoreSpec | None, now_ms: int) -> None:
+    def __init__(self, request: ClientRequest, spec: StoreSpec | None, now_ms: int) -> None:
         self.request = request
         self.spec = spec
         self.agent: str | None = None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Batch, Client, Committer, Request
+from relay.broker.batch import Batch, Client, ClientRequest, Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member, token_hash
 from relay.core.errors import NameTaken, RelayError, UsageError
@@ -65,7 +65,7 @@ class AgentOps:
 
     # -- agents
 
-    def agents(self, request: Request, batch: Batch) -> Json:
+    def agents(self, request: ClientRequest, batch: Batch) -> Json:
         """All known agents, those that are there first."""
         return {"agents": self.agent_list(), "persons": self._directory.persons()}
 
@@ -78,7 +78,7 @@ class AgentOps:
 
     # -- register
 
-    def register(self, request: Request, batch: Batch) -> Json:
+    def register(self, request: ClientRequest, batch: Batch) -> Json:
         """Bind the connection to an agent."""
         client, fields = request.client, request.fields
         name, run, token = (_text(fields, key) for key in ("name", "run", "token"))
@@ -126,7 +126,7 @@ class AgentOps:
 
     # -- what the session says of its agent
 
-    def agent_state(self, request: Request, batch: Batch) -> Json:
+    def agent_state(self, request: ClientRequest, batch: Batch) -> Json:
         """The session says what its agent is doing."""
         member = self._directory.member_of(request.client)
         if member is None:
@@ -167,7 +167,7 @@ class AgentOps:
             self._windows.close(member.name)
             member.leave(record)
 
-    def person(self, request: Request, batch: Batch) -> Json:
+    def person(self, request: ClientRequest, batch: Batch) -> Json:
         """The session says that the person has spoken to its agent."""
         member = self._directory.member_of(request.client)
         if member is None:

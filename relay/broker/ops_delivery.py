@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from relay.broker.batch import Batch, Client, Committer, Request
+from relay.broker.batch import Batch, Client, ClientRequest, Committer
 from relay.broker.delivery_states import HELD_FOR_MS, advance, expired
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
@@ -61,7 +61,7 @@ class DeliveryOps:
 
     # -- state
 
-    def state(self, request: Request, batch: Batch) -> Json:
+    def state(self, request: ClientRequest, batch: Batch) -> Json:
         """The recipient's session reports how far a delivery is."""
         member = self._directory.member_of(request.client)
         if member is None:
@@ -103,7 +103,7 @@ class DeliveryOps:
 
     # -- read
 
-    def read(self, request: Request, batch: Batch) -> Json:
+    def read(self, request: ClientRequest, batch: Batch) -> Json:
         """A person has seen these messages."""
         member = self._directory.named(request)
         ids = request.fields.get("ids")
@@ -130,7 +130,7 @@ class DeliveryOps:
 
     # -- wait
 
-    def wait(self, request: Request, batch: Batch) -> Json | None:
+    def wait(self, request: ClientRequest, batch: Batch) -> Json | None:
         """Answer once all deliveries of a message are final, or when the time is up."""
         id_ = str(request.fields.get("id"))
         timeout = request.fields.get("timeout")

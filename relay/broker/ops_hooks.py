@@ -11,7 +11,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Batch, Client, Request
+from relay.broker.batch import Batch, Client, ClientRequest
 from relay.broker.directory import Directory, Member
 from relay.broker.routing import present, suggestions
 from relay.core.errors import NotFound, RelayError, Timeout, UsageError
@@ -65,7 +65,7 @@ class Asking:
 
     # -- the ops
 
-    def hook(self, request: Request, batch: Batch) -> None:
+    def hook(self, request: ClientRequest, batch: Batch) -> None:
         """Push a request to the session of ``agent``; it is answered later."""
         self._directory.speaker(request)
         seconds = _seconds(request.fields.get("timeout"))
@@ -85,7 +85,7 @@ class Asking:
         batch.after.append(partial(session.send, push))
         batch.on_failure.append(partial(self._forget, pending))
 
-    def hook_answer(self, request: Request, batch: Batch) -> Json:
+    def hook_answer(self, request: ClientRequest, batch: Batch) -> Json:
         """The session that was asked answers. ``taken``: whether anybody still waited for it."""
         pending = self._pending.get(str(request.fields.get("id")))
         if pending is None:

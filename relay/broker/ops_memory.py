@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from relay.broker.batch import Batch, Handler, Request
+from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.memory_lanes import Clerk, Job, Lane, Lanes
 from relay.core.errors import RelayError, Timeout
 from relay.protocol.broker import Json, refusal
@@ -67,7 +67,7 @@ class Memories:
         """The handler of each op."""
         return {op: self._ask for op in OPS}
 
-    def _ask(self, request: Request, batch: Batch) -> None:
+    def _ask(self, request: ClientRequest, batch: Batch) -> None:
         member = self._directory.speaker(request)
         job = Job(request, _spec(request.fields), batch.now_ms)
         if member is not None:

@@ -7,7 +7,7 @@ import re
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Accepted, Batch, Request
+from relay.broker.batch import Accepted, Batch, ClientRequest
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
 from relay.broker.loop_guard import HeldMessages
@@ -41,7 +41,7 @@ class MessageOps:
 
     # -- the ops
 
-    def send(self, request: Request, batch: Batch) -> None:
+    def send(self, request: ClientRequest, batch: Batch) -> None:
         """Check and route one message; it is stored with its batch."""
         fields = request.fields
         body = _body(fields.get("body"))
@@ -86,7 +86,7 @@ class MessageOps:
     def _is_repeated(self, message: Accepted) -> bool:
         return message.given and bool(self._ledger.known([message.id]))
 
-    def _notice(self, request: Request, batch: Batch, body: str) -> None:
+    def _notice(self, request: ClientRequest, batch: Batch, body: str) -> None:
         """A message from relay itself to the agent whose session asks for it, and to no other."""
         member = self._directory.member_of(request.client)
         if member is None:
@@ -107,7 +107,7 @@ class MessageOps:
         )
         self._windows.collect(message, batch)
 
-    def event(self, request: Request, batch: Batch) -> None:
+    def event(self, request: ClientRequest, batch: Batch) -> None:
         """Check one event that is no message."""
         fields = request.fields
         kind = fields.get("kind")

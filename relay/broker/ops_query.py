@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 
-from relay.broker.batch import Batch, Committer, Request
+from relay.broker.batch import Batch, ClientRequest, Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.core.errors import NotFound, UsageError
@@ -34,7 +34,7 @@ class QueryOps:
         self._windows = windows
         self._committer = committer
 
-    def inbox(self, request: Request, batch: Batch) -> Json:
+    def inbox(self, request: ClientRequest, batch: Batch) -> Json:
         """What waits in somebody's inbox; nothing is marked."""
         member = self._directory.named(request)
         after = request.fields.get("after")
@@ -51,7 +51,7 @@ class QueryOps:
         kind = "person" if member.person else "agent"
         return {"name": member.name, "kind": kind, "rows": rows, "more": more}
 
-    def show(self, request: Request, batch: Batch) -> Json:
+    def show(self, request: ClientRequest, batch: Batch) -> Json:
         """One message with all its deliveries."""
         wanted = str(request.fields.get("id") or "").upper()
         if len(wanted) < 4:
@@ -68,12 +68,12 @@ class QueryOps:
 
     # -- what may take several steps
 
-    def sent(self, request: Request, batch: Batch) -> None:
+    def sent(self, request: ClientRequest, batch: Batch) -> None:
         """The newest messages from somebody."""
         member = self._directory.named(request)
         self._begin_scan(request, batch, Filter(sender=member.name), {"name": member.name})
 
-    def history(self, request: Request, batch: Batch) -> None:
+    def history(self, request: ClientRequest, batch: Batch) -> None:
         """The newest events that match."""
         since = request.fields.get("since_ms")
         if since is not None and not isinstance(since, int):
@@ -94,7 +94,9 @@ class QueryOps:
         )
         self._begin_scan(request, batch, wanted, {})
 
-    def _begin_scan(self, request: Request, batch: Batch, wanted: Filter, fields: Json) -> None:
+    def _begin_scan(
+        self, request: ClientRequest, batch: Batch, wanted: Filter, fields: Json
+    ) -> None:
         scan = _Scan(request, wanted, _limit(request, 1000), fields)
         request.client.defer()
         batch.on_failure.append(request.client.undefer)
@@ -126,7 +128,7 @@ class QueryOps:
 class _Scan:
     """One search through the events, newest first. ``fields`` go into the answer."""
 
-    def __init__(self, request: Request, wanted: Filter, limit: int, fields: Json) -> None:
+    def __init__(self, request: ClientRequest, wanted: Filter, limit: int, fields: Json) -> None:
         self.request = request
         self.wanted = wanted
         self.limit = limit
@@ -148,7 +150,7 @@ def fitting(rows: list[Row]) -> tuple[list[Row], bool]:
     return list(rows), False
 
 
-def _limit(request: Request, default: int) -> int:
+def _limit(request: ClientRequest, default: int) -> int:
     limit = request.fields.get("limit")
     if limit is None:
         return default

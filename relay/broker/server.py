@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from relay import __version__
-from relay.broker.batch import Batch, Committer, Handler, Request
+from relay.broker.batch import Batch, ClientRequest, Committer, Handler
 from relay.broker.connection import ClientConnection
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
@@ -227,10 +227,10 @@ class BrokerServer:
 
     # -- small ops
 
-    def _hello(self, request: Request, batch: Batch) -> Json:
+    def _hello(self, request: ClientRequest, batch: Batch) -> Json:
         return {"protocol": PROTOCOL, "version": __version__, "pid": os.getpid()}
 
-    def _status(self, request: Request, batch: Batch) -> Json:
+    def _status(self, request: ClientRequest, batch: Batch) -> Json:
         return {
             "running": True,
             "pid": os.getpid(),
@@ -245,6 +245,6 @@ class BrokerServer:
             "parked": queries.parked_count(self._ledger),
         }
 
-    def _stop(self, request: Request, batch: Batch) -> Json:
+    def _stop(self, request: ClientRequest, batch: Batch) -> Json:
         batch.after.append(self.stop)
         return {"stopping": True, "pid": os.getpid()}

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
-from relay.broker.batch import Batch, Handler, Request
+from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.directory import Directory
 from relay.broker.extracting import Extracting
 from relay.broker.inner import Inner
@@ -81,7 +81,7 @@ class Rig:
     def _fault(self) -> RelayError:
         raise AssertionError("a fault")  # with the exception in flight as its context
 
-    def submit(self, handler: Handler, request: Request) -> None:
+    def submit(self, handler: Handler, request: ClientRequest) -> None:
         connection = request.client
         batch = Batch(1000 + len(self.memory.saved))
         try:

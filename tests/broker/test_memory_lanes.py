@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relay.broker.batch import Request
+from relay.broker.batch import ClientRequest
 from relay.broker.memory_lanes import LANES_MAX, Job, Lane, Lanes
 from relay.config.memory_spec import StoreSpec, parse_store
 from relay.core.errors import RelayError
@@ -76,7 +76,7 @@ class Rig:
 
     def put(self, spec: StoreSpec | None, text: str) -> Lane:
         caller: Any = None
-        job = Job(Request(caller, 1, "memory_save", {"text": text}, 0), spec, 5)
+        job = Job(ClientRequest(caller, 1, "memory_save", {"text": text}, 0), spec, 5)
         job.lane = lane = self.lanes.lane(spec)
         lane.pending += 1
         lane.put(job)
@@ -239,7 +239,7 @@ def test_an_error_that_names_what_is_no_unicode_is_an_answer_and_ends_no_lane() 
         )
         caller: Any = None
         for _ in range(2):
-            job = Job(Request(caller, 1, "memory_list", {}, 0), None, 5)
+            job = Job(ClientRequest(caller, 1, "memory_list", {}, 0), None, 5)
             job.lane = lane
             lane.put(job)
         await rig.answered(2)

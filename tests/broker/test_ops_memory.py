@@ -329,7 +329,7 @@ class Caller:
 def test_full_late_and_closing(monkeypatch: pytest.MonkeyPatch, home: Home) -> None:
     import asyncio
 
-    from relay.broker.batch import Batch, Request
+    from relay.broker.batch import Batch, ClientRequest
     from relay.broker.directory import Directory
     from relay.memory import desk
 
@@ -351,11 +351,11 @@ def test_full_late_and_closing(monkeypatch: pytest.MonkeyPatch, home: Home) -> N
         ask = memories.handlers()["memory_save"]
         for number in range(3):
             batch = Batch(1)
-            ask(Request(caller, number, "memory_save", {"text": f"t{number}"}, 0), batch)
+            ask(ClientRequest(caller, number, "memory_save", {"text": f"t{number}"}, 0), batch)
             for call in batch.after:
                 call()
         with pytest.raises(RelayError) as busy:
-            ask(Request(caller, 3, "memory_save", {"text": "t3"}, 0), Batch(1))
+            ask(ClientRequest(caller, 3, "memory_save", {"text": "t3"}, 0), Batch(1))
         assert busy.value.code == "busy" and caller.deferred == 3
         async with asyncio.timeout(20):
             while len(caller.lines) < 3:
@@ -364,7 +364,7 @@ def test_full_late_and_closing(monkeypatch: pytest.MonkeyPatch, home: Home) -> N
         assert b"may still be done" in caller.lines[0] and b"was not done" in caller.lines[1]
         Slow.go.set()
         batch = Batch(1)
-        ask(Request(caller, 4, "memory_save", {"text": "t4"}, 0), batch)
+        ask(ClientRequest(caller, 4, "memory_save", {"text": "t4"}, 0), batch)
         for call in batch.after:
             call()
         await memories.close()
@@ -379,7 +379,7 @@ def test_what_cannot_be_imported_is_told_and_costs_no_later_request(
 ) -> None:
     import asyncio
 
-    from relay.broker.batch import Batch, Request
+    from relay.broker.batch import Batch, ClientRequest
     from relay.broker.directory import Directory
     from relay.memory import desk
 
@@ -397,7 +397,7 @@ def test_what_cannot_be_imported_is_told_and_costs_no_later_request(
 
         async def asked() -> None:
             batch = Batch(1)
-            request = Request(caller, 1, "memory_save", {"text": "x"}, 0)
+            request = ClientRequest(caller, 1, "memory_save", {"text": "x"}, 0)
             memories.handlers()["memory_save"](request, batch)
             for call in batch.after:
                 call()
@@ -422,7 +422,7 @@ def test_what_cannot_be_imported_is_told_and_costs_no_later_request(
 def test_a_batch_that_is_refused_saves_nothing(home: Home) -> None:
     import asyncio
 
-    from relay.broker.batch import Batch, Request
+    from relay.broker.batch import Batch, ClientRequest
     from relay.broker.directory import Directory
 
     async def scenario() -> None:
@@ -435,7 +435,7 @@ def test_a_batch_that_is_refused_saves_nothing(home: Home) -> None:
         )
         batch = Batch(1)
         ask = memories.handlers()["memory_save"]
-        ask(Request(caller, 1, "memory_save", {"text": "t"}, 0), batch)
+        ask(ClientRequest(caller, 1, "memory_save", {"text": "t"}, 0), batch)
         for call in batch.on_failure:
             call()
         assert caller.deferred == 0
