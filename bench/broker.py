@@ -32,7 +32,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from relay.broker.client import Client, connect
+from relay.broker.client import BrokerClient, connect
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.protocol.broker import encode
@@ -92,7 +92,7 @@ def pipelined(connection: socket.socket, lines: list[bytes]) -> float:
     return len(lines) / (time.perf_counter() - begin)
 
 
-def accepted(client: Client, to: str, count: int) -> float:
+def accepted(client: BrokerClient, to: str, count: int) -> float:
     """Acknowledged messages a second."""
     lines = [
         encode({"n": number, "op": "send", "id": new_ulid(next(_MS)), "to": to, "body": BODY})
@@ -122,10 +122,10 @@ def echo(folder: str, count: int) -> float:
 
 
 @contextmanager
-def receivers(home: Home) -> Iterator[Client]:
+def receivers(home: Home) -> Iterator[BrokerClient]:
     """A client, an agent ``Away`` that is known but gone, and one ``Here`` that only reads."""
 
-    def register(name: str) -> Client:
+    def register(name: str) -> BrokerClient:
         client = connect(home)
         client.request(
             "register", name=name, run=name, token="t", kind="bench", pid=0, cwd="/", command=""

@@ -15,7 +15,7 @@ from relay.hooks.events import HookEventName
 from relay.hooks.registry import TIMEOUT_DEFAULT, Registry, split_pattern
 
 if TYPE_CHECKING:
-    from relay.broker.client import Client
+    from relay.broker.client import BrokerClient
     from relay.config.vocabulary import Known
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
@@ -217,7 +217,7 @@ class Relay:
         with self._client() as client:
             return fire(client, agent, str(event), input or {}, timeout, **self._auth())
 
-    def _client(self) -> Client:
+    def _client(self) -> BrokerClient:
         # Imported on use: a configuration file must not pay for it.
         from relay.broker.client import connect
 

@@ -14,8 +14,6 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.protocol.broker import LINE_MAX, ONCE, PROTOCOL, Json, decode, encode, error_from
 
-__all__ = ["AsyncClient", "Client", "connect"]
-
 #: Pushes that nobody has asked for yet; beyond it the oldest go (they only say "ask again").
 _PUSHES_MAX = 1024
 #: How long a run may stay unknown, and between two tries. Seconds.
@@ -26,7 +24,7 @@ class _Broken(BrokerUnavailable):
     """There was a connection, and it broke."""
 
 
-class Client:
+class BrokerClient:
     """One connection. Raises relay.core.errors; ``BrokerUnavailable`` when the connection breaks.
 
     ``request`` repeats a request once over a new connection when the broker went away before it
@@ -86,7 +84,7 @@ class Client:
             self._socket.close()
             self._socket = None
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> BrokerClient:
         return self
 
     def __exit__(
@@ -187,6 +185,6 @@ class Client:
         del self._part[: end + 1]
 
 
-def connect(home: Home, start: bool = True, deadline: float = DEADLINE) -> Client:
+def connect(home: Home, start: bool = True, deadline: float = DEADLINE) -> BrokerClient:
     """A client with an open connection; starts the broker if need be and allowed."""
-    return Client(home, start=start, deadline=deadline)
+    return BrokerClient(home, start=start, deadline=deadline)

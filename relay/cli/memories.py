@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from relay.broker.client import Client
+from relay.broker.client import BrokerClient
 from relay.cli import output
 from relay.cli.memory_store import connected
 from relay.cli.messages import speaker
@@ -51,7 +51,7 @@ def run(options: Any) -> int:
         return _one(client, options)
 
 
-def ask(client: Client, op: str, **fields: object) -> Json:
+def ask(client: BrokerClient, op: str, **fields: object) -> Json:
     """The broker's answer, to the agent in whose tools this runs or to the person."""
     answer = client.request(op, deadline=_DEADLINE, **fields, **speaker())
     if op in ("memory_search", "memory_list") and answer.get("problem"):
@@ -88,7 +88,7 @@ def _cwd() -> str | None:
 # -- save, search, list
 
 
-def _save(client: Client, options: Any, text: str) -> int:
+def _save(client: BrokerClient, options: Any, text: str) -> int:
     answer = ask(
         client,
         "memory_save",
@@ -124,7 +124,7 @@ def _said(answer: Json) -> str:
     return words
 
 
-def _search(client: Client, options: Any) -> int:
+def _search(client: BrokerClient, options: Any) -> int:
     answer = ask(
         client, "memory_search", query=options.query, limit=options.limit, **_where(options)
     )
@@ -136,7 +136,7 @@ def _search(client: Client, options: Any) -> int:
     return 0
 
 
-def _list(client: Client, options: Any) -> int:
+def _list(client: BrokerClient, options: Any) -> int:
     rows, more = _newest(client, options)
     if options.json:
         output.as_json([shown(memory) for memory in rows])
@@ -147,7 +147,7 @@ def _list(client: Client, options: Any) -> int:
     return 0
 
 
-def _newest(client: Client, options: Any) -> tuple[list[Json], bool]:
+def _newest(client: BrokerClient, options: Any) -> tuple[list[Json], bool]:
     """As many as are wanted, however few an answer holds; whether there are more."""
     rows: list[Json] = []
     last: Json = {}
@@ -185,7 +185,7 @@ def _table(rows: list[Json], none: str) -> None:
 # -- show, forget, stats
 
 
-def _one(client: Client, options: Any) -> int:
+def _one(client: BrokerClient, options: Any) -> int:
     op = f"memory_{'get' if options.memory_verb == 'show' else 'forget'}"
     where: Json = {}
     # The broker lets an agent forget nothing of another project than this folder's. A folder that
@@ -211,7 +211,7 @@ def _one(client: Client, options: Any) -> int:
     return 0
 
 
-def _stats(client: Client, options: Any) -> int:
+def _stats(client: BrokerClient, options: Any) -> int:
     answer = ask(client, "memory_stats")
     names = ("backend", "tier", "embedder", "problem", "pending", "kept", "refused", "size")
     fields = {name: answer.get(name) for name in (*names, "folder", "store", "count")}

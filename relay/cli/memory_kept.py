@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from relay.broker.client import Client
+from relay.broker.client import BrokerClient
 from relay.cli import output
 from relay.cli.memories import ask, shown
 from relay.cli.memory_store import applying, connected
@@ -120,7 +120,7 @@ def _move(home: Home, key: str, options: Any) -> int:
     return 0
 
 
-def _given(client: Client, save: Waiting) -> str:
+def _given(client: BrokerClient, save: Waiting) -> str:
     answer = ask(client, "memory_import", memories=[to_json(save.memory())])
     return next(name for name in ("new", "same", "conflicting") if answer[name])
 

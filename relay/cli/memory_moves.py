@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from relay.broker.client import Client
+from relay.broker.client import BrokerClient
 from relay.cli import output, progress
 from relay.cli.memories import ask
 from relay.cli.memory_store import connected
@@ -74,7 +74,7 @@ def export(options: Any) -> int:
     return 0
 
 
-def _write_all(client: Client, target: IO[str], bar: progress.Bar) -> int:
+def _write_all(client: BrokerClient, target: IO[str], bar: progress.Bar) -> int:
     total = int(ask(client, "memory_stats")["count"]) if bar.wanted else 0
     done, after = 0, None
     while (answer := ask(client, "memory_export", after=after))["more"]:
@@ -237,7 +237,7 @@ def import_(options: Any) -> int:
     return 0
 
 
-def _read_all(client: Client, source: IO[bytes], counts: _Counts) -> None:
+def _read_all(client: BrokerClient, source: IO[bytes], counts: _Counts) -> None:
     size = _size(source)
     read = 0
     with progress.on_stderr() as bar:

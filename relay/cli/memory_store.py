@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from relay.broker.client import Client
+from relay.broker.client import BrokerClient
 from relay.cli import output
 from relay.config.load import load
 from relay.config.memory_settings import MemorySettings
@@ -46,7 +46,7 @@ def applying(home: Home, explicit: str | None = None) -> Applying:
     return Applying(MemorySettings(), None, path if says else None)
 
 
-def connected(explicit: str | None = None) -> Client:
+def connected(explicit: str | None = None) -> BrokerClient:
     """A client whose requests about memories name the store that applies here."""
     home = Home.from_env()
     found = applying(home, explicit)
@@ -58,7 +58,7 @@ def connected(explicit: str | None = None) -> Client:
     return StoreClient(home, found.settings.store.resolved(os.environ), found.settings.secrets)
 
 
-class StoreClient(Client):
+class StoreClient(BrokerClient):
     """A client that names ``spec`` (which is resolved) in every request about memories."""
 
     def __init__(self, home: Home, spec: StoreSpec, secrets: str) -> None:

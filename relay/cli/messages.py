@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from relay.broker.client import Client, connect
+from relay.broker.client import BrokerClient, connect
 from relay.cli import output
 from relay.cli.arguments import WAIT, count, moment, wait_seconds
 from relay.cli.listing import print_rows
@@ -153,7 +153,7 @@ def send_verb(options: Any) -> int:
     return EXIT_NOT_DELIVERED if failed else 0
 
 
-def _wait(client: Client, answer: Json, options: Any) -> int:
+def _wait(client: BrokerClient, answer: Json, options: Any) -> int:
     found = _wait_all(client, answer["id"], options.wait)
     answer = {**answer, "deliveries": found["deliveries"], "done": found["done"]}
     _print_sent(answer, options.json)
@@ -167,7 +167,7 @@ def _wait(client: Client, answer: Json, options: Any) -> int:
     return 0
 
 
-def _wait_all(client: Client, id_: str, seconds: float) -> Json:
+def _wait_all(client: BrokerClient, id_: str, seconds: float) -> Json:
     end = time.monotonic() + seconds
     while True:
         left = max(0.0, end - time.monotonic())
@@ -265,7 +265,7 @@ def _lines(body: str | None) -> list[str]:
     return output.visible_lines(body or "").split("\n")
 
 
-def _mark(client: Client, options: Any, answer: Json, rows: list[Json]) -> None:
+def _mark(client: BrokerClient, options: Any, answer: Json, rows: list[Json]) -> None:
     """A person's messages are seen once they are printed; an agent's are not ours to mark."""
     sys.stdout.flush()
     new = [row["id"] for row in rows if row["state"] not in ("seen", "failed")]
@@ -273,7 +273,7 @@ def _mark(client: Client, options: Any, answer: Json, rows: list[Json]) -> None:
         client.request("read", name=answer["name"], ids=new)
 
 
-def _follow(client: Client, options: Any) -> int:
+def _follow(client: BrokerClient, options: Any) -> int:
     # Python would hear of a Ctrl-C that comes just before it waits only after it has waited.
     signals.plain_interrupt()
     after = 0
@@ -301,7 +301,7 @@ def _follow(client: Client, options: Any) -> int:
             _next_news(client)
 
 
-def _next_news(client: Client) -> None:
+def _next_news(client: BrokerClient) -> None:
     """Return when there may be something new."""
     try:
         client.next_push(_FOLLOW_CHECK)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from relay.broker.async_client import AsyncClient
-from relay.broker.client import Client, connect
+from relay.broker.client import BrokerClient, connect
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
@@ -74,7 +74,7 @@ def registration(name: str, run: str = "run-1", token: str = "secret") -> Json:
     }
 
 
-def register(home: Home, name: str, run: str = "run-1", token: str = "secret") -> Client:
+def register(home: Home, name: str, run: str = "run-1", token: str = "secret") -> BrokerClient:
     """A connection of its own that is registered as ``name``."""
     client = connect(home)
     try:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from relay.broker.batch import Accepted, Batch
-from relay.broker.client import Client, connect
+from relay.broker.client import BrokerClient, connect
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, owner_login, person_name
 from relay.broker.loop_guard import HOPS_MAX, HeldMessages, LoopGuard
@@ -22,18 +22,18 @@ OWNER = person_name(owner_login())
 
 
 @pytest.fixture
-def client(home: Home) -> Iterator[Client]:
+def client(home: Home) -> Iterator[BrokerClient]:
     with connect(home) as client:
         yield client
 
 
-def next_delivery(agent: Client) -> Json:
+def next_delivery(agent: BrokerClient) -> Json:
     while (push := agent.next_push(20)) is None or push["push"] != "deliver":
         assert push is not None
     return push
 
 
-def read(agent: Client) -> Json:
+def read(agent: BrokerClient) -> Json:
     """The next message, which its agent has then seen."""
     message = next_delivery(agent)
     for state in ("delivering", "submitted", "seen"):
@@ -41,12 +41,12 @@ def read(agent: Client) -> Json:
     return message
 
 
-def say(agent: Client, to: str, body: str) -> Json:
+def say(agent: BrokerClient, to: str, body: str) -> Json:
     answer: Json = agent.request("send", to=to, body=body)["deliveries"][0]
     return answer
 
 
-def exchange(al: Client, bob: Client, count: int) -> None:
+def exchange(al: BrokerClient, bob: BrokerClient, count: int) -> None:
     """``count`` messages, each of them an answer to the one before; Al begins."""
     for number in range(count):
         one, other, to = (al, bob, "Bob") if number % 2 == 0 else (bob, al, "Al")
@@ -54,7 +54,7 @@ def exchange(al: Client, bob: Client, count: int) -> None:
         assert read(other)["body"] == f"{number}"
 
 
-def test_a_chain_stops_and_the_person_lets_it_go_on(home: Home, client: Client) -> None:
+def test_a_chain_stops_and_the_person_lets_it_go_on(home: Home, client: BrokerClient) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob:
         exchange(al, bob, HOPS_MAX)
         stopped = say(al, "Bob", "thank you")
@@ -76,7 +76,7 @@ def test_a_chain_stops_and_the_person_lets_it_go_on(home: Home, client: Client) 
         assert [row["body"] for row in client.request("held")["rows"]] == ["thanks again"]
 
 
-def test_a_word_of_the_person_begins_a_chain_anew(home: Home, client: Client) -> None:
+def test_a_word_of_the_person_begins_a_chain_anew(home: Home, client: BrokerClient) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob:
         exchange(al, bob, HOPS_MAX)
         al.request("person")
@@ -95,7 +95,7 @@ def test_a_notice_of_relays_does_not_begin_a_chain_anew(home: Home) -> None:
         assert say(al, "Bob", "again")["state"] == "held"
 
 
-def test_a_message_names_what_caused_it(home: Home, client: Client) -> None:
+def test_a_message_names_what_caused_it(home: Home, client: BrokerClient) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob:
         exchange(al, bob, 2)
         first, second = client.request("history")["rows"]
@@ -136,7 +136,7 @@ def test_too_many_a_minute_wait_also_after_a_restart(
         assert [read(bob)["body"] for _ in range(4)] == ["3", "4", "5", "6"]
 
 
-def test_the_person_refuses(home: Home, client: Client) -> None:
+def test_the_person_refuses(home: Home, client: BrokerClient) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob:
         exchange(al, bob, HOPS_MAX)
         say(al, "Bob", "thank you")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from relay.broker.client import Client, connect
+from relay.broker.client import BrokerClient, connect
 from relay.broker.memory_lanes import LANES_MAX
 from relay.config import trust
 from relay.core.errors import ConfigError, RelayError, UsageError
@@ -60,13 +60,13 @@ class Store:
     def says(self, **what: str | None) -> None:
         saying(self.folder, **what)
 
-    def ask(self, client: Client, op: str, **fields: Any) -> Json:
+    def ask(self, client: BrokerClient, op: str, **fields: Any) -> Json:
         return client.request(f"memory_{op}", cwd=CWD, store=self.spec, **fields)
 
-    def save(self, client: Client, text: str) -> Json:
+    def save(self, client: BrokerClient, text: str) -> Json:
         return self.ask(client, "save", text=text)
 
-    def texts(self, client: Client) -> list[str]:
+    def texts(self, client: BrokerClient) -> list[str]:
         rows = self.ask(client, "list", limit=1000)["memories"]
         return [row["text"] for row in rows][::-1]
 
@@ -90,7 +90,7 @@ def store(make: Callable[[str], Store]) -> Store:
 
 
 @pytest.fixture
-def client(home: Home) -> Iterator[Client]:
+def client(home: Home) -> Iterator[BrokerClient]:
     with connect(home) as connected:
         yield connected
 
@@ -108,7 +108,7 @@ def ended(pid: int) -> None:
     wait_until(lambda: not there(pid), what="a worker to end")
 
 
-def local(client: Client, text: str) -> Json:
+def local(client: BrokerClient, text: str) -> Json:
     return client.request("memory_save", cwd=CWD, text=text)
 
 
@@ -162,7 +162,9 @@ def test_what_was_confirmed_outlives_a_broker_that_is_killed(home: Home, store: 
     ended(store.pids()[-1])
 
 
-def test_a_worker_that_is_killed_costs_the_save_in_hand_only(client: Client, store: Store) -> None:
+def test_a_worker_that_is_killed_costs_the_save_in_hand_only(
+    client: BrokerClient, store: Store
+) -> None:
     store.save(client, "confirmed")
     store.says(die="")
     with pytest.raises(RelayError, match="was ended by SIGKILL before it answered") as died:
@@ -174,7 +176,7 @@ def test_a_worker_that_is_killed_costs_the_save_in_hand_only(client: Client, sto
 
 
 def test_a_store_that_hangs_delays_nothing_else(
-    home: Home, client: Client, make: Callable[[str], Store]
+    home: Home, client: BrokerClient, make: Callable[[str], Store]
 ) -> None:
     slow, other = make("slow"), make("other")
     slow.says(hang="")
@@ -193,7 +195,7 @@ def test_a_store_that_hangs_delays_nothing_else(
         assert record is not None and record["error"]["code"] == "memory_worker"
 
 
-def test_a_store_that_is_away_keeps_saves_and_gets_them(client: Client, store: Store) -> None:
+def test_a_store_that_is_away_keeps_saves_and_gets_them(client: BrokerClient, store: Store) -> None:
     store.says(away="nobody listens on port 6333")
     kept = store.save(client, "the tests need Redis")
     assert (kept["outcome"], kept["problem"]) == ("kept", "nobody listens on port 6333")
@@ -233,7 +235,7 @@ def test_kept_saves_outlive_broker_and_worker(home: Home, store: Store) -> None:
 
 
 def test_an_agent_is_held_to_its_place_when_what_it_replaces_was_out_of_sight(
-    home: Home, client: Client, store: Store
+    home: Home, client: BrokerClient, store: Store
 ) -> None:
     with register(home, "Bob", run="run-bob") as bob:
         own = store.ask(bob, "save", text="Bob's own", scope="agent")["memory"]["id"]
@@ -253,7 +255,9 @@ def test_an_agent_is_held_to_its_place_when_what_it_replaces_was_out_of_sight(
     assert store.ask(client, "search", query="own", agent="Bob")["memories"]
 
 
-def test_secrets_are_left_out_of_what_is_kept(client: Client, store: Store, home: Home) -> None:
+def test_secrets_are_left_out_of_what_is_kept(
+    client: BrokerClient, store: Store, home: Home
+) -> None:
     token = "ghp_" + "0123456789" * 3 + "abcdef"
     store.says(away="nobody listens")
     kept = store.save(client, f"push with {token}")
@@ -262,7 +266,7 @@ def test_secrets_are_left_out_of_what_is_kept(client: Client, store: Store, home
         assert token.encode() not in path.read_bytes()
 
 
-def test_one_that_cannot_be_opened_says_so_each_time(client: Client, store: Store) -> None:
+def test_one_that_cannot_be_opened_says_so_each_time(client: BrokerClient, store: Store) -> None:
     store.says(misconfigured="the vectors have 384 numbers")
     for _ in range(6):
         with pytest.raises(ConfigError, match="384"):
@@ -274,7 +278,7 @@ def test_one_that_cannot_be_opened_says_so_each_time(client: Client, store: Stor
             client.request("memory_stats", store=bad)
 
 
-def test_what_names_no_store_is_refused(client: Client) -> None:
+def test_what_names_no_store_is_refused(client: BrokerClient) -> None:
     wrong: list[Any] = [1, "local", [], {"backend": "oracle"}, {"backend": "custom"}, {"x": 1}]
     for spec in wrong:
         with pytest.raises(UsageError):
@@ -282,7 +286,7 @@ def test_what_names_no_store_is_refused(client: Client) -> None:
 
 
 def test_at_most_so_many_stores_are_open_at_once(
-    home: Home, client: Client, make: Callable[[str], Store]
+    home: Home, client: BrokerClient, make: Callable[[str], Store]
 ) -> None:
     stores = [make(f"store{number}") for number in range(LANES_MAX + 2)]
     for number, one in enumerate(stores):
@@ -297,7 +301,7 @@ def test_at_most_so_many_stores_are_open_at_once(
 
 
 def test_when_all_are_busy_one_more_is_refused_and_the_default_one_is_not(
-    home: Home, client: Client, make: Callable[[str], Store]
+    home: Home, client: BrokerClient, make: Callable[[str], Store]
 ) -> None:
     stores = [make(f"store{number}") for number in range(LANES_MAX + 1)]
     clients = []
@@ -319,14 +323,14 @@ def test_when_all_are_busy_one_more_is_refused_and_the_default_one_is_not(
         asker.close()
 
 
-def _ignoring(store: Store, client: Client) -> None:
+def _ignoring(store: Store, client: BrokerClient) -> None:
     try:
         store.save(client, "x")
     except RelayError:
         return
 
 
-def _saved(store: Store, client: Client) -> bool:
+def _saved(store: Store, client: BrokerClient) -> bool:
     try:
         return bool(store.save(client, "room"))
     except RelayError as error:
@@ -354,7 +358,7 @@ def test_a_broker_that_stops_leaves_no_process_not_even_one_that_hangs(
         ended(pid)
 
 
-def test_another_embedder_for_the_local_store_finds_what_is_there(client: Client) -> None:
+def test_another_embedder_for_the_local_store_finds_what_is_there(client: BrokerClient) -> None:
     local(client, "the tests need Redis")
     spec = {"backend": "local", "config": {"embedder": {"provider": "none"}}}
     found = client.request("memory_search", query="redis", cwd=CWD, store=spec)["memories"]

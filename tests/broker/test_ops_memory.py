@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from relay.broker import ops_memory as ops
-from relay.broker.client import Client, connect
+from relay.broker.client import BrokerClient, connect
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.paths import Home
 from tests.broker.support import (
@@ -30,17 +30,17 @@ CWD = "/src/shop"
 
 
 @pytest.fixture
-def client(home: Home) -> Iterator[Client]:
+def client(home: Home) -> Iterator[BrokerClient]:
     with connect(home) as connected:
         yield connected
 
 
-def save(client: Client, text: str, **fields: Any) -> Json:
+def save(client: BrokerClient, text: str, **fields: Any) -> Json:
     fields.setdefault("cwd", CWD)
     return client.request("memory_save", text=text, **fields)
 
 
-def texts(client: Client, **fields: Any) -> list[str]:
+def texts(client: BrokerClient, **fields: Any) -> list[str]:
     fields.setdefault("cwd", CWD)
     answer = client.request("memory_list", limit=100, **fields)
     return [memory["text"] for memory in answer["memories"]]
@@ -72,14 +72,14 @@ def test_nothing_of_memory_is_imported_before_it_is_asked_for(
     assert set(done.stdout.split()) <= allowed
 
 
-def test_no_folder_is_made_before_it_is_asked_for(client: Client, home: Home) -> None:
+def test_no_folder_is_made_before_it_is_asked_for(client: BrokerClient, home: Home) -> None:
     client.request("status")
     assert not os.path.exists(home.memory)
     save(client, "the tests need Redis")
     assert os.stat(home.memory).st_mode & 0o777 == 0o700
 
 
-def test_a_person_saves_for_the_project_and_finds_it_there_only(client: Client) -> None:
+def test_a_person_saves_for_the_project_and_finds_it_there_only(client: BrokerClient) -> None:
     answer = save(client, "the tests need Redis")
     memory = answer["memory"]
     assert (answer["outcome"], answer["redacted"]) == ("new", [])
@@ -90,7 +90,7 @@ def test_a_person_saves_for_the_project_and_finds_it_there_only(client: Client) 
     assert save(client, "the tests need Redis")["outcome"] == "same"
 
 
-def test_the_agent_that_is_registered_is_who_saved(home: Home, client: Client) -> None:
+def test_the_agent_that_is_registered_is_who_saved(home: Home, client: BrokerClient) -> None:
     with register(home, "Ada") as ada:
         own = save(ada, "I am the reviewer", scope="agent")["memory"]
         shared = save(ada, "the port is 6379")["memory"]
@@ -100,7 +100,9 @@ def test_the_agent_that_is_registered_is_who_saved(home: Home, client: Client) -
     assert texts(client, agent="Ada") == ["the port is 6379", "I am the reviewer"]
 
 
-def test_tools_of_an_agent_speak_as_it_and_nobody_else_can(home: Home, client: Client) -> None:
+def test_tools_of_an_agent_speak_as_it_and_nobody_else_can(
+    home: Home, client: BrokerClient
+) -> None:
     with register(home, "Ada"):
         auth = {"run": "run-1", "token": "secret"}
         assert save(client, "from a tool", auth=auth)["memory"]["agent"] == "Ada"
@@ -109,7 +111,9 @@ def test_tools_of_an_agent_speak_as_it_and_nobody_else_can(home: Home, client: C
     assert texts(client) == ["from a tool"]
 
 
-def test_an_agent_may_not_write_what_is_another_agents_own(home: Home, client: Client) -> None:
+def test_an_agent_may_not_write_what_is_another_agents_own(
+    home: Home, client: BrokerClient
+) -> None:
     with register(home, "Ada") as ada, register(home, "Bob", run="run-2") as bob:
         own = save(ada, "mine", scope="agent")["memory"]["id"]
         refusals: list[Callable[[], object]] = [
@@ -126,7 +130,9 @@ def test_an_agent_may_not_write_what_is_another_agents_own(home: Home, client: C
     assert client.request("memory_forget", id=own)["memory"]["text"] == "mine"
 
 
-def test_an_agent_sees_and_changes_nothing_of_another_project(home: Home, client: Client) -> None:
+def test_an_agent_sees_and_changes_nothing_of_another_project(
+    home: Home, client: BrokerClient
+) -> None:
     old = save(client, "of the shop")["memory"]["id"]
     with register(home, "Ada") as ada:
         refusals: list[Callable[[], object]] = [
@@ -143,7 +149,7 @@ def test_an_agent_sees_and_changes_nothing_of_another_project(home: Home, client
     assert client.request("memory_forget", id=other, cwd=CWD)["memory"]["id"] == other
 
 
-def test_secrets_are_left_out_refused_or_kept(client: Client) -> None:
+def test_secrets_are_left_out_refused_or_kept(client: BrokerClient) -> None:
     token = "ghp_" + "0123456789" * 3 + "abcdef"
     answer = save(client, f"push with {token}")
     assert answer["redacted"] == ["github-token"] and token not in answer["memory"]["text"]
@@ -155,7 +161,7 @@ def test_secrets_are_left_out_refused_or_kept(client: Client) -> None:
         save(client, "x", secrets="publish")
 
 
-def test_errors_are_those_of_the_command_line(client: Client) -> None:
+def test_errors_are_those_of_the_command_line(client: BrokerClient) -> None:
     with pytest.raises(NotFound) as unknown:
         client.request("memory_get", id="zzz")
     assert unknown.value.exit_status == 3
@@ -178,7 +184,7 @@ def test_errors_are_those_of_the_command_line(client: Client) -> None:
         client.request("memory_import", memories=[{"id": "x"}])
 
 
-def test_an_ambiguous_id_says_what_matches(client: Client) -> None:
+def test_an_ambiguous_id_says_what_matches(client: BrokerClient) -> None:
     rows = [{"id": f"abc{n}", "text": f"fact {n}", "scope": "user", "owner": ""} for n in range(2)]
     stamped = [{**row, "created_ms": 1, "updated_ms": 1} for row in rows]
     client.request("memory_import", memories=stamped)
@@ -190,7 +196,7 @@ def test_an_ambiguous_id_says_what_matches(client: Client) -> None:
 
 
 def test_an_export_of_many_pages_is_whole_and_can_be_imported(
-    client: Client, tmp_path: Path
+    client: BrokerClient, tmp_path: Path
 ) -> None:
     stamp = {"scope": "user", "owner": "", "created_ms": 1, "updated_ms": 1}
     rows = [{"id": f"row-{n:05}", "text": f"fact {n}", **stamp} for n in range(1200)]
@@ -219,7 +225,7 @@ def test_an_export_of_many_pages_is_whole_and_can_be_imported(
     assert (counts["same"], counts["conflicting"]) == (1, 1)
 
 
-def test_a_list_says_whether_there_are_more(client: Client) -> None:
+def test_a_list_says_whether_there_are_more(client: BrokerClient) -> None:
     for number in range(3):
         save(client, f"fact {number}")
     answer = client.request("memory_list", cwd=CWD, limit=2)
@@ -227,7 +233,7 @@ def test_a_list_says_whether_there_are_more(client: Client) -> None:
     assert client.request("memory_list", cwd=CWD, limit=3)["more"] is False
 
 
-def test_a_list_of_the_most_says_that_there_are_more_and_can_be_paged(client: Client) -> None:
+def test_a_list_of_the_most_says_that_there_are_more_and_can_be_paged(client: BrokerClient) -> None:
     stamp = {"scope": "user", "owner": "", "created_ms": 1, "updated_ms": 1}
     rows = [{"id": f"row-{n:05}", "text": f"fact {n}", **stamp} for n in range(1001)]
     for at in range(0, 1001, 500):
@@ -241,7 +247,7 @@ def test_a_list_of_the_most_says_that_there_are_more_and_can_be_paged(client: Cl
     assert ([row["id"] for row in rest["memories"]], rest["more"]) == (["row-00000"], False)
 
 
-def test_stats_say_where_and_how(client: Client, home: Home) -> None:
+def test_stats_say_where_and_how(client: BrokerClient, home: Home) -> None:
     save(client, "one")
     save(client, "two", scope="user")
     stats = client.request("memory_stats")

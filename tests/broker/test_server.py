@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.broker.client import Client, connect
+from relay.broker.client import BrokerClient, connect
 from relay.broker.directory import owner_login, person_name
 from relay.core.errors import NameTaken, NotFound, RelayError, UsageError
 from relay.core.ids import new_ulid
@@ -25,12 +25,12 @@ OWNER = person_name(owner_login())
 
 
 @pytest.fixture
-def client(home: Home) -> Iterator[Client]:
+def client(home: Home) -> Iterator[BrokerClient]:
     with connect(home) as client:
         yield client
 
 
-def agent(client: Client, name: str) -> Json:
+def agent(client: BrokerClient, name: str) -> Json:
     found = [row for row in client.request("agents")["agents"] if row["name"] == name]
     return found[0] if found else {}
 
@@ -40,7 +40,7 @@ def speaking_as(name: str) -> Json:
     return {"from": name}
 
 
-def deliver(client: Client) -> Json:
+def deliver(client: BrokerClient) -> Json:
     push = client.next_push(20)
     assert push is not None and push["push"] == "deliver"
     return push
@@ -49,7 +49,9 @@ def deliver(client: Client) -> Json:
 # -- sending
 
 
-def test_a_message_from_a_person_reaches_an_agent_and_is_seen(home: Home, client: Client) -> None:
+def test_a_message_from_a_person_reaches_an_agent_and_is_seen(
+    home: Home, client: BrokerClient
+) -> None:
     with register(home, "Bob") as bob:
         sent = client.request("send", to="bob", body="hello\x00\x1b[31m", thread="t", mode="steer")
         push = deliver(bob)
@@ -76,7 +78,7 @@ def test_the_sender_gets_receipts(home: Home) -> None:
         ]
 
 
-def test_a_body_of_exactly_the_largest_size_arrives_whole(home: Home, client: Client) -> None:
+def test_a_body_of_exactly_the_largest_size_arrives_whole(home: Home, client: BrokerClient) -> None:
     body = "\x01" * BODY_MAX  # six times as long on the wire
     with register(home, "Bob") as bob:
         client.request("send", to="Bob", body=body)
@@ -86,21 +88,21 @@ def test_a_body_of_exactly_the_largest_size_arrives_whole(home: Home, client: Cl
 
 
 @pytest.mark.parametrize("body", ["", " \n\t", None, 7])
-def test_an_empty_body_is_refused(client: Client, body: object) -> None:
+def test_an_empty_body_is_refused(client: BrokerClient, body: object) -> None:
     with pytest.raises(UsageError) as failure:
         client.request("send", to=["Bob"], body=body, offline=True)
     assert failure.value.hint
     assert client.request("status")["counts"]["events"] == 0
 
 
-def test_a_body_that_is_too_large_is_refused_not_cut(client: Client) -> None:
+def test_a_body_that_is_too_large_is_refused_not_cut(client: BrokerClient) -> None:
     with pytest.raises(RelayError, match=f"at most {BODY_MAX}") as failure:
         client.request("send", to="Bob", body="é" * (BODY_MAX // 2 + 1), offline=True)
     assert failure.value.code == "too_large"
     assert client.request("status")["counts"]["events"] == 0
 
 
-def test_half_a_surrogate_pair_is_refused(client: Client) -> None:
+def test_half_a_surrogate_pair_is_refused(client: BrokerClient) -> None:
     with pytest.raises(RelayError, match="surrogate"):
         client.request("send", to="Bob", body="\ud800", offline=True)
     connection = client._socket
@@ -129,14 +131,14 @@ def test_half_a_surrogate_pair_is_refused(client: Client) -> None:
         {"auth": "x"},
     ],
 )
-def test_what_is_wrong_is_refused_and_nothing_is_stored(client: Client, fields: Json) -> None:
+def test_what_is_wrong_is_refused_and_nothing_is_stored(client: BrokerClient, fields: Json) -> None:
     request = {"to": "Bob", "body": "x", "offline": True, **fields}
     with pytest.raises(RelayError):
         client.request("send", **request)
     assert client.request("status")["counts"]["events"] == 0
 
 
-def test_the_same_id_again_changes_nothing(home: Home, client: Client) -> None:
+def test_the_same_id_again_changes_nothing(home: Home, client: BrokerClient) -> None:
     id_ = new_ulid(1)
     with register(home, "Bob") as bob:
         first = client.request("send", to="Bob", body="once", id=id_)
@@ -150,7 +152,7 @@ def test_the_same_id_again_changes_nothing(home: Home, client: Client) -> None:
     assert [row["body"] for row in client.request("history")["rows"]] == ["once"]
 
 
-def test_the_same_id_twice_in_one_commit(home: Home, client: Client) -> None:
+def test_the_same_id_twice_in_one_commit(home: Home, client: BrokerClient) -> None:
     connection = client._socket
     assert connection is not None
     line = b'{"n":%d,"op":"send","to":"Bob","offline":true,"body":"x","id":"ULID"}\n'
@@ -164,7 +166,7 @@ def test_the_same_id_twice_in_one_commit(home: Home, client: Client) -> None:
     assert answers[1]["deliveries"][0]["state"] == "held"
 
 
-def test_a_batch_of_all_kinds_keeps_its_order(home: Home, client: Client) -> None:
+def test_a_batch_of_all_kinds_keeps_its_order(home: Home, client: BrokerClient) -> None:
     connection = client._socket
     assert connection is not None
     special: dict[int, Json] = {5: {"thread": "t"}, 9: {"mode": "steer"}, 13: {"to": ["Bob", "Al"]}}
@@ -193,7 +195,9 @@ def test_a_batch_of_all_kinds_keeps_its_order(home: Home, client: Client) -> Non
     assert [row["id"] for row in rows] == [answers[n]["id"] for n in numbers]
 
 
-def test_a_repeated_broadcast_is_known_though_everyone_has_left(home: Home, client: Client) -> None:
+def test_a_repeated_broadcast_is_known_though_everyone_has_left(
+    home: Home, client: BrokerClient
+) -> None:
     id_ = new_ulid(5)
     with register(home, "Bob") as bob:
         client.request("send", to="*", body="x", id=id_)
@@ -202,7 +206,7 @@ def test_a_repeated_broadcast_is_known_though_everyone_has_left(home: Home, clie
         assert again["duplicate"] and again["deliveries"][0]["to"] == "Bob"
 
 
-def test_everyone_else_gets_a_broadcast(home: Home, client: Client) -> None:
+def test_everyone_else_gets_a_broadcast(home: Home, client: BrokerClient) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob, register(home, "Cy") as cy:
         sent = al.request("send", to="*", body="all")
         assert [row["to"] for row in sent["deliveries"]] == ["Bob", "Cy"]
@@ -228,7 +232,7 @@ def test_a_message_for_a_name_that_comes_later(home: Home) -> None:
             assert push is not None and push["state"] == "queued"
 
 
-def test_messages_to_one_that_was_here_wait_for_it(home: Home, client: Client) -> None:
+def test_messages_to_one_that_was_here_wait_for_it(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob:
         bob.request("agent_state", state="gone")
     assert agent(client, "Bob")["state"] == "gone"
@@ -239,7 +243,7 @@ def test_messages_to_one_that_was_here_wait_for_it(home: Home, client: Client) -
         assert [deliver(bob)["body"] for _ in range(3)] == ["0", "1", "2"]
 
 
-def test_a_person_is_told_what_was_meant(home: Home, client: Client) -> None:
+def test_a_person_is_told_what_was_meant(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob"):
         with pytest.raises(NotFound) as failure:
             client.request("send", to="Bobb", body="x")
@@ -255,7 +259,7 @@ def test_a_name_can_be_taken_only_once(home: Home) -> None:
             register(home, "Bob", token="guessed")
 
 
-def test_the_same_run_takes_over_its_own_connection(home: Home, client: Client) -> None:
+def test_the_same_run_takes_over_its_own_connection(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as old:
         client.request("send", to="Bob", body="x")
         id_ = deliver(old)["id"]
@@ -275,12 +279,12 @@ def test_an_agent_cannot_have_the_persons_name(home: Home) -> None:
 
 
 @pytest.mark.parametrize("name", ["relay", "*", "a b", "", "x" * 65])
-def test_names_that_cannot_be(client: Client, name: str) -> None:
+def test_names_that_cannot_be(client: BrokerClient, name: str) -> None:
     with pytest.raises(UsageError):
         client.request("register", **registration(name))
 
 
-def test_nobody_speaks_as_an_agent(home: Home, client: Client) -> None:
+def test_nobody_speaks_as_an_agent(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob, register(home, "Al"):
         with pytest.raises(UsageError, match="Al is an agent"):
             client.request("send", to="Bob", body="x", **speaking_as("al"))
@@ -292,7 +296,7 @@ def test_nobody_speaks_as_an_agent(home: Home, client: Client) -> None:
         assert failure.value.code == "forbidden"
 
 
-def test_a_tool_of_the_agent_speaks_as_the_agent(home: Home, client: Client) -> None:
+def test_a_tool_of_the_agent_speaks_as_the_agent(home: Home, client: BrokerClient) -> None:
     with register(home, "Al", run="run-a", token="t"), register(home, "Bob") as bob:
         auth = {"run": "run-a", "token": "t"}
         client.request("send", to="Bob", body="x", auth=auth)
@@ -304,7 +308,7 @@ def test_a_tool_of_the_agent_speaks_as_the_agent(home: Home, client: Client) -> 
 
 
 def test_a_tool_that_asks_before_its_agent_is_known_waits_a_moment(
-    home: Home, client: Client
+    home: Home, client: BrokerClient
 ) -> None:
     auth = {"run": "run-early", "token": "secret"}
     with register(home, "Bob") as bob, ThreadPoolExecutor(1) as tool:
@@ -316,7 +320,7 @@ def test_a_tool_that_asks_before_its_agent_is_known_waits_a_moment(
             assert deliver(bob)["from"] == "Al"
 
 
-def test_an_agent_answers_the_person_who_wrote(home: Home, client: Client) -> None:
+def test_an_agent_answers_the_person_who_wrote(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob:
         client.request("send", to="Bob", body="?", **speaking_as("Ann"))
         assert deliver(bob)["from"] == "Ann"
@@ -331,7 +335,7 @@ def test_an_agent_answers_the_person_who_wrote(home: Home, client: Client) -> No
         assert client.request("read", name="ann", ids=[id_, "unknown"])["read"] == 0
 
 
-def test_an_agents_messages_are_not_marked_by_others(home: Home, client: Client) -> None:
+def test_an_agents_messages_are_not_marked_by_others(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob:
         id_ = client.request("send", to="Bob", body="x")["id"]
         with pytest.raises(UsageError, match="is an agent"):
@@ -344,7 +348,7 @@ def test_an_agents_messages_are_not_marked_by_others(home: Home, client: Client)
         client.request("state", id=id_, state="seen")
 
 
-def test_following_an_inbox(home: Home, client: Client) -> None:
+def test_following_an_inbox(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob:
         assert client.request("inbox", follow=True)["rows"] == []
         for number in range(3):
@@ -358,7 +362,7 @@ def test_following_an_inbox(home: Home, client: Client) -> None:
         assert client.next_push(20) is not None
 
 
-def test_an_unknown_inbox(client: Client) -> None:
+def test_an_unknown_inbox(client: BrokerClient) -> None:
     with pytest.raises(NotFound, match="nobody is called Zed"):
         client.request("inbox", name="Zed")
 
@@ -366,7 +370,7 @@ def test_an_unknown_inbox(client: Client) -> None:
 # -- waiting
 
 
-def test_wait_ends_with_the_last_delivery(home: Home, client: Client) -> None:
+def test_wait_ends_with_the_last_delivery(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob, register(home, "Cy") as cy:
         id_ = client.request("send", to=["Bob", "Cy"], body="x")["id"]
         for one, state in ((bob, "seen"), (cy, "failed")):
@@ -380,7 +384,7 @@ def test_wait_ends_with_the_last_delivery(home: Home, client: Client) -> None:
         ]
 
 
-def test_wait_runs_out(client: Client) -> None:
+def test_wait_runs_out(client: BrokerClient) -> None:
     id_ = client.request("send", to="Nobody", body="x", offline=True)["id"]
     answer = client.request("wait", id=id_, timeout=0.05)
     assert not answer["done"] and answer["deliveries"][0]["state"] == "held"
@@ -391,7 +395,7 @@ def test_wait_runs_out(client: Client) -> None:
 # -- presence
 
 
-def test_an_agent_is_gone_a_moment_after_its_connection(home: Home, client: Client) -> None:
+def test_an_agent_is_gone_a_moment_after_its_connection(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob:
         bob.request("agent_state", state="busy", source="hooks", notes=["no transcript"])
         row = agent(client, "Bob")
@@ -405,7 +409,7 @@ def test_an_agent_is_gone_a_moment_after_its_connection(home: Home, client: Clie
 # -- other ops
 
 
-def test_show_by_a_part_of_the_id(client: Client) -> None:
+def test_show_by_a_part_of_the_id(client: BrokerClient) -> None:
     id_ = client.request("send", to="Bob", body="x", offline=True)["id"]
     assert client.request("show", id=id_[-5:].lower())["message"]["id"] == id_
     for wrong, kind in (("ZZZZZZ", NotFound), ("abc", UsageError)):
@@ -416,7 +420,7 @@ def test_show_by_a_part_of_the_id(client: Client) -> None:
         client.request("show", id=os.path.commonprefix([id_, other]))
 
 
-def test_events_that_are_no_messages(client: Client) -> None:
+def test_events_that_are_no_messages(client: BrokerClient) -> None:
     id_ = new_ulid(1)
     first = client.request("event", kind="turn.end", body="b", meta={"from": "forged"}, id=id_)
     again = client.request("event", kind="turn.end", body="b", id=id_)
@@ -429,7 +433,7 @@ def test_events_that_are_no_messages(client: Client) -> None:
             client.request("event", kind=kind)
 
 
-def test_status(home: Home, client: Client) -> None:
+def test_status(home: Home, client: BrokerClient) -> None:
     status = client.request("status")
     assert status["running"] is True and status["home"] == home.root
     assert status["socket"] == home.broker_socket and status["uptime_s"] >= 0
@@ -445,7 +449,9 @@ def test_the_status_of_a_home_whose_name_is_no_unicode(tmp_path: Path) -> None:
         stop_broker(home)
 
 
-def test_an_answer_that_is_too_long_for_a_line_is_shortened_and_says_so(client: Client) -> None:
+def test_an_answer_that_is_too_long_for_a_line_is_shortened_and_says_so(
+    client: BrokerClient,
+) -> None:
     for _ in range(10):
         client.request("send", to="Bob", body="x" * 1_000_000, offline=True)
     answer = client.request("history")
@@ -462,7 +468,7 @@ def test_an_answer_that_is_too_long_for_a_line_is_shortened_and_says_so(client: 
     [b"garbage", b"[1]", b"{}", b'{"n":"x","op":"hello"}', b'{"n":1,"op":[]}', b"[" * 100_000,
      b'{"n":1}', b'{"n":1,"op":"fly"}', b"\xff\xfe"],
 )  # fmt: skip
-def test_what_is_no_request_is_refused_and_harms_nobody(client: Client, line: bytes) -> None:
+def test_what_is_no_request_is_refused_and_harms_nobody(client: BrokerClient, line: bytes) -> None:
     connection = client._socket
     assert connection is not None
     connection.sendall(line + b"\n")
@@ -470,7 +476,7 @@ def test_what_is_no_request_is_refused_and_harms_nobody(client: Client, line: by
     assert client.request("hello")["protocol"] == 1
 
 
-def test_a_line_without_end_is_cut_off(home: Home, client: Client) -> None:
+def test_a_line_without_end_is_cut_off(home: Home, client: BrokerClient) -> None:
     with socket.socket(socket.AF_UNIX) as raw:
         raw.settimeout(20)
         raw.connect(home.broker_socket)
@@ -482,6 +488,6 @@ def test_a_line_without_end_is_cut_off(home: Home, client: Client) -> None:
     assert client.request("hello")["protocol"] == 1
 
 
-def test_the_socket_is_private(home: Home, client: Client) -> None:
+def test_the_socket_is_private(home: Home, client: BrokerClient) -> None:
     assert os.stat(home.broker_socket).st_mode & 0o777 == 0o600
     assert os.stat(home.run).st_mode & 0o777 == 0o700

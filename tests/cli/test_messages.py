@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from relay.broker.client import Client
+from relay.broker.client import BrokerClient
 from relay.broker.directory import owner_login, person_name
 from relay.core.paths import Home
 from tests.broker.support import register
@@ -30,7 +30,7 @@ def listed(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     return value
 
 
-def deliver(session: Client) -> dict[str, Any]:
+def deliver(session: BrokerClient) -> dict[str, Any]:
     push = session.next_push(20)
     assert push is not None
     return push

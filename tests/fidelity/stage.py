@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from relay.broker.client import Client
+from relay.broker.client import BrokerClient
 from relay.core.paths import Home
 from tests.fidelity.wrappers import RELAY, Wrapper
 from tests.pump.outer import Outer, alive
@@ -212,7 +212,7 @@ class Stage:
         if self.wrapper.name != RELAY.name:
             return
         folder = os.path.realpath(self.folder)
-        with Client(Home(self.env["RELAY_HOME"]), start=False) as broker:
+        with BrokerClient(Home(self.env["RELAY_HOME"]), start=False) as broker:
 
             def here() -> bool:
                 agents = broker.request("agents")["agents"]
