@@ -18,6 +18,7 @@ from relay.agents.injection_proof import InjectionProof
 from relay.core.errors import RelayError
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, SourceEvent, StateChange, Terminal
+from relay.core.state import from_json, to_json
 from relay.directive.envelope import Style
 
 #: Seconds after which a model is worth another try: after an error of the API, and at a limit.
@@ -106,28 +107,38 @@ class SourceFeed(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class SourceState:
+    """What a source's checkpoint holds; each agent's adds its own fields."""
+
+    state: AgentState = AgentState.STARTING
+    #: The source cannot tell what the agent says.
+    failed: bool = False
+
+
 class StructuredSource:
     """What an agent says and does by its own records. No I/O, no clock.
 
     What takes something in returns what came of it. ``now`` is in seconds of a monotonic clock.
     """
 
+    saved: SourceState
+
     #: Whether :meth:`look` is called soon after the agent has drawn; else only while it is blocked.
     reads_screen = False
 
-    def __init__(self) -> None:
-        self._failed = False
-        self._state = AgentState.STARTING
+    def __init__(self, saved: SourceState) -> None:
+        self.saved = saved
 
     @property
     def trusted(self) -> bool:
         """Whether this source has the agent's words; otherwise the screen stands in."""
-        return not self._failed
+        return not self.saved.failed
 
     @property
     def agent_state(self) -> AgentState:
         """What the agent is doing."""
-        return self._state
+        return self.saved.state
 
     @property
     def transcript_path(self) -> str | None:
@@ -148,9 +159,9 @@ class StructuredSource:
 
     def failed(self, reason: str) -> list[SourceEvent]:
         """Stop: nothing can be read here. ``reason`` is empty where the person knows it."""
-        if self._failed:
+        if self.saved.failed:
             return []
-        self._failed = True
+        self.saved.failed = True
         return [Degraded(reason)] if reason else []
 
     def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
@@ -179,25 +190,26 @@ class StructuredSource:
 
     def state(self) -> dict[str, Any]:
         """Return a JSON-able checkpoint."""
-        raise NotImplementedError
+        made: dict[str, Any] = to_json(self.saved)
+        return made
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where :meth:`state` was taken."""
-        raise NotImplementedError
+        self.saved = from_json(type(self.saved), state)
 
     def _change(
         self, state: AgentState, reason: str = "", retry: float | None = None
     ) -> list[SourceEvent]:
         """Note what the agent does now; an event only where that is something else."""
-        if state is self._state:
+        if state is self.saved.state:
             return []
-        self._state = state
+        self.saved.state = state
         return [StateChange(state, reason, retry)]
 
     def _limited(self, reason: str | None, error: str) -> list[SourceEvent]:
         """The model does not answer: ``reason`` where that lasts, None for any other error."""
         words = reason or f"the API answers with an error ({error})"
-        self._state = AgentState.LIMITED
+        self.saved.state = AgentState.LIMITED
         return [StateChange(AgentState.LIMITED, words, LIMIT_RETRY if reason else ERROR_RETRY)]
 
 

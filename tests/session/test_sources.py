@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from relay.agents.base import StructuredSource
+from relay.agents.base import SourceState, StructuredSource
 from relay.core.message import AgentState
 from relay.core.source_events import Line, Pause, Proof, SourceEvent, StateChange
 from relay.directive.grammar import Match, Unclosed
@@ -49,7 +49,7 @@ class FakeStructured(StructuredSource):
     """Yields what its hooks carry."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(SourceState())
         self.rows: list[str] = []
 
     def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:

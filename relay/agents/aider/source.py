@@ -29,7 +29,7 @@ from relay.agents.aider.screen import (
     error,
     question,
 )
-from relay.agents.base import StructuredSource
+from relay.agents.base import SourceState, StructuredSource
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 
@@ -75,8 +75,8 @@ class AiderSource(StructuredSource):
     what tells its requests from those of others in the same file."""
 
     def __init__(self, *, hears: bool = True, mark: str = "") -> None:
-        super().__init__()
-        self._failed = not hears
+        super().__init__(SourceState())
+        self.saved.failed = not hears
         self._shared = False  # another aider's words stand in its file
         self._history = History(mark)
         self._reason = ""
@@ -106,13 +106,13 @@ class AiderSource(StructuredSource):
         """In how many seconds the history and the terminal should be looked at again."""
         if self._answer is not None:
             return POLL_URGENT
-        return POLL_IDLE if self._state in (AgentState.IDLE, AgentState.LIMITED) else POLL_BUSY
+        return POLL_IDLE if self.saved.state in (AgentState.IDLE, AgentState.LIMITED) else POLL_BUSY
 
     def failed(self, reason: str) -> list[SourceEvent]:
         """Nothing can be heard here: the screen stands in."""
-        if self._failed:
+        if self.saved.failed:
             return []
-        self._failed = True
+        self.saved.failed = True
         return [Degraded(reason)]
 
     # -- the history --------------------------------------------------------------------------
@@ -152,13 +152,13 @@ class AiderSource(StructuredSource):
         self._joining = False
 
     def _request(self) -> list[SourceEvent]:
-        self._failed = self._shared  # it is written after all
+        self.saved.failed = self._shared  # it is written after all
         self._asked += 1
         said = "\n".join(_without_thoughts(self._answer or [])).strip().split("\n")
         if self._answer is not None:
             self._history.last = [line.rstrip()[:LINE_HEAD] for line in said[:KNOWN_BY]]
         # While the model does not answer aider asks it again and again.
-        return [] if self._state is AgentState.LIMITED else self._change(AgentState.BUSY)
+        return [] if self.saved.state is AgentState.LIMITED else self._change(AgentState.BUSY)
 
     def _carried(self, text: str) -> list[SourceEvent]:
         if text in self._proven:
@@ -184,7 +184,7 @@ class AiderSource(StructuredSource):
         self._history.last = [line.rstrip()[:LINE_HEAD] for line in said[:KNOWN_BY]]
         if not lines:
             return []
-        limited = self._state is AgentState.LIMITED
+        limited = self.saved.state is AgentState.LIMITED
         events: list[SourceEvent] = self._change(AgentState.BUSY) if limited else []
         if self._ignored:
             return events
@@ -211,10 +211,10 @@ class AiderSource(StructuredSource):
         if state == "dialog":
             return events + self._change(AgentState.BLOCKED, f"aider asks: {question(rows)}")
         if state == "busy":
-            resting = self._state in (AgentState.STARTING, AgentState.LIMITED)
+            resting = self.saved.state in (AgentState.STARTING, AgentState.LIMITED)
             return events if resting else events + self._change(AgentState.BUSY)
         events += self._deaf()
-        if self._state is not AgentState.LIMITED and self._answer is None:
+        if self.saved.state is not AgentState.LIMITED and self._answer is None:
             events += self._change(AgentState.IDLE)
         return events
 
@@ -228,12 +228,12 @@ class AiderSource(StructuredSource):
         if not name or name in _THIS_TURN_ONLY:
             return []
         reason = _LIMITS.get(name) or f"the API answers with an error ({name})"
-        self._state, self._reason = AgentState.LIMITED, reason
+        self.saved.state, self._reason = AgentState.LIMITED, reason
         retry = LIMIT_RETRY if name in _LIMITS else ERROR_RETRY
         return [StateChange(AgentState.LIMITED, reason, retry)]
 
     def _deaf(self) -> list[SourceEvent]:
-        if self._asked or self._failed or not answered(self._rows):
+        if self._asked or self.saved.failed or not answered(self._rows):
             return []
         return self.failed(
             "aider does not write the LLM history that it was given: its screen is read"
@@ -261,10 +261,10 @@ class AiderSource(StructuredSource):
     def state(self) -> dict[str, Any]:
         """A JSON-able snapshot for :meth:`restore`."""
         return {
-            "failed": self._failed,
+            "failed": self.saved.failed,
             "shared": self._shared,
             "history": self._history.state(),
-            "state": self._state.value,
+            "state": self.saved.state.value,
             "count": self._count,
             "answer": self._answer,
             "ignored": self._ignored,
@@ -275,9 +275,9 @@ class AiderSource(StructuredSource):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where :meth:`state` was taken."""
-        self._failed, self._shared = state["failed"], state["shared"]
+        self.saved.failed, self._shared = state["failed"], state["shared"]
         self._history.restore(state["history"])
-        self._state = AgentState(state["state"])
+        self.saved.state = AgentState(state["state"])
         self._count, self._answer = state["count"], state["answer"]
         self._ignored, self._joining = state["ignored"], state["joining"]
         self._asked = state["asked"]
@@ -286,9 +286,9 @@ class AiderSource(StructuredSource):
     def _change(
         self, state: AgentState, reason: str = "", retry: float | None = None
     ) -> list[SourceEvent]:
-        if state is self._state and reason == self._reason:
+        if state is self.saved.state and reason == self._reason:
             return []
-        self._state, self._reason = state, reason
+        self.saved.state, self._reason = state, reason
         return [StateChange(state, reason, retry)]
 
 

@@ -16,8 +16,7 @@ agree on, so that a session that was restarted names it the same.
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from relay.agents.claude.transcript import Record
@@ -38,7 +37,7 @@ TEXT_MAX = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Shown:
+class ShownMessage:
     """One message as it is displayed."""
 
     stream: str
@@ -73,7 +72,7 @@ class Shown:
 
 
 @dataclass(slots=True)
-class Block:
+class TextBlock:
     """A text block of the transcript that no displayed message has been found for yet."""
 
     text: str
@@ -83,24 +82,35 @@ class Block:
     glued: bool
 
 
-class Messages:
-    """All messages of one conversation. ``displays`` is False where no display hook runs."""
+@dataclass(slots=True)
+class MessagesState:
+    """What a checkpoint holds of the messages of one conversation."""
 
-    def __init__(self, *, displays: bool = True) -> None:
-        self.displays = displays
-        self._shown: BoundedDict[str, Shown] = BoundedDict(MESSAGES_MAX)  # by the display's id
-        self._pending: deque[Block] = deque()
-        self._blocks: RecentSet[str] = RecentSet(BLOCKS_MAX)  # uuids that were dealt with
-        self._unshown: BoundedDict[str, str] = BoundedDict(
-            MESSAGES_MAX
-        )  # API id -> heard from the transcript
-        self._counts: BoundedDict[str, list[int]] = BoundedDict(
-            MESSAGES_MAX
-        )  # prompt -> displayed, written
-        self._names: BoundedDict[str, str] = BoundedDict(MESSAGES_MAX)  # API id -> stream
-        self._written: RecentSet[str] = RecentSet(MESSAGES_MAX)  # streams open from the transcript
-        self._prompt = ""
-        self._broken: str | None = None  # the API id whose last block was no text
+    #: Display hooks run.
+    displays: bool = True
+    #: Displayed messages, by the display's id.
+    shown: BoundedDict[str, ShownMessage] = field(default_factory=lambda: BoundedDict(MESSAGES_MAX))
+    pending: list[TextBlock] = field(default_factory=list)
+    #: Blocks that were dealt with, by their uuids.
+    blocks: RecentSet[str] = field(default_factory=lambda: RecentSet(BLOCKS_MAX))
+    #: What was told from the transcript, by the API's id.
+    unshown: BoundedDict[str, str] = field(default_factory=lambda: BoundedDict(MESSAGES_MAX))
+    #: How many messages were displayed and written, by the prompt.
+    counts: BoundedDict[str, list[int]] = field(default_factory=lambda: BoundedDict(MESSAGES_MAX))
+    #: Streams, by the API's id.
+    names: BoundedDict[str, str] = field(default_factory=lambda: BoundedDict(MESSAGES_MAX))
+    #: Streams that are open from the transcript.
+    written: RecentSet[str] = field(default_factory=lambda: RecentSet(MESSAGES_MAX))
+    prompt: str = ""
+    #: The API's id of a message whose last block was no text.
+    broken: str | None = None
+
+
+class Messages:
+    """All messages of one conversation."""
+
+    def __init__(self, saved: MessagesState) -> None:
+        self._saved = saved
 
     # -- what comes in ------------------------------------------------------------------------
 
@@ -109,9 +119,9 @@ class Messages:
         key, index, delta = event.get("message_id"), event.get("index"), event.get("delta")
         if not (isinstance(key, str) and isinstance(index, int) and isinstance(delta, str)):
             return [Degraded("a display event of Claude Code's has an unknown form")]
-        shown = self._shown.get(key)
+        shown = self._saved.shown.get(key)
         if shown is None:
-            shown = self._new_shown(key, str(event.get("prompt_id") or self._prompt))
+            shown = self._new_shown(key, str(event.get("prompt_id") or self._saved.prompt))
         if shown.closed or index < shown.next_index:
             return []
         shown.touched = now
@@ -126,45 +136,45 @@ class Messages:
     def prompt(self, prompt_id: str) -> None:
         """The transcript shows a prompt: what is written next answers it."""
         if prompt_id:
-            self._prompt = prompt_id
+            self._saved.prompt = prompt_id
 
     def transcript(self, record: Record, now: float) -> list[SourceEvent]:
         """A ``said`` or ``break`` record."""
         if record.kind == "break":
-            self._broken = record.message_id
+            self._saved.broken = record.message_id
             return []
-        if record.uuid in self._blocks:
+        if record.uuid in self._saved.blocks:
             return []
-        self._blocks.add(record.uuid)
-        glued = self._broken != record.message_id
-        self._broken = None
+        self._saved.blocks.add(record.uuid)
+        glued = self._saved.broken != record.message_id
+        self._saved.broken = None
         if not record.text.strip():
             return []
-        stream = self._names.get(record.message_id) or self._next_name(record.message_id)
-        self._pending.append(Block(record.text, record.message_id, stream, now, glued))
+        stream = self._saved.names.get(record.message_id) or self._next_name(record.message_id)
+        self._saved.pending.append(TextBlock(record.text, record.message_id, stream, now, glued))
         return self.settle(now)
 
     def interrupted(self, message_id: str) -> list[SourceEvent]:
         """The person stopped the model: what was not complete is not heard any more."""
-        self._pending = deque(b for b in self._pending if b.message_id != message_id)
+        self._saved.pending = [b for b in self._saved.pending if b.message_id != message_id]
         return [e for shown in self._open() if not shown.complete for e in _abort(shown)]
 
     def settle(self, now: float, *, at_end: bool = False) -> list[SourceEvent]:
         """Everything that can be said by ``now``; at the end of the run nothing waits."""
         events: list[SourceEvent] = []
-        self._pending = deque(
+        self._saved.pending = [
             block
-            for block in self._pending
+            for block in self._saved.pending
             if not self._account(block) and not self._unheard(block, now, at_end, events)
-        )
+        ]
         for shown in self._open():
             events += self._advance(shown, now, at_end)
         return events
 
     def next_deadline(self) -> float | None:
         """When ``settle`` has something to do though nothing came in."""
-        grace = DISPLAY_GRACE if self.displays else 0.0
-        due = [block.since + grace for block in self._pending]
+        grace = DISPLAY_GRACE if self._saved.displays else 0.0
+        due = [block.since + grace for block in self._saved.pending]
         for shown in self._open():
             if shown.complete:
                 due.append(shown.touched + TAIL_GRACE)
@@ -181,17 +191,17 @@ class Messages:
 
     # -- displayed messages -------------------------------------------------------------------
 
-    def _open(self) -> list[Shown]:
-        return [shown for shown in self._shown.values() if not shown.closed]
+    def _open(self) -> list[ShownMessage]:
+        return [shown for shown in self._saved.shown.values() if not shown.closed]
 
-    def _new_shown(self, key: str, prompt_id: str) -> Shown:
+    def _new_shown(self, key: str, prompt_id: str) -> ShownMessage:
         counts = self._counts_of(prompt_id)
-        shown = Shown(f"{prompt_id}/{counts[0]}", prompt_id)
+        shown = ShownMessage(f"{prompt_id}/{counts[0]}", prompt_id)
         counts[0] += 1
-        self._shown[key] = shown
+        self._saved.shown[key] = shown
         return shown
 
-    def _advance(self, shown: Shown, now: float, at_end: bool) -> list[SourceEvent]:
+    def _advance(self, shown: ShownMessage, now: float, at_end: bool) -> list[SourceEvent]:
         waited = now - shown.touched
         if shown.lagging and not shown.complete and (waited >= DISPLAY_GRACE or at_end):
             # The hook lost a piece: the transcript has it.
@@ -210,7 +220,7 @@ class Messages:
         events = _lines(shown)
         if shown.complete:
             known = shown.accounted >= len(shown.text.rstrip())
-            if known or at_end or not self.displays or waited >= TAIL_GRACE:
+            if known or at_end or not self._saved.displays or waited >= TAIL_GRACE:
                 events += _close(shown)
         elif shown.pieces and (waited >= GAP_DEADLINE or at_end):
             events.append(Degraded("a piece of what the agent said did not reach relay"))
@@ -219,23 +229,23 @@ class Messages:
             events += _abort(shown)
         return events
 
-    def _was_heard(self, shown: Shown) -> bool:
+    def _was_heard(self, shown: ShownMessage) -> bool:
         """Whether the transcript was believed before this message was displayed."""
         if shown.heard or shown.message_id:
             return False
         text = shown.text.lstrip("\n")
-        for message_id, heard in self._unshown.items():
+        for message_id, heard in self._saved.unshown.items():
             if text and heard.startswith(text.rstrip()):
                 if shown.complete:
-                    del self._unshown[message_id]
+                    del self._saved.unshown[message_id]
                 return True
         return False
 
     # -- blocks of the transcript -------------------------------------------------------------
 
-    def _account(self, block: Block) -> bool:
+    def _account(self, block: TextBlock) -> bool:
         """Find the displayed message that holds this block; whether there is one."""
-        for shown in self._shown.values():
+        for shown in self._saved.shown.values():
             if shown.muted or shown.message_id not in ("", block.message_id):
                 continue
             if not shown.text and not shown.message_id:
@@ -255,81 +265,49 @@ class Messages:
             return True
         return False
 
-    def _unheard(self, block: Block, now: float, at_end: bool, events: list[SourceEvent]) -> bool:
+    def _unheard(
+        self, block: TextBlock, now: float, at_end: bool, events: list[SourceEvent]
+    ) -> bool:
         """Hear a block from the transcript when its display is overdue; whether that was done."""
-        if self.displays and not at_end and now - block.since < DISPLAY_GRACE:
+        if self._saved.displays and not at_end and now - block.since < DISPLAY_GRACE:
             return False
-        before = self._unshown.get(block.message_id, "")
+        before = self._saved.unshown.get(block.message_id, "")
         if not before:
             # The display, if it comes at all, must not give its name to the next message.
             counts = self._counts_of(block.stream.rpartition("/")[0])
             counts[0] = max(counts[0], int(block.stream.rpartition("/")[2]) + 1)
         heard = before + block.text if before else block.text.lstrip("\n")
-        self._unshown[block.message_id] = heard[-TEXT_MAX:]
+        self._saved.unshown[block.message_id] = heard[-TEXT_MAX:]
         events += [Line(block.stream, text) for text in block.text.split("\n")]
         events.append(Pause(block.stream))
-        self._written.add(block.stream)
+        self._saved.written.add(block.stream)
         return True
 
     def end_of_turn(self) -> list[SourceEvent]:
         """The turn is over: what was heard from the transcript ends."""
-        ends: list[SourceEvent] = [End(stream) for stream in self._written]
-        self._written.clear()
+        ends: list[SourceEvent] = [End(stream) for stream in self._saved.written]
+        self._saved.written.clear()
         return ends
 
     def _next_name(self, message_id: str) -> str:
-        for shown in self._shown.values():
+        for shown in self._saved.shown.values():
             if shown.closed and shown.message_id:
                 shown.forget_words()
-        counts = self._counts_of(self._prompt)
-        name = f"{self._prompt}/{counts[1]}"
+        counts = self._counts_of(self._saved.prompt)
+        name = f"{self._saved.prompt}/{counts[1]}"
         counts[1] += 1
-        self._names[message_id] = name
+        self._saved.names[message_id] = name
         return name
 
     def _counts_of(self, prompt_id: str) -> list[int]:
-        counts = self._counts.get(prompt_id)
+        counts = self._saved.counts.get(prompt_id)
         if counts is None:
             counts = [0, 0]
-            self._counts[prompt_id] = counts
+            self._saved.counts[prompt_id] = counts
         return counts
 
-    # -- for a restart ------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
-        """A JSON-able snapshot for :meth:`restore`."""
-        shown = {}
-        for key, message in self._shown.items():
-            kept = asdict(message)
-            kept["pieces"] = [list(piece) for piece in kept["pieces"].items()]
-            shown[key] = kept
-        return {
-            "shown": shown,
-            "pending": [asdict(block) for block in self._pending],
-            "blocks": list(self._blocks),
-            "unshown": dict(self._unshown),
-            "counts": dict(self._counts),
-            "names": dict(self._names),
-            "written": list(self._written),
-            "prompt": self._prompt,
-            "broken": self._broken,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where :meth:`state` was taken."""
-        for key, kept in state["shown"].items():
-            pieces = {int(index): delta for index, delta in kept["pieces"]}
-            self._shown[key] = Shown(**{**kept, "pieces": pieces})
-        self._pending = deque(Block(**block) for block in state["pending"])
-        self._blocks = RecentSet(BLOCKS_MAX, state["blocks"])
-        self._unshown = BoundedDict(MESSAGES_MAX, state["unshown"])
-        self._counts = BoundedDict(MESSAGES_MAX, state["counts"])
-        self._names = BoundedDict(MESSAGES_MAX, state["names"])
-        self._written = RecentSet(MESSAGES_MAX, state["written"])
-        self._prompt, self._broken = state["prompt"], state["broken"]
-
-
-def _place(shown: Shown, text: str) -> tuple[int, str] | None:
+def _place(shown: ShownMessage, text: str) -> tuple[int, str] | None:
     """Where in ``shown`` the block goes on, and its words there; None when they are not these.
 
     The display leaves out line breaks at the start and may leave out blanks at the end.
@@ -346,7 +324,7 @@ def _place(shown: Shown, text: str) -> tuple[int, str] | None:
     return (begin, body.rstrip()) if rest.startswith(body.rstrip()) else None
 
 
-def _lines(shown: Shown) -> list[SourceEvent]:
+def _lines(shown: ShownMessage) -> list[SourceEvent]:
     """The lines that are complete and were not heard yet."""
     events: list[SourceEvent] = []
     while (end := shown.text.find("\n", shown.heard)) >= 0:
@@ -355,7 +333,7 @@ def _lines(shown: Shown) -> list[SourceEvent]:
     return events
 
 
-def _split(shown: Shown, end: int) -> list[SourceEvent]:
+def _split(shown: ShownMessage, end: int) -> list[SourceEvent]:
     """The line from ``heard`` to ``end``, cut where a new block begins within it."""
     cuts = [at for at in shown.breaks if shown.heard < at < end]
     edges = [shown.heard, *cuts, end]
@@ -368,7 +346,7 @@ def _split(shown: Shown, end: int) -> list[SourceEvent]:
     return events
 
 
-def _close(shown: Shown) -> list[SourceEvent]:
+def _close(shown: ShownMessage) -> list[SourceEvent]:
     """The rest, and the end."""
     events = _split(shown, len(shown.text)) if shown.heard < len(shown.text) else []
     shown.heard = len(shown.text)
@@ -376,7 +354,7 @@ def _close(shown: Shown) -> list[SourceEvent]:
     return [*events, End(shown.stream)]
 
 
-def _abort(shown: Shown) -> list[SourceEvent]:
+def _abort(shown: ShownMessage) -> list[SourceEvent]:
     shown.closed = True
     shown.pieces.clear()
     return [] if shown.muted else [End(shown.stream, aborted=True)]

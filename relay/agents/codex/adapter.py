@@ -51,11 +51,13 @@ class CodexAdapter(AgentAdapter):
             start.cwd,
             start.env,
             lambda: source.thread,
-            lambda: source.interrupted,
+            lambda: source.saved.interrupted,
             lambda: self._open.queue,
         )
         #: What its hooks add stands in its session file.
-        self.injection = TranscriptProof(lambda: CONTEXT_ROOM if source.path else 0, source.seen)
+        self.injection = TranscriptProof(
+            lambda: CONTEXT_ROOM if source.saved.path else 0, source.seen
+        )
         if start.checkpoint.get("structured"):
             source.restore(start.checkpoint["structured"])
         for path, state in (start.checkpoint.get("native") or {}).items():
@@ -121,7 +123,7 @@ class CodexAdapter(AgentAdapter):
             self.source.in_front(named)
             self._follow(named)
         while len(self._followers) > FOLLOWED_MAX:
-            front = self.source.path
+            front = self.source.saved.path
             closed = [path for path in self._followers if path not in (*found.rollouts, front)]
             self._followers.pop(closed[0] if closed else next(iter(self._followers)))
 

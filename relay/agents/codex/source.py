@@ -7,20 +7,25 @@ where it is; the screen tells when Codex is ready, and when a dialog has gone ag
 
 from __future__ import annotations
 
-import re
-from collections import deque
+from dataclasses import dataclass, field
 from typing import Any
 
-from relay.agents.base import StructuredSource
+from relay.agents.base import (
+    ERROR_RETRY,
+    HEAD,
+    LIMIT_RETRY,
+    SourceState,
+    StructuredSource,
+    markers_in,
+)
 from relay.agents.codex.rollout import Record, parse, thread_of
 from relay.agents.codex.screen import asks, composer_state, loading, runs
 from relay.core.bounded import RecentSet
 from relay.core.message import AgentState
-from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent
 
-#: Texts whose arrival is remembered, and how many characters of each: its envelope's first lines.
+#: Texts whose arrival is remembered.
 ACCEPTED_MAX = 256
-ACCEPTED_HEAD = 400
 #: Messages that are remembered as heard, and turns as ended.
 SAID_MAX = 1024
 ENDED_MAX = 64
@@ -34,8 +39,6 @@ HOOKS_DEADLINE = 10.0
 LOADED = 8.0
 #: How often the session file is worth a look, in seconds: while a turn runs, and otherwise.
 POLL_BUSY, POLL_IDLE = 0.05, 0.25
-#: After an error of the API the next try is worth it after so many seconds; after a limit, so many.
-ERROR_RETRY, LIMIT_RETRY = 30.0, 300.0
 _LIMITS = {
     "usage_limit_exceeded": "a usage limit is reached",
     "usage_not_included": "the account's plan does not include Codex",
@@ -47,80 +50,88 @@ _LIMITS = {
 _THIS_TURN_ONLY = frozenset(
     {"context_window_exceeded", "bad_request", "thread_rollback_failed", "sandbox_error", "other"}
 )
-_MARKER = re.compile(r"Relay (?:message|notice) (\[[^\[\]\s]{1,16}\])")
+
+
+@dataclass(slots=True)
+class CodexState(SourceState):
+    """What Codex's checkpoint holds."""
+
+    #: Messages that were told, by their ids.
+    said: RecentSet[str] = field(default_factory=lambda: RecentSet(SAID_MAX))
+    #: Turns that run, and the last ones that have ended.
+    open: RecentSet[str] = field(default_factory=lambda: RecentSet(ENDED_MAX))
+    ended: RecentSet[str] = field(default_factory=lambda: RecentSet(ENDED_MAX))
+    #: Beginnings of texts that have reached the model, or markers of those that a hook added.
+    accepted: RecentSet[str] = field(default_factory=lambda: RecentSet(ACCEPTED_MAX))
+    #: When the usage limit ends, in seconds since the epoch; 0 where none is reached.
+    resets: float = 0.0
+    #: The last turn was broken off: Codex's own queue rests.
+    interrupted: bool = False
+    #: The session file of the conversation in front.
+    path: str | None = None
+    #: The launch plan put hooks in, and none has come yet.
+    awaits_hooks: bool = False
 
 
 class CodexSource(StructuredSource):
-    """One Codex process, as it is heard.
+    """One Codex process.
 
     ``started`` is when it was started, in seconds since the epoch: older records of a resumed
     conversation are history. ``hooks`` says whether the launch plan could put hooks in, ``gated``
     whether some of them are for tool calls.
     """
 
+    saved: CodexState
     reads_screen = True
 
     def __init__(self, started: float, *, hooks: bool = False, gated: bool = False) -> None:
-        super().__init__()
-        self._awaits_hooks = hooks
+        super().__init__(CodexState(awaits_hooks=hooks))
         self._gated = gated
         self._silent_since: float | None = None  # a turn has begun, and no hook ever came
         self._started = int(started * 1000) / 1000  # the session file counts in milliseconds
-        self._said: RecentSet[str] = RecentSet(SAID_MAX)
-        self._open: dict[str, None] = {}  # turns that run
-        self._ended: deque[str] = deque(maxlen=ENDED_MAX)
-        self._accepted: deque[str] = deque(maxlen=ACCEPTED_MAX)
-        self._resets = 0.0
         self._asked: float | None = None  # when a hook has reported a dialog
         self._dialog_shown = False
         self._drawn: float | None = None  # when the input line was seen first
-        self.interrupted = False  # the last turn was broken off: Codex's own queue rests
-        self.runs_since: float | None = None  # a turn is seen on the screen
         self._rests: float | None = None  # when the screen last changed, with no turn to be seen
-        self.path: str | None = None  # the session file of the conversation in front
-        self.named: str | None = None  # a session file that a hook has named, to be looked at
+        #: When a turn was first seen on the screen.
+        self.runs_since: float | None = None
+        #: A session file that a hook has named, to be looked at.
+        self.named: str | None = None
 
     # -- what the session asks ----------------------------------------------------------------
 
     @property
     def thread(self) -> str:
         """The id of the conversation in front; empty before its first turn."""
-        return thread_of(self.path) if self.path else ""
+        return thread_of(self.saved.path) if self.saved.path else ""
 
     def seen(self, marker: str) -> bool:
         """Whether a text with ``marker`` at its beginning has reached the model."""
-        return any(marker in text for text in self._accepted)
+        return any(marker in text for text in self.saved.accepted)
 
     @property
     def transcript_path(self) -> str | None:
-        return self.path
+        return self.saved.path
 
     def poll_interval(self) -> float:
         """In how many seconds the session file should be looked at again."""
-        return POLL_BUSY if self._open else POLL_IDLE
-
-    def failed(self, reason: str) -> list[SourceEvent]:
-        """Nothing can be heard here (no session file): the screen stands in."""
-        if self._failed:
-            return []
-        self._failed = True
-        return [Degraded(reason)] if reason else []
+        return POLL_BUSY if self.saved.open else POLL_IDLE
 
     def found(self, path: str) -> None:
         """A session file of this process's was found: it can be heard (again)."""
-        self._failed = False
-        self.path = self.path or path
+        self.saved.failed = False
+        self.saved.path = self.saved.path or path
 
     def in_front(self, path: str) -> None:
         """The session file of the conversation that the person has just spoken in."""
-        self._failed = False
-        self.path = path
+        self.saved.failed = False
+        self.saved.path = path
 
     # -- hooks --------------------------------------------------------------------------------
 
     def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
         """One hook event, as Codex sends it. Reports overtake each other: they only add."""
-        self._awaits_hooks, self._silent_since = False, None
+        self.saved.awaits_hooks, self._silent_since = False, None
         name, path = event.get("hook_event_name"), event.get("transcript_path")
         if event.get("agent_id"):
             return []  # a subagent's
@@ -131,7 +142,7 @@ class CodexSource(StructuredSource):
             # That a turn begins the file says: a subagent's prompt is reported here, too.
             text = event.get("prompt")
             return self._accept(text, "hook") if isinstance(text, str) else []
-        if name == "PermissionRequest" and turn not in self._ended:
+        if name == "PermissionRequest" and turn not in self.saved.ended:
             self._asked, self._dialog_shown = now, False
             tool = event.get("tool_name") or "a tool"
             return self._change(AgentState.BLOCKED, f"asks to use {tool}")
@@ -142,13 +153,13 @@ class CodexSource(StructuredSource):
     def transcript(self, line: str, now: float) -> list[SourceEvent]:
         """One complete line of a session file, in the order of the file."""
         events: list[SourceEvent] = []
-        before = self._state
+        before = self.saved.state
         for record in parse(line):
             if record.time >= self._started:
                 events += self._record(record)
-                if record.kind == "begun" and self._awaits_hooks and self._silent_since is None:
-                    self._silent_since = now
-        if self._state is AgentState.BUSY is not before and self._rests is not None:
+                if record.kind == "begun" and self.saved.awaits_hooks:
+                    self._silent_since = self._silent_since or now
+        if self.saved.state is AgentState.BUSY is not before and self._rests is not None:
             self._rests = now  # the screen may not have been looked at since
         return events
 
@@ -159,21 +170,21 @@ class CodexSource(StructuredSource):
             return self._accept(record.text, "transcript")
         if record.kind == "context":
             # Several messages may have gone with one answer.
-            for marker in _MARKER.findall(record.text):
-                self._accepted.append(marker)
+            for marker in markers_in(record.text):
+                self.saved.accepted.add(marker)
             return [Proof(record.text, "transcript")]
         if record.kind == "begun":
             return self._begun(record.key)
         if record.kind in ("over", "aborted"):
             return self._over(record)
         if record.kind == "limits":
-            self._resets = record.resets
+            self.saved.resets = record.resets
             return []
         # A tool has run or was refused: what was asked for is answered.
         return self._answered() if self._asked is not None else []
 
     def _hear(self, record: Record) -> list[SourceEvent]:
-        if not self._said.add(record.key):
+        if not self.saved.said.add(record.key):
             return []
         lines: list[SourceEvent] = [
             Line(record.key, text.rstrip("\r")) for text in record.text.split("\n")
@@ -181,26 +192,26 @@ class CodexSource(StructuredSource):
         return [*lines, End(record.key)]
 
     def _begun(self, turn: str) -> list[SourceEvent]:
-        if turn in self._ended:
+        if turn in self.saved.ended:
             return []  # overtaken by its own end, or read once more
-        self._open[turn] = None
-        self.interrupted = False
-        return self._change(AgentState.BUSY) if self._state is not AgentState.BLOCKED else []
+        self.saved.open.add(turn)
+        self.saved.interrupted = False
+        return self._change(AgentState.BUSY) if self.saved.state is not AgentState.BLOCKED else []
 
     def _over(self, record: Record) -> list[SourceEvent]:
-        if record.key in self._ended:
+        if record.key in self.saved.ended:
             return []
-        self._open.pop(record.key, None)
-        self._ended.append(record.key)
-        self.interrupted = record.kind == "aborted"
-        if self._open:
+        self.saved.open.discard(record.key)
+        self.saved.ended.add(record.key)
+        self.saved.interrupted = record.kind == "aborted"
+        if self.saved.open:
             return []
         if not record.error or record.error in _THIS_TURN_ONLY:
             return self._change(AgentState.IDLE)
         known = _LIMITS.get(record.error)
         retry = LIMIT_RETRY if known else ERROR_RETRY
-        if self._resets > record.time:
-            retry = self._resets - record.time
+        if self.saved.resets > record.time:
+            retry = self.saved.resets - record.time
         words = record.text.strip().partition("\n")[0] or record.error
         reason = known or f"the API answers with an error ({words.rstrip('.')})"
         return self._change(AgentState.LIMITED, reason, retry)
@@ -209,7 +220,7 @@ class CodexSource(StructuredSource):
 
     def look(self, rows: list[str], title: str, now: float) -> list[SourceEvent]:
         """The screen has changed: whether Codex is ready, and whether a dialog is open."""
-        if self._state is AgentState.GONE:
+        if self.saved.state is AgentState.GONE:
             return []
         self._rests = None
         if not runs(rows, title):
@@ -218,17 +229,17 @@ class CodexSource(StructuredSource):
             self.runs_since = now
         if asks(rows, title):
             self._dialog_shown = True
-            if self._state in (AgentState.STARTING, AgentState.BUSY):
+            if self.saved.state in (AgentState.STARTING, AgentState.BUSY):
                 return self._change(AgentState.BLOCKED, "a dialog waits for the person")
             return []
         if composer_state(rows) == "unknown":
             return []
-        if self._state is AgentState.STARTING:
+        if self.saved.state is AgentState.STARTING:
             self._drawn = self._drawn or now
             if loading(rows) and now - self._drawn < LOADED:
                 return []
-            return self._change(AgentState.BUSY if self._open else AgentState.IDLE)
-        if self._state is AgentState.BLOCKED:
+            return self._change(AgentState.BUSY if self.saved.open else AgentState.IDLE)
+        if self.saved.state is AgentState.BLOCKED:
             awaited = self._asked is not None and now - self._asked < DRAWN
             return [] if awaited and not self._dialog_shown else self._answered()
         return []
@@ -240,7 +251,7 @@ class CodexSource(StructuredSource):
         hooks that do not come."""
         events: list[SourceEvent] = []
         if self._silent_since is not None and now >= self._silent_since + HOOKS_DEADLINE:
-            self._awaits_hooks, self._silent_since = False, None
+            self.saved.awaits_hooks, self._silent_since = False, None
             more = ", and tool calls do not reach relay's hooks" if self._gated else ""
             dead = "Codex's hooks do not reach relay (features.hooks, or a policy)"
             events.append(
@@ -248,7 +259,7 @@ class CodexSource(StructuredSource):
             )
         stale = self._stale()
         if stale is not None and now >= stale:
-            self._open.clear()
+            self.saved.open.clear()
             events += self._change(AgentState.IDLE)
         return events
 
@@ -259,60 +270,26 @@ class CodexSource(StructuredSource):
 
     def _stale(self) -> float | None:
         """When a turn is taken as over."""
-        if self._state is not AgentState.BUSY or self._rests is None:
+        if self.saved.state is not AgentState.BUSY or self._rests is None:
             return None
         return self._rests + STALE
-
-    def finish(self, now: float) -> list[SourceEvent]:
-        """Codex has ended: nothing more will come."""
-        return self._change(AgentState.GONE)
-
-    # -- for a restart ------------------------------------------------------------------------
-
-    def state(self) -> dict[str, Any]:
-        """A JSON-able snapshot for :meth:`restore`."""
-        return {
-            "state": self._state.value,
-            "said": list(self._said),
-            "open": list(self._open),
-            "ended": list(self._ended),
-            "accepted": list(self._accepted),
-            "resets": self._resets,
-            "interrupted": self.interrupted,
-            "path": self.path,
-            "awaits_hooks": self._awaits_hooks,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where :meth:`state` was taken."""
-        self._state = AgentState(state["state"])
-        self._said = RecentSet(SAID_MAX, state["said"])
-        self._open = dict.fromkeys(state["open"])
-        self._ended.extend(state["ended"])
-        self._accepted.extend(state["accepted"])
-        self._resets = state["resets"]
-        self.interrupted, self.path = state["interrupted"], state["path"]
-        self._awaits_hooks = state["awaits_hooks"]
 
     # -- helpers ------------------------------------------------------------------------------
 
     def _accept(self, text: str, by: str) -> list[SourceEvent]:
-        if not self.seen(text[:ACCEPTED_HEAD]):
-            self._accepted.append(text[:ACCEPTED_HEAD])
+        if not self.seen(text[:HEAD]):
+            self.saved.accepted.add(text[:HEAD])
         return [Proof(text, by)]
 
     def _answered(self) -> list[SourceEvent]:
         """A dialog is gone."""
-        if self._state is not AgentState.BLOCKED:
+        if self.saved.state is not AgentState.BLOCKED:
             return []
-        return self._change(AgentState.BUSY if self._open else AgentState.IDLE)
+        return self._change(AgentState.BUSY if self.saved.open else AgentState.IDLE)
 
     def _change(
         self, state: AgentState, reason: str = "", retry: float | None = None
     ) -> list[SourceEvent]:
         if state is not AgentState.BLOCKED:
             self._asked, self._dialog_shown = None, False
-        if state is self._state:
-            return []
-        self._state = state
-        return [StateChange(state, reason, retry)]
+        return super()._change(state, reason, retry)

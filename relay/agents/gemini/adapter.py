@@ -44,7 +44,8 @@ class GeminiAdapter(AgentAdapter):
         self._files = SessionFiles(start.env)
         self._session: str | None = start.launch.get("session")
         self._began = start.started_ms / 1000
-        self.source = GeminiSource(self._began)
+        self._wake = asyncio.Event()
+        self.source = GeminiSource(self._began, lambda: self._wake.set())
         self._follower = FileFollower(start.clock)
         self._asked: float | None = None
         self._searched = 0.0
@@ -63,7 +64,7 @@ class GeminiAdapter(AgentAdapter):
         found = composer_state(rows)
         if found == "empty" and self.source.agent_state is AgentState.BUSY:
             return "busy"
-        return "dialog" if found == "unknown" and self.source.drawn else found
+        return "dialog" if found == "unknown" and self.source.saved.drawn else found
 
     def spell(self, body: str) -> str:
         return spelled(body, self._cwd)
@@ -73,13 +74,13 @@ class GeminiAdapter(AgentAdapter):
 
     def entered(self, now: float) -> None:
         """The person pressed Enter; before the input line is there, in a dialog (to sign in)."""
-        if self.source.drawn:
+        if self.source.saved.drawn:
             self._asked = self._asked or now
 
     async def watch(
         self, feed: SourceFeed, wake: asyncio.Event, changed: Callable[[], None]
     ) -> None:
-        self.source.wake = wake.set
+        self._wake = wake
         await super().watch(feed, wake, changed)
 
     async def read(self, feed: SourceFeed) -> bool:
@@ -87,7 +88,7 @@ class GeminiAdapter(AgentAdapter):
         return await self._read(feed)
 
     async def _read(self, feed: SourceFeed) -> bool:
-        return await self._follower.read(self.source.path, feed)
+        return await self._follower.read(self.source.saved.path, feed)
 
     def _search(self, feed: SourceFeed) -> None:
         now = self._clock()
@@ -97,13 +98,13 @@ class GeminiAdapter(AgentAdapter):
         self._look_for_own()
         self._look_for_another(now)
         asked = self._asked or self.source.shown_at
-        if self.source.path is None and asked is not None and now - asked > SHOW_ITSELF:
+        if self.source.saved.path is None and asked is not None and now - asked > SHOW_ITSELF:
             feed.give_up(
                 "the session file of Gemini CLI cannot be found: it is heard by its screen"
             )
 
     def _look_for_own(self) -> None:
-        if self.source.path is None and self._session:
+        if self.source.saved.path is None and self._session:
             self._read_on(self._files.find(self._session))
 
     def _look_for_another(self, now: float) -> None:
@@ -118,7 +119,9 @@ class GeminiAdapter(AgentAdapter):
         since = max(self._began, time.time() - MAY_CHANGE)
         found = [
             candidate
-            for candidate in self._files.candidates(since, self.source.path, self._claims.others())
+            for candidate in self._files.candidates(
+                since, self.source.saved.path, self._claims.others()
+            )
             if any(self._is_ours(prompt) for prompt in candidate.prompts)
         ]
         if len(found) == 1:
@@ -127,7 +130,7 @@ class GeminiAdapter(AgentAdapter):
 
     def _read_on(self, path: str | None) -> None:
         if path is not None:
-            self.source.path = path
+            self.source.saved.path = path
             self._claims.claim(path)
 
     def _is_ours(self, prompt: str) -> bool:
@@ -136,5 +139,5 @@ class GeminiAdapter(AgentAdapter):
             return False
         return any(
             text == row or (len(row) >= ROW_TELLS and text.startswith(row))
-            for row in self.source.shown
+            for row in self.source.saved.shown
         )

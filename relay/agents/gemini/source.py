@@ -11,17 +11,23 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
 
-from relay.agents.base import StructuredSource
+from relay.agents.base import (
+    ERROR_RETRY,
+    LIMIT_RETRY,
+    SourceState,
+    StructuredSource,
+    markers_in,
+)
 from relay.agents.gemini.records import Record, parse
 from relay.agents.gemini.screen import Doing, composer_state, doing, prompts, question
 from relay.core.bounded import RecentSet
 from relay.core.message import AgentState
-from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.core.source_events import End, Line, Proof, SourceEvent, StateChange
 
-#: Records whose words were heard, by their ids. A conversation that is read anew has all of them.
-HEARD_MAX = 4096
+#: Records whose words were told, by their ids. A conversation that is read anew has all of them.
+SAID_MAX = 4096
 #: Prompts that are remembered by the markers in them.
 MARKERS_MAX = 1024
 #: Prompts that are remembered as they were shown, or as they went to the model.
@@ -33,12 +39,9 @@ POLL_BUSY, POLL_IDLE = 0.1, 1.0
 QUICK_LOOKS = 20
 #: Turns without any record in the session file after which it is no longer believed.
 SILENT_TURNS = 2
-#: After an error of the API the next try is worth it after so many seconds; after a limit, so many.
-ERROR_RETRY, LIMIT_RETRY = 30.0, 300.0
 #: Characters of the API's own words in a reason.
 REASON_MAX = 160
 
-_MARKER = re.compile(r"Relay (?:message|notice) (\[[^\[\]\s]{1,16}\])")
 _API_ERROR = re.compile(r"^\[?API Error:?\s*(.*?)\]?(?:\n|\Z)")
 _STATED = re.compile(r'"message":\s*"((?:[^"\\]|\\.)+)"')
 _THIS_REQUEST_ONLY = re.compile(r"INVALID_ARGUMENT|\b400\b")
@@ -48,62 +51,67 @@ _REFUSED = re.compile(
 )
 
 
+@dataclass(slots=True)
+class GeminiState(SourceState):
+    """What Gemini CLI's checkpoint holds."""
+
+    #: Records whose words were told, by their ids.
+    said: RecentSet[str] = field(default_factory=lambda: RecentSet(SAID_MAX))
+    #: Markers of the messages that went to the model, and the beginnings of the last prompts.
+    markers: RecentSet[str] = field(default_factory=lambda: RecentSet(MARKERS_MAX))
+    recent: deque[str] = field(default_factory=lambda: deque(maxlen=SHOWN_MAX))
+    #: The first rows of prompts that were seen on this screen, without white space.
+    shown: deque[str] = field(default_factory=lambda: deque(maxlen=SHOWN_MAX))
+    #: Records in the present turn, and turns in a row that had none.
+    records: int = 0
+    silent_turns: int = 0
+    #: The session file.
+    path: str | None = None
+    #: Its input line has been seen: this screen is known.
+    drawn: bool = False
+
+
 class GeminiSource(StructuredSource):
-    """One Gemini CLI process, as it is heard.
+    """One Gemini CLI process.
 
     ``started`` is when it was started, in seconds since the epoch: older records of a resumed
-    conversation are history.
+    conversation are history. ``wake`` is called when there may be something in the session file.
     """
 
+    saved: GeminiState
     reads_screen = True
 
-    def __init__(self, started: float) -> None:
-        super().__init__()
+    def __init__(self, started: float, wake: Callable[[], None]) -> None:
+        super().__init__(GeminiState())
+        self._wake = wake
         self._started = int(started * 1000) / 1000  # the session file counts in milliseconds
-        self._heard: RecentSet[str] = RecentSet(HEARD_MAX)
-        self._markers: RecentSet[str] = RecentSet(MARKERS_MAX)
-        self._recent: deque[str] = deque(maxlen=SHOWN_MAX)
-        self._records = 0  # in the present turn
-        self._silent_turns = 0
         self._quick = 0
         self._shows: Doing = "unknown"
-        self.drawn = False  # its input line has been seen: this screen is known
         self._rested = True  # since the last error of the API
-        #: Called when there may be something in the session file.
-        self.wake: Callable[[], None] = lambda: None
-        self.path: str | None = None
-        #: The first rows of prompts that were seen on this screen, without white space.
-        self.shown: deque[str] = deque(maxlen=SHOWN_MAX)
+        #: When another prompt was seen on the screen.
         self.shown_at: float | None = None
 
     # -- what the session asks ----------------------------------------------------------------
 
     def seen(self, marker: str) -> bool:
         """Whether a text that holds ``marker`` has demonstrably gone to the model."""
-        return marker in self._markers
+        return marker in self.saved.markers
 
     def knows(self, prompt: str) -> bool:
         """Whether this prompt stands in the session file that is read already."""
-        return prompt[:PROMPT_HEAD] in self._recent
+        return prompt[:PROMPT_HEAD] in self.saved.recent
 
     @property
     def transcript_path(self) -> str | None:
-        return self.path
+        return self.saved.path
 
     def poll_interval(self) -> float:
         """In how many seconds the session file should be looked at again."""
-        if self._state is AgentState.BUSY:
+        if self.saved.state is AgentState.BUSY:
             self._quick = QUICK_LOOKS
         elif self._quick:
             self._quick -= 1
         return POLL_BUSY if self._quick else POLL_IDLE
-
-    def failed(self, reason: str) -> list[SourceEvent]:
-        """Nothing can be heard here (no session file): the screen stands in."""
-        if self._failed:
-            return []
-        self._failed = True
-        return [Degraded(reason)]
 
     # -- the session file ---------------------------------------------------------------------
 
@@ -112,40 +120,40 @@ class GeminiSource(StructuredSource):
         record = parse(line)
         if record is None or record.time < self._started:
             return []
-        self._records += 1
-        self._silent_turns = 0
+        self.saved.records += 1
+        self.saved.silent_turns = 0
         if record.kind == "said":
             return self._said(record)
         if record.kind == "prompt":
             return self._prompt(record)
         if record.kind == "note":
-            return self._note(record)
+            return self._error(record)
         return []
 
     def _said(self, record: Record) -> list[SourceEvent]:
-        if record.id in self._heard:
+        if record.id in self.saved.said:
             return []
-        self._heard.add(record.id)
+        self.saved.said.add(record.id)
         lines = [Line(record.id, text.rstrip("\r")) for text in record.text.split("\n")]
         return [*self._answers(), *lines, End(record.id)]
 
     def _answers(self) -> list[SourceEvent]:
         """The model has spoken: what kept it from that is over."""
-        if self._state is not AgentState.LIMITED:
+        if self.saved.state is not AgentState.LIMITED:
             return []
         return self._change(AgentState.BUSY if self._shows == "busy" else AgentState.IDLE)
 
     def _prompt(self, record: Record) -> list[SourceEvent]:
-        if record.id in self._heard:
+        if record.id in self.saved.said:
             return []
-        self._heard.add(record.id)
-        self._recent.append(record.text[:PROMPT_HEAD])
+        self.saved.said.add(record.id)
+        self.saved.recent.append(record.text[:PROMPT_HEAD])
         self._rested = True
-        for marker in _MARKER.findall(record.text):
-            self._markers.add(marker)
+        for marker in markers_in(record.text):
+            self.saved.markers.add(marker)
         return [Proof(record.text, "transcript")]
 
-    def _note(self, record: Record) -> list[SourceEvent]:
+    def _error(self, record: Record) -> list[SourceEvent]:
         """An error of the API ends a turn; its words say whether another try is any use."""
         error = _API_ERROR.search(record.text) if record.level == "error" else None
         if error is None:
@@ -161,7 +169,7 @@ class GeminiSource(StructuredSource):
             return []
         else:
             reason, retry = f"the API answers with an error: {words}", ERROR_RETRY
-        self._state, self._rested = AgentState.LIMITED, False
+        self.saved.state, self._rested = AgentState.LIMITED, False
         return [StateChange(AgentState.LIMITED, reason, retry)]
 
     # -- the terminal -------------------------------------------------------------------------
@@ -169,90 +177,44 @@ class GeminiSource(StructuredSource):
     def look(self, rows: list[str], title: str, now: float) -> list[SourceEvent]:
         """The terminal shows these rows and this title now."""
         for prompt in prompts(rows):
-            if prompt not in self.shown:
-                self.shown.append(prompt)
+            if prompt not in self.saved.shown:
+                self.saved.shown.append(prompt)
                 self.shown_at = now
         found = self._shows = doing(title, rows)
-        self.drawn = self.drawn or composer_state(rows) in ("empty", "draft")
-        covered = found == "unknown" and self.drawn and self._state is AgentState.IDLE
+        self.saved.drawn = self.saved.drawn or composer_state(rows) in ("empty", "draft")
+        covered = found == "unknown" and self.saved.drawn and self.saved.state is AgentState.IDLE
         if found == "blocked" or covered:
             return self._change(AgentState.BLOCKED, question(rows))
         if found == "busy":
-            if self._state is AgentState.LIMITED and not self._rested:
+            if self.saved.state is AgentState.LIMITED and not self._rested:
                 return []  # what is shown is older than the error
-            if self._state is not AgentState.BUSY and self._state is not AgentState.BLOCKED:
-                self._records = 0
+            if (
+                self.saved.state is not AgentState.BUSY
+                and self.saved.state is not AgentState.BLOCKED
+            ):
+                self.saved.records = 0
             return self._change(AgentState.BUSY)
-        if found == "idle" and self._state is AgentState.LIMITED:
+        if found == "idle" and self.saved.state is AgentState.LIMITED:
             self._rested = True
         elif found == "idle":
-            over = self._turn_over() if self._state is AgentState.BUSY else []
+            over = self._turn_over() if self.saved.state is AgentState.BUSY else []
             return over + self._change(AgentState.IDLE)
         return []
 
     def _turn_over(self) -> list[SourceEvent]:
         """A turn without a trace in the session file: is another one written?"""
-        if self._records or self.path is None:
+        if self.saved.records or self.saved.path is None:
             return []
-        self._silent_turns += 1
-        if self._silent_turns < SILENT_TURNS:
+        self.saved.silent_turns += 1
+        if self.saved.silent_turns < SILENT_TURNS:
             return []
         return self.failed(
             "Gemini CLI has stopped writing its session file: it is heard by its screen"
         )
 
-    # -- what it has not ----------------------------------------------------------------------
-
-    def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
-        """No hooks are put in."""
-        return []
-
-    def tick(self, now: float) -> list[SourceEvent]:
-        """Nothing is due by time."""
-        return []
-
-    def next_deadline(self) -> float | None:
-        """See :meth:`tick`."""
-        return None
-
-    def finish(self, now: float) -> list[SourceEvent]:
-        """Gemini CLI has ended: nothing more will come."""
-        return self._change(AgentState.GONE)
-
-    # -- for a restart ------------------------------------------------------------------------
-
-    def state(self) -> dict[str, Any]:
-        """A JSON-able snapshot for :meth:`restore`."""
-        return {
-            "state": self._state.value,
-            "failed": self._failed,
-            "heard": list(self._heard),
-            "markers": list(self._markers),
-            "recent": list(self._recent),
-            "shown": list(self.shown),
-            "records": self._records,
-            "silent": self._silent_turns,
-            "path": self.path,
-            "drawn": self.drawn,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where :meth:`state` was taken."""
-        self._state, self._failed = AgentState(state["state"]), state["failed"]
-        self._heard = RecentSet(HEARD_MAX, state["heard"])
-        self._markers = RecentSet(MARKERS_MAX, state["markers"])
-        self._recent.extend(state["recent"])
-        self.shown.extend(state["shown"])
-        self._records, self._silent_turns = state["records"], state["silent"]
-        self.path, self.drawn = state["path"], state["drawn"]
-
-    # -- helpers ------------------------------------------------------------------------------
-
     def _change(
         self, state: AgentState, reason: str = "", retry: float | None = None
     ) -> list[SourceEvent]:
-        if state is self._state:
-            return []
-        self._state = state
-        self.wake()
-        return [StateChange(state, reason, retry)]
+        if state is not self.saved.state:
+            self._wake()
+        return super()._change(state, reason, retry)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from relay.agents.base import StructuredSource
+from relay.agents.base import SourceState, StructuredSource
 from relay.agents.opencode.conversations import Conversations
 from relay.agents.opencode.parts import Parts
 from relay.agents.opencode.records import moment, table, word
@@ -49,7 +49,7 @@ class OpencodeSource(StructuredSource):
     """One opencode process, as it is heard. ``started_ms``: what was said before it is history."""
 
     def __init__(self, started_ms: int, session: str = "") -> None:
-        super().__init__()
+        super().__init__(SourceState())
         self._started = float(started_ms)
         self._connected = False
         self._told: StateChange | None = None
@@ -109,9 +109,9 @@ class OpencodeSource(StructuredSource):
 
     def failed(self, reason: str) -> list[SourceEvent]:
         """Nothing can be heard here: the screen stands in."""
-        if self._failed:
+        if self.saved.failed:
             return []
-        self._failed = True
+        self.saved.failed = True
         self._parts.drop()
         return [Degraded(reason)]
 
@@ -136,9 +136,9 @@ class OpencodeSource(StructuredSource):
     def _snapshot(self, found: dict[str, Any], now: float) -> list[SourceEvent]:
         """How things stand: ``sessions, status, asks, messages`` as the server answers, ``at``
         when, ``session`` the one that is gone on with."""
-        if self._failed:
+        if self.saved.failed:
             # The screen was heard meanwhile: what was said until now must not be heard twice.
-            self._failed, self._started = False, float(found.get("at") or self._started)
+            self.saved.failed, self._started = False, float(found.get("at") or self._started)
             for said in self._said.values():
                 said.live = False
         for info in found.get("sessions") or []:
@@ -339,7 +339,7 @@ class OpencodeSource(StructuredSource):
         change = self._conversations.now()
         if change == self._told:
             return []
-        self._state, self._told = change.state, change
+        self.saved.state, self._told = change.state, change
         return [change]
 
     # -- time, restart ------------------------------------------------------------------------
@@ -354,7 +354,7 @@ class OpencodeSource(StructuredSource):
 
     def finish(self, now: float) -> list[SourceEvent]:
         """opencode has ended: nothing more will come."""
-        self._state = AgentState.GONE
+        self.saved.state = AgentState.GONE
         return [*self._parts.all_over(), StateChange(AgentState.GONE)]
 
     def state(self) -> dict[str, Any]:
@@ -366,7 +366,7 @@ class OpencodeSource(StructuredSource):
             "forgotten": self._forgotten,
             "manner": self._manner,
             "started": self._started,
-            "failed": self._failed,
+            "failed": self.saved.failed,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -377,4 +377,4 @@ class OpencodeSource(StructuredSource):
         for name, one in state["said"].items():
             self._said[name] = Said(**one)
         self._forgotten, self._manner = state["forgotten"], state["manner"]
-        self._started, self._failed = state["started"], state["failed"]
+        self._started, self.saved.failed = state["started"], state["failed"]

@@ -11,7 +11,7 @@ import re
 from collections import deque
 from typing import Any
 
-from relay.agents.base import StructuredSource
+from relay.agents.base import SourceState, StructuredSource
 from relay.agents.qwen.block import Block
 from relay.agents.qwen.doubted import Doubted
 from relay.agents.qwen.events import Record, parse
@@ -59,9 +59,9 @@ class QwenSource(StructuredSource):
     """
 
     def __init__(self, started: float, *, events: bool = True) -> None:
-        super().__init__()
+        super().__init__(SourceState())
         self._started = int(started * 1000) / 1000
-        self._failed = not events
+        self.saved.failed = not events
         self.session = ""
         self._block = Block()
         self._doubt: float | None = None  # nothing more comes since, and is the block whole?
@@ -92,7 +92,7 @@ class QwenSource(StructuredSource):
     @property
     def telling(self) -> bool:
         """Whether the event file has begun to tell, and the input line has been seen."""
-        return bool(self.session) and self._state is not AgentState.STARTING
+        return bool(self.session) and self.saved.state is not AgentState.STARTING
 
     @property
     def in_turn(self) -> bool:
@@ -115,15 +115,15 @@ class QwenSource(StructuredSource):
         """In how many seconds the files should be looked at again."""
         if self._block.open:
             return POLL_URGENT
-        return POLL_IDLE if self._state is AgentState.IDLE else POLL_BUSY
+        return POLL_IDLE if self.saved.state is AgentState.IDLE else POLL_BUSY
 
     def failed(self, reason: str) -> list[SourceEvent]:
         """Nothing can be heard here: the screen stands in."""
-        if self._failed:
+        if self.saved.failed:
             return []
-        self._failed = True
+        self.saved.failed = True
         self._turn = False
-        rest = [] if self._state is AgentState.GONE else self._change(AgentState.IDLE)
+        rest = [] if self.saved.state is AgentState.GONE else self._change(AgentState.IDLE)
         return [*self._doubted.break_off(), *self._break_off(), *rest, Degraded(reason)]
 
     def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
@@ -139,7 +139,7 @@ class QwenSource(StructuredSource):
             return []
         if record.time:
             return self._chat(record, now) if record.time >= self._started else []
-        self._failed = False
+        self.saved.failed = False
         self._rest_since = self._busy_since = self._lacking = None
         if record.kind in ("open", "text", "error", "other", "close", "said"):
             return self._written(record)
@@ -288,9 +288,9 @@ class QwenSource(StructuredSource):
         at_rest = composer in ("empty", "draft") and not is_busy(rows)
         if self._turn:
             return self._rested(now) if at_rest else self._at_work()
-        if composer == "dialog" and self._state is not AgentState.BLOCKED:
+        if composer == "dialog" and self.saved.state is not AgentState.BLOCKED:
             return self._change(AgentState.BLOCKED, "a dialog waits for the person")
-        if self._state in (AgentState.STARTING, AgentState.BLOCKED):
+        if self.saved.state in (AgentState.STARTING, AgentState.BLOCKED):
             return self._change(AgentState.IDLE) if at_rest and self.session else []
         return self._silent(now) if is_busy(rows) else self._at_work()
 
@@ -308,7 +308,7 @@ class QwenSource(StructuredSource):
 
     def _over(self) -> list[SourceEvent]:
         self._turn = False
-        limited = self._state is AgentState.LIMITED
+        limited = self.saved.state is AgentState.LIMITED
         return [] if limited else self._change(AgentState.IDLE)
 
     def _silent(self, now: float) -> list[SourceEvent]:
@@ -348,7 +348,7 @@ class QwenSource(StructuredSource):
     def state(self) -> dict[str, Any]:
         """A JSON-able snapshot for :meth:`restore`."""
         return {
-            "state": self._state.value,
+            "state": self.saved.state.value,
             "session": self.session,
             "block": self._block.state(),
             "whole": self._whole,
@@ -364,12 +364,12 @@ class QwenSource(StructuredSource):
             "calls": list(self._calls),
             "count": self.asked,
             "prompts": list(self._prompts),
-            "failed": self._failed,
+            "failed": self.saved.failed,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where :meth:`state` was taken."""
-        self._state = AgentState(state["state"])
+        self.saved.state = AgentState(state["state"])
         self.session, self._whole = state["session"], state["whole"]
         self._recorded = state["recorded"]
         self._told.extend(state["told"])
@@ -383,7 +383,7 @@ class QwenSource(StructuredSource):
         self._calls.extend(state.get("calls", []))
         self.asked = state.get("count", 0)
         self._prompts.extend(state.get("prompts", []))
-        self._failed = state["failed"]
+        self.saved.failed = state["failed"]
 
     # -- helpers -------------------------------------------------------------------------------
 
@@ -399,9 +399,9 @@ class QwenSource(StructuredSource):
     def _change(
         self, state: AgentState, reason: str = "", retry: float | None = None
     ) -> list[SourceEvent]:
-        if state is self._state:
+        if state is self.saved.state:
             return []
         if state is not AgentState.BLOCKED:
             self._asked.clear()
-        self._state = state
+        self.saved.state = state
         return [StateChange(state, reason, retry)]

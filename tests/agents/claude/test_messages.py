@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relay.agents.claude.messages import DISPLAY_GRACE, Messages
+from relay.agents.claude.messages import DISPLAY_GRACE, Messages, MessagesState
 from relay.agents.claude.transcript import Record
 from relay.core.source_events import End, Line, SourceEvent
+from relay.core.state import from_json, to_json
 
 LINES = st.lists(st.sampled_from(["", "a", "b", "@relay:Bob a", "a b"]), min_size=1, max_size=6)
 
@@ -33,7 +34,8 @@ def words(events: list[SourceEvent]) -> dict[str, list[str]]:
 @settings(max_examples=300)
 @given(st.data())
 def test_every_message_is_heard_once(data: st.DataObject) -> None:
-    messages, events = Messages(), []
+    saved = MessagesState()
+    messages, events = Messages(saved), []
     said: list[list[str]] = []
     now = 0.0
     for number in range(data.draw(st.integers(1, 3), label="messages")):
@@ -55,9 +57,8 @@ def test_every_message_is_heard_once(data: st.DataObject) -> None:
             events += messages.display({**event, "final": final, "prompt_id": ""}, now)
         now += DISPLAY_GRACE
         events += messages.settle(now)
-        restored = Messages()
-        restored.restore(messages.state())
-        messages = restored
+        saved = from_json(MessagesState, to_json(saved))
+        messages = Messages(saved)
     now += 10 * DISPLAY_GRACE
     events += messages.settle(now)
     assert list(words(events).values()) == said

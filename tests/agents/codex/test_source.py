@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
+from relay.agents.base import ERROR_RETRY, LIMIT_RETRY
 from relay.agents.codex.source import (
     DRAWN,
-    ERROR_RETRY,
     HOOKS_DEADLINE,
-    LIMIT_RETRY,
     LOADED,
     STALE,
     CodexSource,
@@ -164,9 +163,9 @@ def test_a_refused_tool_ends_the_turn() -> None:
     script = Script().look(INPUT_LINE).event("task_started", turn_id="t1").look(DIALOG)
     script.event("turn_aborted", turn_id="t1", reason="interrupted")
     assert script.state is AgentState.IDLE
-    assert script.source.interrupted
+    assert script.source.saved.interrupted
     script.event("task_started", turn_id="t2")
-    assert not script.source.interrupted
+    assert not script.source.saved.interrupted
 
 
 def test_a_prompt_s_hook_that_comes_after_its_turn_is_no_new_turn() -> None:
@@ -185,10 +184,10 @@ def test_subagents_are_not_followed() -> None:
 
 def test_a_prompt_s_hook_names_the_file_of_its_conversation() -> None:
     script = Script().hook("UserPromptSubmit", prompt="x", transcript_path="/srv/a.jsonl")
-    assert script.source.named == "/srv/a.jsonl" and script.source.path is None
+    assert script.source.named == "/srv/a.jsonl" and script.source.saved.path is None
     script.source.in_front("/srv/a.jsonl")
     script.source.found("/srv/b.jsonl")
-    assert script.source.path == "/srv/a.jsonl"
+    assert script.source.saved.path == "/srv/a.jsonl"
 
 
 def test_a_turn_whose_end_is_never_told_is_over_when_nothing_of_it_is_seen() -> None:

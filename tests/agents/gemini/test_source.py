@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from relay.agents.gemini.source import ERROR_RETRY, LIMIT_RETRY, GeminiSource
+from relay.agents.base import ERROR_RETRY, LIMIT_RETRY
+from relay.agents.gemini.source import GeminiSource
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 
@@ -59,7 +60,7 @@ def read(source: GeminiSource, lines: list[str]) -> list[SourceEvent]:
 
 @pytest.fixture
 def source() -> GeminiSource:
-    return GeminiSource(0.0)
+    return GeminiSource(0.0, lambda: None)
 
 
 def test_the_models_words_are_heard_once_and_nothing_else(source: GeminiSource) -> None:
@@ -84,7 +85,7 @@ def test_streams_have_the_names_of_the_agents_own_records(source: GeminiSource) 
 
 
 def test_what_was_said_before_this_run_is_history() -> None:
-    resumed = GeminiSource(datetime.fromisoformat("2026-11-22T06:38:26Z").timestamp())
+    resumed = GeminiSource(datetime.fromisoformat("2026-11-22T06:38:26Z").timestamp(), lambda: None)
     assert list(spoken(read(resumed, RECORDED)).values()) == [["OK."]]
 
 
@@ -160,7 +161,7 @@ def test_an_error_of_one_request_says_nothing_of_the_next(source: GeminiSource) 
 
 
 def test_a_session_file_that_is_no_longer_written_is_given_up(source: GeminiSource) -> None:
-    source.path = "/srv/demo/session.jsonl"
+    source.saved.path = "/srv/demo/session.jsonl"
     found: list[SourceEvent] = []
     for turn in range(3):
         found += source.look(rows("busy"), BUSY, turn)
@@ -169,19 +170,19 @@ def test_a_session_file_that_is_no_longer_written_is_given_up(source: GeminiSour
         found += source.look(rows("idle"), IDLE, turn + 0.5)
     assert [e for e in found if isinstance(e, Degraded)] and not source.trusted
     # Without a turn there is nothing to miss.
-    quiet = GeminiSource(0.0)
+    quiet = GeminiSource(0.0, lambda: None)
     for now in range(9):
         quiet.look(rows("idle"), IDLE, now)
     assert quiet.trusted
 
 
 def test_another_session_goes_on_where_the_first_was(source: GeminiSource) -> None:
-    source.path = "/srv/demo/session.jsonl"
+    source.saved.path = "/srv/demo/session.jsonl"
     read(source, RECORDED[:6])
     source.look(rows("busy"), BUSY, 1.0)
-    other = GeminiSource(0.0)
+    other = GeminiSource(0.0, lambda: None)
     other.restore(json.loads(json.dumps(source.state())))
-    assert (other.path, other.agent_state) == (source.path, AgentState.BUSY)
+    assert (other.saved.path, other.agent_state) == (source.saved.path, AgentState.BUSY)
     assert list(spoken(read(other, RECORDED)).values())[0] == [
         "The command is done.",
         "",
