@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     statuses = [subprocess.run(command, cwd=ROOT).returncode for command in commands(*args)]
     if args[1:] in (["--all"], ["--rest"]) and statuses[-1] == 1:
-        # Two real agents at a time are much for a small machine: what failed must pass alone.
+        # Three real agents at a time are much for a small machine: what failed must pass alone.
         statuses[-1] = subprocess.run(failed_again(), cwd=ROOT).returncode
     return next((status for status in statuses if status), 0)
 
@@ -75,11 +75,12 @@ def commands(verb: str, *more: str) -> list[list[str]]:
     # ``--rest`` is ``--all`` without the quick tests: for .ci/run, which has run them before.
     more_examples = ["--hypothesis-profile=thorough", "-m", REST]
     rest = [
-        [*pytest, "-n", "2", "--durations=15", *more_examples],
+        # They mostly wait for each other: more at a time than there are processors.
+        [*pytest, "-n", "4", "--durations=15", *more_examples],
         # Tests that measure a terminal's behaviour want the machine for themselves.
         [*pytest, "--durations=15", "-m", "alone and not smoke"],
-        # The real agents mostly wait for each other, so two at a time.
-        [*pytest, "-n", "2", "--durations=15", "-m", "agents"],
+        # So do real agents, but each of them is heavy.
+        [*pytest, "-n", "3", "--durations=15", "-m", "agents"],
     ]
     if more == ("--all",):
         return [quick, *rest]
