@@ -12,14 +12,15 @@ Each record is written in one go: the request before it is sent, the answer when
 when it was broken off). Every line of a message begins with its role, so that no word of it can be
 taken for the head of a record. Only messages in parts (images, prompt caching) stand there as they
 are: in such a request only a head that begins a new piece of the file is one.
+
+A file of its own beside the template: the format of aider's log, of which the source knows nothing.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 _HEAD = re.compile(r"(TO LLM|LLM RESPONSE) \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _PREFIXED = re.compile(r"(?:SYSTEM|USER|ASSISTANT|TOOL|FUNCTION|DEVELOPER)(?: |$)|-------$")
@@ -35,7 +36,7 @@ ANSWER_MAX = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Requested:
     """A request begins: whatever was answered before it is over."""
 
 
@@ -53,13 +54,11 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer begins. ``continues``: it goes on where the answer before was cut off, because the
-    model was asked to; ``for_editor``: another model turns the answer before into edits;
-    ``whole``: the request shows that the answer before had come to its end."""
+    """An answer begins."""
 
-    continues: bool
-    for_editor: bool
-    whole: bool
+    continues: bool  # it goes on where the answer before was cut off: the model was asked to
+    for_editor: bool  # another model turns the answer before into edits
+    whole: bool  # the request shows that the answer before had come to its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,94 +68,72 @@ class Said:
     text: str
 
 
-Record = Asked | Foreign | Carried | Answered | Said
+Record = Requested | Foreign | Carried | Answered | Said
 
 
+@dataclass(slots=True)
 class History:
-    """Takes the file's lines in the pieces in which they were read.
+    """Takes the file's lines in the pieces in which they were read. Its fields are its checkpoint.
 
-    ``last`` is for whoever reads: the first lines of what the model answered last. ``mark`` stands
-    in each request of our own aider's; empty where nobody else writes into its file.
+    ``last`` is the reader's to set: the first lines of what the model answered last.
     """
 
-    def __init__(self, mark: str = "") -> None:
-        self.last: list[str] = []
-        self._mark = mark
-        self._marked = False  # it stands in this request
-        self._inside = ""  # "request", "answer" or nothing
-        self._parts = False  # this request holds lines that may look like anything
-        self._role = ""  # of the last line of the request
-        self._message: list[str] = []  # the first lines of its last message
-        self._remembers = False  # the request holds the last answer as the model's own
-        self._stopped = False  # … and that the person broke it off
-        self._lines = 0
+    mark: str = ""  # stands in each request of our own aider's; empty where no other writes
+    marked: bool = False  # it stands in this request
+    inside: str = ""  # "request", "answer" or nothing
+    parts: bool = False  # this request holds lines that may look like anything
+    role: str = ""  # of the last line of the request
+    message: list[str] = field(default_factory=list)  # the first lines of its last message
+    remembers: bool = False  # the request holds the last answer as the model's own
+    stopped: bool = False  # … and that the person broke it off
+    last: list[str] = field(default_factory=list)
+    lines: int = 0  # of the answer
 
     def feed(self, lines: list[str]) -> Iterator[Record]:
-        """What these lines tell, in their order; look at ``last`` again after each."""
+        """Tell what these lines say, in their order; ``last`` is looked at again after each."""
         for at, line in enumerate(lines):
             head = _HEAD.fullmatch(line)
-            if head and not (self._parts and at):
-                if self._mark and self._inside == "request" and not self._marked:
+            if head and not (self.parts and at):
+                if self.mark and self.inside == "request" and not self.marked:
                     yield Foreign()
                 yield self._begin(head[1])
-            elif self._inside == "request":
+            elif self.inside == "request":
                 yield from self._asked(line)
-            elif self._inside == "answer" and line.startswith("ASSISTANT"):
-                self._lines += 1
-                if self._lines <= ANSWER_MAX:
+            elif self.inside == "answer" and line.startswith("ASSISTANT"):
+                self.lines += 1
+                if self.lines <= ANSWER_MAX:
                     yield Said(line.removeprefix("ASSISTANT").removeprefix(" "))
-
-    def state(self) -> dict[str, Any]:
-        """A JSON-able snapshot for :meth:`restore`."""
-        return {
-            "inside": self._inside,
-            "parts": self._parts,
-            "role": self._role,
-            "message": self._message,
-            "remembers": self._remembers,
-            "stopped": self._stopped,
-            "last": self.last,
-            "lines": self._lines,
-            "marked": self._marked,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where :meth:`state` was taken."""
-        self._inside, self._parts, self._role = state["inside"], state["parts"], state["role"]
-        self._message, self.last = list(state["message"]), list(state["last"])
-        self._remembers, self._stopped = state["remembers"], state["stopped"]
-        self._lines, self._marked = state["lines"], state["marked"]
 
     def _begin(self, head: str) -> Record:
         if head == "TO LLM":
-            self._inside, self._parts, self._role, self._message = "request", False, "", []
-            self._remembers = self._stopped = self._marked = False
-            return Asked()
-        editor = self._repeats_last() and not self._remembers
+            self.inside, self.parts, self.role, self.message = "request", False, "", []
+            self.remembers = self.stopped = self.marked = False
+            return Requested()
+        editor = self._repeats_last() and not self.remembers
         # In parts nothing can be recognised; the screen has been looked at long before.
-        whole = editor or self._parts or (self._remembers and not self._stopped)
-        self._inside, self._parts, self._lines = "answer", False, 0
-        return Answered(self._role == "ASSISTANT", editor, whole)
+        whole = editor or self.parts or (self.remembers and not self.stopped)
+        self.inside, self.parts, self.lines = "answer", False, 0
+        return Answered(self.role == "ASSISTANT", editor, whole)
 
     def _asked(self, line: str) -> Iterator[Record]:
         if line == "-------":
-            self._remembers |= self._role == "ASSISTANT" and self._repeats_last()
-            self._message = []
+            self.remembers |= self.role == "ASSISTANT" and self._repeats_last()
+            self.message = []
             return
-        self._marked |= self._mark in line
+        self.marked |= self.mark in line
         prefixed = _PREFIXED.match(line)
         if not prefixed or _PARTS.match(line):
-            self._parts = True
+            self.parts = True
         role, _, text = line.partition(" ")
         if prefixed:
-            self._role = role
-        if not self._message and self._remembers and text.startswith(_STOPPED):
-            self._stopped = True
-        if len(self._message) < KNOWN_BY:
-            self._message.append(text.rstrip()[:LINE_HEAD])
-        found = _MESSAGE.search(line) if self._role != "ASSISTANT" else None
+            self.role = role
+        if not self.message and self.remembers and text.startswith(_STOPPED):
+            self.stopped = True
+        if len(self.message) < KNOWN_BY:
+            self.message.append(text.rstrip()[:LINE_HEAD])
+        found = _MESSAGE.search(line) if self.role != "ASSISTANT" else None
         if found:
             yield Carried(line[found.start() :][:LINE_HEAD])
 
     def _repeats_last(self) -> bool:
-        return bool(self.last) and self._message[: len(self.last)] == self.last
+        return bool(self.last) and self.message[: len(self.last)] == self.last

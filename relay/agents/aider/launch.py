@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 
-from relay.agents.aider.settings import Settings, Unclear
 from relay.agents.installed import pip_version
 from relay.agents.launch import Launch, Run, after_module
 from relay.agents.primer import primer
@@ -17,6 +16,7 @@ from relay.core.files import make_private_folder
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 PACKAGE = "aider-chat"
@@ -24,9 +24,11 @@ PACKAGE = "aider-chat"
 PRIMER = "relay-primer.md"
 #: The oldest version whose LLM history has been seen.
 OLDEST = (0, 86, 2)
+#: Bytes of a settings file that are looked at.
+FILE_MAX = 256 * 1024
 #: Flags with which aider does one thing and ends, or is no program of the terminal.
 _ONCE = frozenset(
-    (
+    [
         "-h",
         "--help",
         "--version",
@@ -52,13 +54,13 @@ _ONCE = frozenset(
         "--gui",
         "--browser",
         "--shell-completions",
-    )
+    ]
 )
 
 
 def converses(argv: list[str]) -> bool:
     """Whether ``argv`` starts a conversation (``aider --message …`` and the like do not)."""
-    return not Settings(_split(argv)[1], {}, os.sep).given(*_ONCE)
+    return not AiderSettings(_split(argv)[1], {}, os.sep).given(*_ONCE)
 
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
@@ -70,14 +72,14 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     flags: list[str] = []
     problems: list[str] = []
     try:
-        settings = Settings(arguments, env, os.getcwd())
+        settings = AiderSettings(arguments, env, os.getcwd())
         data["lines"] = _takes_lines(settings, env)
         flags += _history(argv, env, run, settings, data)
     except (OSError, Unclear, _Problem) as error:
         problems.append(f"aider is heard by its screen: {_words(error)}")
     if run.primer:
         try:
-            flags += _told(run, Settings(arguments, env, os.getcwd()))
+            flags += _told(run, AiderSettings(arguments, env, os.getcwd()))
             if data.get("own") is False:
                 # Other aiders may write into the person's own history; ours shows what it reads.
                 data["mark"] = os.path.join(os.path.basename(run.folder), PRIMER)
@@ -104,14 +106,14 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     return argv[:start], argv[start:]
 
 
-def _takes_lines(settings: Settings, env: dict[str, str]) -> bool:
+def _takes_lines(settings: AiderSettings, env: dict[str, str]) -> bool:
     """Whether aider reads plain lines instead of having an input line of its own."""
     dumb = env.get("TERM", "dumb") in ("dumb", "unknown", "")
     return dumb or settings.given("--no-fancy-input")
 
 
 def _history(
-    argv: list[str], env: dict[str, str], run: Run, settings: Settings, data: dict[str, Any]
+    argv: list[str], env: dict[str, str], run: Run, settings: AiderSettings, data: dict[str, Any]
 ) -> list[str]:
     """The flags that make aider log what its model says; ``data`` learns where."""
     version = version_of(argv, env)
@@ -133,7 +135,7 @@ def _history(
     return ["--llm-history-file", path]
 
 
-def _told(run: Run, settings: Settings) -> list[str]:
+def _told(run: Run, settings: AiderSettings) -> list[str]:
     """The flags that make aider read the primer, with what the user has it read anyway.
 
     A ``--read`` on the command line takes the place of those in the settings, so these go along.
@@ -171,3 +173,165 @@ def _found(program: str, env: dict[str, str]) -> str | None:
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return os.path.abspath(path)
     return None
+
+
+# -- aider's settings
+#
+# aider takes an option from its command line, else from the environment (which the ``.env`` files
+# overrule), else from ``.aider.conf.yml``: of the working folder, of the repository, of the home.
+# Of YAML only what people write there is read; where more stands, the answer is that it is unclear.
+
+
+class Unclear(Exception):
+    """The option is set, but to what cannot be told without aider itself."""
+
+
+class AiderSettings:
+    """Tells which value an option will have in one start of aider.
+
+    ``arguments`` are those after the program's name.
+    """
+
+    def __init__(self, arguments: list[str], env: dict[str, str], cwd: str) -> None:
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        self._arguments = arguments[:end]
+        self._env = env
+        self._cwd = cwd
+        self._home = env.get("HOME") or os.path.expanduser("~")
+        self.git_root = _git_root(cwd)
+
+    def given(self, *names: str) -> bool:
+        """Whether one of these flags stands on the command line."""
+        return any(word.partition("=")[0] in names for word in self._arguments)
+
+    def values(self, option: str) -> tuple[str, list[str]]:
+        """Where ``option`` (such as ``--read``) is set, and to what.
+
+        Where: ``flag``, ``environment``, ``file`` or, for no setting at all, "". Raises Unclear.
+        """
+        flags = self._flags(option)
+        if flags:
+            return "flag", flags
+        variable = "AIDER_" + option.lstrip("-").replace("-", "_").upper()
+        named = self._environment(variable)
+        if named is not None:
+            return "environment", _list(named)
+        for path in self._config_files():
+            found = _from_yaml(_read(path), option.lstrip("-"))
+            if found is not None:
+                return "file", found
+        return "", []
+
+    def path(self, option: str) -> str | None:
+        """The file that ``option`` names, whole; None when it is not set. Raises Unclear."""
+        values = self.values(option)[1]
+        return os.path.join(self._cwd, values[-1]) if values and values[-1] else None
+
+    def _flags(self, option: str) -> list[str]:
+        found = []
+        for at, word in enumerate(self._arguments):
+            name, equals, value = word.partition("=")
+            if name == option and equals:
+                found.append(value)
+            elif name == option and at + 1 < len(self._arguments):
+                found.append(self._arguments[at + 1])
+        return found
+
+    def _environment(self, variable: str) -> str | None:
+        value = self._env.get(variable)
+        for path in self._dotenv_files():
+            for line in _read(path).splitlines():
+                name, equals, given = line.strip().removeprefix("export ").partition("=")
+                if equals and name.strip() == variable:
+                    value = _scalar(given)
+        return value or None
+
+    def _dotenv_files(self) -> Iterator[str]:
+        """From the one that counts least to the one that counts most."""
+        yield os.path.join(self._home, ".aider", "oauth-keys.env")
+        yield os.path.join(self._home, ".env")
+        if self.git_root:
+            yield os.path.join(self.git_root, ".env")
+        yield os.path.join(self._cwd, ".env")
+        for given in self._flags("--env-file"):
+            yield os.path.join(self._cwd, given)
+
+    def _config_files(self) -> Iterator[str]:
+        """From the one that counts most to the one that counts least."""
+        given = [*self._flags("-c"), *self._flags("--config")]
+        if given:
+            yield os.path.join(self._cwd, given[-1])
+            return
+        for folder in (self._cwd, self.git_root, self._home):
+            if folder:
+                yield os.path.join(folder, ".aider.conf.yml")
+
+
+def _git_root(folder: str) -> str | None:
+    while not os.path.exists(os.path.join(folder, ".git")):
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
+    return folder
+
+
+def _read(path: str) -> str:
+    """The beginning of a settings file. Raises Unclear for a pipe: it has only one reader."""
+    try:
+        if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+            raise Unclear(path)
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(FILE_MAX)
+    except OSError:
+        return ""
+
+
+def _from_yaml(text: str, key: str) -> list[str] | None:
+    """What ``key`` is set to; None when it is not. Raises Unclear."""
+    lines = text.splitlines()
+    found: list[str] | None = None
+    for at, line in enumerate(lines):
+        name, colon, value = line.partition(":")
+        if name.strip().strip("'\"") == key and colon:
+            if line[:1].isspace():
+                raise Unclear(key)
+            found = _list(value) if _uncommented(value) else _block(lines[at + 1 :])
+    if found is None and key in "\n".join(map(_uncommented, lines)):
+        raise Unclear(key)
+    return found
+
+
+def _block(lines: list[str]) -> list[str]:
+    """The items of a list that is written one below the other."""
+    items = []
+    for line in lines:
+        text = _uncommented(line)
+        if text.startswith("- "):
+            items.append(_scalar(text[2:]))
+        elif text:
+            break
+    return items
+
+
+def _list(value: str) -> list[str]:
+    text = _uncommented(value)
+    if text.startswith("["):
+        if not text.endswith("]"):
+            raise Unclear(value)
+        return [_scalar(item) for item in text[1:-1].split(",") if item.strip()]
+    if text[:1] in "{|>&*!":
+        raise Unclear(value)
+    return [_scalar(value)]
+
+
+def _uncommented(text: str) -> str:
+    return "" if text.lstrip().startswith("#") else text.partition(" #")[0].strip()
+
+
+def _scalar(text: str) -> str:
+    text = text.strip()
+    quote = text[:1]
+    if quote in ("'", '"') and quote in text[1:]:
+        return text[1 : text.index(quote, 1)]
+    return _uncommented(text)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.aider.launch import OLDEST
-from relay.agents.aider.settings import Settings, Unclear
+from relay.agents.aider.launch import OLDEST, AiderSettings, Unclear
 from relay.agents.launch import Launch, Run, after_module, plan, wants_tcp
 from relay.agents.primer import primer
 
@@ -175,12 +174,15 @@ def test_the_order_of_settings(tmp_path: Path, project: Path) -> None:
     (project / "given.yml").write_text("load:\n  {x: 1}\n")
     env = {"HOME": str(tmp_path)}
     cwd = str(project / "sub")
-    assert Settings([], env, cwd).values("--load") == ("file", ["from-here"])
-    assert Settings([], env, cwd).values("--vim") == ("file", ["true"])
-    assert Settings([], {**env, "AIDER_LOAD": "e"}, cwd).values("--load") == ("environment", ["e"])
-    assert Settings(["--load", "f"], env, cwd).values("--load") == ("flag", ["f"])
-    assert Settings(["--", "--load", "f"], env, cwd).values("--load")[0] == "file"
-    assert Settings([], env, "/").values("--load") == ("", [])
+    assert AiderSettings([], env, cwd).values("--load") == ("file", ["from-here"])
+    assert AiderSettings([], env, cwd).values("--vim") == ("file", ["true"])
+    assert AiderSettings([], {**env, "AIDER_LOAD": "e"}, cwd).values("--load") == (
+        "environment",
+        ["e"],
+    )
+    assert AiderSettings(["--load", "f"], env, cwd).values("--load") == ("flag", ["f"])
+    assert AiderSettings(["--", "--load", "f"], env, cwd).values("--load")[0] == "file"
+    assert AiderSettings([], env, "/").values("--load") == ("", [])
     (project / "sub" / ".aider.conf.yml").write_text("load: |\n  x\n")
     with pytest.raises(Unclear):
-        Settings([], env, cwd).values("--load")
+        AiderSettings([], env, cwd).values("--load")
