@@ -1,4 +1,7 @@
-"""One block of the assistant's text while it is written. Pure.
+"""Blocks of the assistant's text: the one that is written, and those still in doubt. Pure.
+
+A file of its own beside the template: how an answer that is cut, stopped or given again becomes
+lines is tested by itself.
 
 Qwen Code asks the model again when an answer breaks off in the middle. What comes then is added to
 the same block without a sign, from its beginning; only the record of the chat tells what each
@@ -7,29 +10,32 @@ answer held. The lines that come a second time were heard already.
 
 from __future__ import annotations
 
-from typing import Any
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from relay.core.source_events import End, Line, SourceEvent
 
 #: Characters of a block that are remembered; of a longer one a second answer is not recognised.
 TEXT_MAX = 256 * 1024
-
+#: Blocks that are in doubt at a time; the oldest is then taken as broken off.
+DOUBTED_MAX = 8
 #: How Qwen Code ends an answer of which it records the beginning only.
 _CUT = "...[truncated]"
 
 
+@dataclass(slots=True)
 class Block:
-    """The block that is open, or none. Its ``stream`` is named after the first of its events."""
+    """The block that is open, or none. Its fields are its checkpoint."""
 
-    def __init__(self) -> None:
-        self._clear()
+    stream: str | None = None  # named after the first of its events
+    closed: bool = False  # nothing more comes, but whether it is whole is not known yet
+    text: str = ""  # of the present answer
+    partial: str = ""  # its last line, as far as it goes
+    again: list[str] = field(default_factory=list)  # lines of the answer before that may come again
 
     def _clear(self) -> None:
-        self.stream: str | None = None
-        self.closed = False  # nothing more comes, but whether it is whole is not known yet
-        self.text = ""  # of the present answer
-        self._partial = ""  # its last line, as far as it goes
-        self._again: list[str] = []  # lines of the answer before it that may come again
+        self.stream, self.closed, self.text, self.partial, self.again = None, False, "", "", []
 
     @property
     def open(self) -> bool:
@@ -68,8 +74,8 @@ class Block:
 
     def start_again(self) -> None:
         """What follows is another answer in the place of the one that is there."""
-        self._again = self.text.split("\n")[:-1] + self._again
-        self.text = self._partial = ""
+        self.again = self.text.split("\n")[:-1] + self.again
+        self.text = self.partial = ""
 
     def add(self, text: str, stream: str) -> list[SourceEvent]:
         """The block goes on, or begins as ``stream``."""
@@ -77,7 +83,7 @@ class Block:
             self.begin(stream)
         if len(self.text) < TEXT_MAX:
             self.text += text
-        *whole, self._partial = (self._partial + text).split("\n")
+        *whole, self.partial = (self.partial + text).split("\n")
         events: list[SourceEvent] = []
         for line in whole:
             events += self._line(line, stream)
@@ -85,10 +91,10 @@ class Block:
 
     def complete(self) -> list[SourceEvent]:
         """The block, if there is one, is whole."""
-        events = self._line(self._partial, f"{self.stream}.end") if self._partial else []
+        events = self._line(self.partial, f"{self.stream}.end") if self.partial else []
         if self.stream is not None:
             # The rest of an answer that is not to be is missing in the one that is.
-            events.append(End(self.stream, aborted=bool(self._again)))
+            events.append(End(self.stream, aborted=bool(self.again)))
         self._clear()
         return events
 
@@ -100,32 +106,72 @@ class Block:
         self._clear()
         return events
 
-    def state(self) -> dict[str, Any]:
-        """A JSON-able snapshot for :meth:`restore`."""
-        return {
-            "stream": self.stream,
-            "closed": self.closed,
-            "text": self.text,
-            "partial": self._partial,
-            "again": self._again,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where :meth:`state` was taken."""
-        self.stream, self.closed = state["stream"], state["closed"]
-        self.text, self._partial = state["text"], state["partial"]
-        self._again = list(state["again"])
-
     def _line(self, line: str, stream: str) -> list[SourceEvent]:
         line = line.removesuffix("\r")
         events: list[SourceEvent] = []
-        if self._again:
-            if self._again.pop(0).removesuffix("\r") == line:
+        if self.again:
+            if self.again.pop(0).removesuffix("\r") == line:
                 return []
             # The new answer goes another way.
-            self._again = []
+            self.again = []
             if self.stream is not None:
                 events.append(End(self.stream, aborted=True))
             self.stream = stream
         assert self.stream is not None
         return [*events, Line(self.stream, line)]
+
+
+class DoubtedBlocks:
+    """Blocks of which it is not known yet whether they are whole, while the next ones begin.
+
+    A turn that the person stops ends like one whose API counts no tokens. The record of the chat
+    holds whole answers only, but it is written a moment later than the events: by then the person
+    may have asked something else.
+    """
+
+    def __init__(self, blocks: Iterable[Block] = ()) -> None:
+        #: The oldest first, each with the time since when (None: not known).
+        self._blocks: deque[tuple[float | None, Block]] = deque((None, one) for one in blocks)
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks)
+
+    def put(self, block: Block, since: float | None) -> list[SourceEvent]:
+        """One more; nothing is added to ``block`` any more."""
+        self._blocks.append((since, block))
+        return self._first().break_off() if len(self._blocks) > DOUBTED_MAX else []
+
+    def recorded(self, answer: str) -> list[SourceEvent] | None:
+        """The record of the chat holds ``answer``; None when that is no answer of these.
+
+        Answers are recorded in order: what came before this one was stopped.
+        """
+        if not any(block.is_whole(answer) for _, block in self._blocks):
+            return None
+        events: list[SourceEvent] = []
+        while not (block := self._first()).is_whole(answer):
+            events += block.break_off()
+        return events + block.complete()
+
+    def late(self, now: float, patience: float) -> list[SourceEvent]:
+        """Those that are not recorded ``patience`` seconds after their end were stopped."""
+        known = ((now if since is None else since, block) for since, block in self._blocks)
+        self._blocks = deque(known)
+        events: list[SourceEvent] = []
+        while self._blocks and now - (self._blocks[0][0] or 0.0) >= patience:
+            events += self._first().break_off()
+        return events
+
+    def break_off(self) -> list[SourceEvent]:
+        """No answer is recorded any more."""
+        events: list[SourceEvent] = []
+        while self._blocks:
+            events += self._first().break_off()
+        return events
+
+    def blocks(self) -> list[Block]:
+        """The blocks for a checkpoint; the time since when is not known to the next session."""
+        return [block for _, block in self._blocks]
+
+    def _first(self) -> Block:
+        return self._blocks.popleft()[1]

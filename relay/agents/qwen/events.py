@@ -1,4 +1,7 @@
-"""What the lines of Qwen Code's event file, and of its own record of the chat, mean. Pure."""
+"""What the lines of Qwen Code's event file, and of its own record of the chat, mean. Pure.
+
+A file of its own beside the template: both file formats, of which the source knows nothing.
+"""
 
 from __future__ import annotations
 

@@ -6,12 +6,15 @@ for whoever reads the event file, so a session that is slow, stopped or dead cos
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 
+from relay.agents import bridge
+from relay.agents.commented import read_object
 from relay.agents.installed import Version, npm_version, which
-from relay.agents.launch import Launch, Run, gated, told
+from relay.agents.launch import GATE_TIMEOUT, Launch, Run, gated, told
 from relay.agents.primer import primer
-from relay.agents.qwen import hooks
 from relay.core.files import make_private_folder
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 #: First words that start something else than a conversation.
 SUBCOMMANDS = frozenset(
-    (
+    [
         "auth",
         "board",
         "channel",
@@ -32,7 +35,7 @@ SUBCOMMANDS = frozenset(
         "serve",
         "sessions",
         "update",
-    )
+    ]
 )
 PACKAGE = "@qwen-code/qwen-code"
 #: The oldest version with which all of this was seen at work.
@@ -41,15 +44,27 @@ OLDEST = (0, 24, 4)
 EVENTS, INPUT = "events.jsonl", "input.jsonl"
 
 _ASIDE = frozenset(
-    ("-v", "--version", "-h", "--help", "-l", "--list-extensions", "-p", "--prompt", "--acp")
-) | {"--experimental-acp", "--json-schema"}
+    [
+        "-v",
+        "--version",
+        "-h",
+        "--help",
+        "-l",
+        "--list-extensions",
+        "-p",
+        "--prompt",
+        "--acp",
+        "--experimental-acp",
+        "--json-schema",
+    ]
+)
 # What ends a conversation in the terminal as soon as it stands on the command line.
 _HEADLESS = frozenset(("-o", "--output-format", "--input-format"))
 _INTERACTIVE = frozenset(("-i", "--prompt-interactive"))
 # Options with a value of their own (some need none), and those that take several; a word after any
 # other option is a question.
 _VALUED = frozenset(
-    (
+    [
         "-m",
         "--model",
         "-i",
@@ -81,10 +96,10 @@ _VALUED = frozenset(
         "--telemetry-otlp-endpoint",
         "--telemetry-otlp-protocol",
         "--telemetry-outfile",
-    )
+    ]
 )
 _LISTS = frozenset(
-    (
+    [
         "--fallback-model",
         "--allowed-mcp-server-names",
         "--allowed-tools",
@@ -95,9 +110,34 @@ _LISTS = frozenset(
         "--core-tools",
         "--exclude-tools",
         "--disabled-slash-commands",
-    )
+    ]
 )
 _TELL = "--append-system-prompt"
+
+SETTINGS = "settings.json"
+DEFAULTS_PATH, SYSTEM_PATH = "QWEN_CODE_SYSTEM_DEFAULTS_PATH", "QWEN_CODE_SYSTEM_SETTINGS_PATH"
+#: The form of settings that 0.24.4 has; it would bring another one up to date by writing the file.
+_VERSION = 4
+#: What Qwen Code calls the events of turns and notices.
+TOLD = {
+    "BeforeAgent": "UserPromptSubmit",
+    "AfterAgent": "Stop",
+    "Notification": "Notification",
+    "PreCompress": "PreCompact",
+}
+_UNKNOWN = "relay cannot be asked whether this may run"
+#: With all of these no other hook's word counts for more (see hook_codec.py).
+REFUSAL = {
+    "decision": "block",
+    "reason": _UNKNOWN,
+    "continue": False,
+    "stopReason": _UNKNOWN,
+    "hookSpecificOutput": {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": "deny",
+        "permissionDecisionReason": _UNKNOWN,
+    },
+}
 
 
 def converses(argv: list[str]) -> bool:
@@ -144,10 +184,10 @@ def _gate(options: set[str], env: dict[str, str], run: Run, data: dict[str, Any]
     """What brings our hooks in, as environment; ``data`` says of what, or why not."""
     wanted: Any = gated(run).get("gates", [])
     watched: Any = told(run).get("tells", [])
-    reason, added = hooks.why_not(options, env, run), {}
+    reason, added = _why_no_hooks(options, env, run), {}
     if not reason:
         try:
-            added = hooks.put_in(env, run, wanted, watched)
+            added = _put_in(env, run, wanted, watched)
         except (OSError, ValueError, TypeError) as error:
             reason = f"no hooks could be put in: {error}"
     data |= gated(run, reason) | told(run, reason)
@@ -178,9 +218,8 @@ def _why_not(argv: list[str], env: dict[str, str], run: Run) -> str | None:
 
 def _theirs(env: dict[str, str]) -> set[str]:
     """Which of the two files the person's own settings name; those files stay theirs."""
-    home = env.get("QWEN_HOME") or os.path.join(env.get("HOME") or "", ".qwen")
     found: set[str] = set()
-    for folder in (home, ".qwen"):
+    for folder in (_home(env), ".qwen"):
         try:
             with open(os.path.join(folder, "settings.json"), encoding="utf-8") as file:
                 text = file.read()
@@ -234,3 +273,93 @@ def _names(word: str) -> list[str]:
     if not word.startswith("--"):
         return [f"-{letter}" for letter in word[1:]] or [word]
     return ["".join(f"-{c.lower()}" if c.isupper() else c for c in word)]
+
+
+# -- hooks
+#
+# Qwen Code reads system defaults from where ``QWEN_CODE_SYSTEM_DEFAULTS_PATH`` says, and runs their
+# hooks beside those of the person and of the project. What the machine has there goes into ours.
+
+
+def _why_no_hooks(options: set[str], env: dict[str, str], run: Run) -> str:
+    """Why there would be no hooks; "" where there are."""
+    for option in ("--bare", "--safe-mode"):
+        if option in options:
+            return f"Qwen Code runs no hooks with {option}"
+    for name in ("QWEN_CODE_SAFE_MODE", "QWEN_CODE_SIMPLE"):
+        if env.get(name, "").lower() in ("1", "true"):
+            return f"Qwen Code runs no hooks with {name}"
+    layers = [_defaults(env), _person(env), os.path.join(".qwen", "settings.json"), _system(env)]
+    said = [(path, read_object(path) or {}) for path in layers]
+    off = [(path, found["disableAllHooks"]) for path, found in said if "disableAllHooks" in found]
+    if off and off[-1][1] is True:  # the last that says anything decides
+        return f"hooks are turned off (disableAllHooks in {off[-1][0]})"
+    if read_object(_defaults(env)) is None:
+        return f"the settings in {_defaults(env)} cannot be read"
+    return bridge.why_not(run, env)
+
+
+def _put_in(env: dict[str, str], run: Run, gates: list[str], tells: list[str]) -> dict[str, str]:
+    """Write the file; return what names it in the environment. Raises OSError or ValueError."""
+    path = bridge.write(run, patient=bool(gates))
+    settings: dict[str, Any] = read_object(_defaults(env)) or {"$version": _VERSION}
+    theirs = settings.get("hooks") or {}
+    if not isinstance(theirs, dict):
+        raise ValueError("its hooks are no table")
+    settings["hooks"] = dict(theirs)
+    ours = _hooks(path, gates)
+    if tells:
+        ours |= _observers(bridge.write_teller(run), tells)
+    for event, groups in ours.items():
+        settings["hooks"][event] = [*(theirs.get(event) or []), *groups]
+    file = os.path.join(run.folder, SETTINGS)
+    with open(os.open(file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as out:
+        json.dump(settings, out)
+    return {DEFAULTS_PATH: file}
+
+
+def _hooks(script: str, gates: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """Our hooks, in the form of Qwen Code's settings.
+
+    What was added before a tool is told with its result, so there is always one after it; and
+    messages may go to the model with its answer.
+    """
+    ask = {"BeforeTool": {"PreToolUse": bridge.command(script, json.dumps(REFUSAL))}}
+    chosen = ask["BeforeTool"] if "BeforeTool" in gates else {}
+    told = bridge.command(script)
+    chosen = {**chosen, "PostToolUse": told, "PostToolUseFailure": told}
+    timeout = GATE_TIMEOUT if gates else bridge.STEERED_TIMEOUT
+    return {
+        event: [{"matcher": "*", "hooks": [_hook(command, timeout)]}]
+        for event, command in chosen.items()
+    }
+
+
+def _observers(script: str, tells: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """Our hooks that tell of turns and notices; Qwen Code does not wait for them."""
+    hook = {**_hook(bridge.telling(script), bridge.TOLD_TIMEOUT), "async": True}
+    return {TOLD[event]: [{"hooks": [hook]}] for event in tells}
+
+
+def _hook(command: str, timeout: int) -> dict[str, Any]:
+    return {"type": "command", "name": "relay", "command": command, "timeout": timeout}
+
+
+def _system(env: dict[str, str]) -> str:
+    usual = "/etc/qwen-code/settings.json"
+    if sys.platform == "darwin":
+        usual = "/Library/Application Support/QwenCode/settings.json"
+    return env.get(SYSTEM_PATH) or usual
+
+
+def _defaults(env: dict[str, str]) -> str:
+    beside = os.path.join(os.path.dirname(_system(env)), "system-defaults.json")
+    return env.get(DEFAULTS_PATH) or beside
+
+
+def _person(env: dict[str, str]) -> str:
+    return os.path.join(os.path.expanduser(_home(env)), "settings.json")
+
+
+def _home(env: dict[str, str]) -> str:
+    return env.get("QWEN_HOME") or os.path.join(env.get("HOME") or "", ".qwen")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from relay.agents.qwen.block import Block
 from relay.core.source_events import End, Line, SourceEvent
+from relay.core.state import from_json, to_json
 
 
 def lines(events: list[SourceEvent]) -> list[str]:
@@ -75,9 +76,9 @@ def test_the_record_of_a_long_answer_holds_its_beginning() -> None:
 
 
 def test_a_new_session_goes_on() -> None:
-    block, after = Block(), Block()
+    block = Block()
     block.add("one\ntwo\nthr", "a")
     block.start_again()
     block.add("one\nt", "b")
-    after.restore(block.state())
+    after = from_json(Block, to_json(block))
     assert after.add("wo\nthree\n", "c") == [Line("a", "three")]

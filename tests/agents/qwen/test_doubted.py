@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from relay.agents.qwen.block import Block
-from relay.agents.qwen.doubted import DOUBTED_MAX, Doubted
+from relay.agents.qwen.block import DOUBTED_MAX, Block, DoubtedBlocks
 from relay.agents.qwen.source import REST, VERDICT, QwenSource
 from relay.core.message import AgentState
 from relay.core.source_events import End, Line, StateChange
@@ -22,7 +21,7 @@ def block(name: str) -> Block:
 
 
 def test_what_came_before_a_recorded_answer_was_stopped() -> None:
-    it = Doubted()
+    it = DoubtedBlocks()
     for name in ("a", "b", "c"):
         assert it.put(block(name), 1.0) == []
     assert it.recorded("of nobody") is None
@@ -37,7 +36,7 @@ def test_what_came_before_a_recorded_answer_was_stopped() -> None:
 
 
 def test_each_is_late_in_its_own_time() -> None:
-    it = Doubted()
+    it = DoubtedBlocks()
     it.put(block("a"), 1.0)
     it.put(block("b"), 2.0)
     assert it.late(2.9, 2.0) == []
@@ -47,7 +46,7 @@ def test_each_is_late_in_its_own_time() -> None:
 
 
 def test_the_oldest_of_too_many_was_stopped() -> None:
-    it = Doubted()
+    it = DoubtedBlocks()
     for number in range(DOUBTED_MAX):
         assert it.put(block(str(number)), 1.0) == []
     assert it.put(block("last"), 1.0) == [End("0", aborted=True)]

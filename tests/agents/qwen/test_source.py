@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from relay.agents.base import ERROR_RETRY, LIMIT_RETRY
 from relay.agents.qwen.source import (
-    ERROR_RETRY,
     LACKING,
-    LIMIT_RETRY,
     REST,
     SILENCE,
     VERDICT,
@@ -83,7 +82,7 @@ def test_a_subagents_words_are_not_heard(it: Heard) -> None:
 
 
 def test_its_own_tool_calls_and_answers_are_known(it: Heard) -> None:
-    count = it.source.asked
+    count = it.source.answers
     it.stream("message_start", message={})
     it.stream("content_block_start", content_block={"type": "tool_use", "id": "own"})
     of_another = {"type": "content_block_start", "content_block": {"type": "tool_use", "id": "no"}}
@@ -92,7 +91,7 @@ def test_its_own_tool_calls_and_answers_are_known(it: Heard) -> None:
     after = QwenSource(0.0)
     after.restore(it.source.state())
     for source in (it.source, after):
-        assert source.asked == count + 1
+        assert source.answers == count + 1
         assert source.called("own") and not source.called("no")
         assert not source.went_on(count + 1)
     it.stream("message_start", message={})

@@ -1,4 +1,4 @@
-"""Event files that follow each other, and what of them is kept."""
+"""Event files that follow each other, and words that Qwen Code would take for names of files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relay.agents.follow_file import FileTail
-from relay.agents.qwen.journal import PART, Journal, forget
+from relay.agents.qwen.adapter import PART, EventFiles, forget, spelled
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def base(tmp_path: Path) -> Path:
 
 
 def test_a_file_gets_its_number_as_soon_as_it_is_there(base: Path) -> None:
-    journal = Journal(str(base))
+    journal = EventFiles(str(base))
     assert journal.path() is None
     with base.open("w") as writer:
         assert journal.path() == f"{base}.1"
@@ -31,7 +31,7 @@ def test_a_file_gets_its_number_as_soon_as_it_is_there(base: Path) -> None:
 
 
 def test_the_next_process_is_read_after_the_one_before_it(base: Path) -> None:
-    journal, tail = Journal(str(base)), FileTail()
+    journal, tail = EventFiles(str(base)), FileTail()
 
     def read() -> list[str]:
         path = journal.path()
@@ -50,14 +50,14 @@ def test_the_next_process_is_read_after_the_one_before_it(base: Path) -> None:
 
 def test_a_session_goes_on_where_the_one_before_it_was(base: Path) -> None:
     base.write_text("one\n")
-    first = Journal(str(base))
+    first = EventFiles(str(base))
     path = first.path()
     base.write_text("two\n")
     first.path()
-    later = Journal(str(base))
+    later = EventFiles(str(base))
     later.restore(path)
     assert later.path() == f"{base}.2"
-    unknown = Journal(str(base))
+    unknown = EventFiles(str(base))
     unknown.restore(None)
     assert unknown.path() == f"{base}.1"
 
@@ -65,7 +65,7 @@ def test_a_session_goes_on_where_the_one_before_it_was(base: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can forget a part of a file")
 def test_what_was_read_before_the_last_checkpoint_is_forgotten(base: Path) -> None:
     base.write_bytes(b"x" * (PART + 8192) + b"\nlast\n")
-    journal = Journal(str(base))
+    journal = EventFiles(str(base))
     path = Path(str(journal.path()))
     before = path.stat()
     journal.kept(PART + 4096)
@@ -79,3 +79,42 @@ def test_what_was_read_before_the_last_checkpoint_is_forgotten(base: Path) -> No
 
 def test_what_cannot_be_forgotten_is_let_be(tmp_path: Path) -> None:
     forget(str(tmp_path / "nothing"), 8192)
+
+
+END = '(To answer, if needed: a line "@relay:Bob …". From an agent).'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Write to me@example.org. {END}",
+        f"No file is meant by (@this). {END}",
+        f"Ask @carol and @dave @eve, please. {END}",
+        f"class A:\n    @property\n    def x(self): ... {END}",
+    ],
+)
+def test_what_it_leaves_alone_stays_as_it_is(tmp_path: Path, text: str) -> None:
+    assert spelled(text, str(tmp_path), str(tmp_path)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("see @README.md", "see \\@README.md"),
+        ("see @README and me@example.org", "see \\@README and me@example.org"),
+        ("one\n@property\ntwo", "one\n\\@property\ntwo"),
+        ("see @one  @two", "see \\@one  \\@two"),
+        ("| @relay:Bob quoted", "| \\@relay:Bob quoted"),
+        ("see @mcp:thing", "see \\@mcp:thing"),
+        ("see @a\\ b", "see \\@a\\ b"),
+    ],
+)
+def test_a_backslash_says_that_nothing_is_meant(tmp_path: Path, text: str, wanted: str) -> None:
+    (tmp_path / "README").write_text("")
+    assert spelled(f"{text} {END}", str(tmp_path), str(tmp_path)) == f"{wanted} {END}"
+
+
+def test_a_server_named_relay_is_not_asked(tmp_path: Path) -> None:
+    text = f"Ask @carol. {END}"
+    (tmp_path / "settings.json").write_text('{"mcpServers": {"relay": {}}}')
+    assert spelled(text, "/srv/demo", str(tmp_path)) == f"Ask \\@carol. {END}"
