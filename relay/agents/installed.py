@@ -1,4 +1,4 @@
-"""Which version of an agent is installed, without starting it.
+"""What is installed of an agent and what its settings say, read from files without starting it.
 
 The pump imports this before it starts the agent: nothing heavy may be imported at the top.
 """
@@ -6,6 +6,15 @@ The pump imports this before it starts the agent: nothing heavy may be imported 
 from __future__ import annotations
 
 import os
+
+TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
+if TYPE_CHECKING:
+    from typing import Any
+
+#: Bytes of a settings file that are looked at.
+FILE_MAX = 1024 * 1024
+#: Settings may be JSON with comments.
+_COMMENT = r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/'
 
 Version = tuple[int, ...]
 
@@ -68,3 +77,34 @@ def parse_version(text: str) -> Version | None:
     if len(numbers) == 3 and all(map(str.isdigit, numbers)):
         return tuple(map(int, numbers))
     return None
+
+
+def read_text(path: str) -> str:
+    """The text of a settings file; nothing where there is no such file, or it is none."""
+    try:
+        if not os.path.isfile(path):
+            return ""  # a pipe has only one reader
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(FILE_MAX)
+    except OSError:
+        return ""
+
+
+def parse_settings(text: str) -> dict[str, Any] | None:
+    """What settings say: {} for none at all, None where they are damaged."""
+    import json
+    import re
+
+    if not text.strip():
+        return {}
+    bare = re.sub(_COMMENT, lambda found: found[1] or " ", text, flags=re.DOTALL)
+    try:
+        found = json.loads(bare)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def read_settings(path: str) -> dict[str, Any] | None:
+    """What the file says; {} where there is none, None where it is damaged."""
+    return parse_settings(read_text(path))

@@ -1,149 +1,56 @@
-"""Programs that are no agents: what a message may look like there, and where none may be typed.
+"""Programs that are no agents: shells and interpreters at their prompt, editors, launchers.
 
-An interpreter at its prompt runs what it is given. psql runs ``\\!`` wherever it stands in a line,
-gnuplot runs what stands in backquotes, an SQL statement goes on over lines until its semicolon. A
-comment does nothing in any of them.
+What is typed at a prompt is run, so a message must never become a command. In a shell it goes as
+the words of a command that does nothing, in the interpreters below as a comment: psql runs ``\\!``
+wherever it stands in a line, an SQL statement goes on over lines until its semicolon, but a comment
+does nothing. Into any other interpreter nothing is typed.
+
+What is typed goes to the terminal's foreground process group: a message for a shell must not go to
+the editor or to the agent that runs in it, where Enter might save a file or approve a command.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+
+from relay.agents.launch import word_set
 
 #: Ends the kind of a program that reads commands at a prompt: ``python-repl``.
 REPL = "-repl"
-
-_HASH = "# "
-#: A line that is a comment leaves Python waiting for a statement.
-_PYTHON = "pass  # "
-_COMMENTS = {
-    "python": _PYTHON,
-    "pypy": _PYTHON,
-    "ipython": _PYTHON,
-    "bpython": _PYTHON,
-    "ptpython": _PYTHON,
-    "node": "// ",
-    "deno": "// ",
-    "bun": "// ",
-    "sqlite": "-- ",
-    "psql": "-- ",
-    "duckdb": "-- ",
-    "mysql": "-- ",
-    "mariadb": "-- ",
-    "lua": "-- ",
-    "luajit": "-- ",
-    "ghci": "-- ",
-    "irb": _HASH,
-    "pry": _HASH,
-    "julia": _HASH,
-    "R": _HASH,
-    "octave": _HASH,
-    "tclsh": _HASH,
-    "gnuplot": _HASH,
-    "gdb": _HASH,
-    "iex": _HASH,
-    "nu": _HASH,
-    "xonsh": _HASH,
-    "elvish": _HASH,
-    "pwsh": _HASH,
-    "guile": "; ",
-    "racket": "; ",
-    "sbcl": "; ",
-}
+#: What begins a comment line. (A line that is a comment leaves Python waiting for a statement.)
+_COMMENTS = {"python": "pass  # ", "node": "// ", "sqlite": "-- ", "psql": "-- "}
+#: Interpreters that nothing is typed into.
+_OTHERS = word_set(
+    "pypy ipython bpython ptpython deno bun duckdb mysql mariadb lua luajit ghci irb pry julia R"
+    " octave tclsh gnuplot gdb iex nu xonsh elvish pwsh guile racket sbcl"
+)
 #: These read their words as databases or sessions to open; the others as a program to run.
-_ALWAYS = frozenset({"sqlite", "psql", "duckdb", "mysql", "mariadb", "ghci", "gdb", "irb", "pry"})
-
-_EDITORS = frozenset(
-    [
-        "ed",
-        "ex",
-        "vi",
-        "view",
-        "vim",
-        "vimdiff",
-        "nvim",
-        "nano",
-        "pico",
-        "emacs",
-        "emacsclient",
-        "hx",
-        "helix",
-        "kak",
-        "micro",
-        "joe",
-        "ne",
-        "mcedit",
-        "less",
-        "more",
-        "most",
-        "man",
-        "info",
-        "top",
-        "htop",
-        "btop",
-        "atop",
-        "mc",
-        "ranger",
-        "lf",
-        "nnn",
-        "tig",
-        "lazygit",
-        "watch",
-    ]
+_ALWAYS = word_set("sqlite psql duckdb mysql mariadb ghci gdb irb pry")
+_EDITORS = word_set(
+    "ed ex vi view vim vimdiff nvim nano pico emacs emacsclient hx helix kak micro joe ne mcedit"
+    " less more most man info top htop btop atop mc ranger lf nnn tig lazygit watch"
 )
 #: Even between quotes these expand ``!``.
 _CSH = frozenset({"csh", "tcsh"})
-
 #: These start another program, most often a shell, perhaps on another machine.
-_LAUNCHERS = frozenset(
-    [
-        "ssh",
-        "mosh",
-        "telnet",
-        "docker",
-        "podman",
-        "kubectl",
-        "lxc",
-        "machinectl",
-        "sudo",
-        "doas",
-        "su",
-        "login",
-        "env",
-        "nice",
-        "nohup",
-        "time",
-        "stdbuf",
-        "setsid",
-        "timeout",
-        "chroot",
-        "nsenter",
-        "unshare",
-        "busybox",
-        "toybox",
-        "tmux",
-        "screen",
-        "zellij",
-        "script",
-        "rlwrap",
-        "direnv",
-        "nix",
-        "nix-shell",
-        "poetry",
-        "pipenv",
-        "conda",
-        "uv",
-        "mise",
-        "asdf",
-        "distrobox",
-        "toolbox",
-        "flatpak-spawn",
-    ]
+_LAUNCHERS = word_set(
+    "ssh mosh telnet docker podman kubectl lxc machinectl sudo doas su login env nice nohup time"
+    " stdbuf setsid timeout chroot nsenter unshare busybox toybox tmux screen zellij script rlwrap"
+    " direnv nix nix-shell poetry pipenv conda uv mise asdf distrobox toolbox flatpak-spawn"
 )
+_SHELLS = word_set("bash zsh sh dash fish ksh mksh ash")
+#: A shell's options after which a word follows that is the option's value.
+_WITH_VALUE = word_set("-o +o -O +O --rcfile --init-file -C --init-command")
 
 # What an interpreter shows when it waits for a new statement. A continued one ("... ", "db-# ",
 # "'> ", "   -> ") is the person's.
 _PROMPT = re.compile(r"(?:[\w@(\[][^'\"]{0,78}?[\w)\]=~*]|)(?:>{1,3}|[#$%]|\]:|\)) ?")
+# struct proc_bsdinfo of macOS' <sys/proc_info.h>: what is read of it, and how large it is.
+_PROC_PIDTBSDINFO = 3
+_BSDINFO_SIZE = 136
+_COMM_AT, _GROUP_AT, _FRONT_AT = 48, 100, 112
 
 
 def interpreter(argv: list[str]) -> str:
@@ -152,9 +59,9 @@ def interpreter(argv: list[str]) -> str:
     ``python3`` and ``psql shop`` do; ``python3 agent.py`` and ``node -e …`` run a program.
     """
     name = os.path.basename(argv[0]) if argv else ""
-    if name not in _COMMENTS:
-        name = re.sub(r"[0-9.]+$", "", name)
-    if name not in _COMMENTS:
+    known = name in _COMMENTS or name in _OTHERS
+    name = name if known else re.sub(r"[0-9.]+$", "", name)
+    if name not in _COMMENTS and name not in _OTHERS:
         return ""
     if name not in _ALWAYS and any(not re.match(r"-(?![cemp]|$)", word) for word in argv[1:]):
         return ""
@@ -162,7 +69,7 @@ def interpreter(argv: list[str]) -> str:
 
 
 def comment_of(kind: str) -> str:
-    """What begins a comment line in an interpreter of this kind; '' when it is none."""
+    """What begins a comment line in an interpreter of this kind; '' where nothing is typed."""
     return _COMMENTS.get(kind.removesuffix(REPL), "") if kind.endswith(REPL) else ""
 
 
@@ -176,10 +83,87 @@ def launches(name: str) -> bool:
     return name in _LAUNCHERS
 
 
-def refusal(name: str) -> str:
-    """Why nothing may ever be typed into a program of this name; '' when something may."""
-    if name in _EDITORS:
-        return f"{name} reads keys, not messages"
-    if name in _CSH:
-        return f"no words are safe at a {name} prompt"
+def refusal(kind: str) -> str:
+    """Why nothing may ever be typed into a program of this kind; '' when something may."""
+    if kind in _EDITORS:
+        return f"{kind} reads keys, not messages"
+    if kind in _CSH:
+        return f"no words are safe at a {kind} prompt"
+    name = kind.removesuffix(REPL)
+    if kind.endswith(REPL) and name in _OTHERS:
+        return f"relay knows no words that are safe at the prompt of {name}"
     return ""
+
+
+def is_interactive_shell(argv: list[str]) -> bool:
+    """Whether ``argv`` starts a shell that reads commands from the person.
+
+    ``bash`` and ``zsh -il`` do; ``bash script.sh`` and ``sh -c 'make'`` do not.
+    """
+    if not argv or os.path.basename(argv[0]).lstrip("-") not in _SHELLS:
+        return False
+    rest = iter(argv[1:])
+    for word in rest:
+        if word in _WITH_VALUE:
+            next(rest, None)
+        elif word == "-s" or word == "-i":
+            return True
+        elif word in ("--", "-"):
+            return next(rest, None) is None
+        elif word.startswith("--"):
+            if word.split("=")[0] in ("--command", "--version", "--help"):
+                return False
+        elif not word.startswith(("-", "+")) or "c" in word:
+            return False
+    return True
+
+
+def shell_in_front(pid: int) -> bool | None:
+    """Whether the shell ``pid`` has the terminal to itself.
+
+    None where that cannot be told: no such process, no way to ask, or ``pid`` is no shell any more
+    (``exec claude``).
+    """
+    found = _darwin(pid) if sys.platform == "darwin" else _linux(pid)
+    if found is None:
+        return None
+    name, group, front = found
+    if front > 0 and group != front:
+        return False
+    return True if front > 0 and name.lstrip("-") in _SHELLS else None
+
+
+def _linux(pid: int) -> tuple[str, int, int] | None:
+    """Name, process group and the terminal's foreground group: proc(5), /proc/PID/stat."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
+    except OSError:
+        return None
+    # The name stands in parentheses and may hold any character.
+    name, closed, rest = stat.partition(b"(")[2].rpartition(b")")
+    fields = rest.split()
+    if not closed or len(fields) < 6:
+        return None
+    return os.fsdecode(name), int(fields[2]), int(fields[5])
+
+
+def _darwin(pid: int) -> tuple[str, int, int] | None:
+    """The same from libproc."""
+    import ctypes
+    import struct
+
+    try:
+        libproc = ctypes.CDLL("/usr/lib/libproc.dylib")
+        buffer = ctypes.create_string_buffer(_BSDINFO_SIZE)
+        size = libproc.proc_pidinfo(
+            pid, _PROC_PIDTBSDINFO, ctypes.c_uint64(0), buffer, _BSDINFO_SIZE
+        )
+    except (OSError, AttributeError):
+        return None
+    if size != _BSDINFO_SIZE:
+        return None
+    name = os.fsdecode(buffer.raw[_COMM_AT : _COMM_AT + 16].split(b"\0")[0])
+    (group,) = struct.unpack_from("=I", buffer.raw, _GROUP_AT)
+    (front,) = struct.unpack_from("=I", buffer.raw, _FRONT_AT)
+    return name, group, front

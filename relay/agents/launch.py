@@ -71,6 +71,11 @@ class Launch:
         self.data = data
 
 
+def word_set(text: str) -> frozenset[str]:
+    """Return the words of ``text``: names of options, programs, subcommands."""
+    return frozenset(text.split())
+
+
 def program(argv: list[str]) -> str:
     """The name of the program that ``argv`` starts, without its directory."""
     return os.path.basename(argv[0]) if argv else ""
@@ -157,8 +162,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         except Exception as error:
             # Whatever it stumbled over (odd settings, a damaged installation): the agent starts.
             return _as_it_is(argv, error)
-    from relay.agents.interpreters import interpreter
-    from relay.agents.shell import is_interactive_shell
+    from relay.agents.interpreters import interpreter, is_interactive_shell
 
     kind = "shell" if is_interactive_shell(argv) else interpreter(argv) or program(argv)
     return Launch(list(argv), {}, kind, {})

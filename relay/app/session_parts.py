@@ -11,8 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from relay.agents.base import AgentStart, Blocked, TypingRules
-from relay.agents.foreground import shell_in_front
-from relay.agents.interpreters import at_prompt
+from relay.agents.interpreters import at_prompt, shell_in_front
 from relay.agents.known_agents import (
     make_adapter,
     make_hook_codec,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from relay.directive import secret_patterns
-from relay.directive.secret_patterns import BEHIND, Context, Run
+from relay.directive.secret_patterns import BEHIND, Context, SecretShape
 
 MASK = "*"
 #: A stream keeps at most so many characters back, to see whether they become a token.
@@ -136,7 +136,7 @@ def _masked(text: str, seen: _Seen, masks: list[tuple[int, int]]) -> str:
     return "".join(chars)
 
 
-def _least_piece(shape: Run, piece: int, count: int) -> int:
+def _least_piece(shape: SecretShape, piece: int, count: int) -> int:
     """How long the next piece must be, ``count`` characters being there already."""
     if piece == 0:
         return min(shape.least, _PIECE_MIN)
@@ -262,7 +262,7 @@ class _Scan:
                 self.decided = start
                 return
 
-    def _run(self, shape: Run, start: int, at: int) -> _Secret | Literal[False] | None:
+    def _run(self, shape: SecretShape, start: int, at: int) -> _Secret | Literal[False] | None:
         text, count, end = self.text, 0, at
         for piece in range(_PIECES_MAX):
             reached = self._reach(shape.chars, at)
@@ -298,7 +298,7 @@ class _Scan:
         return known[1]
 
     def _whole(
-        self, shape: Run, start: int, end: int, count: int, joined: bool
+        self, shape: SecretShape, start: int, end: int, count: int, joined: bool
     ) -> _Secret | Literal[False]:
         if count < shape.least or (shape.exact and count != shape.least):
             return False

@@ -16,7 +16,7 @@ _DOTTED = "A-Za-z0-9_.-"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SecretShape:
     """A prefix and a run of characters behind it: at least ``least`` of them.
 
     ``exact``: just so many and no further one. ``whole``: what prefix and run together must match.
@@ -44,8 +44,8 @@ class Context:
     opening: re.Pattern[str]
 
 
-def _run(kind: str, prefixes: str, chars: str, least: int, exact: bool = False) -> Run:
-    return Run(kind, tuple(prefixes.split()), re.compile(f"[{chars}]+"), least, exact)
+def _run(kind: str, prefixes: str, chars: str, least: int, exact: bool = False) -> SecretShape:
+    return SecretShape(kind, tuple(prefixes.split()), re.compile(f"[{chars}]+"), least, exact)
 
 
 RUNS = (
@@ -79,7 +79,7 @@ RUNS = (
     _run("vault-token", "hvs. hvb.", _WORD, 24),
     _run("digitalocean-token", "dop_v1_ doo_v1_ dor_v1_", "a-f0-9", 64),
     _run("age-key", "AGE-SECRET-KEY-1", "A-Z0-9", 50),
-    Run(
+    SecretShape(
         "jwt",
         ("eyJ",),
         re.compile(f"[{_DOTTED}]+"),

@@ -1,11 +1,25 @@
-"""Which programs get messages as comments, and which get none."""
+"""Shells, interpreters, editors and launchers: what is typed into them, and where nothing is."""
 
 from __future__ import annotations
 
-import pytest
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-from relay.agents.interpreters import at_prompt, comment_of, interpreter
+import pytest
+from ptyprocess import PtyProcess
+
+from relay.agents.interpreters import (
+    at_prompt,
+    comment_of,
+    interpreter,
+    is_interactive_shell,
+    shell_in_front,
+)
+from relay.agents.known_agents import profile_named
 from tests.agents.profiles import profile_for
+from tests.support import wait_until
 
 
 @pytest.mark.parametrize(
@@ -37,6 +51,13 @@ def test_only_the_prompt_of_an_interpreter_makes_comments() -> None:
     assert interpreter([]) == ""
 
 
+@pytest.mark.parametrize("command", ["lua", "irb shop", "gdb a.out", "mysql shop", "julia -q"])
+def test_nothing_is_typed_at_the_prompt_of_other_interpreters(command: str) -> None:
+    profile = profile_for(command.split())
+    assert "no words that are safe at the prompt" in profile.refusal
+    assert profile.style == "plain" and not profile.comment
+
+
 @pytest.mark.parametrize("name", ["vim", "less", "top", "tcsh"])
 def test_nothing_is_typed_into_a_program_that_reads_keys(name: str) -> None:
     assert name in profile_for([f"/usr/bin/{name}", "file"]).refusal
@@ -57,12 +78,6 @@ def test_what_starts_an_unknown_program_is_written_to_as_a_shell(command: str) -
         "shop=# ",
         "shop=> ",
         "shop=*# ",
-        "In [12]: ",
-        "irb(main):001> ",
-        "(gdb) ",
-        "mysql> ",
-        "MariaDB [shop]> ",
-        "julia> ",
     ],
 )
 def test_prompts(line: str) -> None:
@@ -86,3 +101,62 @@ def test_prompts(line: str) -> None:
 )
 def test_lines_that_are_no_prompts(line: str) -> None:
     assert not at_prompt(line)
+
+
+@pytest.mark.parametrize(
+    "command", ["bash", "/bin/zsh -il", "bash --norc", "bash -o vi", "sh -s x", "fish", "dash -"]
+)
+def test_shells_at_a_prompt(command: str) -> None:
+    assert is_interactive_shell(command.split())
+    assert profile_for(command.split()).kind == "shell"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["bash script.sh", "sh -c make", "bash -lc x", "bash -o vi f", "python3 x", "zsh -- f"],
+)
+def test_programs(command: str) -> None:
+    assert not is_interactive_shell(command.split())
+    assert profile_for(command.split()).style == "plain"
+
+
+def test_the_registry() -> None:
+    assert not is_interactive_shell([])
+    assert profile_for(["/usr/bin/claude", "-p"]).structured
+    assert not profile_for(["claude", "mcp", "list"]).structured
+    assert profile_for(["/opt/x/aider"]).kind == "aider"
+    assert profile_named("claude").kind == "claude"
+    assert profile_named("").kind == "unknown"
+
+
+@contextmanager
+def shell(cwd: Path) -> Iterator[PtyProcess]:
+    program = PtyProcess.spawn(["bash", "--norc", "-i"], cwd=str(cwd))
+    try:
+        yield program
+    finally:
+        program.close(force=True)
+
+
+def test_a_command_takes_the_shells_place_for_its_time(tmp_path: Path) -> None:
+    with shell(tmp_path) as program:
+        wait_until(lambda: shell_in_front(program.pid) is True, 20, "the prompt")
+        os.write(program.fd, b"cat > out\n")
+        wait_until(lambda: shell_in_front(program.pid) is False, 20, "cat in front")
+        os.write(program.fd, b"\x04")
+        wait_until(lambda: shell_in_front(program.pid) is True, 20, "the prompt again")
+
+
+def test_what_replaces_a_shell_is_no_shell(tmp_path: Path) -> None:
+    with shell(tmp_path) as program:
+        wait_until(lambda: shell_in_front(program.pid) is True, 20, "the prompt")
+        os.write(program.fd, b"exec cat\n")
+        wait_until(lambda: shell_in_front(program.pid) is None, 20, "cat in the shell's place")
+
+
+def test_nobody_knows_of_a_process_that_is_gone() -> None:
+    pid = os.fork()
+    if not pid:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert shell_in_front(pid) is None

@@ -12,47 +12,24 @@ from __future__ import annotations
 import json
 import os
 
+from relay.agents.hook_scripts import reporter
 from relay.agents.installed import npm_version, parse_version, which
-from relay.agents.launch import GATE_TIMEOUT, Launch, Run, gated, told
+from relay.agents.launch import GATE_TIMEOUT, Launch, Run, gated, told, word_set
 from relay.agents.primer import primer
-from relay.agents.reporter import reporter
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
     from typing import Any
 
 #: First words that start something else than a conversation.
-SUBCOMMANDS = frozenset(
-    (
-        "agents",
-        "attach",
-        "auth",
-        "auto-mode",
-        "config",
-        "doctor",
-        "gateway",
-        "import",
-        "install",
-        "kill",
-        "logs",
-        "mcp",
-        "migrate-installer",
-        "plugin",
-        "plugins",
-        "purge",
-        "respawn",
-        "rm",
-        "setup-token",
-        "stop",
-        "ultrareview",
-        "update",
-        "upgrade",
-    )
+SUBCOMMANDS = word_set(
+    "agents attach auth auto-mode config doctor gateway import install kill logs mcp migrate-"
+    " installer plugin plugins purge respawn rm setup-token stop ultrareview update upgrade"
 )
 PACKAGE = "@anthropic-ai/claude-code"
 #: The oldest version in which every hook that is used here has been seen at work.
 OLDEST = (2, 1, 330)
-_ASIDE = frozenset({"-v", "--version", "-h", "--help"})
+_ASIDE = word_set("-v --version -h --help")
 _WITHOUT_HOOKS = {"--bare": "--bare turns hooks off", "--safe-mode": "--safe-mode turns hooks off"}
 
 #: Seconds that a text waits for the session before it is shown: what a stopped session costs.

@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 
+from relay.agents.hook_scripts import ANSWER_TIMEOUT, asker, reporter
 from relay.agents.launch import GATE_TIMEOUT, Run
 from relay.agents.primer import primer
-from relay.agents.reporter import ANSWER_TIMEOUT, asker, reporter
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 
 from relay.agents.installed import npm_version, parse_version, which
-from relay.agents.launch import Launch, Run, gated, told
+from relay.agents.launch import Launch, Run, gated, told, word_set
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
@@ -22,63 +22,16 @@ PACKAGE = "@openai/codex"
 #: The oldest version in which the hooks, their trust and the session file were seen as used here.
 OLDEST = (0, 169, 0)
 #: First words that start something else than a conversation in this terminal.
-SUBCOMMANDS = frozenset(
-    (
-        "agents",
-        "exec",
-        "e",
-        "review",
-        "login",
-        "logout",
-        "mcp",
-        "mcp-server",
-        "plugin",
-        "app-server",
-        "remote-control",
-        "completion",
-        "update",
-        "doctor",
-        "sandbox",
-        "debug",
-        "apply",
-        "a",
-        "queue",
-        "archive",
-        "delete",
-        "migrate-rollouts",
-        "migrate-nfs-db",
-        "unarchive",
-        "cloud",
-        "exec-server",
-        "features",
-        "help",
-    )
+SUBCOMMANDS = word_set(
+    "agents exec e review login logout mcp mcp-server plugin app-server remote-control completion"
+    " update doctor sandbox debug apply a queue archive delete migrate-rollouts migrate-nfs-db"
+    " unarchive cloud exec-server features help"
 )
-_ASIDE = frozenset(("-h", "--help", "-V", "--version"))
+_ASIDE = word_set("-h --help -V --version")
 #: Options that take the next word as their value.
-_VALUED = frozenset(
-    (
-        "-c",
-        "--config",
-        "--enable",
-        "--disable",
-        "--remote",
-        "--remote-auth-token-env",
-        "-i",
-        "--image",
-        "-m",
-        "--model",
-        "--local-provider",
-        "-p",
-        "--profile",
-        "-s",
-        "--sandbox",
-        "-C",
-        "--cd",
-        "--add-dir",
-        "-a",
-        "--ask-for-approval",
-    )
+_VALUED = word_set(
+    "-c --config --enable --disable --remote --remote-auth-token-env -i --image -m --model"
+    " --local-provider -p --profile -s --sandbox -C --cd --add-dir -a --ask-for-approval"
 )
 
 

@@ -13,9 +13,9 @@ import os
 import stat
 import sys
 
-from relay.agents import bridge
-from relay.agents.commented import read_object
+from relay.agents import hook_scripts
 from relay.agents.gemini import trust
+from relay.agents.installed import read_settings
 from relay.agents.launch import GATE_TIMEOUT
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
@@ -37,14 +37,14 @@ REFUSAL = '{"decision": "deny", "reason": "relay cannot be asked whether this ma
 def why_off(options: Container[str], env: dict[str, str], run: Run) -> str:
     """Why there would be no hooks, wherever they stood; "" where there may be."""
     for path in _layers(env):
-        config = (read_object(path) or {}).get("hooksConfig")
+        config = (read_settings(path) or {}).get("hooksConfig")
         if isinstance(config, dict) and config.get("enabled") is False:
             return f"hooks are turned off (hooksConfig.enabled in {path})"
         if isinstance(config, dict) and NAME in (config.get("disabled") or []):
             return f"hooks named {NAME} are turned off (hooksConfig.disabled in {path})"
     if boxed(options, env):
         return "relay's files are not there in Gemini CLI's sandbox"
-    return bridge.why_not(run, env)
+    return hook_scripts.why_not(run, env)
 
 
 def why_no_gates(env: dict[str, str], run: Run) -> str:
@@ -59,7 +59,7 @@ def why_no_file(env: dict[str, str], run: Run) -> str:
     insecure = _insecure(run.folder)
     if insecure:
         return f"Gemini CLI takes hooks for one run only from root's files ({insecure} is not)"
-    if read_object(_defaults(env)) is None:
+    if read_settings(_defaults(env)) is None:
         return f"the settings in {_defaults(env)} cannot be read"
     return ""
 
@@ -69,11 +69,11 @@ def put_in(env: dict[str, str], run: Run, gates: list[str], tells: list[str]) ->
     added: dict[str, str] = {}
     chosen: dict[str, list[dict[str, Any]]] = {}
     if gates and person_asks(env):
-        added[ASK] = bridge.write(run)
+        added[ASK] = hook_scripts.write(run)
     elif gates:
-        chosen = hooks(bridge.write(run), gates)
+        chosen = hooks(hook_scripts.write(run), gates)
     if tells:
-        chosen |= observers(bridge.write_teller(run, aside=True), tells)
+        chosen |= observers(hook_scripts.write_teller(run, aside=True), tells)
     if chosen:
         added[PATH] = _written(env, run, chosen)
     return added
@@ -83,7 +83,7 @@ def _written(env: dict[str, str], run: Run, chosen: dict[str, list[dict[str, Any
     """A file with the system's defaults and our hooks."""
     theirs = _defaults(env)
     # What Gemini CLI would pass over does not get in by us.
-    settings: dict[str, Any] = {} if _insecure(theirs) else read_object(theirs) or {}
+    settings: dict[str, Any] = {} if _insecure(theirs) else read_settings(theirs) or {}
     before = settings.get("hooks") or {}
     if not isinstance(before, dict):
         raise ValueError("its hooks are no table")
@@ -101,9 +101,9 @@ def hooks(script: str, gates: list[str]) -> dict[str, list[dict[str, Any]]]:
 
     What was added before a tool is told with its result, so there is always one after it.
     """
-    chosen = {"AfterTool": bridge.command(script)}
+    chosen = {"AfterTool": hook_scripts.command(script)}
     if "BeforeTool" in gates:
-        chosen["BeforeTool"] = bridge.command(script, REFUSAL)
+        chosen["BeforeTool"] = hook_scripts.command(script, REFUSAL)
     return {
         event: [{"matcher": "*", "hooks": [_hook(command)]}] for event, command in chosen.items()
     }
@@ -115,7 +115,7 @@ def observers(script: str, tells: list[str]) -> dict[str, list[dict[str, Any]]]:
     It would tell of a compaction before each request to the model, whether there is one or not; but
     one that the person wants always is.
     """
-    hook = {**_hook(bridge.telling(script)), "timeout": bridge.TOLD_TIMEOUT * 1000}
+    hook = {**_hook(hook_scripts.telling(script)), "timeout": hook_scripts.TOLD_TIMEOUT * 1000}
     matcher = {"PreCompress": {"matcher": "manual"}}
     return {event: [{**matcher.get(event, {}), "hooks": [hook]}] for event in tells}
 
@@ -145,7 +145,7 @@ def own() -> dict[str, Any]:
 
 def person_asks(env: dict[str, str]) -> bool:
     """Whether the person's own settings have hooks that ask relay, before and after a tool."""
-    theirs = (read_object(trust.own_settings(env)) or {}).get("hooks")
+    theirs = (read_settings(trust.own_settings(env)) or {}).get("hooks")
     named = theirs if isinstance(theirs, dict) else {}
     return all(f"${ASK}" in str(named.get(event)) for event in ("BeforeTool", "AfterTool"))
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import os
 
-from relay.agents import commented
 from relay.agents.gemini import hooks, trust
-from relay.agents.installed import npm_version, which
-from relay.agents.launch import Launch, Run, gated, told
+from relay.agents.installed import npm_version, read_text, which
+from relay.agents.launch import Launch, Run, gated, told, word_set
 from relay.agents.primer import primer
 from relay.core.files import make_private_folder
 
@@ -25,50 +24,22 @@ PACKAGE = "@google/gemini-cli"
 #: The oldest version that has been seen to know ``--session-id`` and to write lines of JSON.
 OLDEST = (0, 61, 0)
 #: First words that start something else than a conversation.
-SUBCOMMANDS = frozenset(
-    ("mcp", "extension", "extensions", "skill", "skills", "hook", "hooks", "gemma", "update")
-)
-_ASIDE = frozenset(
-    (
-        "--version",
-        "--help",
-        "--prompt",
-        "--list-extensions",
-        "--list-sessions",
-        "--delete-session",
-        "--acp",
-        "--experimental-acp",
-        "--experimental-zed-integration",
-    )
+SUBCOMMANDS = word_set("mcp extension extensions skill skills hook hooks gemma update")
+_ASIDE = word_set(
+    "--version --help --prompt --list-extensions --list-sessions --delete-session --acp"
+    " --experimental-acp --experimental-zed-integration"
 )
 _ASIDE_LETTERS = frozenset("vhpl")
 #: Options that take the next word as their value, by name and by letter.
-_VALUED = frozenset(
-    (
-        "--model",
-        "--prompt",
-        "--prompt-interactive",
-        "--worktree",
-        "--approval-mode",
-        "--policy",
-        "--admin-policy",
-        "--allowed-mcp-server-names",
-        "--allowed-tools",
-        "--extensions",
-        "--resume",
-        "--session-file",
-        "--session-id",
-        "--delete-session",
-        "--include-directories",
-        "--output-format",
-        "--fake-responses",
-        "--fake-responses-non-strict",
-        "--record-responses",
-    )
+_VALUED = word_set(
+    "--model --prompt --prompt-interactive --worktree --approval-mode --policy --admin-policy"
+    " --allowed-mcp-server-names --allowed-tools --extensions --resume --session-file --session-id"
+    " --delete-session --include-directories --output-format --fake-responses --fake-responses-"
+    " non-strict --record-responses"
 )
 _VALUED_LETTERS = frozenset("mpiweor")
 #: Options whose value may be missing: a next word that begins with a dash is none.
-_OPTIONAL = frozenset(("--resume", "--worktree", "-r", "-w"))
+_OPTIONAL = word_set("--resume --worktree -r -w")
 
 
 def converses(argv: list[str]) -> bool:
@@ -182,7 +153,7 @@ def _context_files(env: dict[str, str]) -> list[str]:
     home = env.get("GEMINI_CLI_HOME") or env.get("HOME") or os.path.expanduser("~")
     names = ["GEMINI.md"]
     for folder in (home, "."):
-        text = commented.read(os.path.join(folder, ".gemini", "settings.json"))
+        text = read_text(os.path.join(folder, ".gemini", "settings.json"))
         if '"fileName"' not in text:
             continue
         import re

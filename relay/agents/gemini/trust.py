@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from relay.agents.commented import parsed, read
+from relay.agents.installed import parse_settings, read_text
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 def asks(folder: str, env: dict[str, str]) -> bool:
     """Whether it may ask; where that cannot be told, it may."""
     home = _home(env)
-    if _off(read(own_settings(env))) and not any(
-        "folderTrust" in read(path) for path in _others(env)
+    if _off(read_text(own_settings(env))) and not any(
+        "folderTrust" in read_text(path) for path in _others(env)
     ):
         return False
     rules = env.get("GEMINI_CLI_TRUSTED_FOLDERS_PATH") or os.path.join(home, "trustedFolders.json")
-    return not _named(folder, parsed(read(os.path.expanduser(rules))) or {})
+    return not _named(folder, parse_settings(read_text(os.path.expanduser(rules))) or {})
 
 
 def trusts(folder: str, options: Container[str], env: dict[str, str]) -> bool:
@@ -57,7 +57,7 @@ def _others(env: dict[str, str]) -> list[str]:
 
 
 def _off(text: str) -> bool:
-    found: object = parsed(text)
+    found: object = parse_settings(text)
     for name in ("security", "folderTrust", "enabled"):
         found = found.get(name) if isinstance(found, dict) else None
     return found is False

@@ -10,9 +10,8 @@ import json
 import os
 import sys
 
-from relay.agents import bridge
-from relay.agents.commented import read_object
-from relay.agents.installed import Version, npm_version, which
+from relay.agents import hook_scripts
+from relay.agents.installed import Version, npm_version, read_settings, which
 from relay.agents.launch import GATE_TIMEOUT, Launch, Run, gated, told
 from relay.agents.primer import primer
 from relay.core.files import make_private_folder
@@ -290,26 +289,26 @@ def _why_no_hooks(options: set[str], env: dict[str, str], run: Run) -> str:
         if env.get(name, "").lower() in ("1", "true"):
             return f"Qwen Code runs no hooks with {name}"
     layers = [_defaults(env), _person(env), os.path.join(".qwen", "settings.json"), _system(env)]
-    said = [(path, read_object(path) or {}) for path in layers]
+    said = [(path, read_settings(path) or {}) for path in layers]
     off = [(path, found["disableAllHooks"]) for path, found in said if "disableAllHooks" in found]
     if off and off[-1][1] is True:  # the last that says anything decides
         return f"hooks are turned off (disableAllHooks in {off[-1][0]})"
-    if read_object(_defaults(env)) is None:
+    if read_settings(_defaults(env)) is None:
         return f"the settings in {_defaults(env)} cannot be read"
-    return bridge.why_not(run, env)
+    return hook_scripts.why_not(run, env)
 
 
 def _put_in(env: dict[str, str], run: Run, gates: list[str], tells: list[str]) -> dict[str, str]:
     """Write the file; return what names it in the environment. Raises OSError or ValueError."""
-    path = bridge.write(run, patient=bool(gates))
-    settings: dict[str, Any] = read_object(_defaults(env)) or {"$version": _VERSION}
+    path = hook_scripts.write(run, patient=bool(gates))
+    settings: dict[str, Any] = read_settings(_defaults(env)) or {"$version": _VERSION}
     theirs = settings.get("hooks") or {}
     if not isinstance(theirs, dict):
         raise ValueError("its hooks are no table")
     settings["hooks"] = dict(theirs)
     ours = _hooks(path, gates)
     if tells:
-        ours |= _observers(bridge.write_teller(run), tells)
+        ours |= _observers(hook_scripts.write_teller(run), tells)
     for event, groups in ours.items():
         settings["hooks"][event] = [*(theirs.get(event) or []), *groups]
     file = os.path.join(run.folder, SETTINGS)
@@ -324,11 +323,11 @@ def _hooks(script: str, gates: list[str]) -> dict[str, list[dict[str, Any]]]:
     What was added before a tool is told with its result, so there is always one after it; and
     messages may go to the model with its answer.
     """
-    ask = {"BeforeTool": {"PreToolUse": bridge.command(script, json.dumps(REFUSAL))}}
+    ask = {"BeforeTool": {"PreToolUse": hook_scripts.command(script, json.dumps(REFUSAL))}}
     chosen = ask["BeforeTool"] if "BeforeTool" in gates else {}
-    told = bridge.command(script)
+    told = hook_scripts.command(script)
     chosen = {**chosen, "PostToolUse": told, "PostToolUseFailure": told}
-    timeout = GATE_TIMEOUT if gates else bridge.STEERED_TIMEOUT
+    timeout = GATE_TIMEOUT if gates else hook_scripts.STEERED_TIMEOUT
     return {
         event: [{"matcher": "*", "hooks": [_hook(command, timeout)]}]
         for event, command in chosen.items()
@@ -337,7 +336,7 @@ def _hooks(script: str, gates: list[str]) -> dict[str, list[dict[str, Any]]]:
 
 def _observers(script: str, tells: list[str]) -> dict[str, list[dict[str, Any]]]:
     """Our hooks that tell of turns and notices; Qwen Code does not wait for them."""
-    hook = {**_hook(bridge.telling(script), bridge.TOLD_TIMEOUT), "async": True}
+    hook = {**_hook(hook_scripts.telling(script), hook_scripts.TOLD_TIMEOUT), "async": True}
     return {TOLD[event]: [{"hooks": [hook]}] for event in tells}
 
 

@@ -12,9 +12,9 @@ from relay.agents.codex.hook_codec import ASKS, CodexHookCodec
 from relay.agents.codex.hooks import PATIENCE, TIMEOUT, UNASKED, ours, trusted_hash
 from relay.agents.codex.settings import hooks_off
 from relay.agents.hook_codec import AgentHookCall
+from relay.agents.hook_scripts import ANSWER_TIMEOUT
 from relay.agents.known_agents import ungated
 from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
-from relay.agents.reporter import ANSWER_TIMEOUT
 from relay.hooks.events import TOOL_CALL, HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
 from relay.session.tool_hooks import DEADLINE

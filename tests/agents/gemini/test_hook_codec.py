@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from relay.agents.bridge import write_teller
 from relay.agents.gemini import hooks
 from relay.agents.hook_codec import AgentHookCall, HookCodec
+from relay.agents.hook_scripts import write_teller
 from relay.agents.known_agents import make_hook_codec, ungated, untold
 from relay.agents.launch import Launch, Run, plan
 from relay.hooks.events import TOOL_CALL, HookEventName

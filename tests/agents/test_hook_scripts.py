@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from relay.agents.reporter import asker, reporter
+from relay.agents.hook_scripts import asker, reporter
 from relay.session.hook_server import HookServer
 
 TOKEN = "the-token"

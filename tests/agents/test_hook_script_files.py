@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.bridge import telling, write_teller
+from relay.agents.hook_scripts import telling, write_teller
 from relay.agents.launch import Run
 
 Tell = Callable[[list[str]], bool]

@@ -1,16 +1,28 @@
-"""The commands that an agent's hooks run to tell relay's session what happened, and to ask it.
+"""The shell commands by which an agent's hooks tell relay's session what happened, and ask it.
 
 They cost no Python start-up: bash speaks HTTP to the loopback port whose listening socket the pump
 owns, so that a request is kept by the kernel while the session restarts. The token comes from the
 environment, because everybody on the machine can read a command line. Where bash is missing, what
 would be reported is left out, and what would be asked is refused.
+
+Some agents put their environment's values into what their settings say, which would change a
+script, and take variables that look like secrets out of a hook's environment. For these the script
+stands in a file in the run's own folder, which nobody else can read, with the port and the token.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+import os
+
+from relay.agents.installed import which
+from relay.agents.launch import GATE_TIMEOUT
+from relay.core.files import make_private_folder
+
+TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from relay.agents.launch import Run
 
 #: Seconds within which an answer that has begun must be there.
 ANSWER_TIMEOUT = 5
@@ -117,3 +129,84 @@ def _request(headers: Mapping[str, str]) -> str:
     values = "".join(f'"{value}" ' for value in headers.values())
     # The values follow the token's; the format has them in the same order.
     return begin + names + middle + values + end
+
+
+# -- scripts in files -----------------------------------------------------------------------------
+
+FILE, TELL_FILE, TELLER = "ask.sh", "tell.sh", "teller"
+#: Seconds that may pass until the session is told.
+TOLD_TIMEOUT = 5
+#: Seconds that an answer may take: less than the agent waits for the script.
+PATIENCE = GATE_TIMEOUT - 5
+#: The same where nothing is asked, and messages may come with the answer: without one the agent
+#: goes on after so many seconds.
+STEERED, STEERED_TIMEOUT = 2, 3
+
+
+# $1: the process whose hook it is. What the agent's own tools start has its settings too, through
+# the environment, but its turns are none of the agent's. The first that tells anything is the agent
+# itself; it may start anew, as another process.
+_ONLY_ONE = """read -r teller <TELLER
+if [ "$teller" != "$1" ]; then
+  [ -z "$teller" ] || ! kill -0 "$teller" || exit 0
+  echo "$1" >TELLER
+fi
+"""
+
+
+def why_not(run: Run, env: dict[str, str]) -> str:
+    """Why no script could ask; "" where one can."""
+    if run.port is None:
+        return "no loopback port could be bound for hooks"
+    if which("bash", env) is None:
+        return "its hooks need bash, which is missing"
+    return ""
+
+
+def write(run: Run, *, patient: bool = True) -> str:
+    """Write the script that asks, and return its path; ``patient``: it waits for hooks.
+
+    Raises OSError.
+    """
+    ask = asker(PATIENCE if patient else STEERED, "relay could not be asked")
+    return _write(run, FILE, ask)
+
+
+def write_teller(run: Run, *, aside: bool = False) -> str:
+    """Write the script that tells, and return its path; ``aside``: nobody waits for the session.
+
+    Raises OSError.
+    """
+    only_one = _ONLY_ONE.replace("TELLER", quoted(os.path.join(run.folder, TELLER)))
+    return _write(run, TELL_FILE, only_one + reporter(aside=aside))
+
+
+def _write(run: Run, name: str, script: str) -> str:
+    make_private_folder(run.folder)
+    path = os.path.join(run.folder, name)
+    where = (
+        f"RELAY_PORT={run.port} RELAY_TOKEN={quoted(run.token)}\nexport RELAY_PORT RELAY_TOKEN\n"
+    )
+    with open(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
+        file.write(f"{where}{script}\n")
+    return path
+
+
+def command(path: str, refusal: str = "") -> str:
+    """The command line for a hook that runs the script.
+
+    ``refusal`` is for a gate: what it prints when there is no answer, whatever the reason, in the
+    agent's own words. It holds no ``$``.
+    """
+    otherwise = f"printf '%s' {quoted(refusal)}" if refusal else ":"
+    return f"sh {quoted(path)} 2>/dev/null || {otherwise}"
+
+
+def telling(path: str) -> str:
+    """The command line for a hook that runs the script that tells."""
+    return f"sh {quoted(path)} $PPID 2>/dev/null || :"
+
+
+def quoted(text: str) -> str:
+    """``text`` as one word of a shell's."""
+    return "'" + text.replace("'", "'\\''") + "'"
