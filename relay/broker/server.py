@@ -14,14 +14,12 @@ from relay.broker.batch import Batch, ClientRequest, Committer, Handler
 from relay.broker.connection import ClientConnection
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
-from relay.broker.extracting import Extracting
-from relay.broker.inner import Inner
 from relay.broker.invoking import Invoking
 from relay.broker.loop_guard import HeldMessages, LoopGuard
+from relay.broker.memory_proxy import MemoryProxy
 from relay.broker.ops_agents import GRACE, AgentOps
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.ops_hooks import Asking
-from relay.broker.ops_memory import Memories
 from relay.broker.ops_messages import MessageOps
 from relay.broker.ops_query import QueryOps
 from relay.core.errors import RelayError
@@ -87,10 +85,7 @@ class BrokerServer:
         self._messages = MessageOps(ledger, directory, windows, self._held)
         self._hook_log = Invoking(ledger, directory)
         self._hooks = Asking(directory)
-        self._memories = Memories(home, directory, fault=fault, log=log)
-        inner = Inner(committer, directory, self._memories.handlers())
-        self._extracting = Extracting(home, inner.ask, directory, fault=fault, log=log)
-        self._memories.extractions = self._extracting.stats
+        self._memory = MemoryProxy(home, directory, log=log)
         self._handlers = self._table()
         self._agents.restore(now_ms())
         self._held.restore()
@@ -118,8 +113,7 @@ class BrokerServer:
             "hook_log": self._hook_log.hook_log,
             "hook": self._hooks.hook,
             "hook_answer": self._hooks.hook_answer,
-            **self._memories.handlers(),
-            **self._extracting.handlers(),
+            **self._memory.handlers(),
             "status": self._status,
             "stop": self._stop,
         }
@@ -133,7 +127,7 @@ class BrokerServer:
         self._needed = time.monotonic()  # not before anybody could come
         self._sweep()
         self._look_if_idle()
-        self._extracting.start()
+        self._memory.start()
         try:
             await self._stopped.wait()
         finally:
@@ -141,9 +135,8 @@ class BrokerServer:
             server.close()
             for connection in self._connections:
                 connection.stop_reading()
-            await self._extracting.close()  # its saves are the memory's to do
             await self._committer.drain()
-            await self._memories.close()
+            await self._memory.close()
             await self._close_connections()
             for timer in self._timers:
                 timer.cancel()

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from relay.broker.extract_files import left_in
 from relay.config.memory_providers import own_embedder
 from relay.config.memory_settings import MemorySettings
 from relay.config.memory_spec import StoreSpec, masked
@@ -26,6 +25,7 @@ from relay.core.http import RequestFailed, Response, request
 from relay.core.paths import Home
 from relay.memory.embedding.numeric import have_numpy
 from relay.memory.embedding.setup import installed
+from relay.memory.extraction_files import left_in
 from relay.memory.outbox import title_of, waiting_in
 
 #: How long one server may take to answer, name and all, in seconds.

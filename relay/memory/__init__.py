@@ -1,1 +1,1 @@
-"""What agents remember: the records, the protocol of a backend, and the default one on SQLite."""
+"""Process 4: the memory service, and what its stores are made of."""

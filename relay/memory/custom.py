@@ -1,4 +1,4 @@
-"""The backend that a ``relay.config.py`` makes itself: loaded where it runs, in its own process.
+"""The backend that a ``relay.config.py`` makes itself, loaded in the memory service.
 
 relay calls the object in one thread. What it raises that is no RelayError becomes a StorageError
 with its type and message, and so does an answer of the wrong type: nothing of it reaches an agent

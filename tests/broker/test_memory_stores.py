@@ -1,4 +1,4 @@
-"""Stores in processes of their own, behind a real broker: shared, killed, slow, many at once."""
+"""Stores of the memory service behind a real broker: shared, killed, away."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from relay.broker.client import BrokerClient, connect
-from relay.broker.memory_lanes import LANES_MAX
 from relay.config import trust
 from relay.core.errors import ConfigError, RelayError, UsageError
 from relay.core.paths import Home
@@ -105,7 +104,7 @@ def there(pid: int) -> bool:
 
 def ended(pid: int) -> None:
     """Wait until the process is there no more."""
-    wait_until(lambda: not there(pid), what="a worker to end")
+    wait_until(lambda: not there(pid), what="a service to end")
 
 
 def local(client: BrokerClient, text: str) -> Json:
@@ -162,39 +161,6 @@ def test_what_was_confirmed_outlives_a_broker_that_is_killed(home: Home, store: 
     ended(store.pids()[-1])
 
 
-def test_a_worker_that_is_killed_costs_the_save_in_hand_only(
-    client: BrokerClient, store: Store
-) -> None:
-    store.save(client, "confirmed")
-    store.says(die="")
-    with pytest.raises(RelayError, match="was ended by SIGKILL before it answered") as died:
-        store.save(client, "in hand")
-    assert died.value.code == "memory_worker"
-    store.says(die=None)
-    assert store.texts(client) == ["confirmed"]
-    assert store.save(client, "in hand")["outcome"] == "new"
-
-
-def test_a_store_that_hangs_delays_nothing_else(
-    home: Home, client: BrokerClient, make: Callable[[str], Store]
-) -> None:
-    slow, other = make("slow"), make("other")
-    slow.says(hang="")
-    with connect(home) as waiting:
-        socket = waiting._socket
-        assert socket is not None
-        request = {"n": 9, "op": "memory_save", "text": "x", "cwd": CWD, "store": slow.spec}
-        socket.sendall(json.dumps(request).encode() + b"\n")
-        wait_until((slow.folder / "hangs").exists)
-        # The one that hangs is in hand all the while: none of these waits for it.
-        assert local(client, "a local one")["outcome"] == "new"
-        assert other.save(client, "another store's")["outcome"] == "new"
-        assert client.request("status")["running"]
-        os.kill(slow.pids()[-1], signal.SIGKILL)
-        record = waiting._receive(10**9)
-        assert record is not None and record["error"]["code"] == "memory_worker"
-
-
 def test_a_store_that_is_away_keeps_saves_and_gets_them(client: BrokerClient, store: Store) -> None:
     store.says(away="nobody listens on port 6333")
     kept = store.save(client, "the tests need Redis")
@@ -213,7 +179,7 @@ def test_a_store_that_is_away_keeps_saves_and_gets_them(client: BrokerClient, st
     assert store.texts(client) == ["the tests need Redis", "it is Valkey"]
 
 
-def test_kept_saves_outlive_broker_and_worker(home: Home, store: Store) -> None:
+def test_kept_saves_outlive_broker_and_service(home: Home, store: Store) -> None:
     store.says(away="nobody listens")
     told: list[str] = []
     for number in range(3):
@@ -224,11 +190,8 @@ def test_kept_saves_outlive_broker_and_worker(home: Home, store: Store) -> None:
                     told.append(store.save(client, f"fact {number} {part}")["memory"]["id"])
             process.send_signal(signal.SIGKILL)
             process.wait(20)
-    store.says(away=None, die_after="")
+    store.says(away=None, die_after="once")
     with connect(home) as client:
-        with pytest.raises(RelayError, match="SIGKILL"):
-            store.texts(client)
-        store.says(die_after=None)
         rows = store.ask(client, "list", limit=100)["memories"]
         assert [row["id"] for row in rows][::-1] == told
         assert store.ask(client, "stats")["kept"] == 0
@@ -285,57 +248,11 @@ def test_what_names_no_store_is_refused(client: BrokerClient) -> None:
             client.request("memory_stats", store=spec)
 
 
-def test_at_most_so_many_stores_are_open_at_once(
-    home: Home, client: BrokerClient, make: Callable[[str], Store]
-) -> None:
-    stores = [make(f"store{number}") for number in range(LANES_MAX + 2)]
-    for number, one in enumerate(stores):
-        one.save(client, f"fact {number}")
-        alive = [pid for other in stores for pid in other.pids() if there(pid)]
-        assert len(alive) <= LANES_MAX
-    assert stores[0].texts(client) == ["fact 0"] and len(stores[0].pids()) == 2
-    pids = [pid for one in stores for pid in one.pids()]
-    stop_broker(home)
-    for pid in pids:
-        ended(pid)
-
-
-def test_when_all_are_busy_one_more_is_refused_and_the_default_one_is_not(
-    home: Home, client: BrokerClient, make: Callable[[str], Store]
-) -> None:
-    stores = [make(f"store{number}") for number in range(LANES_MAX + 1)]
-    clients = []
-    for one in stores[:-1]:
-        one.says(hang="")
-        asker = connect(home)
-        clients.append(asker)
-        thread = threading.Thread(target=_ignoring, args=(one, asker), daemon=True)
-        thread.start()
-        wait_until((one.folder / "hangs").exists)
-    with pytest.raises(RelayError, match="other stores of memories are in use") as busy:
-        stores[-1].save(client, "one too many")
-    assert busy.value.code == "busy"
-    assert local(client, "a local one")["outcome"] == "new"
-    for one in stores[:-1]:
-        os.kill(one.pids()[-1], signal.SIGKILL)
-    wait_until(lambda: _saved(stores[-1], client), what="room")
-    for asker in clients:
-        asker.close()
-
-
 def _ignoring(store: Store, client: BrokerClient) -> None:
     try:
         store.save(client, "x")
     except RelayError:
         return
-
-
-def _saved(store: Store, client: BrokerClient) -> bool:
-    try:
-        return bool(store.save(client, "room"))
-    except RelayError as error:
-        assert error.code == "busy"
-        return False
 
 
 def test_a_broker_that_stops_leaves_no_process_not_even_one_that_hangs(
@@ -366,7 +283,7 @@ def test_another_embedder_for_the_local_store_finds_what_is_there(client: Broker
     assert client.request("memory_stats", store=spec)["store"] == spec
 
 
-def test_the_broker_imports_nothing_of_a_store_in_a_worker(home: Home, store: Store) -> None:
+def test_the_broker_imports_nothing_of_memory(home: Home, store: Store) -> None:
     code = (
         "import sys, threading, runpy, os, json\n"
         "def watch():\n"

@@ -6,14 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from relay.broker import ops_memory as ops
 from relay.broker.client import BrokerClient, connect
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.paths import Home
@@ -49,7 +47,7 @@ def texts(client: BrokerClient, **fields: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("modules", "allowed"),
     [
-        ("relay.broker.main, relay.broker.server", set()),
+        ("relay.broker.__main__, relay.broker.server", set()),
         (
             "relay.app.session_main, relay.app.session_parts, relay.app.wrap,"
             " relay.session.session, relay.cli.main",
@@ -291,161 +289,3 @@ def test_what_was_accepted_is_done_before_a_broker_stops(home: Home) -> None:
     with connect(home) as client:
         assert len(texts(client)) == 50
     stop_broker(home)
-
-
-class Slow:
-    """A desk that answers when it is told to."""
-
-    go = threading.Event()
-    done: list[str] = []
-
-    def __init__(self, source: Any, store: Json, folder: str | None) -> None:
-        pass
-
-    def answer(self, request: Json, agent: str | None, run: str | None, now_ms: int) -> Json:
-        assert self.go.wait(30)
-        self.done.append(request["text"])
-        return {"text": request["text"]}
-
-    def caught_up(self, now_ms: int) -> bool:
-        return True
-
-    def close(self) -> None:
-        self.done.append("closed")
-
-
-class Caller:
-    """The broker's side of a connection."""
-
-    def __init__(self) -> None:
-        self.lines: list[bytes] = []
-        self.deferred = 0
-        self.member = None
-
-    def defer(self) -> None:
-        self.deferred += 1
-
-    def undefer(self) -> None:
-        self.deferred -= 1
-
-    def send(self, line: bytes) -> None:
-        self.lines.append(line)
-
-
-def test_full_late_and_closing(monkeypatch: pytest.MonkeyPatch, home: Home) -> None:
-    import asyncio
-
-    from relay.broker.batch import Batch, ClientRequest
-    from relay.broker.directory import Directory
-    from relay.memory import desk
-
-    monkeypatch.setattr(desk, "Desk", Slow)
-    monkeypatch.setattr(ops, "PENDING_MAX", 3)
-    Slow.go.clear()
-    Slow.done.clear()
-
-    async def scenario() -> None:
-        caller: Any = Caller()
-        logged: list[str] = []
-        memories = ops.Memories(
-            home,
-            Directory(),
-            fault=lambda: RelayError("a fault"),
-            log=logged.append,
-            deadline=0.3,
-        )
-        ask = memories.handlers()["memory_save"]
-        for number in range(3):
-            batch = Batch(1)
-            ask(ClientRequest(caller, number, "memory_save", {"text": f"t{number}"}, 0), batch)
-            for call in batch.after:
-                call()
-        with pytest.raises(RelayError) as busy:
-            ask(ClientRequest(caller, 3, "memory_save", {"text": "t3"}, 0), Batch(1))
-        assert busy.value.code == "busy" and caller.deferred == 3
-        async with asyncio.timeout(20):
-            while len(caller.lines) < 3:
-                await asyncio.sleep(0.01)
-        assert caller.deferred == 0
-        assert b"may still be done" in caller.lines[0] and b"was not done" in caller.lines[1]
-        Slow.go.set()
-        batch = Batch(1)
-        ask(ClientRequest(caller, 4, "memory_save", {"text": "t4"}, 0), batch)
-        for call in batch.after:
-            call()
-        await memories.close()
-        assert caller.lines[3] == b'{"n":4,"ok":true,"text":"t4"}\n'
-        assert Slow.done == ["t0", "t4", "closed"] and logged == []
-
-    asyncio.run(scenario())
-
-
-def test_what_cannot_be_imported_is_told_and_costs_no_later_request(
-    monkeypatch: pytest.MonkeyPatch, home: Home
-) -> None:
-    import asyncio
-
-    from relay.broker.batch import Batch, ClientRequest
-    from relay.broker.directory import Directory
-    from relay.memory import desk
-
-    def broken(*args: Any) -> Any:
-        raise ImportError("a module of another version")
-
-    async def scenario() -> None:
-        caller: Any = Caller()
-        memories = ops.Memories(
-            home,
-            Directory(),
-            fault=lambda: RelayError("a fault"),
-            log=lambda text: None,
-        )
-
-        async def asked() -> None:
-            batch = Batch(1)
-            request = ClientRequest(caller, 1, "memory_save", {"text": "x"}, 0)
-            memories.handlers()["memory_save"](request, batch)
-            for call in batch.after:
-                call()
-            before = len(caller.lines)
-            async with asyncio.timeout(20):
-                while len(caller.lines) == before:
-                    await asyncio.sleep(0.01)
-
-        monkeypatch.setattr(desk, "Desk", broken)
-        await asked()
-        assert b'"message":"a fault"' in caller.lines[0]
-        monkeypatch.setattr(desk, "Desk", Slow)
-        Slow.go.set()
-        await asked()
-        assert b'"ok":true' in caller.lines[1]
-        async with asyncio.timeout(10):
-            await memories.close()
-
-    asyncio.run(scenario())
-
-
-def test_a_batch_that_is_refused_saves_nothing(home: Home) -> None:
-    import asyncio
-
-    from relay.broker.batch import Batch, ClientRequest
-    from relay.broker.directory import Directory
-
-    async def scenario() -> None:
-        caller: Any = Caller()
-        memories = ops.Memories(
-            home,
-            Directory(),
-            fault=lambda: RelayError("a fault"),
-            log=lambda text: None,
-        )
-        batch = Batch(1)
-        ask = memories.handlers()["memory_save"]
-        ask(ClientRequest(caller, 1, "memory_save", {"text": "t"}, 0), batch)
-        for call in batch.on_failure:
-            call()
-        assert caller.deferred == 0
-        await memories.close()
-        assert not os.path.exists(home.memory)
-
-    asyncio.run(scenario())

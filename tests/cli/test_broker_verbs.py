@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from relay.broker import aside, ops_memory
+from relay.broker import memory_proxy
 from relay.cli import broker_verbs
 from relay.core.paths import Home
 from tests.broker.support import wait_for_broker
@@ -61,5 +61,5 @@ def test_a_home_that_cannot_be_written(relay: Run, tmp_path: Path) -> None:
 
 
 def test_stop_waits_until_what_hangs_in_the_broker_is_given_up() -> None:
-    longest = aside.CLOSE_DEADLINE + ops_memory.CLOSE_DEADLINE + ops_memory.KILL_DEADLINE
+    longest = memory_proxy.CLOSE_DEADLINE + memory_proxy.KILL_DEADLINE
     assert longest < broker_verbs._STOP_WITHIN

@@ -24,8 +24,8 @@ from relay.memory.records import Memory, Place, Restored, Saved, Stats
 class Flaky:
     """A backend. ``folder`` may hold ``away`` (its text is the reason), ``misconfigured``,
     ``unusable`` (found out by a save), ``hang``, ``die`` (before it saves), ``poison`` (a text that
-    it dies of), ``die-after`` (it has saved), ``refuse`` (a word that no save may hold), ``broken``
-    (every save fails), ``loud``, ``fork``, ``imports`` (a module) and
+    it dies of), ``die-after`` (it has saved), ``die-forgetting``, ``refuse`` (a word that no save
+    may hold), ``broken`` (every save fails), ``loud``, ``fork``, ``imports`` (a module) and
     ``environ`` (which it then writes there)."""
 
     def __init__(self, folder: Path) -> None:
@@ -38,6 +38,14 @@ class Flaky:
             return (self.folder / name).read_text()
         except FileNotFoundError:
             return None
+
+    def _die(self, name: str) -> None:
+        """Die if the file is there; with ``once`` in it, this time only."""
+        said = self._says(name)
+        if said == "once":
+            (self.folder / name).unlink()
+        if said is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def _opened(self) -> None:
         with open(self.folder / "opened", "a") as file:
@@ -69,8 +77,9 @@ class Flaky:
             file.write(f"{text}\n")
         if (why := self._says("unusable")) is not None:
             raise ConfigError(why)
-        if self._says("die") is not None or self._says("poison") == text:
+        if self._says("poison") == text:
             os.kill(os.getpid(), signal.SIGKILL)
+        self._die("die")
         if self._says("broken") is not None:
             raise StorageError("the disk of the server is full")
         if self._says("refuse") in text.split():
@@ -78,8 +87,7 @@ class Flaky:
 
             raise UsageError("the store takes no such text")
         saved = self._store.save(text, place, **fields)
-        if self._says("die-after") is not None:
-            os.kill(os.getpid(), signal.SIGKILL)
+        self._die("die-after")
         return saved
 
     def search(self, query: str, places: Sequence[Place], limit: int, *, now_ms: int) -> Hits:
@@ -92,6 +100,7 @@ class Flaky:
 
     def forget(self, id_: str) -> Memory:
         self._reach()
+        self._die("die-forgetting")
         return self._store.forget(id_)
 
     def list(

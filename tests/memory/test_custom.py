@@ -17,8 +17,8 @@ from relay.memory import custom
 from relay.memory.backend import Backend
 from relay.memory.contract import BackendContract
 from relay.memory.local.store import LocalStore
-from relay.memory.opening import make
 from relay.memory.records import Place, Scope
+from relay.memory.store_access import make
 
 USER = Place(Scope.USER)
 #: A file as a user writes it; {folder} is where its store is.

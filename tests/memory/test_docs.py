@@ -19,8 +19,8 @@ from relay.config.memory_spec import StoreSpec
 from relay.config.settings import memory_settings
 from relay.config.trust import read_config
 from relay.core.paths import Home
-from relay.memory.opening import make
 from relay.memory.records import Place, Scope
+from relay.memory.store_access import make
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "docs" / f"memory{which}.md" for which in ("", "-stores", "-internals")]

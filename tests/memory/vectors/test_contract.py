@@ -1,4 +1,4 @@
-"""Stores of vectors keep the contract: embedded, as if others wrote to them, behind the policy."""
+"""Stores of vectors keep the contract: embedded, and as if others wrote to them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 from relay.memory.backend import Backend
 from relay.memory.contract import BackendContract
-from relay.memory.policy import Guarded, Secrets
 from relay.memory.vectors.backend import VectorBackend
 from relay.memory.vectors.folder_lock import FolderLock
 from relay.memory.vectors.mem0_points import Mem0OnQdrant, Mem0Points, open_mem0
@@ -19,19 +18,9 @@ class TestQdrant(BackendContract):
         return open_qdrant({}, str(folder), Cheap())
 
 
-class TestQdrantGuarded(BackendContract):
-    def make(self, folder: Path) -> Backend:
-        return Guarded(open_qdrant({}, str(folder), Cheap()), Secrets.REDACT)
-
-
 class TestMem0(BackendContract):
     def make(self, folder: Path) -> Backend:
         return open_mem0({}, str(folder), Cheap())
-
-
-class TestMem0Guarded(BackendContract):
-    def make(self, folder: Path) -> Backend:
-        return Guarded(open_mem0({}, str(folder), Cheap()), Secrets.REDACT)
 
 
 class TestQdrantThatOthersWriteToo(BackendContract):

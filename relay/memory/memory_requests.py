@@ -1,14 +1,18 @@
-"""The fields of one request to the memory, checked as they are asked for."""
+"""The fields of a request to the memory service, checked, and the places that it means.
+
+A project is a repository, whatever folder of it somebody works in.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 from typing import Any
 
 from relay.core.errors import RelayError, UsageError
 from relay.core.suggest import did_you_mean
-from relay.memory.places import applying, project_root
+from relay.memory.local.ids import new_id
 from relay.memory.policy import Secrets
 from relay.memory.records import Place, Scope
 
@@ -16,9 +20,11 @@ Json = dict[str, Any]
 
 #: How many memories an answer has when nobody says, and at most.
 LIMIT, LIMIT_MAX = 10, 1000
+#: What a ``.git`` file and a ``commondir`` hold is one short line.
+_GIT_LINE_MAX = 8192
 
 
-class Asked:
+class MemoryRequest:
     """One request's fields, checked as they are asked for: UsageError says what is wrong."""
 
     def __init__(self, fields: Json, agent: str | None, run: str | None, now_ms: int) -> None:
@@ -26,6 +32,11 @@ class Asked:
         self.agent = agent
         self.run = run
         self.now_ms = now_ms
+
+    def new_id(self) -> str | None:
+        """The id for what is saved, from ``save_token``: the same when the request is repeated."""
+        token = self.optional("save_token")
+        return None if token is None else new_id(bytes.fromhex(token))
 
     def text(self, key: str) -> str:
         """A text that must be there."""
@@ -158,3 +169,73 @@ class Asked:
         if cwd is not None and (not os.path.isabs(cwd) or "\0" in cwd):
             raise UsageError(f"{cwd[:80]!r} is not an absolute path")
         return cwd
+
+
+def applying(agent: str | None, cwd: str | None) -> list[Place]:
+    """The places in which a search looks, the most specific first: agent, project, user."""
+    places = [] if agent is None else [Place(Scope.AGENT, agent)]
+    if cwd is not None:
+        places.append(Place(Scope.PROJECT, project_root(cwd)))
+    return [*places, Place(Scope.USER)]
+
+
+def project_root(cwd: str) -> str:
+    """The root of the repository that holds ``cwd``, else ``cwd`` itself; without symbolic links.
+
+    All linked worktrees of a repository are one project, that of its main worktree; a submodule is
+    one of its own.
+    """
+    start = os.path.realpath(cwd)
+    folder = start
+    while True:
+        git = os.path.join(folder, ".git")
+        if os.path.isdir(git):
+            return folder
+        if os.path.isfile(git):
+            return _main_worktree(git) or folder
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return start
+        folder = parent
+
+
+def _main_worktree(git: str) -> str | None:
+    """Where the repository of a linked worktree has its main one; None for what is none."""
+    kind, _, where = _line(git).partition(":")
+    if kind != "gitdir" or not where.strip():
+        return None
+    gitdir = os.path.join(os.path.dirname(git), where.strip())
+    common = _line(os.path.join(gitdir, "commondir"))
+    if not common:
+        return None
+    shared = os.path.realpath(os.path.join(gitdir, common))
+    if not _registered(git, os.path.realpath(gitdir), shared):
+        return None
+    # A bare repository has no worktree that could stand for all; it is the project itself.
+    return os.path.dirname(shared) if os.path.basename(shared) == ".git" else shared
+
+
+def _registered(git: str, gitdir: str, shared: str) -> bool:
+    """Whether the repository itself knows of the worktree, as ``git worktree add`` leaves it.
+
+    Else a folder that came from elsewhere could say that it belongs to any project, and whoever
+    works in it would be told what is remembered there.
+    """
+    if os.path.dirname(gitdir) != os.path.join(shared, "worktrees"):
+        return False
+    back = _line(os.path.join(gitdir, "gitdir"))  # absolute, or relative to the folder it is in
+    return bool(back) and os.path.realpath(os.path.join(gitdir, back)) == os.path.realpath(git)
+
+
+def _line(path: str) -> str:
+    try:
+        # A pipe of that name would keep whoever opens it waiting, and all memories with it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return ""
+            return os.read(descriptor, _GIT_LINE_MAX).decode(errors="surrogateescape").strip()
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return ""

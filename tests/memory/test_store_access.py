@@ -11,8 +11,8 @@ from relay.config.memory_spec import StoreSpec, parse_store
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
 from relay.memory.embedding import EmbedderUnavailable
-from relay.memory.opening import make, make_embedder
 from relay.memory.records import Place, Scope, Tier
+from relay.memory.store_access import make, make_embedder
 from tests.memory.embedding.server import Answer, Asked, EmbeddingServer
 
 USER = Place(Scope.USER)

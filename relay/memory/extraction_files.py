@@ -1,22 +1,22 @@
 """The conversations that wait for a model, each in a file until its facts are saved.
 
-A file is replaced as a whole and is on the disk before anybody is told so; mode 0600. It holds no
-key: what needs one names its server and its store, and waits until a request brings it again.
+A file is on the disk before anybody is told so; mode 0600. It holds no key: what needs one names
+its server and its store, and waits until a request brings it again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
-from relay.core.errors import StorageError
+from relay.core.errors import RelayError, StorageError
+from relay.core.files import make_private_folder, unlink_if_there, write_atomically
 from relay.core.paths import Home
-from relay.protocol.broker import Json
+from relay.memory.memory_requests import Json
 
 #: Conversations that are kept, those that failed too; bytes of one, as UTF-8.
 FILES_MAX = 32
@@ -24,29 +24,30 @@ TEXT_MAX = 64 * 1024
 #: Runs that are remembered as done: a request that is repeated is then not done again.
 DONE_MAX = 256
 _DONE = "done.list"
+_NOT_KEPT = ("key", "secret_store", "tries", "not_before", "problem")
 
 
 @dataclass
 class Extraction:
-    """One session's last words. ``key`` and ``secret_store`` are in no file.
-
-    ``store``: as the request named it, None for the default or while ``store_key`` stands for one
-    with secrets in it. ``facts``: what the model found, once it has; then ``text`` is empty.
-    """
+    """One session's last words."""
 
     run: str
     agent: str
-    text: str
+    text: str  # empty once there are facts
     asked_ms: int
     llm: dict[str, str]
     needs_key: bool
     fields: Json = field(default_factory=dict)  # of each save: where it belongs, what is secret
-    store: Json | None = None
-    store_key: str | None = None
-    facts: list[str] | None = None
+    store: Json | None = None  # as the request named it, when no secret is in it; None: the default
+    store_key: str | None = None  # stands for a store with secrets in it
+    facts: list[str] | None = None  # what the model found, once it has
     failed: str | None = None  # why nothing more is tried
+    # What follows is in no file.
     key: str = field(default="", repr=False)
     secret_store: Json | None = field(default=None, repr=False)
+    tries: int = 0
+    not_before: float = 0.0  # monotonic seconds
+    problem: RelayError | None = None  # of the last try
 
     @property
     def lacks(self) -> str:
@@ -59,14 +60,10 @@ class Extraction:
 
 
 class Folder:
-    """The files of one folder; only the broker that holds the lock of RELAY_HOME uses it.
+    """The files of one folder, of one memory service. What cannot be read is left as it is."""
 
-    ``log`` is told of a file that cannot be read; it is left as it is.
-    """
-
-    def __init__(self, path: str, log: Callable[[str], None]) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._log = log
 
     def load(self) -> list[Extraction]:
         """All that wait or have failed, the oldest first. Makes nothing."""
@@ -80,7 +77,7 @@ class Folder:
                 if name.endswith(".json"):
                     found.append(_read(os.path.join(self._path, name)))
             except (OSError, ValueError, TypeError) as error:
-                self._log(f"{name} is not a conversation that waits for a model: {error}")
+                print(f"{name} is not a conversation that waits for a model: {error}", flush=True)
         return sorted(found, key=lambda one: (one.asked_ms, one.run))
 
     def _names(self) -> list[str]:
@@ -89,22 +86,20 @@ class Folder:
         except FileNotFoundError:
             return []
         except OSError as error:
-            self._log(f"conversations that wait for a model cannot be read: {error}")
+            print(f"conversations that wait for a model cannot be read: {error}", flush=True)
             return []
 
     def write(self, one: Extraction) -> None:
         """Durable when this returns. Raises StorageError."""
         record = asdict(one)
-        for secret in ("key", "secret_store"):
-            del record[secret]
-        self._replace(self._name(one.run), json.dumps(record).encode())
+        for name in _NOT_KEPT:
+            del record[name]
+        self._replace(self._name(one.run), json.dumps(record))
 
     def remove(self, run: str) -> None:
         """It is done, or given up. Raises StorageError."""
         try:
-            os.unlink(os.path.join(self._path, self._name(run)))
-        except FileNotFoundError:
-            return
+            unlink_if_there(os.path.join(self._path, self._name(run)))
         except OSError as error:
             raise _failed(error) from error
 
@@ -118,29 +113,16 @@ class Folder:
 
     def write_done(self, runs: list[str]) -> None:
         """Remember these. Raises StorageError."""
-        self._replace(_DONE, "\n".join(runs[-DONE_MAX:]).encode())
+        self._replace(_DONE, "\n".join(runs[-DONE_MAX:]))
 
     @staticmethod
     def _name(run: str) -> str:
-        import hashlib
-
         return f"{hashlib.sha256(run.encode()).hexdigest()[:32]}.json"
 
-    def _replace(self, name: str, data: bytes) -> None:
-        path = os.path.join(self._path, name)
+    def _replace(self, name: str, text: str) -> None:
         try:
-            os.makedirs(self._path, mode=0o700, exist_ok=True)
-            fd = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with open(fd, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(f"{path}.tmp", path)
-            folder = os.open(self._path, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            make_private_folder(self._path)
+            write_atomically(os.path.join(self._path, name), text)
         except OSError as error:
             raise _failed(error) from error
 
@@ -170,17 +152,3 @@ def _failed(error: OSError) -> StorageError:
         f"a conversation cannot be kept for the memory: {error.strerror or error}",
         hint="make room on the disk of RELAY_HOME, and let it be writable",
     )
-
-
-def split(request: dict[str, Any]) -> tuple[Json | None, str | None]:
-    """A request's store as a file may hold it: itself, or the key of one that has secrets.
-
-    Raises UsageError.
-    """
-    from relay.config.memory_spec import StoreSpec
-
-    store = request.get("store")
-    if store is None:
-        return None, None
-    spec = StoreSpec.from_json(store)
-    return (store, None) if spec.masked() == spec.to_json() else (None, spec.key())

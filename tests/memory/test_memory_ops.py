@@ -1,4 +1,4 @@
-"""The desk: an embedder that is set up while the broker runs, and answers of bounded length."""
+"""The ops of memory: a model that is set up later, damaged places, answers of bounded length."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 from relay.config.memory_spec import StoreSpec
 from relay.core.errors import StorageError, UsageError
 from relay.core.paths import Home
-from relay.memory import desk as desk_module
-from relay.memory import opening, sources
-from relay.memory.desk import Desk
+from relay.memory import memory_ops, store_access
 from relay.memory.embedding import EmbedderUnavailable, minilm
+from relay.memory.memory_ops import MemoryOps
+from relay.memory.memory_requests import MemoryRequest
 from relay.memory.outbox import Outbox, Waiting, path_of, waiting_in
 from relay.memory.records import Place, Scope
-from relay.memory.sources import LocalSource
+from relay.memory.store_access import LocalAccess
 from tests.memory.local.test_vectors import Words
 
 NOW = 1_700_000_000_000
@@ -33,20 +33,19 @@ def home(isolated_home: Path) -> Home:
 @pytest.fixture
 def ask(home: Home) -> Any:
     spec = StoreSpec()
-    desk = Desk(LocalSource(home, spec, lambda text: None), spec.masked(), home.memory)
+    ops = MemoryOps(LocalAccess(spec, home), spec.masked(), home.memory)
 
     def asking(op: str, **fields: Any) -> dict[str, Any]:
         request = {"op": f"memory_{op}", "cwd": "/src/shop", **fields}
-        return desk.answer(request, None, None, NOW)
+        return ops.answer(MemoryRequest(request, None, None, NOW))
 
-    asking.desk = desk  # type: ignore[attr-defined]
+    asking.ops = ops  # type: ignore[attr-defined]
     yield asking
-    desk.close()
+    ops.close()
 
 
 def set_up(monkeypatch: pytest.MonkeyPatch, make: Callable[[str], object]) -> None:
-    for module in (sources, opening):
-        monkeypatch.setattr(module, "installed", lambda models: models)
+    monkeypatch.setattr(store_access, "installed", lambda models: models)
     monkeypatch.setattr(minilm, "MiniLM", make)
 
 
@@ -54,21 +53,21 @@ def test_a_model_that_is_set_up_later_is_used_from_then_on(
     ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask("save", text="the cache listens on 6379")
-    assert ask("stats")["tier"] == "words" and ask.desk.caught_up(NOW)
+    assert ask("stats")["tier"] == "words" and ask.ops.caught_up(NOW)
     embedder = Words()
     set_up(monkeypatch, lambda folder: embedder)
     stats = ask("stats")
     assert (stats["tier"], stats["embedder"], stats["pending"]) == ("hybrid", "words", 1)
-    while not ask.desk.caught_up(NOW):
+    while not ask.ops.caught_up(NOW):
         pass
     assert ask("stats")["pending"] == 0 and len(embedder.asked) == 1
     [hit] = ask("search", query="redis")["memories"]
     assert (hit["tier"], hit["text"]) == ("hybrid", "the cache listens on 6379")
     ask("save", text="we release on Mondays")
-    while not ask.desk.caught_up(NOW):
+    while not ask.ops.caught_up(NOW):
         pass
     assert ask("stats")["pending"] == 0
-    ask.desk.close()
+    ask.ops.close()
     assert embedder.closed == 1
 
 
@@ -80,7 +79,7 @@ def test_an_embedder_that_is_away_is_not_asked_without_end(
     set_up(monkeypatch, lambda folder: embedder)
     ask("save", text="the cache listens on 6379")
     for _ in range(3):
-        if ask.desk.caught_up(NOW):
+        if ask.ops.caught_up(NOW):
             break
     else:
         raise AssertionError("it goes on")
@@ -102,7 +101,7 @@ def test_a_model_that_is_damaged_costs_the_meaning_only(
 def test_an_answer_is_no_longer_than_a_line_of_the_protocol(
     ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk_module, "PAGE_MAX", 2000)
+    monkeypatch.setattr(memory_ops, "PAGE_MAX", 2000)
     for number in range(5):
         ask("save", text=f"fact number {number} " + "x" * 800)
     listed = ask("list", limit=5)
@@ -124,7 +123,7 @@ def test_an_import_has_a_limit(ask: Any) -> None:
 def test_a_damaged_place_costs_only_its_own_memories(ask: Any, home: Home) -> None:
     ask("save", text="the port is 6379")
     ask("save", text="ports are numbers", scope="user")
-    ask.desk.close()
+    ask.ops.close()
     (Path(home.memory) / "user.db").write_bytes(b"no database" * 100)
     for found in (ask("search", query="port"), ask("list")):
         assert [row["text"] for row in found["memories"]] == ["the port is 6379"]
@@ -139,13 +138,26 @@ def test_a_home_whose_name_is_no_unicode_is_as_good_as_any(tmp_path: Path) -> No
     home = Home(os.fsdecode(os.fsencode(tmp_path) + b"/h \xff#?"))
     spec = StoreSpec()
     for _ in range(2):  # the second one reads what is there
-        desk = Desk(LocalSource(home, spec, print), spec.masked(), home.memory)
-        desk.answer({"op": "memory_save", "cwd": "/x", "text": "a fact"}, None, None, NOW)
-        stats = desk.answer({"op": "memory_stats"}, None, None, NOW)
+        ops = MemoryOps(LocalAccess(spec, home), spec.masked(), home.memory)
+
+        def ask(op: str, **fields: Any) -> dict[str, Any]:
+            request = {"op": f"memory_{op}", "cwd": "/x", **fields}
+            return ops.answer(MemoryRequest(request, None, None, NOW))  # noqa: B023
+
+        ask("save", text="a fact")
+        stats = ask("stats")
         assert stats["count"] == 1 and stats["folder"].encode().endswith(b"/h ?#?/memory")
-        assert desk.answer({"op": "memory_list", "cwd": "/x"}, None, None, NOW)["memories"]
-        desk.close()
+        assert ask("list")["memories"]
+        ops.close()
     box = Outbox(path_of(home.memory, "key"))
     box.add(Waiting("kept0001", "a", Place(Scope.USER), None, None, None, None, 5))
     assert waiting_in(home.memory) == {"key": (1, 0)}
     box.close()
+
+
+def test_a_save_that_is_repeated_under_its_id_is_told_as_new(ask: Any) -> None:
+    first = ask("save", text="the port is 6379", save_token="0123456789")
+    again = ask("save", text="the port is 6379", save_token="0123456789")
+    assert again["outcome"] == first["outcome"] == "new" and again["memory"] == first["memory"]
+    assert ask("save", text="the port is 6379", save_token="9876543210")["outcome"] == "same"
+    assert ask("stats")["count"] == 1

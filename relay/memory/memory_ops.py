@@ -1,4 +1,4 @@
-"""From a request to the backend, and back to an answer: in the broker's thread, or in a worker."""
+"""The ops of memory: from a request to the store's backend, and back to an answer's fields."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from relay.core.errors import RelayError, StorageError, UsageError
 from relay.directive import redact
-from relay.memory.asked import LIMIT_MAX, Asked, Json
 from relay.memory.backend import StoreUnavailable
-from relay.memory.policy import Guarded, Secrets
+from relay.memory.memory_requests import LIMIT_MAX, Json, MemoryRequest
+from relay.memory.policy import Secrets, clean_meta, clean_text
 from relay.memory.records import Outcome, Place, from_json, to_json
-from relay.memory.sources import Source
+from relay.memory.store_access import StoreAccess
 
 T = TypeVar("T")
 
@@ -23,16 +23,16 @@ PAGE_MAX = 3 * 1024 * 1024
 IMPORT_MAX = 500
 
 
-class Desk:
+class MemoryOps:
     """Answers for one store. ``store`` is what the store is called, without its secrets, and
     ``folder`` where it is, if it is on this disk."""
 
-    def __init__(self, source: Source, store: Json, folder: str | None) -> None:
-        self._source = source
+    def __init__(self, access: StoreAccess, store: Json, folder: str | None) -> None:
+        self._access = access
         self._store = store
         # For people to read; a folder's name may be no Unicode.
         self._folder = folder and folder.encode(errors="replace").decode()
-        self._ops: dict[str, Callable[[Asked], Json]] = {
+        self._ops: dict[str, Callable[[MemoryRequest], Json]] = {
             "memory_save": self._save,
             "memory_search": self._search,
             "memory_get": self._get,
@@ -43,25 +43,22 @@ class Desk:
             "memory_import": self._import,
         }
 
-    def answer(self, request: Json, agent: str | None, run: str | None, now_ms: int) -> Json:
+    def answer(self, ask: MemoryRequest) -> Json:
         """The answer's fields. Raises RelayError."""
-        return self._ops[request["op"]](Asked(request, agent, run, now_ms))
+        return self._ops[ask.fields["op"]](ask)
 
     def caught_up(self, now_ms: int) -> bool:
         """Do some of what can be done while nobody asks; whether there is nothing more to do."""
-        return self._source.caught_up(now_ms)
+        return self._access.caught_up(now_ms)
 
     def close(self) -> None:
         """Close the store, if it is open."""
-        self._source.close()
-
-    def kill(self) -> None:
-        """Nothing: what runs in this process ends with it."""
+        self._access.close()
 
     # -- the ops
 
-    def _save(self, ask: Asked) -> Json:
-        store = self._source.opened()
+    def _save(self, ask: MemoryRequest) -> Json:
+        store = self._access.opened()
         text, place, policy = ask.text("text"), ask.place(), ask.secrets()
         supersedes = ask.optional("supersedes")
         if supersedes is not None:
@@ -72,28 +69,32 @@ class Desk:
             else:
                 ask.may_write(old.place)
                 supersedes = old.id
-        saved = Guarded(store, policy).save(
-            text,
+        new_id = ask.new_id()
+        saved = store.save(
+            clean_text(text, policy),
             place,
             agent=ask.agent,
             session=ask.run,
             supersedes=supersedes,
-            meta=ask.meta(),
+            meta=clean_meta(ask.meta(), policy),
             now_ms=ask.now_ms,
+            new_id=new_id,
         )
-        self._source.added(1)
+        self._access.added(1)
         kinds = {kind for _, _, kind in redact.find(text)} if policy is Secrets.REDACT else ()
+        again = saved.outcome is Outcome.SAME and saved.memory.id == new_id
         fields: Json = {
             "memory": to_json(saved.memory),
-            "outcome": saved.outcome.value,
+            # With this very id it was saved by this request, in a service that has died since.
+            "outcome": Outcome.NEW.value if again else saved.outcome.value,
             "redacted": sorted(kinds),
         }
         if saved.outcome is Outcome.KEPT:
             fields["problem"] = saved.problem
         return fields | ({"former": saved.former} if saved.outcome is Outcome.UPDATED else {})
 
-    def _search(self, ask: Asked) -> Json:
-        store, query, limit = self._source.opened(), ask.text("query"), ask.limit()
+    def _search(self, ask: MemoryRequest) -> Json:
+        store, query, limit = self._access.opened(), ask.text("query"), ask.limit()
         found, problem = _in_each(
             ask.places(), lambda places: store.search(query, places, limit, now_ms=ask.now_ms)
         )
@@ -103,14 +104,14 @@ class Desk:
         ]
         return {"memories": _fitting(rows), **problem}
 
-    def _get(self, ask: Asked) -> Json:
-        memory = self._source.opened().get(ask.text("id"))
+    def _get(self, ask: MemoryRequest) -> Json:
+        memory = self._access.opened().get(ask.text("id"))
         ask.may_read(memory.place)
         return {"memory": to_json(memory)}
 
-    def _list(self, ask: Asked) -> Json:
+    def _list(self, ask: MemoryRequest) -> Json:
         before_ms, before_id = ask.number("before_ms"), ask.optional("before_id") or ""
-        store, places, limit = self._source.opened(), ask.places(), ask.limit()
+        store, places, limit = self._access.opened(), ask.places(), ask.limit()
         found, problem = _in_each(
             places,
             lambda some: store.list(some, limit, before_ms=before_ms, before_id=before_id),
@@ -126,19 +127,19 @@ class Desk:
             more |= bool(after)
         return {"memories": rows, "more": more, **problem}
 
-    def _forget(self, ask: Asked) -> Json:
-        store = self._source.opened()
+    def _forget(self, ask: MemoryRequest) -> Json:
+        store = self._access.opened()
         memory = store.get(ask.text("id"))
         ask.may_write(memory.place)
         return {"memory": to_json(store.forget(memory.id))}
 
-    def _stats(self, ask: Asked) -> Json:
-        stats = self._source.opened().stats()
+    def _stats(self, ask: MemoryRequest) -> Json:
+        stats = self._access.opened().stats()
         return {
             "backend": stats.backend,
             "tier": stats.tier.value,
             "embedder": stats.embedder,
-            "problem": self._source.problem or stats.problem or None,
+            "problem": self._access.problem or stats.problem or None,
             "pending": stats.pending,
             "kept": stats.kept,
             "refused": stats.refused,
@@ -152,11 +153,11 @@ class Desk:
             ],
         }
 
-    def _exported(self, ask: Asked) -> Json:
+    def _exported(self, ask: MemoryRequest) -> Json:
         """One page: nothing is kept for the next, so that others may save and forget meanwhile."""
         rows: list[Json] = []
         size = 0
-        for memory in islice(self._source.opened().export(after=ask.after()), LIMIT_MAX):
+        for memory in islice(self._access.opened().export(after=ask.after()), LIMIT_MAX):
             rows.append(to_json(memory))
             size += len(memory.text)
             if size > PAGE_MAX // 8:  # as JSON it may be longer, six times at most
@@ -164,7 +165,7 @@ class Desk:
         last = {key: rows[-1][key] for key in ("scope", "owner", "id")} if rows else None
         return {"memories": rows, "after": last, "more": bool(rows)}
 
-    def _import(self, ask: Asked) -> Json:
+    def _import(self, ask: MemoryRequest) -> Json:
         if ask.agent is not None:
             raise RelayError(
                 "an agent may not import memories: they are others' too",
@@ -175,8 +176,8 @@ class Desk:
         if not isinstance(rows, list) or len(rows) > IMPORT_MAX:
             raise UsageError(f"an import is a list of at most {IMPORT_MAX} memories")
         memories = [from_json(row) for row in rows]
-        counts = self._source.opened().restore(memories)
-        self._source.added(counts.new)
+        counts = self._access.opened().restore(memories)
+        self._access.added(counts.new)
         return {"new": counts.new, "same": counts.same, "conflicting": counts.conflicting}
 
 

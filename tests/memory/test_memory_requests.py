@@ -7,7 +7,10 @@ import subprocess
 import threading
 from pathlib import Path
 
-from relay.memory.places import applying, project_root
+import pytest
+
+from relay.core.errors import UsageError
+from relay.memory.memory_requests import MemoryRequest, applying, project_root
 from relay.memory.records import Place, Scope
 
 
@@ -101,3 +104,9 @@ def test_the_most_specific_place_comes_first(tmp_path: Path) -> None:
     user = Place(Scope.USER)
     assert applying("Ada", str(tmp_path)) == [Place(Scope.AGENT, "ada"), project, user]
     assert applying(None, None) == [user]
+
+
+def test_a_scope_that_does_not_exist_is_named_with_what_was_meant() -> None:
+    with pytest.raises(UsageError, match="there is no scope 'usr'") as caught:
+        MemoryRequest({"scope": "usr"}, "Ada", "run-1", 0).place()
+    assert caught.value.hint == "did you mean 'user'?"
