@@ -98,7 +98,7 @@ def _answers(home: Home) -> bool:
     return True
 
 
-def _listen(home: Home) -> socket.socket:
+def listen(home: Home) -> socket.socket:
     """The listening socket. Only the holder of the lock may call this: what is there is stale."""
     unlink_if_there(home.broker_socket)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -143,7 +143,7 @@ def _serve(home: Home, log: Log, ledger: Ledger) -> None:
         # Requests are many small objects without cycles: the collector need not look so often.
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
-        listener = _listen(home)
+        listener = listen(home)
         try:
             unlink_if_there(failure_file(home))
             log.write("serving")

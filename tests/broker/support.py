@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from relay.broker.async_client import AsyncClient
 from relay.broker.client import BrokerClient, connect
+from relay.broker.loop_guard import LoopGuard
+from relay.broker.main import listen
+from relay.broker.ops_agents import GRACE
+from relay.broker.server import BrokerServer
 from relay.core.errors import RelayError
+from relay.core.files import is_locked, take_lock, unlink_if_there
 from relay.core.ids import new_ulid
+from relay.core.log import Log
 from relay.core.paths import Home
+from relay.ledger.store import Ledger
 from tests.support import wait_until
 
 Json = dict[str, Any]
@@ -32,17 +41,49 @@ def stop_broker(home: Home) -> None:
 
 
 def lock_is_free(home: Home) -> bool:
-    """Whether no process is the broker of ``home``."""
-    if not os.path.exists(home.broker_lock):
-        return True
-    fd = os.open(home.broker_lock, os.O_RDWR)
+    """Whether nobody is the broker of ``home``."""
+    return not is_locked(home.broker_lock)
+
+
+@contextmanager
+def broker_thread(home: Home, grace: float = GRACE) -> Iterator[None]:
+    """A broker in a thread of this process: what a test needs that kills nothing."""
+    home.create()
+    lock = take_lock(home.broker_lock)
+    assert lock is not None, "another broker is running"
+    log = Log(home.broker_log)
+    listening = threading.Event()
+    stops: list[Callable[[], object]] = []
+
+    async def serve() -> None:
+        ledger = Ledger(home.ledger)
+        loop = asyncio.get_running_loop()
+        guard = LoopGuard(rate_max=0)  # a test's burst is no loop
+        broker = BrokerServer(
+            home, ledger, log=log.write, fault=log.fault, grace=grace, guard=guard
+        )
+        stops.append(partial(loop.call_soon_threadsafe, broker.stop))
+        listener = listen(home)
+        log.write("serving")
+        listening.set()
+        try:
+            await broker.serve(listener)
+        finally:
+            listener.close()
+            unlink_if_there(home.broker_socket)
+            ledger.close()
+            os.close(lock)
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
+    thread.start()
+    assert listening.wait(20)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        yield
     finally:
-        os.close(fd)
-    return True
+        with suppress(RuntimeError):  # it has been stopped
+            stops[0]()
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 def broker_process(home: Home, **kwargs: Any) -> subprocess.Popen[bytes]:

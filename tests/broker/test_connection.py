@@ -18,6 +18,8 @@ from relay.core.paths import Home
 from relay.protocol.broker import decode
 from tests.broker.support import registration
 
+pytestmark = pytest.mark.usefixtures("served")
+
 
 def first_words(**broker: Any) -> bytes:
     """All that a client gets from a broker that takes no requests."""

@@ -18,6 +18,8 @@ from relay.core.paths import Home
 from relay.ledger.schema import AgentRecord
 from tests.broker.support import Json, register, stop_broker
 
+pytestmark = pytest.mark.usefixtures("served")
+
 OWNER = person_name(owner_login())
 
 
@@ -122,6 +124,7 @@ def test_too_many_a_minute_wait_also_after_a_restart(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RELAY_RATE_MAX", "3")
+    stop_broker(home)
     with register(home, "Al") as al, register(home, "Bob"):
         states = [say(al, "Bob", f"{number}")["state"] for number in range(6)]
         assert states == ["queued"] * 3 + ["held"] * 3

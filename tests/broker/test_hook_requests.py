@@ -20,6 +20,8 @@ from relay.hooks.mediator import Code
 from relay.protocol.broker import LINE_MAX, encode
 from tests.broker.support import Json, Session, register, registration, stop_broker
 
+pytestmark = pytest.mark.usefixtures("served")
+
 REQUEST = {"correlation_id": "C1", "event_name": "before_tool", "input": {"tool_name": "Bash"}}
 
 

@@ -12,6 +12,8 @@ from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
 from tests.broker.support import Json, register, stop_broker
 
+pytestmark = pytest.mark.usefixtures("served")
+
 
 def record(hook: str = "guard", **more: Any) -> Json:
     return {

@@ -21,6 +21,8 @@ from relay.protocol.broker import LINE_MAX, decode, encode
 from tests.broker.support import Json, register, registration, stop_broker
 from tests.support import wait_until
 
+pytestmark = pytest.mark.usefixtures("served")
+
 OWNER = person_name(owner_login())
 
 
@@ -308,13 +310,14 @@ def test_a_tool_of_the_agent_speaks_as_the_agent(home: Home, client: BrokerClien
 
 
 def test_a_tool_that_asks_before_its_agent_is_known_waits_a_moment(
-    home: Home, client: BrokerClient
+    home: Home, client: BrokerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("relay.broker.client.KNOWN", 20.0)
     auth = {"run": "run-early", "token": "secret"}
     with register(home, "Bob") as bob, ThreadPoolExecutor(1) as tool:
         sent = tool.submit(client.request, "send", to="Bob", body="early", auth=auth)
         with pytest.raises(TimeoutError):
-            sent.result(0.3)
+            sent.result(0.1)
         with register(home, "Al", run="run-early"):
             sent.result(10)
             assert deliver(bob)["from"] == "Al"
