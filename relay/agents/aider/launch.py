@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from relay.agents.installed import pip_version
-from relay.agents.launch import Launch, Run, after_module
+from relay.agents.launch import Launch, Run, after_module, word_set
 from relay.agents.primer import primer
 from relay.core.files import make_private_folder
 
@@ -27,34 +27,13 @@ OLDEST = (0, 86, 2)
 #: Bytes of a settings file that are looked at.
 FILE_MAX = 256 * 1024
 #: Flags with which aider does one thing and ends, or is no program of the terminal.
-_ONCE = frozenset(
-    [
-        "-h",
-        "--help",
-        "--version",
-        "--message",
-        "--msg",
-        "-m",
-        "--message-file",
-        "-f",
-        "--commit",
-        "--lint",
-        "--test",
-        "--apply",
-        "--apply-clipboard-edits",
-        "--show-repo-map",
-        "--show-prompts",
-        "--exit",
-        "--list-models",
-        "--models",
-        "--just-check-update",
-        "--upgrade",
-        "--update",
-        "--install-main-branch",
-        "--gui",
-        "--browser",
-        "--shell-completions",
-    ]
+_ONCE = word_set(
+    """
+    -h --help --version --message --msg -m --message-file -f --commit --lint --test --apply
+    --apply-clipboard-edits --show-repo-map --show-prompts --exit --list-models --models
+    --just-check-update --upgrade --update --install-main-branch --gui --browser
+    --shell-completions
+    """
 )
 
 

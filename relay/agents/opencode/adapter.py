@@ -1,8 +1,9 @@
-"""What a session needs beside the usual when its agent is opencode."""
+"""opencode's own interfaces: the events of its server, and what they do not tell again."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -17,9 +18,9 @@ from relay.agents.opencode.channel import (
     client_from,
 )
 from relay.agents.opencode.launch import OLDEST
+from relay.agents.opencode.records import moment, table, word
 from relay.agents.opencode.screen import agent_shown, composer_state
-from relay.agents.opencode.snapshot import snapshot
-from relay.agents.opencode.source import OpencodeSource
+from relay.agents.opencode.source import SNAPSHOT, OpencodeSource
 from relay.core.http import EventStreamParser, ResponseStream
 from relay.core.message import AgentState
 
@@ -37,6 +38,12 @@ AT_REST = 1.0
 SILENCE = 35.0
 #: What its stream begins with comes at once, but not where opencode is still getting ready.
 FIRST_EVENT = 5.0
+
+#: Sessions that are asked for, and the last messages of each that is of this run.
+SESSIONS = 100
+MESSAGES = 100
+#: Sessions whose messages are asked for.
+ACTIVE_MAX = 8
 
 
 class Unfit(Exception):
@@ -218,3 +225,46 @@ async def _piece(answer: ResponseStream, deadline: float) -> bytes:
     if not piece:
         raise ServerError("its events have ended")
     return piece
+
+
+async def snapshot(
+    client: OpencodeClient, source: OpencodeSource, *, continues: bool
+) -> dict[str, Any]:
+    """Ask the server how things stand, as an event for ``OpencodeSource``. Raises ServerError.
+
+    ``continues``: without a session of its own yet, opencode goes on with the newest.
+    """
+    sessions = await client.request("GET", f"/session?limit={SESSIONS}")
+    sessions = [table(one) for one in sessions] if isinstance(sessions, list) else []
+    missing = source.missing
+    for name in missing:
+        if all(one.get("id") != name for one in sessions):
+            with contextlib.suppress(ServerError):  # it may have been deleted since
+                sessions.append(table(await client.request("GET", f"/session/{name}")))
+    status = table(await client.request("GET", "/session/status"))
+    asks: list[Any] = []
+    for path in ("/permission", "/question"):
+        found = await client.request("GET", path)
+        asks += found if isinstance(found, list) else []
+    tops = [one for one in sessions if not word(one.get("parentID"))]
+    tops.sort(key=lambda one: moment(one.get("time"), "updated") or 0.0, reverse=True)
+    active = [
+        word(one.get("id"))
+        for one in tops
+        if word(one.get("id")) in (source.session, *missing, *status)
+        or (moment(one.get("time"), "updated") or 0.0) >= source.saved.started
+    ]
+    messages: list[Any] = []
+    for name in active[:ACTIVE_MAX]:
+        found = await client.request("GET", f"/session/{name}/message?limit={MESSAGES}")
+        messages += found if isinstance(found, list) else []
+    messages.sort(key=lambda one: word(table(table(one).get("info")).get("id")))
+    newest = word(tops[0].get("id")) if tops and continues else ""
+    properties = {
+        "sessions": sessions,
+        "status": status,
+        "asks": asks,
+        "messages": messages,
+        "session": newest,
+    }
+    return {"type": SNAPSHOT, "properties": properties}

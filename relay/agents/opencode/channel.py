@@ -201,7 +201,7 @@ class OpencodeChannel:
 
     async def _body(self, text: str) -> dict[str, Any]:
         """A prompt with the agent and model that the person uses."""
-        body = {**self._source.manner, "parts": [{"type": "text", "text": text}]}
+        body = {**self._source.saved.manner, "parts": [{"type": "text", "text": text}]}
         agent = await self._agent()
         if agent:
             body["agent"] = agent

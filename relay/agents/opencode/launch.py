@@ -11,7 +11,7 @@ import json
 import os
 
 from relay.agents.installed import npm_version, parse_version, which
-from relay.agents.launch import Launch, Run, gated, told
+from relay.agents.launch import Launch, Run, gated, told, word_set
 from relay.agents.primer import primer
 from relay.core.files import make_private_folder
 
@@ -20,52 +20,21 @@ if TYPE_CHECKING:
     from typing import Any
 
 #: First words that start something else than a conversation.
-SUBCOMMANDS = frozenset(
-    (
-        "acp",
-        "agent",
-        "auth",
-        "completion",
-        "db",
-        "debug",
-        "export",
-        "generate",
-        "github",
-        "import",
-        "mcp",
-        "models",
-        "plug",
-        "plugin",
-        "pr",
-        "providers",
-        "run",
-        "serve",
-        "session",
-        "stats",
-        "uninstall",
-        "upgrade",
-        "web",
-    )
+SUBCOMMANDS = word_set(
+    """
+    acp agent auth completion db debug export generate github import mcp models plug plugin pr
+    providers run serve session stats uninstall upgrade web
+    """
 )
 PACKAGE = "opencode-ai"
 #: The oldest version whose server has been seen at work.
 OLDEST = (1, 18, 33)
 _ASIDE = frozenset({"-v", "--version", "-h", "--help"})
-_VALUED = frozenset(
-    (
-        "--port",
-        "--hostname",
-        "--mdns-domain",
-        "--cors",
-        "--log-level",
-        "--prompt",
-        "--agent",
-        "-m",
-        "--model",
-        "-s",
-        "--session",
-        "--replay-limit",
-    )
+_VALUED = word_set(
+    """
+    --port --hostname --mdns-domain --cors --log-level --prompt --agent -m --model -s --session
+    --replay-limit
+    """
 )
 #: What opencode takes itself where a port is not said.
 USUAL_PORT = 4096

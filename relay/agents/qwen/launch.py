@@ -12,7 +12,7 @@ import sys
 
 from relay.agents import hook_scripts
 from relay.agents.installed import Version, npm_version, read_settings, which
-from relay.agents.launch import GATE_TIMEOUT, Launch, Run, gated, told
+from relay.agents.launch import GATE_TIMEOUT, Launch, Run, gated, told, word_set
 from relay.agents.primer import primer
 from relay.core.files import make_private_folder
 
@@ -21,20 +21,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 #: First words that start something else than a conversation.
-SUBCOMMANDS = frozenset(
-    [
-        "auth",
-        "board",
-        "channel",
-        "extensions",
-        "hooks",
-        "mcp",
-        "review",
-        "sandbox",
-        "serve",
-        "sessions",
-        "update",
-    ]
+SUBCOMMANDS = word_set(
+    "auth board channel extensions hooks mcp review sandbox serve sessions update"
 )
 PACKAGE = "@qwen-code/qwen-code"
 #: The oldest version with which all of this was seen at work.
@@ -42,74 +30,32 @@ OLDEST = (0, 24, 4)
 #: Where the session finds what Qwen Code tells, and puts what it is to read; in the run's folder.
 EVENTS, INPUT = "events.jsonl", "input.jsonl"
 
-_ASIDE = frozenset(
-    [
-        "-v",
-        "--version",
-        "-h",
-        "--help",
-        "-l",
-        "--list-extensions",
-        "-p",
-        "--prompt",
-        "--acp",
-        "--experimental-acp",
-        "--json-schema",
-    ]
+_ASIDE = word_set(
+    """
+    -v --version -h --help -l --list-extensions -p --prompt --acp --experimental-acp
+    --json-schema
+    """
 )
 # What ends a conversation in the terminal as soon as it stands on the command line.
 _HEADLESS = frozenset(("-o", "--output-format", "--input-format"))
 _INTERACTIVE = frozenset(("-i", "--prompt-interactive"))
 # Options with a value of their own (some need none), and those that take several; a word after any
 # other option is a question.
-_VALUED = frozenset(
-    [
-        "-m",
-        "--model",
-        "-i",
-        "--prompt-interactive",
-        "--system-prompt",
-        "--append-system-prompt",
-        "--output-style",
-        "--sandbox-image",
-        "--approval-mode",
-        "--channel",
-        "--mcp-config",
-        "--openai-logging-dir",
-        "--openai-api-key",
-        "--openai-base-url",
-        "--json-fd",
-        "--json-file",
-        "--input-file",
-        "-r",
-        "--resume",
-        "--session-id",
-        "--worktree",
-        "--max-session-turns",
-        "--max-wall-time",
-        "--max-tool-calls",
-        "--max-subagent-depth",
-        "--auth-type",
-        "--proxy",
-        "--telemetry-target",
-        "--telemetry-otlp-endpoint",
-        "--telemetry-otlp-protocol",
-        "--telemetry-outfile",
-    ]
+_VALUED = word_set(
+    """
+    -m --model -i --prompt-interactive --system-prompt --append-system-prompt --output-style
+    --sandbox-image --approval-mode --channel --mcp-config --openai-logging-dir --openai-api-key
+    --openai-base-url --json-fd --json-file --input-file -r --resume --session-id --worktree
+    --max-session-turns --max-wall-time --max-tool-calls --max-subagent-depth --auth-type
+    --proxy --telemetry-target --telemetry-otlp-endpoint --telemetry-otlp-protocol
+    --telemetry-outfile
+    """
 )
-_LISTS = frozenset(
-    [
-        "--fallback-model",
-        "--allowed-mcp-server-names",
-        "--allowed-tools",
-        "-e",
-        "--extensions",
-        "--include-directories",
-        "--add-dir",
-        "--core-tools",
-        "--exclude-tools",
-        "--disabled-slash-commands",
-    ]
+_LISTS = word_set(
+    """
+    --fallback-model --allowed-mcp-server-names --allowed-tools -e --extensions
+    --include-directories --add-dir --core-tools --exclude-tools --disabled-slash-commands
+    """
 )
 _TELL = "--append-system-prompt"
 
