@@ -392,5 +392,5 @@ class Parts:
             session.deliver(message)
         elif fields["push"] == "receipt":
             session.receipt(fields)
-        elif fields["push"] == "hook":
-            session.hooks.desk.take(fields)
+        elif fields["push"] == "ask":
+            session.hooks.remote.take(fields)

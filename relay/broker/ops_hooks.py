@@ -1,23 +1,38 @@
-"""The ops ``hook`` and ``hook_answer``: another process asks the hooks of an agent's session.
+"""The ops of hooks: ask an agent's session, and store and find the runs of hooks.
 
-A request is pushed to the session and answered when the session answers, when its time is up or
-when the session goes away: exactly once. What comes later is dropped. Nothing of it is stored, and
-a broker that stops forgets it: hooks do things, so nobody may ask again in the asker's name.
+``ask`` carries a request of one kind ("hooks" today) to a session. It is answered when the session
+answers, when its time is up or when the session goes away: exactly once. What comes later is
+dropped. Nothing of it is stored, and a broker that stops forgets it: what is asked for does things,
+so nobody may ask again in the asker's name.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from relay.broker.batch import Batch, Client, ClientRequest
 from relay.broker.directory import Directory, Member
+from relay.broker.ops_query import fitting
 from relay.broker.routing import present, suggestions
 from relay.core.errors import NotFound, RelayError, Timeout, UsageError
 from relay.core.ids import new_ulid
 from relay.core.message import valid_name
-from relay.protocol.broker import HOOK_TIMEOUT_MAX, LINE_MAX, Json, encode, refusal, too_deep
+from relay.ledger import queries
+from relay.ledger.schema import INVOCATION_COLUMNS
+from relay.ledger.store import Ledger
+from relay.protocol.broker import (
+    ASK_TIMEOUT_MAX,
+    LINE_MAX,
+    Json,
+    encode,
+    error_from,
+    refusal,
+    too_deep,
+)
 
 #: How long a session may take, unless the asker says otherwise. Seconds.
 TIMEOUT = 30.0
@@ -29,70 +44,68 @@ REQUEST_MAX = 1024 * 1024
 AGENT_BYTES_MAX = 4 * 1024 * 1024
 #: How deep a request or a response may be nested: whoever reads it must be able to.
 DEPTH_MAX = 120
-#: As many characters of a correlation id stand in the ledger's records of hooks.
-CORRELATION_MAX = 500
-#: relay.hooks.mediator.Code.INTERNAL_ERROR: the engine itself is none of the broker's business.
-INTERNAL_ERROR = "internal_error"
+#: Records of hooks in one request, characters of one text in them, and rows of one answer.
+RECORDS_MAX = 200
+TEXT_MAX = 8000
+ROWS_MAX = 1000
+_TEXTS = ("event", "hook", "kind", "source", "correlation_id", "decision")
+_LONG_TEXTS = ("stdout", "stderr", "error")
 
 
+@dataclass(eq=False, slots=True)
 class _Pending:
     """One request that has no answer yet."""
 
-    __slots__ = ("id", "asker", "n", "session", "agent", "size", "correlation_id", "timer")
-
-    def __init__(
-        self, id_: str, asker: Client, n: int, session: Client, agent: str, size: int
-    ) -> None:
-        self.id = id_
-        self.asker = asker
-        self.n = n
-        self.session = session
-        self.agent = agent
-        self.size = size
-        self.correlation_id = id_
-        self.timer: asyncio.TimerHandle | None = None
+    id: str
+    asker: Client
+    #: The number that the asker gave it.
+    n: int
+    session: Client
+    agent: str
+    #: Bytes.
+    size: int
+    timer: asyncio.TimerHandle | None = None
 
 
-class Asking:
+class SessionRequests:
     """Carries requests to sessions and responses back."""
 
-    def __init__(
-        self,
-        directory: Directory,
-    ) -> None:
+    def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._pending: dict[str, _Pending] = {}
 
     # -- the ops
 
-    def hook(self, request: ClientRequest, batch: Batch) -> None:
+    def ask(self, request: ClientRequest, batch: Batch) -> None:
         """Push a request to the session of ``agent``; it is answered later."""
         self._directory.speaker(request)
         seconds = _seconds(request.fields.get("timeout"))
         member, session = self._asked(request.fields.get("agent"))
-        asked = request.fields.get("request")
+        kind, asked = request.fields.get("kind"), request.fields.get("request")
+        if not isinstance(kind, str):
+            raise UsageError("a request to a session names its kind")
         if too_deep(asked, DEPTH_MAX):
             raise UsageError(f"the request is nested more than {DEPTH_MAX} deep")
-        correlation_id = _correlation_id(asked)
         id_ = new_ulid(batch.now_ms)
-        push = encode({"push": "hook", "id": id_, "request": asked, "timeout": seconds})
+        push = encode(
+            {"push": "ask", "id": id_, "kind": kind, "request": asked, "timeout": seconds}
+        )
         self._check_room(member, session, len(push))
         request.client.defer()
         pending = _Pending(id_, request.client, request.n, session, member.name, len(push))
-        pending.correlation_id = correlation_id or id_
         self._pending[id_] = pending
         pending.timer = asyncio.get_running_loop().call_later(seconds, self._late, pending, seconds)
         batch.after.append(partial(session.send, push))
         batch.on_failure.append(partial(self._forget, pending))
 
-    def hook_answer(self, request: ClientRequest, batch: Batch) -> Json:
+    def answer(self, request: ClientRequest, batch: Batch) -> Json:
         """The session that was asked answers. ``taken``: whether anybody still waited for it."""
         pending = self._pending.get(str(request.fields.get("id")))
         if pending is None:
             return {"taken": False}
         if pending.session is not request.client:
             raise RelayError("only the session that was asked may answer", code="forbidden")
-        self._end(pending, _answer(pending, request.fields.get("response")))
+        self._end(pending, _line(pending.n, request.fields))
         return {"taken": True}
 
     # -- what ends a request otherwise
@@ -107,7 +120,6 @@ class Asking:
                     f"the session of {pending.agent} went away before it answered",
                     hint="its hooks may have run all the same: relay hooks log",
                     code="session_gone",
-                    details={"correlation_id": pending.correlation_id},
                 )
                 self._end(pending, refusal(pending.n, error))
 
@@ -118,9 +130,8 @@ class Asking:
 
     def _late(self, pending: _Pending, seconds: float) -> None:
         error = Timeout(
-            f"the hooks of {pending.agent} did not answer within {seconds:g} s",
-            hint="they may still run: relay hooks log",
-            details={"correlation_id": pending.correlation_id},
+            f"the session of {pending.agent} did not answer within {seconds:g} s",
+            hint="its hooks may still run: relay hooks log",
         )
         self._end(pending, refusal(pending.n, error))
 
@@ -145,7 +156,7 @@ class Asking:
         if member is None:
             raise self._unknown(name)
         if member.person:
-            raise UsageError(f"{member.name} is a person, and has no hooks", hint="name an agent")
+            raise UsageError(f"{member.name} is a person, and has no session", hint="name an agent")
         if member.client is None:
             raise _no_session(member)
         return member, member.client
@@ -168,22 +179,62 @@ class Asking:
     def _check_room(self, member: Member, session: Client, size: int) -> None:
         if size > REQUEST_MAX:
             raise UsageError(
-                f"a request to hooks of more than {REQUEST_MAX} bytes", code="too_large"
+                f"a request to a session of more than {REQUEST_MAX} bytes", code="too_large"
             )
         theirs = [one for one in self._pending.values() if one.session is session]
         # What was asked in vain may still stand before a session that does not read.
         held = max(sum(one.size for one in theirs), session.unsent)
         if len(theirs) >= PER_AGENT_MAX or held + size > AGENT_BYTES_MAX:
-            raise _busy(f"the hooks of {member.name} are asked too much already")
+            raise _busy(f"the session of {member.name} is asked too much already")
         if len(self._pending) >= PENDING_MAX:
-            raise _busy(f"{PENDING_MAX} requests to hooks wait for their answers already")
+            raise _busy(f"{PENDING_MAX} requests to sessions wait for their answers already")
+
+
+class HookRuns:
+    """Stores and finds the runs of hooks."""
+
+    def __init__(self, ledger: Ledger, directory: Directory) -> None:
+        self._ledger = ledger
+        self._directory = directory
+
+    def hooks_ran(self, request: ClientRequest, batch: Batch) -> Json:
+        """A session tells of hooks that it has run: ``records`` of relay.hooks.hook_log."""
+        member = self._directory.speaker(request)
+        if member is None:
+            raise RelayError("only an agent's session tells of its hooks", code="forbidden")
+        records = request.fields.get("records")
+        if not isinstance(records, list) or len(records) > RECORDS_MAX:
+            raise UsageError(f"records is a list of at most {RECORDS_MAX}")
+        run = member.record.run or ""
+        rows = [_row(record, run, member.name, batch.now_ms) for record in records]
+        if rows:
+            self._ledger.begin()
+            self._ledger.add_invocations(rows)
+        return {"stored": len(rows)}
+
+    def hook_log(self, request: ClientRequest, batch: Batch) -> Json:
+        """The newest runs of hooks that match, newest first."""
+        limit = request.fields.get("limit", 50)
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= ROWS_MAX:
+            raise UsageError(f"the limit must be 1 to {ROWS_MAX}, not {limit!r}")
+        before = request.fields.get("before")
+        wanted = queries.Invocations(
+            agent=_optional(request.fields, "agent"),
+            event=_optional(request.fields, "event"),
+            hook=_optional(request.fields, "hook"),
+            failed=bool(request.fields.get("failed")),
+            before=before if isinstance(before, int) else None,
+        )
+        found = queries.invocations(self._ledger, wanted, limit + 1)
+        rows, cut = fitting(found[:limit])
+        return {"rows": rows, "more": cut or len(found) > limit}
 
 
 def _no_session(member: Member) -> RelayError:
     if member.live:
         why, hint = f"the session of {member.name} is away at the moment", "try again in a moment"
     else:
-        why = f"{member.name} does not run now, so nobody could run its hooks"
+        why = f"{member.name} does not run now, so nobody can be asked"
         hint = f"relay wrap --name {member.name} COMMAND starts it"
     return RelayError(why, hint=hint, code="no_session")
 
@@ -196,52 +247,49 @@ def _seconds(given: Any) -> float:
     if given is None:
         return TIMEOUT
     number = isinstance(given, int | float) and not isinstance(given, bool)
-    if not number or not 0 < given <= HOOK_TIMEOUT_MAX:
-        raise UsageError(f"a timeout is a number of seconds up to {HOOK_TIMEOUT_MAX:g}")
+    if not number or not 0 < given <= ASK_TIMEOUT_MAX:
+        raise UsageError(f"a timeout is a number of seconds up to {ASK_TIMEOUT_MAX:g}")
     return float(given)
 
 
-def _correlation_id(asked: Any) -> str:
-    """As relay.hooks.bus.correlation_id, bounded. Raises UsageError."""
-    fields = asked if isinstance(asked, dict) else {}
-    both = (fields.get(key) for key in ("correlation_id", "correlationId"))
-    found = next((one for one in both if isinstance(one, str) and one), "")
-    if len(found) > CORRELATION_MAX:
-        raise UsageError(f"a correlation id has at most {CORRELATION_MAX} characters")
-    return found
-
-
-def _answer(pending: _Pending, response: Any) -> bytes:
-    """The line for the asker: the session's response, or why there is none."""
+def _line(n: int, answer: Json) -> bytes:
+    """The line for the asker: the session's response or error, or why there is none."""
+    response, error = answer.get("response"), answer.get("error")
     problem = "the session's response is no response"
-    if _is_response(response):
-        try:
-            line = encode({"n": pending.n, "ok": True, "response": response})
+    try:
+        if isinstance(error, dict) and not too_deep(error, DEPTH_MAX):
+            return refusal(n, error_from(error))
+        if isinstance(response, dict) and not too_deep(response, DEPTH_MAX):
+            line = encode({"n": n, "ok": True, "response": response})
             if len(line) <= LINE_MAX:
                 return line
             problem = f"the response has more than {LINE_MAX} bytes"
-        except RelayError as error:
-            problem = f"the response cannot be sent: {error.message}"
-    made = {
-        "correlation_id": pending.correlation_id,
-        "success": False,
-        "error": {"code": INTERNAL_ERROR, "message": problem, "details": {}},
+    except RelayError as failed:
+        problem = f"the response cannot be sent: {failed.message}"
+    return refusal(n, RelayError(problem, code="internal_error"))
+
+
+def _row(record: object, run: str, agent: str, now_ms: int) -> tuple[Any, ...]:
+    if not isinstance(record, dict):
+        raise UsageError("a record is an object")
+    duration = record.get("duration")
+    seconds = float(duration) if isinstance(duration, int | float) else 0.0
+    status = record.get("exit_status")
+    values: dict[str, Any] = {
+        "created_ms": now_ms,
+        "run": run,
+        "agent": agent,
+        "success": int(bool(record.get("success"))),
+        "duration": seconds if math.isfinite(seconds) else 0.0,
+        "exit_status": status if isinstance(status, int) else None,
     }
-    return encode({"n": pending.n, "ok": True, "response": made})
+    for name in _TEXTS:
+        values[name] = str(record.get(name) or "")[:500]
+    for name in _LONG_TEXTS:
+        values[name] = str(record.get(name) or "")[:TEXT_MAX]
+    return tuple(values[name] for name in INVOCATION_COLUMNS[1:])
 
 
-def _is_response(response: Any) -> bool:
-    if not isinstance(response, dict) or too_deep(response, DEPTH_MAX):
-        return False
-    if not isinstance(response.get("correlation_id"), str):
-        return False
-    if response.get("success") is True:
-        return isinstance(response.get("output"), dict)
-    error = response.get("error")
-    return (
-        response.get("success") is False
-        and isinstance(error, dict)
-        and isinstance(error.get("code"), str)
-        and isinstance(error.get("message"), str)
-        and isinstance(error.get("details", {}), dict)
-    )
+def _optional(request: Json, name: str) -> str | None:
+    value = request.get(name)
+    return value if isinstance(value, str) and value else None

@@ -14,12 +14,11 @@ from relay.broker.batch import Batch, ClientRequest, Committer, Handler
 from relay.broker.connection import ClientConnection
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
-from relay.broker.invoking import Invoking
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.memory_proxy import MemoryProxy
 from relay.broker.ops_agents import GRACE, AgentOps
 from relay.broker.ops_delivery import DeliveryOps
-from relay.broker.ops_hooks import Asking
+from relay.broker.ops_hooks import HookRuns, SessionRequests
 from relay.broker.ops_messages import MessageOps
 from relay.broker.ops_query import QueryOps
 from relay.core.errors import RelayError
@@ -83,8 +82,8 @@ class BrokerServer:
             ledger, directory, windows, self._deliveries, guard or LoopGuard()
         )
         self._messages = MessageOps(ledger, directory, windows, self._held)
-        self._hook_log = Invoking(ledger, directory)
-        self._hooks = Asking(directory)
+        self._hook_log = HookRuns(ledger, directory)
+        self._hooks = SessionRequests(directory)
         self._memory = MemoryProxy(home, directory, log=log)
         self._handlers = self._table()
         self._agents.restore(now_ms())
@@ -111,8 +110,8 @@ class BrokerServer:
             "decide": self._held.decide,
             "hooks_ran": self._hook_log.hooks_ran,
             "hook_log": self._hook_log.hook_log,
-            "hook": self._hooks.hook,
-            "hook_answer": self._hooks.hook_answer,
+            "ask": self._hooks.ask,
+            "answer": self._hooks.answer,
             **self._memory.handlers(),
             "status": self._status,
             "stop": self._stop,

@@ -1,4 +1,4 @@
-"""The hook engine's front: one method for each event, and requests over a message bus.
+"""The hook engine's front: one method for each event, and requests for them.
 
 registry -> planner -> runner -> aggregator. Whatever goes wrong between them comes back as a
 failure envelope, never as an exception: an Aggregated that has not succeeded and says at which
@@ -18,7 +18,6 @@ from typing import Any, Protocol
 
 from relay.core.errors import RelayError
 from relay.hooks import hook_log, model_events
-from relay.hooks.bus import MessageBus
 from relay.hooks.events import DENIABLE, EVENTS, HookEventName, problem
 from relay.hooks.hook_types import (
     Aggregated,
@@ -30,9 +29,9 @@ from relay.hooks.hook_types import (
     Plan,
     empty_success,
 )
-from relay.hooks.mediator import Code, Mediator, Payload, Refused
+from relay.hooks.request_channel import Payload, RefusedRequest, RequestChannel, RequestCode
 
-#: What a request over the bus does not decide: whose event it is.
+#: What a request does not decide: whose event it is.
 _OURS = ("session_id", "agent_name", "correlation_id")
 
 
@@ -86,8 +85,7 @@ Aggregate = Callable[[HookEventName, Sequence[HookResult], Plan], Aggregated]
 class HookEventHandler:
     """The hooks of one session. Belongs to one event loop.
 
-    ``now`` gives seconds since the epoch. With a ``bus`` it answers requests there until
-    ``dispose()`` (see relay.hooks.mediator). An event's ``correlation_id`` is one given by the
+    ``now`` gives seconds since the epoch. An event's ``correlation_id`` is one given by the
     caller, else a new UUID; it stands in the hooks' input, in failures and in the log's records.
     """
 
@@ -99,7 +97,6 @@ class HookEventHandler:
         runner: Runs,
         aggregate: Aggregate,
         *,
-        bus: MessageBus | None = None,
         log: hook_log.HookLog | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -111,7 +108,8 @@ class HookEventHandler:
         self._log = log
         self._now = now
         self._disposed = False
-        self._mediator = Mediator(bus, self) if bus is not None else None
+        #: Runs hooks by request, until ``dispose()``.
+        self.requests = RequestChannel(self)
 
     def has(self, event: HookEventName) -> bool:
         """Whether anything is registered for ``event``: a dictionary look-up."""
@@ -134,13 +132,12 @@ class HookEventHandler:
         hooks are cancelled. Events that were fired directly end as they would have.
         """
         self._disposed = True
-        if self._mediator is not None:
-            self._mediator.dispose()
+        self.requests.dispose()
 
     async def close(self, timeout: float = 10.0) -> bool:
         """``dispose()``, and wait for what was cancelled. Returns whether all of it has ended."""
         self.dispose()
-        return self._mediator is None or await self._mediator.ended(timeout)
+        return await self.requests.ended(timeout)
 
     async def fire(
         self, event: HookEventName, fields: Mapping[str, Any], *, correlation_id: str = ""
@@ -195,20 +192,20 @@ class HookEventHandler:
     def payload_for(
         self, event: HookEventName, given: Mapping[str, Any], correlation_id: str
     ) -> Payload:
-        """The whole input for a request over the bus. Raises Refused where it is not valid."""
+        """The whole input for a request. Raises RefusedRequest where it is not valid."""
         base = self._base(event, correlation_id)
         payload = {**base, **given}
         wrong = problem(event, payload)
         if wrong:
-            raise Refused(Code.VALIDATION_FAILURE, wrong, {"event": event.value})
+            raise RefusedRequest(RequestCode.VALIDATION_FAILURE, wrong, {"event": event.value})
         payload |= {key: base[key] for key in _OURS}
         if not EVENTS[event].of_model:
             return payload
         try:
             return model_events.to_hook(payload)
         except model_events.TranslationError as error:
-            raise Refused(
-                Code.TRANSLATION_FAILURE, hook_log.error_text(error), {"event": event.value}
+            raise RefusedRequest(
+                RequestCode.TRANSLATION_FAILURE, hook_log.error_text(error), {"event": event.value}
             ) from None
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Aggregated]]:

@@ -41,11 +41,14 @@ Ops (``?`` marks what may be left out):
               oldest first), more. ``kind`` ``*`` is every event, without one: messages.
 ``wait``      id, timeout -> done, deliveries
 ``person``    The person has spoken to the registered agent: what it says next follows from nothing.
-``hook``      agent, request {correlation_id?, event_name, input}, timeout? (30, at most 120), auth?
-              -> response {correlation_id, success, output | error {code, message, details}}: the
-              agent's session runs the hooks of an event; see relay.hooks.mediator. Nothing of it
-              is stored. Refused as ``no_session``, ``session_gone``, ``timeout`` or ``busy``.
-``hook_answer`` id, response -> taken. Only from the session that was asked.
+``ask``       agent, kind, request, timeout? (30, at most 120), auth? -> response: the agent's
+              session does what is asked for, and answers. Nothing of it is stored. Refused as
+              ``no_session``, ``session_gone``, ``timeout`` or ``busy``, or with the session's own
+              error. The kind ``hooks`` runs the hooks of an event: its request is
+              {correlation_id?, event_name, input}, its response an aggregated_record of
+              relay.hooks.hook_log with the event and the correlation id.
+``answer``    id, response or error (the fields of one) -> taken. Only from the session that was
+              asked.
 ``held``      -> rows (with ``hops``), more: what the loop guard has parked for the person
 ``decide``    which? (ids, parts of ids, names; without it all), refuse? -> rows [{id, from, to}]:
               parked messages go on, or fail. Not for agents.
@@ -81,8 +84,8 @@ Pushes:
               that may have landed. At most ``WINDOW`` are out at once; ``submitted`` and the final
               states make room. A session that reconnects gets again what is not final.
 ``receipt``   id, to, state, reason: a delivery of the session's own message changed.
-``hook``      id, request, timeout: somebody asks the session's hooks; it answers once, with
-              ``hook_answer``, within ``timeout`` seconds.
+``ask``       id, kind, request, timeout: somebody asks the session; it answers once, with
+              ``answer``, within ``timeout`` seconds.
 ``inbox``     something came into the inbox that this connection follows: ask again. Sent once
               until the next ``inbox`` request.
 """
@@ -105,10 +108,10 @@ WINDOW = 256
 #: The most rows that one answer holds.
 ROWS_MAX = 10_000
 
-#: How long a request to hooks may wait for its response. Seconds.
-HOOK_TIMEOUT_MAX = 120.0
+#: How long a request to a session may wait for its response. Seconds.
+ASK_TIMEOUT_MAX = 120.0
 #: What does something beyond the ledger: a client never repeats it by itself.
-ONCE = frozenset({"stop", "hook"})
+ONCE = frozenset({"stop", "ask"})
 
 Json = dict[str, Any]
 

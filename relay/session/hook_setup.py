@@ -6,16 +6,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from relay.hooks.aggregator import aggregate
-from relay.hooks.bus import MessageBus
 from relay.hooks.context import Context, Identity
 from relay.hooks.engine import HookEventHandler
-from relay.hooks.hook_log import HookLog, error_text
+from relay.hooks.hook_log import HookLog
 from relay.hooks.planner import Planner
 from relay.hooks.registry import Registry
 from relay.hooks.run_functions import FunctionRunner
 from relay.hooks.runner import HookRunner
 from relay.session.invocation_log import SessionHookLog
-from relay.session.remote_hooks import HookDesk
+from relay.session.remote_hooks import RemoteRequests
 
 #: How long responses that are ready when the session ends may take to be sent. Seconds.
 _LAST_RESPONSES = 2.0
@@ -55,18 +54,15 @@ def make_engine(
     functions: FunctionRunner,
     *,
     env: Mapping[str, str],
-    bus: MessageBus | None = None,
     log: HookLog | None = None,
 ) -> HookEventHandler:
     """The engine over ``registry``; programs among the hooks run with ``env``."""
     runner = HookRunner(functions, cwd=config.working_dir(), env=env, timeout=functions.timeout)
-    return HookEventHandler(
-        config, registry, Planner(registry), runner, aggregate, bus=bus, log=log
-    )
+    return HookEventHandler(config, registry, Planner(registry), runner, aggregate, log=log)
 
 
 class SessionHooks:
-    """A session's engine with its own message bus, its log, and the desk for other processes."""
+    """A session's engine its log, and what other processes ask of it."""
 
     def __init__(
         self,
@@ -81,16 +77,13 @@ class SessionHooks:
     ) -> None:
         """``request`` asks the broker; ``note`` is for the person."""
         self._functions = functions
-        self.bus = MessageBus(
-            lambda channel, error: note(f"a subscriber of {channel} failed: {error_text(error)}")
-        )
         self.log = SessionHookLog(request, note, spawn, verbose=bool(env.get("RELAY_DEBUG")))
-        self.engine = make_engine(config, registry, functions, env=env, bus=self.bus, log=self.log)
-        self.desk = HookDesk(self.bus, request, note)
+        self.engine = make_engine(config, registry, functions, env=env, log=self.log)
+        self.remote = RemoteRequests(self.engine.requests, request, note)
 
     async def close(self, seconds: float) -> None:
         """Store what is logged, at most so long, and dispose of everything."""
         await self.log.settle(seconds)
         await self.engine.close()
-        await self.desk.close(_LAST_RESPONSES)
+        await self.remote.close(_LAST_RESPONSES)
         await self._functions.close()

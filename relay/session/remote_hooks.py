@@ -1,22 +1,20 @@
-"""Where other processes' requests to this session's hooks come in, and one response each goes out.
+"""Answers what other processes ask of this session through the broker, each request once.
 
-They come from the broker and are published on the session's own message bus, where the hook engine
-answers them (see relay.hooks.mediator). The broker watches over their time: when it is up, the
-asker has been told, and nothing is sent.
+Today they ask for its hooks. The broker watches over their time: when it is up, the asker has been
+told, and nothing is sent.
 """
 
 from __future__ import annotations
 
-import uuid
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from relay.core.errors import RelayError, Timeout
+from relay.core.errors import RelayError, UsageError, error_fields
 from relay.core.plain import NotPlain, plain
-from relay.hooks.bus import MessageBus, correlation_id
 from relay.hooks.events import event_name
 from relay.hooks.hook_log import aggregated_record
-from relay.hooks.mediator import REQUESTS, RESPONSES, Code
+from relay.hooks.request_channel import RequestChannel, RequestCode
 from relay.session.background import Tasks
 
 #: Requests in hand at once. The broker sends fewer; a further one is left to its time limit there.
@@ -27,75 +25,74 @@ SENDING = 10.0
 Json = dict[str, Any]
 
 
-class HookDesk:
-    """``request`` asks the broker; ``note`` is told what should not happen."""
+class RemoteRequests:
+    """Takes the broker's ``ask`` pushes (see relay.protocol.broker)."""
 
     def __init__(
         self,
-        bus: MessageBus,
+        hooks: RequestChannel,
         request: Callable[..., Awaitable[Json]],
         note: Callable[[str], None],
     ) -> None:
-        self._bus = bus
+        """``request`` asks the broker; ``note`` is told what should not happen."""
+        self._hooks = hooks
         self._request = request
         self._tasks = Tasks(note)
         self._closed = False
 
     def take(self, push: Mapping[str, Any]) -> None:
-        """A push ``hook`` of the broker's: see relay.protocol.broker."""
+        """Answer one push, later."""
         if not self._closed and len(self._tasks) < SERVED_MAX:
             self._tasks.spawn(self._serve(push))
 
     async def close(self, seconds: float) -> None:
-        """Take no more, and give what is ready so long to be sent; then nothing is answered."""
+        """Take no more; what is ready has ``seconds`` to be sent; then nothing is answered."""
         self._closed = True
         await self._tasks.settle(seconds)
         await self._tasks.end(seconds)
 
     async def _serve(self, push: Mapping[str, Any]) -> None:
         try:
-            response = await self._response(push["request"], float(push["timeout"]))
-        except Timeout:
+            async with asyncio.timeout(float(push["timeout"])):
+                answer: Json = {"response": await self._answer(push["kind"], push["request"])}
+        except TimeoutError:
             return
+        except RelayError as error:
+            answer = {"error": error_fields(error)}
         try:
-            await self._send(push["id"], response)
+            await self._send(push["id"], answer)
         except RelayError as error:
             if error.code != "too_large":
                 return  # the broker went away, and the asker knows that
-            why = "what the hooks said is too large to be sent"
-            await self._send(push["id"], _failed(response["correlation_id"], why))
+            why = RelayError("the response is too large to be sent", code="internal_error")
+            await self._send(push["id"], {"error": error_fields(why)})
 
-    async def _send(self, id_: str, response: Json) -> None:
-        await self._request("hook_answer", deadline=SENDING, id=id_, response=response)
+    async def _send(self, id_: str, answer: Json) -> None:
+        await self._request("answer", deadline=SENDING, id=id_, **answer)
 
-    async def _response(self, request: object, seconds: float) -> Json:
-        # The same correlation id may come twice at once, so each has a channel of its own.
-        replies = f"{RESPONSES}:{uuid.uuid4()}"
-        message = {**request} if isinstance(request, Mapping) else {}
-        given = correlation_id(request) or str(uuid.uuid4())
-        message |= {"correlation_id": given, "replies": replies}
+    async def _answer(self, kind: object, request: object) -> Json:
+        if kind != "hooks":
+            raise UsageError(f"this session answers no requests of the kind {kind!r}")
+        response = await self._hooks.request(request)
+        identifier = response["correlation_id"]
         try:
-            answer = await self._bus.request(REQUESTS, message, seconds, replies=replies)
-        except Timeout:
-            raise
-        except RelayError as error:  # the engine has been disposed, or the bus is full
-            return _failed(given, error.message)
-        try:
-            return _sendable(answer, message)
+            if not response["success"]:
+                raise _error(plain(response["error"]), identifier)
+            assert isinstance(request, Mapping)
+            named = event_name(str(request.get("event_name", request.get("eventName")))).value
+            record = aggregated_record(response["output"], identifier)
+            sendable: Json = plain({"event": named, "correlation_id": identifier, **record})
         except NotPlain as error:
-            return _failed(given, f"what the hooks said cannot be sent: {error}")
+            why = f"what the hooks said cannot be sent: {error}"
+            raise RelayError(
+                why, code=RequestCode.INTERNAL_ERROR, details={"correlation_id": identifier}
+            ) from None
+        return sendable
 
 
-def _sendable(answer: Json, request: Json) -> Json:
-    if answer["success"]:
-        event = event_name(str(request.get("event_name", request.get("eventName"))))
-        named = {"event": event.value, "correlation_id": answer["correlation_id"]}
-        record = aggregated_record(answer["output"], answer["correlation_id"])
-        answer = {**answer, "output": {**named, **record}}
-    sendable: Json = plain(answer)
-    return sendable
-
-
-def _failed(identifier: str, why: str) -> Json:
-    error = {"code": Code.INTERNAL_ERROR.value, "message": why, "details": {}}
-    return {"correlation_id": identifier, "success": False, "error": error}
+def _error(error: Json, identifier: str) -> RelayError:
+    """What the asker is told: all but an internal error is the asker's own fault."""
+    kind = RelayError if error["code"] == RequestCode.INTERNAL_ERROR else UsageError
+    details = {**error["details"], "correlation_id": identifier}
+    hint = str(details.pop("hint", ""))
+    return kind(error["message"], hint=hint, code=error["code"], details=details)

@@ -18,7 +18,7 @@ from relay.core.paths import Home
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.hook_types import Aggregated
 from tests.broker.support import register
-from tests.broker.test_invoking import record
+from tests.broker.test_hook_runs import record
 from tests.cli.conftest import Run
 from tests.cli.verbs import printed_json, verbs_of
 
@@ -137,7 +137,7 @@ OUTPUT = {
     "event": "BeforeTool",
     "correlation_id": "C",
 }
-WRONG = {"code": "unsupported_event", "message": "unknown event 'x'", "details": {"hint": "y?"}}
+WRONG = {"code": "unsupported_event", "message": "unknown event 'x'", "hint": "y?", "status": 2}
 CRASH = {"code": "internal_error", "message": "it broke", "details": {"stage": "planning"}}
 
 
@@ -152,8 +152,7 @@ def answering(home: Home, *responses: dict[str, Any]) -> Iterator[list[Any]]:
                 push = ann.next_push(30)
                 assert push is not None
                 asked.append((push["request"], push["timeout"]))
-                response = {"correlation_id": "C", **one}
-                ann.request("hook_answer", id=push["id"], response=response)
+                ann.request("answer", id=push["id"], **one)
 
         answered = pool.submit(answer)
         yield asked
@@ -163,8 +162,8 @@ def answering(home: Home, *responses: dict[str, Any]) -> Iterator[list[Any]]:
 def test_the_hooks_of_an_agent_that_runs_are_fired_in_its_session(
     broker_home: Home, relay: Run
 ) -> None:
-    said = {"success": True, "output": OUTPUT}
-    failed = {"success": True, "output": {**OUTPUT, "success": False}}
+    said = {"response": OUTPUT}
+    failed = {"response": {**OUTPUT, "success": False}}
     with answering(broker_home, said, said, failed) as asked:
         done = relay("hooks", "fire", "ann", "before_tool", "--input", '{"tool_name": "Bash"}')
         assert done.returncode == 0, done.stderr
@@ -173,6 +172,7 @@ def test_the_hooks_of_an_agent_that_runs_are_fired_in_its_session(
         printed = relay("hooks", "fire", "Ann", "beforeTool", "--timeout", "2", "--json").stdout
         assert json.loads(printed) == OUTPUT
         assert relay("hooks", "fire", "Ann", "idle").returncode == 1
+    assert all(request.pop("correlation_id") for request, _timeout in asked)
     assert asked[:2] == [
         ({"event_name": "before_tool", "input": {"tool_name": "Bash"}}, 30.0),
         ({"event_name": "beforeTool", "input": {}}, 2.0),
@@ -180,7 +180,7 @@ def test_the_hooks_of_an_agent_that_runs_are_fired_in_its_session(
 
 
 def test_why_nothing_was_fired_is_said(broker_home: Home, relay: Run) -> None:
-    refused = ({"success": False, "error": error} for error in (WRONG, CRASH, CRASH))
+    refused = ({"error": error} for error in (WRONG, CRASH, CRASH))
     with answering(broker_home, *refused):
         wrong = relay("hooks", "fire", "Ann", "x")
         assert (wrong.returncode, wrong.stdout) == (2, "")

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from relay.hooks.bus import MessageBus
 from relay.hooks.engine import HookEventHandler
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import (
@@ -183,7 +182,6 @@ class Engine:
         self,
         *hooks: HookDefinition,
         log: FakeLog | None = None,
-        bus: MessageBus | None = None,
     ) -> None:
         self.config = FakeConfig()
         self.registry = FakeRegistry(*hooks)
@@ -196,7 +194,6 @@ class Engine:
             self.planner,
             self.runner,
             self.aggregate,
-            bus=bus,
             log=log,
             now=lambda: NOW,
         )

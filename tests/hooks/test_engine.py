@@ -12,11 +12,9 @@ import pytest
 
 from relay.hooks import hook_log
 from relay.hooks.aggregator import aggregate
-from relay.hooks.bus import MessageBus
 from relay.hooks.engine import HookEventHandler
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Command, Decision
-from relay.hooks.mediator import REQUESTS, RESPONSES
 from relay.hooks.planner import Planner
 from relay.hooks.registry import Registry
 from relay.hooks.run_functions import FunctionRunner
@@ -35,9 +33,6 @@ class Whole:
         self.folder = folder
         self.registry = Registry()
         self.log = FakeLog()
-        self.bus = MessageBus()
-        self.responses: list[dict[str, Any]] = []
-        self.bus.subscribe(RESPONSES, self.responses.append)
 
     def program(self, name: str, text: str) -> Command:
         return Command(argv=(script(self.folder / name, text),))
@@ -51,7 +46,6 @@ class Whole:
                 Planner(self.registry),
                 HookRunner(functions, cwd=str(self.folder), env=ENV),
                 aggregate,
-                bus=self.bus,
                 log=self.log,
                 now=lambda: NOW,
             )
@@ -203,7 +197,7 @@ def test_a_hook_that_changes_its_input_in_place_changes_nobody_elses(whole: Whol
     assert given == {"command": "ls", "list": ["one"]}
 
 
-def test_a_request_over_the_bus_runs_the_same_hooks(whole: Whole) -> None:
+def test_a_request_runs_the_same_hooks(whole: Whole) -> None:
     whole.registry.add_hook("before_tool", whole.program("no", "echo 'not today' >&2; exit 2"))
     message = {
         "correlationId": "C1",
@@ -211,8 +205,8 @@ def test_a_request_over_the_bus_runs_the_same_hooks(whole: Whole) -> None:
         "input": {"tool_name": "Bash", "tool_input": {}},
     }
 
-    async def scenario(_handler: HookEventHandler) -> Any:
-        return await whole.bus.request(REQUESTS, message, 30)
+    async def scenario(handler: HookEventHandler) -> Any:
+        return await handler.requests.request(message)
 
     response = whole.run(scenario)
     assert (response["correlation_id"], response["success"]) == ("C1", True)
@@ -225,9 +219,9 @@ def test_a_request_over_the_bus_runs_the_same_hooks(whole: Whole) -> None:
 def test_an_input_that_is_not_valid_starts_no_program(whole: Whole) -> None:
     whole.registry.add_hook("before_tool", whole.program("touch", "touch ran"))
 
-    async def scenario(_handler: HookEventHandler) -> Any:
+    async def scenario(handler: HookEventHandler) -> Any:
         message = {"event_name": "BeforeTool", "input": {"tool_name": "Bash"}}
-        return await whole.bus.request(REQUESTS, message, 30)
+        return await handler.requests.request(message)
 
     assert whole.run(scenario)["error"]["code"] == "validation_failure"
     assert not (whole.folder / "ran").exists()
@@ -244,14 +238,13 @@ def test_the_end_in_the_middle_ends_the_program_and_its_request(whole: Whole) ->
     }
 
     async def scenario(handler: HookEventHandler) -> int:
-        whole.bus.publish(REQUESTS, message)
+        asked = asyncio.ensure_future(handler.requests.request(message))
         async with asyncio.timeout(30):
             while not pid_file.exists():
                 await asyncio.sleep(0.01)
         handler.dispose()
-        assert [one["error"]["code"] for one in whole.responses] == ["internal_error"]
+        assert (await asked)["error"]["code"] == "internal_error"
         assert await handler.close()
         return int(pid_file.read_text())
 
     assert group_is_gone(whole.run(scenario))
-    assert len(whole.responses) == 1

@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from relay.core.errors import BrokerUnavailable, RelayError
-from relay.hooks.bus import MessageBus
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.hook_types import Aggregated, Decision, HookOutput
-from relay.hooks.mediator import RESPONSES
 from relay.session import remote_hooks
-from relay.session.remote_hooks import HookDesk
+from relay.session.remote_hooks import RemoteRequests
 from tests.hooks.engine_fakes import Engine, definition
 
 INPUT = {"tool_name": "Bash", "tool_input": {"command": "ls"}}
@@ -28,27 +26,29 @@ class Bench:
     """A desk, an engine on its bus, and a broker that keeps what it is told."""
 
     def __init__(self) -> None:
-        self.bus = MessageBus()
         self.heard: list[Json] = []
-        self.bus.subscribe(RESPONSES, self.heard.append)
-        self.engine = Engine(definition(), bus=self.bus)
+        self.engine = Engine(definition())
+        self.engine.handler.requests.subscribe(self.heard.append)
         self.sent: list[tuple[str, Json]] = []
         self.notes: list[str] = []
         self.errors: list[RelayError] = []
         self.room: asyncio.Event | None = None
-        self.desk = HookDesk(self.bus, self.request, self.notes.append)
+        self.remote = RemoteRequests(self.engine.handler.requests, self.request, self.notes.append)
 
-    async def request(self, op: str, *, deadline: float, id: str, response: Json) -> Json:
-        assert op == "hook_answer" and deadline > 0
+    async def request(self, op: str, *, deadline: float, id: str, **answer: Json) -> Json:
+        assert op == "answer" and deadline > 0
         if self.room is not None:
             await self.room.wait()
         if self.errors:
             raise self.errors.pop(0)
-        self.sent.append((id, response))
+        self.sent.append((id, answer))
         return {"taken": True}
 
-    def push(self, id_: str, request: object = REQUEST, timeout: float = 20.0) -> None:
-        self.desk.take({"push": "hook", "id": id_, "request": request, "timeout": timeout})
+    def push(
+        self, id_: str, request: object = REQUEST, timeout: float = 20.0, kind: str = "hooks"
+    ) -> None:
+        push = {"push": "ask", "id": id_, "kind": kind, "request": request, "timeout": timeout}
+        self.remote.take(push)
 
     async def answered(self, count: int = 1) -> dict[str, Json]:
         while len(self.sent) < count:
@@ -66,7 +66,7 @@ def play(scenario: Callable[[Bench], Awaitable[None]]) -> Bench:
         async with asyncio.timeout(20):
             await scenario(bench)
             await bench.engine.handler.close()
-            await bench.desk.close(5.0)
+            await bench.remote.close(5.0)
         assert bench.notes == []
         return bench
 
@@ -90,15 +90,15 @@ def test_what_the_hooks_said_goes_back_as_a_record() -> None:
         await bench.answered()
 
     bench = play(scenario)
-    [(id_, response)] = bench.sent
-    assert (id_, response["correlation_id"], response["success"]) == ("1", "C1", True)
-    output = response["output"]
+    [(id_, answer)] = bench.sent
+    assert (id_, list(answer)) == ("1", ["response"])
+    output = answer["response"]
     assert (output["event"], output["correlation_id"]) == ("BeforeTool", "C1")
     assert output["decision"] == "deny"
     [result] = output["results"]
     assert (result["hook"], result["correlation_id"]) == ("guard", "C1")
     assert set(aggregated_record(Aggregated())) < set(output)
-    # Others on the bus hear nothing of what was asked from elsewhere.
+    # Who listens in the session hears nothing of what was asked from elsewhere.
     assert bench.heard == []
 
 
@@ -113,24 +113,23 @@ def test_what_the_hooks_said_goes_back_as_a_record() -> None:
     ],
 )
 def test_a_request_that_no_hooks_are_run_for_says_why(request_: object, code: str) -> None:
-    response = response_to(request_)
-    assert (response["success"], response["error"]["code"]) == (False, code)
-    assert response["error"]["message"]
+    error = response_to(request_)["error"]
+    assert (error["code"], error["status"]) == (code, 2)
+    assert error["message"]
+    identifier = error["details"]["correlation_id"]
     if isinstance(request_, dict) and "correlation_id" in request_:
-        assert response["correlation_id"] == "C1"
+        assert identifier == "C1"
     else:
-        assert uuid.UUID(response["correlation_id"]).version == 4
+        assert uuid.UUID(identifier).version == 4
 
 
-def test_a_request_cannot_choose_where_it_is_answered() -> None:
+def test_a_kind_of_request_that_it_does_not_know_is_refused() -> None:
     async def scenario(bench: Bench) -> None:
-        heard: list[Json] = []
-        bench.bus.subscribe("elsewhere", heard.append)
-        bench.push("1", {**REQUEST, "replies": "elsewhere"})
-        assert (await bench.answered())["1"]["success"]
-        assert heard == []
+        bench.push("1", kind="approval")
+        await bench.answered()
 
-    play(scenario)
+    [(_id, answer)] = play(scenario).sent
+    assert answer["error"]["code"] == "usage" and "approval" in answer["error"]["message"]
 
 
 def test_two_at_once_with_the_same_correlation_id_each_get_their_own() -> None:
@@ -146,8 +145,8 @@ def test_two_at_once_with_the_same_correlation_id_each_get_their_own() -> None:
         await bench.begun(2)
         runner.gate.set()
         answers = await bench.answered(3)
-        assert [answers[key]["success"] for key in "123"] == [True, False, True]
-        assert {answer["correlation_id"] for answer in answers.values()} == {"C1"}
+        assert [list(answers[key]) for key in "123"] == [["response"], ["error"], ["response"]]
+        assert answers["1"]["response"]["correlation_id"] == "C1"
 
     play(scenario)
 
@@ -158,7 +157,7 @@ def test_what_is_late_is_not_sent() -> None:
         runner.gate = asyncio.Event()
         bench.push("1", timeout=0.01)
         await bench.begun()
-        while len(bench.desk._tasks):
+        while len(bench.remote._tasks):
             await asyncio.sleep(0)
         runner.gate.set()
         bench.push("2")
@@ -178,7 +177,6 @@ def test_what_no_line_can_carry_is_an_internal_error() -> None:
         bench.errors.append(RelayError("the request is too large", code="too_large"))
         bench.push("large")
         response = (await bench.answered(2))["large"]
-        assert (response["correlation_id"], response["success"]) == ("C1", False)
         assert "too large" in response["error"]["message"]
 
     play(scenario)
@@ -203,11 +201,11 @@ def test_the_end_answers_what_runs_and_nothing_afterwards() -> None:
         await bench.begun()
         await bench.engine.handler.close()
         bench.push("2")  # the engine has been disposed, the desk not yet
-        await bench.desk.close(5.0)
+        await bench.remote.close(5.0)
         assert bench.engine.runner.cancelled == 1
         bench.push("3")
-        await bench.desk.close(5.0)
-        assert len(bench.desk._tasks) == 0
+        await bench.remote.close(5.0)
+        assert len(bench.remote._tasks) == 0
 
     bench = play(scenario)
     assert sorted(id_ for id_, _ in bench.sent) == ["1", "2"]
@@ -219,9 +217,9 @@ def test_what_cannot_be_sent_in_time_at_the_end_is_not_sent_later() -> None:
         bench.room = asyncio.Event()
         bench.push("1")
         await bench.begun()
-        await bench.desk.close(0.01)
+        await bench.remote.close(0.01)
         bench.room.set()
-        assert len(bench.desk._tasks) == 0
+        assert len(bench.remote._tasks) == 0
 
     assert play(scenario).sent == []
 
@@ -235,7 +233,7 @@ def test_it_serves_so_many_at_once_and_no_more(monkeypatch: pytest.MonkeyPatch) 
             bench.push(id_)
         bench.engine.runner.gate.set()
         assert set(await bench.answered(2)) == {"1", "2"}
-        while len(bench.desk._tasks):
+        while len(bench.remote._tasks):
             await asyncio.sleep(0)
         bench.push("4")
         assert "4" in await bench.answered(3)

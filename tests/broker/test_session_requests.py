@@ -1,4 +1,4 @@
-"""Other processes ask the hooks of a session: over real sockets, with scripts for sessions."""
+"""Other processes ask a session: over real sockets, with scripts for sessions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from relay.broker.connection import OUTPUT_MAX
 from relay.broker.start import open_socket
 from relay.core.errors import BrokerUnavailable, NotFound, RelayError, Timeout, UsageError
 from relay.core.paths import Home
-from relay.hooks.mediator import Code
 from relay.protocol.broker import LINE_MAX, encode
 from tests.broker.support import Json, Session, register, registration, stop_broker
 
@@ -26,7 +25,7 @@ REQUEST = {"correlation_id": "C1", "event_name": "before_tool", "input": {"tool_
 
 
 def response(correlation_id: str = "C1", **output: Any) -> Json:
-    return {"correlation_id": correlation_id, "success": True, "output": {"reason": "", **output}}
+    return {"correlation_id": correlation_id, "reason": "", **output}
 
 
 class Bench:
@@ -39,9 +38,9 @@ class Bench:
         self.asked: list[asyncio.Future[Json]] = []
 
     def ask(
-        self, request: object = REQUEST, agent: object = "Ann", **more: Any
+        self, request: object = REQUEST, agent: object = "Ann", kind: object = "hooks", **more: Any
     ) -> asyncio.Future[Json]:
-        asked = self.person.client.request("hook", agent=agent, request=request, **more)
+        asked = self.person.client.request("ask", agent=agent, kind=kind, request=request, **more)
         self.asked.append(asyncio.ensure_future(asked))
         return self.asked[-1]
 
@@ -49,13 +48,13 @@ class Bench:
         """What Ann's session was asked so far, once it is ``count``."""
 
         def hooks() -> list[Json]:
-            return [push for push in self.ann.pushes if push["push"] == "hook"]
+            return [push for push in self.ann.pushes if push["push"] == "ask"]
 
         await self.ann.until(lambda: len(hooks()) >= count)
         return hooks()
 
     async def answer(self, push: Json, response: object) -> bool:
-        answer = await self.ann.client.request("hook_answer", id=push["id"], response=response)
+        answer = await self.ann.client.request("answer", id=push["id"], response=response)
         return bool(answer["taken"])
 
 
@@ -91,7 +90,8 @@ def test_a_request_gets_the_response_of_the_session_and_nothing_is_stored(home: 
     async def scenario(bench: Bench) -> None:
         asked = bench.ask(timeout=20)
         [push] = await bench.pushed()
-        assert push == {"push": "hook", "id": push["id"], "request": REQUEST, "timeout": 20.0}
+        asked_for = {"kind": "hooks", "request": REQUEST, "timeout": 20.0}
+        assert push == {"push": "ask", "id": push["id"], **asked_for}
         assert await bench.answer(push, response(reason="no"))
         assert (await asked)["response"] == response(reason="no")
         # A late second answer is nobody's.
@@ -132,7 +132,7 @@ def test_a_liar_is_refused_and_an_agent_may_ask(home: Home) -> None:
         asked = bench.ask(auth={"run": "run-1", "token": "secret"})
         [push] = await bench.pushed()
         assert await bench.answer(push, response())
-        assert (await asked)["response"]["success"] is True
+        assert (await asked)["response"] == response()
 
     play(home, scenario)
 
@@ -141,13 +141,12 @@ def test_after_its_time_the_asker_is_told_and_a_late_answer_is_dropped(home: Hom
     async def scenario(bench: Bench) -> None:
         late = await error_of(bench.ask(timeout=0.05))
         assert isinstance(late, Timeout) and "Ann did not answer within 0.05 s" in late.message
-        assert late.details == {"correlation_id": "C1"}
         [push] = await bench.pushed()
         assert not await bench.answer(push, response())
         # The connection is as good as before.
         asked = bench.ask()
         assert await bench.answer((await bench.pushed(2))[1], response(reason="second"))
-        assert (await asked)["response"]["output"]["reason"] == "second"
+        assert (await asked)["response"]["reason"] == "second"
         for seconds in (0, -1, 120.5, float("nan"), True, "1"):
             error = await error_of(bench.ask(timeout=seconds))
             assert "up to 120" in error.message
@@ -160,10 +159,10 @@ def test_two_with_the_same_correlation_id_are_two(home: Home) -> None:
         first, second = bench.ask(), bench.ask()
         one, two = await bench.pushed(2)
         assert await bench.answer(two, response(reason="two"))
-        assert (await second)["response"]["output"]["reason"] == "two"
+        assert (await second)["response"]["reason"] == "two"
         assert not first.done()
         assert await bench.answer(one, response(reason="one"))
-        assert (await first)["response"]["output"]["reason"] == "one"
+        assert (await first)["response"]["reason"] == "one"
 
     play(home, scenario)
 
@@ -177,27 +176,29 @@ def nested(depth: int) -> Any:
 
 @pytest.mark.parametrize(
     "garbage",
-    [
-        None,
-        "yes",
-        [],
-        {},
-        {"correlation_id": "C1", "success": True},
-        {"correlation_id": "C1", "success": "true", "output": {}},
-        {"correlation_id": 1, "success": True, "output": {}},
-        {"correlation_id": "C1", "success": False, "error": "bad"},
-        {"correlation_id": "C1", "success": False, "error": {"code": 1, "message": "m"}},
-        {"correlation_id": "C1", "success": True, "output": {"deep": nested(200)}},
-    ],
+    [None, "yes", [], 1, {"deep": nested(200)}],
+    ids=["none", "text", "list", "number", "deep"],
 )
 def test_garbage_from_the_session_is_an_internal_error(home: Home, garbage: object) -> None:
     async def scenario(bench: Bench) -> None:
         asked = bench.ask()
         [push] = await bench.pushed()
         assert await bench.answer(push, garbage)
-        answer = (await asked)["response"]
-        assert (answer["correlation_id"], answer["success"]) == ("C1", False)
-        assert answer["error"]["code"] == Code.INTERNAL_ERROR
+        assert (await error_of(asked)).code == "internal_error"
+
+    play(home, scenario)
+
+
+def test_an_error_of_the_session_is_the_askers(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        asked = bench.ask(kind="approval")
+        [push] = await bench.pushed()
+        assert push["kind"] == "approval"
+        error = {"code": "unsupported_event", "message": "no", "hint": "yes?", "status": 2}
+        await bench.ann.client.request("answer", id=push["id"], error=error)
+        told = await error_of(asked)
+        assert isinstance(told, UsageError)
+        assert (told.code, told.message, told.hint) == ("unsupported_event", "no", "yes?")
 
     play(home, scenario)
 
@@ -205,12 +206,13 @@ def test_garbage_from_the_session_is_an_internal_error(home: Home, garbage: obje
 def test_a_response_that_fits_into_no_line_is_an_internal_error(home: Home) -> None:
     # Shorter when it comes than when it would go: 1e15 is written out as 1000000000000000.0.
     count = LINE_MAX // 6
-    answer = b'{"n":5,"op":"hook_answer","id":"%s","response":{"correlation_id":"","success":true,'
+    answer = b'{"n":5,"op":"answer","id":"%s","response":{"correlation_id":"","success":true,'
     floats = b'"output":{"x":[' + b",".join([b"1e15"] * count) + b"]}}}\n"
     assert len(answer) + len(floats) < LINE_MAX < 17 * count
     with register(home, "Ann") as ann, closing(open_socket(home)) as asker:
         request = {"event_name": "idle", "input": {}}
-        asker.sendall(encode({"n": 1, "op": "hook", "agent": "Ann", "request": request}))
+        asked = {"op": "ask", "agent": "Ann", "kind": "hooks", "request": request}
+        asker.sendall(encode({"n": 1, **asked}))
         push = ann.next_push(20)
         assert push is not None
         raw = ann._socket
@@ -221,23 +223,22 @@ def test_a_response_that_fits_into_no_line_is_an_internal_error(home: Home) -> N
         with asker.makefile("rb") as lines:
             line = lines.readline()
     assert b'"code":"internal_error"' in line and b"bytes" in line
-    # The asker gave no id: it is answered with one that was made.
-    assert f'"correlation_id":"{push["id"]}"'.encode() in line
 
 
 def test_half_a_character_is_refused_on_both_ways(home: Home) -> None:
     with register(home, "Ann") as ann, closing(open_socket(home)) as asker:
         asker.settimeout(20)
         with asker.makefile("rb") as lines:
-            asker.sendall(b'{"n":1,"op":"hook","agent":"Ann","request":{"input":"\\ud800"}}\n')
+            asks = b'{"n":%d,"op":"ask","agent":"Ann","kind":"hooks","request":%s}\n'
+            asker.sendall(asks % (1, b'{"input":"\\ud800"}'))
             assert b'"code":"usage"' in lines.readline()
-            asker.sendall(b'{"n":2,"op":"hook","agent":"Ann","request":{}}\n')
+            asker.sendall(asks % (2, b"{}"))
             push = ann.next_push(20)
             assert push is not None
             raw = ann._socket
             assert raw is not None
             said = b'{"correlation_id":"","success":true,"output":{"x":"\\ud800"}}'
-            asked = b'{"n":9,"op":"hook_answer","id":"%s","response":%s}\n'
+            asked = b'{"n":9,"op":"answer","id":"%s","response":%s}\n'
             raw.sendall(asked % (push["id"].encode(), said))
             assert b"half of a surrogate pair" in lines.readline()
 
@@ -247,15 +248,15 @@ def test_only_the_session_that_was_asked_answers(home: Home) -> None:
         asked = bench.ask()
         [push] = await bench.pushed()
         forged = {"id": push["id"], "response": response()}
-        error = await error_of(bench.person.client.request("hook_answer", **forged))
+        error = await error_of(bench.person.client.request("answer", **forged))
         assert error.code == "forbidden"
         async with Session(home, "Bob", run="r2") as bob:
-            assert (await error_of(bob.client.request("hook_answer", **forged))).code == "forbidden"
-        unknown = await bench.person.client.request("hook_answer", id=["x"], response=1)
+            assert (await error_of(bob.client.request("answer", **forged))).code == "forbidden"
+        unknown = await bench.person.client.request("answer", id=["x"], response=1)
         assert unknown["taken"] is False
         assert not asked.done()
         assert await bench.answer(push, response(reason="mine"))
-        assert (await asked)["response"]["output"]["reason"] == "mine"
+        assert (await asked)["response"]["reason"] == "mine"
 
     play(home, scenario)
 
@@ -271,7 +272,7 @@ def test_a_session_that_goes_away_ends_its_requests_also_when_it_returns(home: H
         assert away.code == "no_session" and "away at the moment" in away.message
         async with Session(home, "Bob", run="r2") as again:
             answer = await again.client.request(
-                "hook_answer", id=bob.pushes[0]["id"], response=response()
+                "answer", id=bob.pushes[0]["id"], response=response()
             )
             assert answer["taken"] is False
             # One that takes over the agent's connection ends what the other was asked.
@@ -288,7 +289,8 @@ def test_an_asker_that_goes_away_is_forgotten(home: Home) -> None:
     async def scenario(bench: Bench) -> None:
         raw = open_socket(home)
         for n in range(ops_hooks.PER_AGENT_MAX):
-            raw.sendall(encode({"n": n, "op": "hook", "agent": "Ann", "request": REQUEST}))
+            asked = {"op": "ask", "agent": "Ann", "kind": "hooks", "request": REQUEST}
+            raw.sendall(encode({"n": n, **asked}))
         pushes = await bench.pushed(ops_hooks.PER_AGENT_MAX)
         assert (await error_of(bench.ask())).code == "busy"
         raw.close()
@@ -321,14 +323,13 @@ def test_what_one_agent_and_all_of_them_have_in_hand_is_bounded(home: Home) -> N
         large = {**REQUEST, "input": {"x": "y" * ops_hooks.REQUEST_MAX}}
         assert (await error_of(bench.ask(large))).code == "too_large"
         assert "nested" in (await error_of(bench.ask(nested(200)))).message
-        long = {**REQUEST, "correlation_id": "c" * (ops_hooks.CORRELATION_MAX + 1)}
-        assert "correlation id" in (await error_of(bench.ask(long))).message
+        assert "kind" in (await error_of(bench.ask(kind=None))).message
         # Others are asked all the same.
         async with Session(home, "Bob", run="r2") as bob:
             asked = bench.ask(agent="Bob")
             await bob.until(lambda: bob.pushes)
             answer = {"id": bob.pushes[0]["id"], "response": response()}
-            assert (await bob.client.request("hook_answer", **answer))["taken"]
+            assert (await bob.client.request("answer", **answer))["taken"]
             assert (await asked)["response"] == response()
 
     play(home, scenario)
@@ -341,13 +342,13 @@ def test_a_session_that_does_not_read_is_asked_no_more_and_not_cut_off(home: Hom
     with register(home, "Bob") as bob, connect(home) as client:
         for _ in range(tries):
             with pytest.raises(RelayError) as caught:
-                client.request("hook", agent="Bob", request=big, timeout=0.02)
+                client.request("ask", agent="Bob", kind="hooks", request=big, timeout=0.02)
             errors.add(caught.value.code)
         assert errors == {"timeout", "busy"}
         assert bob.request("hello")["ok"]
         # It has read everything now, and is asked again.
         with pytest.raises(Timeout):
-            client.request("hook", agent="Bob", request=REQUEST, timeout=0.02)
+            client.request("ask", agent="Bob", kind="hooks", request=REQUEST, timeout=0.02)
 
 
 def test_there_is_an_end_to_what_all_agents_have_in_hand(home: Home) -> None:
@@ -360,7 +361,7 @@ def test_there_is_an_end_to_what_all_agents_have_in_hand(home: Home) -> None:
         for n in range(full):
             raw = stack.enter_context(closing(open_socket(home)))
             raw.settimeout(20)
-            fields = {"op": "hook", "agent": f"A{n}", "request": REQUEST}
+            fields = {"op": "ask", "agent": f"A{n}", "kind": "hooks", "request": REQUEST}
             raw.sendall(
                 b"".join(encode({"n": m, **fields}) for m in range(ops_hooks.PER_AGENT_MAX))
             )
@@ -368,7 +369,7 @@ def test_there_is_an_end_to_what_all_agents_have_in_hand(home: Home) -> None:
             with raw.makefile("rb") as lines:
                 assert b'"n":99' in lines.readline()
         with connect(home) as client, pytest.raises(RelayError, match="512 requests") as caught:
-            client.request("hook", agent=f"A{full}", request=REQUEST)
+            client.request("ask", agent=f"A{full}", kind="hooks", request=REQUEST)
         assert caught.value.code == "busy"
 
 
@@ -381,7 +382,7 @@ def test_a_broker_that_ends_is_not_asked_again_in_the_asker_s_name(home: Home) -
 
         def at_a_shell() -> None:
             with connect(home) as client:
-                client.request("hook", agent="Ann", request=REQUEST)
+                client.request("ask", agent="Ann", kind="hooks", request=REQUEST)
 
         shell = asyncio.ensure_future(asyncio.to_thread(at_a_shell))
         await bench.pushed(2)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from relay.broker.client import connect
-from relay.broker.invoking import RECORDS_MAX, TEXT_MAX
+from relay.broker.ops_hooks import RECORDS_MAX, TEXT_MAX
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
 from tests.broker.support import Json, register, stop_broker

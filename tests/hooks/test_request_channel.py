@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from relay.hooks import mediator as module
-from relay.hooks.bus import MessageBus
+from relay.core.errors import UsageError
+from relay.hooks import request_channel as module
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Failure, OnFailure
-from relay.hooks.mediator import REQUESTS, RESPONSES
+from relay.hooks.request_channel import correlation_id
 from tests.hooks.engine_fakes import BASE, BEFORE_TOOL, Engine, definition, vanished
 
 INPUT = {"tool_name": "Bash", "tool_input": {"command": "ls"}}
@@ -19,16 +19,16 @@ GOOD = {"correlation_id": "C1", "event_name": "BeforeTool", "input": INPUT}
 
 
 class Bench:
-    """An engine on a bus, and every response that was published there."""
+    """An engine, and every response that was published on its channel."""
 
     def __init__(self) -> None:
-        self.bus = MessageBus()
+        self.engine = Engine(definition())
+        self.channel = self.engine.handler.requests
         self.responses: list[dict[str, Any]] = []
-        self.bus.subscribe(RESPONSES, self.responses.append)
-        self.engine = Engine(definition(), bus=self.bus)
+        self.channel.subscribe(self.responses.append)
 
     def send(self, message: object) -> None:
-        self.bus.publish(REQUESTS, message)
+        self.channel.publish(message)
 
     async def until(self, true: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
@@ -112,25 +112,6 @@ def test_both_spellings_are_read(key: str, name: str) -> None:
     assert (response["correlation_id"], response["success"]) == ("C2", True)
 
 
-def test_a_response_goes_to_the_channel_that_the_request_names() -> None:
-    async def scenario(bench: Bench) -> None:
-        ran = {
-            "correlation_id": "C1",
-            "event_name": "BeforeTool",
-            "input": INPUT,
-            "replies": "mine",
-        }
-        refused = {"correlation_id": "C2", "replies": "mine"}
-        for message, success in ((ran, True), (refused, False)):
-            response = await bench.bus.request(REQUESTS, message, 10, replies="mine")
-            assert response["success"] is success
-        assert bench.responses == []
-        bench.send({**GOOD, "replies": ["not a channel"]})
-        await bench.answered()
-
-    assert len(_run(scenario).responses) == 1
-
-
 @pytest.mark.parametrize("given", [{}, {"correlation_id": ""}, {"correlationId": 7}])
 def test_a_request_without_an_id_gets_a_uuid(given: dict[str, Any]) -> None:
     message = {"event_name": "BeforeTool", "input": INPUT, **given}
@@ -209,7 +190,7 @@ def test_what_cannot_be_translated_starts_no_hook(event: str) -> None:
         ("Notification", {"notification_type": "x", "message": "y"}),
     ],
 )
-def test_events_of_the_session_pass_over_the_bus_too(event: str, given: dict[str, Any]) -> None:
+def test_events_of_the_session_can_be_asked_for_too(event: str, given: dict[str, Any]) -> None:
     [response] = _responses_to({"event_name": event, "input": given})
     assert response["success"] is True
     assert response["output"] == Aggregated()
@@ -280,6 +261,7 @@ def test_only_so_many_run_at_once_and_the_rest_is_refused_at_once(
         bench.engine.runner.gate = asyncio.Event()
         for n in range(3):
             bench.send({**GOOD, "correlation_id": f"C{n}"})
+        await bench.answered()
         assert [r["correlation_id"] for r in bench.responses] == ["C2"]
         assert bench.responses[0]["error"]["code"] == "internal_error"
         await bench.begun(2)
@@ -298,6 +280,7 @@ def test_the_bound_is_as_it_is_documented() -> None:
         bench.engine.runner.gate = asyncio.Event()
         for n in range(300):
             bench.send({**GOOD, "correlation_id": f"C{n}"})
+        await bench.answered(44)
         assert [r["correlation_id"] for r in bench.responses] == [f"C{n}" for n in range(256, 300)]
         bench.engine.runner.gate.set()
         await bench.answered(300)
@@ -313,26 +296,24 @@ def test_the_end_answers_what_runs_and_nothing_afterwards() -> None:
         bench.send({**GOOD, "correlation_id": "C2"})  # accepted, but not begun
         assert bench.responses == []
         bench.engine.handler.dispose()
-        assert [(r["correlation_id"], r["error"]["code"]) for r in bench.responses] == [
-            ("C1", "internal_error"),
-            ("C2", "internal_error"),
-        ]
         bench.engine.handler.dispose()
-        bench.engine.runner.gate.set()
         bench.send(GOOD)
         bench.send(None)
         assert await bench.engine.handler.close()
+        assert sorted((r["correlation_id"], r["error"]["code"]) for r in bench.responses) == [
+            ("C1", "internal_error"),
+            ("C2", "internal_error"),
+        ]
         assert bench.engine.runner.cancelled == 1
         assert len(bench.engine.runner.ran) == 1
-        assert bench.bus.subscribers(REQUESTS) == 0
 
     assert len(_run(scenario).responses) == 2
 
 
 def test_the_end_may_come_from_whoever_hears_a_response() -> None:
     async def scenario(bench: Bench) -> None:
-        bench.bus.subscribe(RESPONSES, lambda _message: bench.engine.handler.dispose())
-        bench.bus.subscribe(RESPONSES, lambda _message: bench.send(GOOD))
+        bench.channel.subscribe(lambda _message: bench.engine.handler.dispose())
+        bench.channel.subscribe(lambda _message: bench.send(GOOD))
         bench.engine.runner.gate = asyncio.Event()
         for n in range(3):
             bench.send({**GOOD, "correlation_id": f"C{n}"})
@@ -342,30 +323,7 @@ def test_the_end_may_come_from_whoever_hears_a_response() -> None:
 
     responses = _run(scenario).responses
     assert sorted(r["correlation_id"] for r in responses) == ["C0", "C1", "C2"]
-    assert [r["success"] for r in responses] == [True, False, False]
-
-
-def test_a_request_that_somebody_else_cancels_is_answered() -> None:
-    async def scenario(bench: Bench) -> None:
-        bench.engine.runner.gate = asyncio.Event()
-        before = asyncio.all_tasks()
-        bench.send(GOOD)
-        [task] = asyncio.all_tasks() - before
-        task.cancel()  # before it has begun
-        await bench.answered()
-
-    [response] = _run(scenario).responses
-    assert (response["correlation_id"], response["error"]["message"]) == (
-        "C1",
-        "the request was cancelled",
-    )
-
-
-def test_without_a_running_loop_a_request_is_answered_as_well() -> None:
-    bench = Bench()
-    bench.send(GOOD)
-    [response] = bench.responses
-    assert response["error"]["code"] == "internal_error"
+    assert responses[0]["success"]
 
 
 def test_a_listener_that_fails_hurts_no_response() -> None:
@@ -373,8 +331,7 @@ def test_a_listener_that_fails_hurts_no_response() -> None:
         def fails(_message: object) -> None:
             raise ValueError("deaf")
 
-        bench.bus.subscribe(RESPONSES, fails)
-        bench.bus.subscribe(REQUESTS, fails)
+        bench.channel.subscribe(fails)
         bench.send(GOOD)
         await bench.answered()
 
@@ -384,9 +341,9 @@ def test_a_listener_that_fails_hurts_no_response() -> None:
 def test_a_request_can_be_awaited() -> None:
     async def scenario(bench: Bench) -> None:
         message = {"event_name": "BeforeTool", "input": INPUT}
-        response = await bench.bus.request(REQUESTS, message, 10)
+        response = await bench.channel.request(message)
         assert response["success"] is True
-        refused = await bench.bus.request(REQUESTS, {"event_name": "X", "input": {}}, 10)
+        refused = await bench.channel.request({"event_name": "X", "input": {}})
         assert refused["error"]["code"] == "unsupported_event"
 
     _run(scenario)
@@ -402,3 +359,51 @@ def test_direct_calls_and_requests_run_side_by_side() -> None:
     bench = _run(scenario)
     assert [r["correlation_id"] for r in bench.responses] == ["C1"]
     assert sorted(p["correlation_id"] for p in bench.engine.runner.ran) == ["C1", "D1"]
+
+
+def test_what_has_unsubscribed_hears_nothing_more() -> None:
+    async def scenario(bench: Bench) -> None:
+        heard: list[object] = []
+        end = bench.channel.subscribe(heard.append)
+        end()
+        end()
+        bench.send(GOOD)
+        await bench.answered()
+        assert heard == []
+
+    _run(scenario)
+
+
+def test_a_subscriber_that_nobody_would_await_is_refused() -> None:
+    async def listens(_response: object) -> None: ...
+
+    with pytest.raises(UsageError, match="async"):
+        Bench().channel.subscribe(listens)
+
+
+def test_who_gives_up_waiting_leaves_the_hooks_running() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.engine.runner.gate = asyncio.Event()
+        asked = asyncio.ensure_future(bench.channel.request(GOOD))
+        await bench.begun()
+        asked.cancel()
+        await asyncio.wait({asked})
+        assert asked.cancelled() and bench.engine.runner.cancelled == 0
+        bench.engine.runner.gate.set()
+
+    _run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        ({"correlation_id": "a"}, "a"),
+        ({"correlationId": "b"}, "b"),
+        ({"correlation_id": "", "correlationId": "b"}, "b"),
+        ({"correlation_id": 7}, ""),
+        ([], ""),
+        (None, ""),
+    ],
+)
+def test_an_id_is_a_text_in_either_spelling(message: object, found: str) -> None:
+    assert correlation_id(message) == found

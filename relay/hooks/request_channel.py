@@ -1,0 +1,218 @@
+"""Runs hooks by request: each request gets exactly one response.
+
+A request is ``{correlation_id | correlationId, event_name | eventName, input}``. Its response is
+``{correlation_id, success: True, output}`` with the Aggregated, or ``{correlation_id, success:
+False, error: {code, message, details}}``. ``success`` says that the hooks were run, not that all
+of them succeeded: that is in the output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, Protocol
+
+from relay.core.errors import UsageError
+from relay.hooks.events import HookEventName, RegistrationError, event_name
+from relay.hooks.hook_log import error_details, error_text
+from relay.hooks.hook_types import Aggregated
+
+#: Requests whose hooks run at once; a further one is refused at once.
+PENDING_MAX = 256
+
+Payload = dict[str, Any]
+Subscriber = Callable[[Payload], object]
+
+
+class RequestCode(StrEnum):
+    """Why a request got no output."""
+
+    INVALID_REQUEST = "invalid_request"
+    UNSUPPORTED_EVENT = "unsupported_event"
+    VALIDATION_FAILURE = "validation_failure"
+    TRANSLATION_FAILURE = "translation_failure"
+    INTERNAL_ERROR = "internal_error"
+
+
+class RefusedRequest(Exception):
+    """A request that no hooks are run for."""
+
+    def __init__(self, code: RequestCode, message: str, details: Payload | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = details or {}
+
+
+class RequestEngine(Protocol):
+    """What runs the hooks that were asked for."""
+
+    def payload_for(
+        self, event: HookEventName, given: Mapping[str, Any], correlation_id: str
+    ) -> Payload:
+        """The whole, valid input for ``event``. Raises RefusedRequest."""
+        ...
+
+    async def execute_hooks_core(self, event: HookEventName, payload: Payload) -> Aggregated: ...
+
+
+class RequestChannel:
+    """Answers requests until it is disposed. Belongs to one event loop."""
+
+    def __init__(self, engine: RequestEngine) -> None:
+        self._engine = engine
+        self._subscribers: tuple[Subscriber, ...] = ()
+        #: The hooks that run, each with what ends the wait for them on disposal.
+        self._running: dict[asyncio.Task[Aggregated], asyncio.Future[None]] = {}
+        self._publishing: set[asyncio.Task[None]] = set()
+        self._disposed = False
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Call ``subscriber`` with the response to every request that is published from now on.
+
+        Returns what ends that. What a subscriber raises reaches nobody.
+        """
+        if asyncio.iscoroutinefunction(subscriber):
+            raise UsageError("a subscriber cannot be async", hint="give a plain function")
+        self._subscribers = (*self._subscribers, subscriber)
+
+        def unsubscribe() -> None:
+            self._subscribers = tuple(one for one in self._subscribers if one is not subscriber)
+
+        return unsubscribe
+
+    def publish(self, message: object) -> None:
+        """Run the hooks that ``message`` asks for; the response goes to all subscribers."""
+        if not self._disposed:
+            task = asyncio.get_running_loop().create_task(self._publish(message))
+            self._publishing.add(task)
+            task.add_done_callback(self._publishing.discard)
+
+    async def request(self, message: object) -> Payload:
+        """Run the hooks that ``message`` asks for, and return the response. Never raises.
+
+        Whoever gives up waiting leaves the hooks running: what they say is dropped.
+        """
+        identifier = correlation_id(message) or str(uuid.uuid4())
+        try:
+            response = await self._run(message, identifier)
+        except RefusedRequest as refused:
+            response = _failed(refused.code, refused.message, refused.details)
+        except Exception as error:
+            trace = {"trace": error_details(error)}
+            response = _failed(RequestCode.INTERNAL_ERROR, error_text(error), trace)
+        return {"correlation_id": identifier, **response}
+
+    def dispose(self) -> None:
+        """Take no more requests; the hooks that run are cancelled, and who asked is told so now.
+
+        A second time does nothing.
+        """
+        self._disposed = True
+        for task, stopped in list(self._running.items()):
+            if not stopped.done():
+                stopped.set_result(None)
+            task.cancel()
+
+    async def ended(self, timeout: float) -> bool:
+        """Whether everything that was begun has ended, within ``timeout`` seconds."""
+        tasks = {*self._running, *self._publishing} - {asyncio.current_task()}
+        if not tasks:
+            return True
+        _done, rest = await asyncio.wait(tasks, timeout=timeout)
+        return not rest
+
+    async def _publish(self, message: object) -> None:
+        response = await self.request(message)
+        for subscriber in self._subscribers:
+            try:
+                subscriber(response)
+            except Exception:
+                continue  # there is nobody to tell
+
+    async def _run(self, message: object, identifier: str) -> Payload:
+        if self._disposed:
+            raise _disposal()
+        event, given = _read(message)
+        payload = self._engine.payload_for(event, given, identifier)
+        if len(self._running) >= PENDING_MAX:
+            raise RefusedRequest(
+                RequestCode.INTERNAL_ERROR, f"{PENDING_MAX} requests are running already"
+            )
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._engine.execute_hooks_core(event, payload))
+        stopped: asyncio.Future[None] = loop.create_future()
+        self._running[task] = stopped
+        task.add_done_callback(self._end)
+        both: set[asyncio.Future[Any]] = {task, stopped}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if stopped.done():
+            raise _disposal()
+        if task.cancelled():
+            raise RefusedRequest(RequestCode.INTERNAL_ERROR, "the request was cancelled")
+        return _response(task.result())
+
+    def _end(self, task: asyncio.Task[Aggregated]) -> None:
+        self._running.pop(task, None)
+        if not task.cancelled():
+            task.exception()
+
+
+def correlation_id(message: object) -> str:
+    """The id that ``message`` names, in either spelling; "" where it has none."""
+    if isinstance(message, Mapping):
+        for key in ("correlation_id", "correlationId"):
+            value = message.get(key)
+            if isinstance(value, str) and value:
+                return value
+    return ""
+
+
+def _read(message: object) -> tuple[HookEventName, Mapping[str, Any]]:
+    """The event and the input that ``message`` names. Raises RefusedRequest."""
+    invalid = RequestCode.INVALID_REQUEST
+    if not isinstance(message, Mapping):
+        raise RefusedRequest(invalid, f"the request is a {type(message).__name__}, no object")
+    named = message.get("event_name", message.get("eventName"))
+    if not isinstance(named, str) or not named:
+        raise RefusedRequest(invalid, "the request has no event_name")
+    given = message.get("input")
+    if not isinstance(given, Mapping):
+        raise RefusedRequest(invalid, "the request has no input, or one that is no object")
+    try:
+        return event_name(named), given
+    except RegistrationError as error:
+        raise RefusedRequest(
+            RequestCode.UNSUPPORTED_EVENT, error.message, {"hint": error.hint}
+        ) from None
+
+
+def _disposal() -> RefusedRequest:
+    return RefusedRequest(RequestCode.INTERNAL_ERROR, "the hook engine has been disposed")
+
+
+def _failed(code: RequestCode, message: str, details: Payload) -> Payload:
+    return {
+        "success": False,
+        "error": {"code": code.value, "message": message, "details": details},
+    }
+
+
+def _response(output: Aggregated) -> Payload:
+    failure = next((failure for failure in output.errors if failure.stage != "hook"), None)
+    if failure is None:
+        return {"success": True, "output": output}
+    # The engine failed. What that means for what was about to happen goes with it.
+    return _failed(
+        RequestCode.INTERNAL_ERROR,
+        failure.message,
+        {
+            "stage": failure.stage,
+            "event": failure.event,
+            "trace": failure.details,
+            "decision": output.decision.value if output.decision is not None else "",
+            "reason": output.reason,
+        },
+    )
