@@ -16,7 +16,7 @@ from relay.directive.explain import Misses
 from relay.directive.grammar import Match
 from relay.hooks.registry import PatternHandler, Registry
 from relay.protocol import frames
-from relay.pump.keyboard import Keyboard
+from relay.pump.activity import Keyboard
 from relay.screen.line_events import squeeze
 from relay.screen.line_source import LineSource
 from relay.session.detector import Detection, DirectiveDetector

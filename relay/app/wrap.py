@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from relay.config.load import LoadedConfig
     from relay.config.vocabulary import Known
     from relay.core.paths import Home
-    from relay.pump.exec_agent import Program
-    from relay.pump.hook_sockets import Listeners
+    from relay.pump.monitor import Program
     from relay.pump.recorder_client import Recording
-    from relay.pump.spawn import SessionCommand
+    from relay.pump.spawn import Listeners, SessionCommand
 
 #: A longer argv is cut from what the session gets in its environment; HELLO has all of it.
 _ARGS_MAX = 64 * 1024
@@ -143,7 +142,7 @@ def find_program(command: str, path: str | None) -> str:
 def _introduction(home: Home, choices: Choices, name: str, run_id: str) -> tuple[Listeners, Run]:
     """The sockets of this run, and what a planner is told of it."""
     from relay.agents import launch
-    from relay.pump.hook_sockets import Listeners
+    from relay.pump.spawn import Listeners
 
     known = _known(home, choices)
     listeners = Listeners(
@@ -177,7 +176,7 @@ def _run_with(
     home: Home, choices: Choices, about: Run, listeners: Listeners, facts: dict[str, object]
 ) -> int:
     from relay.agents import launch
-    from relay.pump import main as terminal
+    from relay.pump import run as terminal
 
     plan = launch.plan(choices.command, dict(os.environ), about)
     program = _program(home, about, plan, choices.config)
@@ -230,7 +229,13 @@ def _recording(choices: Choices, path: str, facts: dict[str, object], profile: s
         "env": {name: os.environ[name] for name in ("SHELL", "TERM") if name in os.environ},
         "relay": {"version": __version__, "agent": facts["name"], "profile": profile},
     }
-    return Recording(path, choices.overwrite, choices.record_input, header)
+    return Recording(path, choices.overwrite, choices.record_input, header, _record)
+
+
+def _record(socket: int, file: int) -> None:
+    from relay.app.recorder import main  # imported in the recorder's process only
+
+    main(socket, file)
 
 
 def _say_untrusted(home: Home, config: str | None) -> None:
@@ -248,7 +253,7 @@ def _say_untrusted(home: Home, config: str | None) -> None:
 
 
 def _program(home: Home, about: Run, plan: Launch, config: str | None) -> Program:
-    from relay.pump.exec_agent import Program
+    from relay.pump.monitor import Program
 
     path = find_program(plan.argv[0], os.environ.get("PATH"))
     return Program(path, plan.argv, _environment(home.root, about, plan.env, config))

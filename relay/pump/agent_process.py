@@ -11,7 +11,7 @@ import os
 import select
 
 from relay.core import descriptors, signals
-from relay.pump import exec_agent, monitor, tty
+from relay.pump import monitor, tty
 
 Event = tuple[bytes, int]
 #: How long the monitor may take to end, in seconds.
@@ -91,7 +91,7 @@ class Monitored:
 
 
 def start_monitored(
-    program: exec_agent.Program,
+    program: monitor.Program,
     slave: int,
     outer: int,
     slave_fds: tuple[int, ...],
@@ -192,7 +192,7 @@ class Direct:
         """Nothing to tell anybody."""
 
 
-def start_direct(program: exec_agent.Program) -> Direct:
+def start_direct(program: monitor.Program) -> Direct:
     """Fork and execute in our own process group, with the descriptors that we were given."""
     failure_read, failure_write = os.pipe()
     try:
@@ -202,7 +202,7 @@ def start_direct(program: exec_agent.Program) -> Direct:
         raise
     if pid == 0:
         try:
-            error = exec_agent.execute(program)
+            error = monitor.execute(program)
             os.write(failure_write, (error.errno or 0).to_bytes(4, "big"))
         finally:
             os._exit(126)

@@ -11,20 +11,126 @@ import termios
 
 from relay.core.signals import signal
 from relay.protocol import frames
+from relay.protocol.frames import ANY_SEQUENCE
 from relay.pump import tty
 from relay.pump.agent_process import Direct, Monitored
 from relay.pump.session_link import SessionLink
-from relay.pump.write_gate import KEYS_MAX, Typing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from relay.pump.keyboard import Keyboard
+    from relay.pump.activity import Keyboard
 
+#: Keys wait at most this many seconds for words that are being typed.
+HOLD = 2.0
+#: Keys that are not read from the terminal while this many bytes wait.
+KEYS_MAX = 64 * 1024
+#: Words waiting for their turn; a further WRITE is refused.
+QUEUE_MAX = 16
+#: Ids of words that are whole, kept for the next session: it must not type them again.
+FINISHED_MAX = 1024
 #: The most that is offered to the terminal in one write.
 _WRITE_MAX = 16384
 _CTRL_C = b"\x03"
 #: Bytes that mean nothing to a terminal's line discipline, but for settings nobody has.
 TEXT = bytes((*range(0x20, 0x7F), *range(0x80, 0x100)))
+
+
+class Words:
+    """One WRITE frame: its id, the sequence it depends on, and what is left of it."""
+
+    __slots__ = ("number", "sequence", "left", "begun")
+
+    def __init__(self, number: int, sequence: int, text: bytes) -> None:
+        self.number = number
+        self.sequence = sequence
+        self.left = bytearray(text)
+        self.begun: float | None = None
+
+
+class WriteGate:
+    """Decides which bytes go into the agent's terminal next. Pure.
+
+    The session's words go in whole: keys wait behind them, for at most ``HOLD`` seconds. Nothing is
+    typed if the person pressed a key after the session last looked. Bytes to write come out of
+    ``head``; ``now`` is in seconds of a monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self.keys = bytearray()
+        self.sequence = 0  # of the last ACTIVITY
+        self.unreported = False  # keys were pressed after that ACTIVITY
+        self.finished: list[int] = []  # the ids of the last words that went in whole
+        self._queue: list[Words] = []
+
+    @property
+    def writing(self) -> bool:
+        """Whether words are on their way, the first byte gone."""
+        return bool(self._queue) and self._queue[0].begun is not None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is anything to write."""
+        return bool(self.keys or self._queue)
+
+    @property
+    def certain(self) -> list[int]:
+        """The ids of words that went in whole, or will: what has begun is always finished."""
+        return [*self.finished, self._queue[0].number] if self.writing else self.finished
+
+    def words(self, number: int, sequence: int, text: bytes) -> bool:
+        """Queue the words of a WRITE. False when too many wait already."""
+        if len(self._queue) >= QUEUE_MAX:
+            return False
+        self._queue.append(Words(number, sequence, text))
+        return True
+
+    def forget(self) -> None:
+        """The session that asked has gone: what has not begun is not typed; the next asks anew."""
+        del self._queue[1 if self.writing else 0 :]
+
+    def refused(self, settled: bool) -> list[int]:
+        """Take out and return the ids at the head that must not be typed any more.
+
+        ``settled``: no key sequence is unfinished; otherwise nothing is decided yet.
+        """
+        refused = []
+        while settled and self._queue and not self.writing and self._stale(self._queue[0]):
+            refused.append(self._queue.pop(0).number)
+        return refused
+
+    def head(self, now: float, settled: bool) -> bytearray | None:
+        """What to write now; ``taken`` says how much of it went. None when there is nothing."""
+        if self._queue:
+            first = self._queue[0]
+            if first.begun is not None:
+                held = now < first.begun + HOLD
+                return first.left if held or not self.keys else self.keys
+            if settled and not self.keys:
+                first.begun = now
+                return first.left
+        return self.keys or None
+
+    def taken(self, head: bytearray, count: int) -> int | None:
+        """``count`` bytes of ``head`` were written. The id of the words that are whole now."""
+        del head[:count]
+        if self._queue and head is self._queue[0].left and not head:
+            number = self._queue.pop(0).number
+            self.finished.append(number)
+            del self.finished[:-FINISHED_MAX]
+            return number
+        return None
+
+    def deadline(self, now: float) -> float | None:
+        """When keys stop waiting for words; None when they do not, or no longer."""
+        if self.keys and self._queue and self._queue[0].begun is not None:
+            until = self._queue[0].begun + HOLD
+            return until if now < until else None
+        return None
+
+    def _stale(self, words: Words) -> bool:
+        if words.sequence == ANY_SEQUENCE:
+            return False
+        return self.unreported or words.sequence < self.sequence
 
 
 class Input:
@@ -33,7 +139,7 @@ class Input:
     def __init__(
         self, master: int, path: str | None, agent: Monitored | Direct, link: SessionLink
     ) -> None:
-        self.typing = Typing()
+        self.gate = WriteGate()
         self._master = master
         self._path = path
         self._agent = agent
@@ -47,17 +153,17 @@ class Input:
     @property
     def hungry(self) -> bool:
         """Whether more keys may be read from the outer terminal."""
-        return len(self.typing.keys) < KEYS_MAX
+        return len(self.gate.keys) < KEYS_MAX
 
     def keep(self, keys: bytes) -> None:
         """Text that the terminal did not take from the lane: it waits."""
-        self.typing.keys += keys
+        self.gate.keys += keys
         self.direct = False
 
     def press(self, data: bytes, now: float) -> None:
         """The person pressed keys."""
         keys = data
-        if self.typing.writing and _CTRL_C in data and self._local_modes() & termios.ISIG:
+        if self.gate.writing and _CTRL_C in data and self._local_modes() & termios.ISIG:
             # Behind words that the agent does not read Ctrl-C would do nothing.
             self._agent.signal_foreground(signal.SIGINT)
             keys = data.replace(_CTRL_C, b"")
@@ -65,8 +171,8 @@ class Input:
             left = (tty.unread(self._path) if self._path else None) or 0
             self._activity(frames.FLUSHED, left.to_bytes(4, "big"))
             self._link.flush(now)  # it must not take what is thrown away for read
-        waits = self.typing.waiting
-        self.typing.keys += keys
+        waits = self.gate.waiting
+        self.gate.keys += keys
         if waits:  # words among it must not follow these keys as if nobody had pressed them
             self.note(data, now)
         self.write(now)
@@ -76,17 +182,17 @@ class Input:
     def note(self, keys: bytes, now: float) -> None:
         """Tell the session what these keys, which were typed, mean."""
         if self._keyboard is None:
-            from relay.pump.keyboard import Keyboard  # not before the first key
+            from relay.pump.activity import Keyboard  # not before the first key
 
             self._keyboard = Keyboard(self._activity)
         self._keyboard.pressed(keys, self._cooked(), now)
-        self.typing.unreported = self._keyboard.unreported
+        self.gate.unreported = self._keyboard.unreported
 
     def obey(self, payload: bytes) -> None:
         """A WRITE frame of the session's."""
         number = int.from_bytes(payload[:4], "big")
         sequence = int.from_bytes(payload[4:8], "big")
-        if self._master < 0 or not self.typing.words(number, sequence, payload[8:]):
+        if self._master < 0 or not self.gate.words(number, sequence, payload[8:]):
             self._link.event(frames.REFUSED, payload[:4])
         self._text_signals = any(key in TEXT for key in self._flushing_keys())
 
@@ -94,37 +200,37 @@ class Input:
         """Write keys and words into the agent's terminal, as much as it takes."""
         if self._master < 0:
             return
-        typing = self.typing
+        gate = self.gate
         self.direct = False
-        while typing.waiting:
-            for number in typing.refused(self._settled()):
+        while gate.waiting:
+            for number in gate.refused(self._settled()):
                 self._link.event(frames.REFUSED, number.to_bytes(4, "big"))
-            head = typing.head(now, self._settled())
+            head = gate.head(now, self._settled())
             if head is None:
                 return
             written = self._put(head) if head else 0
             if head and not written:
                 return  # full: poll says when it takes more; or gone: the exit is on its way
-            done = typing.taken(head, written)
+            done = gate.taken(head, written)
             if done is not None:
                 self._link.event(frames.WRITTEN, done.to_bytes(4, "big"))
         self.direct = not self._text_signals
 
     def wants_to_write(self, now: float) -> bool:
         """Whether something waits for room in the terminal."""
-        typing = self.typing
-        return typing.waiting and typing.head(now, self._settled()) is not None
+        gate = self.gate
+        return gate.waiting and gate.head(now, self._settled()) is not None
 
     def tick(self, now: float) -> None:
         """Do what is due."""
         due = None if self._keyboard is None else self._keyboard.deadline()
         if self._keyboard is not None and due is not None and now >= due:
             self._keyboard.tick(self._cooked(), now)
-            self.typing.unreported = self._keyboard.unreported
+            self.gate.unreported = self._keyboard.unreported
 
     def deadline(self, now: float) -> float | None:
         """When ``tick`` or ``write`` has something to do; None for never."""
-        times = [self.typing.deadline(now)]
+        times = [self.gate.deadline(now)]
         if self._keyboard is not None:
             times.append(self._keyboard.deadline())
         return min((at for at in times if at is not None), default=None)
@@ -154,8 +260,8 @@ class Input:
         return [key for key in signals_keys if isinstance(key, bytes) and key != b"\0"]
 
     def _activity(self, kind: bytes, more: bytes = b"") -> None:
-        self.typing.sequence += 1
-        sequence = self.typing.sequence.to_bytes(4, "big")
+        self.gate.sequence += 1
+        sequence = self.gate.sequence.to_bytes(4, "big")
         self._link.event(frames.ACTIVITY, sequence + kind + more)
 
     def _settled(self) -> bool:

@@ -16,12 +16,10 @@ from relay.core.signals import signal
 from relay.protocol import frames
 from relay.pump import monitor, tty
 from relay.pump.agent_process import Direct, Event, Monitored
-from relay.pump.fast_path import QUIET, FastPath
-from relay.pump.grace import GraceTimer
+from relay.pump.fast_path import QUIET, FastPath, Pace
 from relay.pump.input import Input
-from relay.pump.job_control import Jobs
+from relay.pump.job_control import GraceTimer, Jobs
 from relay.pump.outer_terminal import PENDING_MAX, OuterTerminal
-from relay.pump.pacing import Pace
 from relay.pump.session_link import Frame, SessionLink
 
 #: What a terminal can hold of a program that has exited: nothing written before is beyond it.
@@ -266,7 +264,7 @@ class Pump:
         else:
             self.link.broken(now, f"it sent a frame of type {kind} and {len(payload)} bytes")
         if self.link.fd < 0:
-            self.input.typing.forget()
+            self.input.gate.forget()
 
     # -- signals and the agent's life
 
@@ -317,7 +315,7 @@ class Pump:
             for frame in self.link.receive(now):
                 self._obey(frame, now)
             self.link.reaped(ended, now)
-            self.input.typing.forget()
+            self.input.gate.forget()
 
     def _events(self, events: list[Event], now: float) -> None:
         for index, (kind, number) in enumerate(events):

@@ -10,6 +10,7 @@ has: the terminal's modes. Monitor to pump: records of RECORD, a kind and a numb
 
 from __future__ import annotations
 
+import errno
 import marshal
 import os
 import select
@@ -18,7 +19,7 @@ import termios
 
 from relay.core import descriptors, signals
 from relay.core.signals import signal
-from relay.pump import exec_agent, tty
+from relay.pump import tty
 
 RECORD = struct.Struct(">ci")
 COMMAND = struct.Struct(">cBH")
@@ -37,6 +38,17 @@ RAW = b"r"  # argument: 1 the outer terminal goes raw (with: original, raw), 0 i
 QUIT = b"q"  # the pump ends in good order
 
 
+class Program:
+    """What to run: the file, its argv and environment (bytes, verbatim)."""
+
+    __slots__ = ("path", "argv", "env")
+
+    def __init__(self, path: str, argv: list[str], env: dict[bytes, bytes]) -> None:
+        self.path = os.fsencode(path)
+        self.argv = [os.fsencode(arg) for arg in argv]
+        self.env = env
+
+
 class Monitor:
     """The loop of the monitor process. ``outer`` is -1 when there are no modes to restore."""
 
@@ -52,9 +64,7 @@ class Monitor:
         self.kept_group = 0
         self.commands = b""
 
-    def run(
-        self, program: exec_agent.Program, slave_fds: tuple[int, ...], foreground: bool
-    ) -> None:
+    def run(self, program: Program, slave_fds: tuple[int, ...], foreground: bool) -> None:
         """Start the agent and stay until the pump says so, or dies.
 
         What the pump catches we catch too (and do nothing): the kernel hangs this session up when
@@ -85,7 +95,7 @@ class Monitor:
 
     def _start(
         self,
-        program: exec_agent.Program,
+        program: Program,
         slave_fds: tuple[int, ...],
         foreground: bool,
         mask: object,
@@ -101,7 +111,7 @@ class Monitor:
             for fd in slave_fds:
                 os.dup2(self.slave, fd)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            error = exec_agent.execute(program)
+            error = execute(program)
             self._report(FAILED, error.errno or 0)
         finally:
             os._exit(126)
@@ -214,3 +224,21 @@ def _lead_group(pid: int) -> None:
         os.setpgid(pid, pid)
     except OSError:
         return  # it has done so itself, and may run already
+
+
+def execute(program: Program) -> OSError:
+    """Replace this process by ``program``; returns why that is impossible.
+
+    A script without an interpreter line goes to /bin/sh, as execvp(3) and every shell do.
+    """
+    signals.default_for_exec()
+    try:
+        os.execve(program.path, program.argv, program.env)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            return error
+    try:
+        argv = [b"/bin/sh", program.path, *program.argv[1:]]
+        os.execve(b"/bin/sh", argv, program.env)
+    except OSError as error:
+        return error

@@ -2,39 +2,23 @@
 
 Offsets count the agent's bytes from its start. What is kept lies between ``base`` and ``end``; what
 lies before ``framed`` was handed out to the session that there is now. A little is kept in memory;
-what is more goes, oldest first, into a store, which is made when it is needed and closed when it
-has drained. Pure, but for what the store does.
+what is more goes, oldest first, into a store on disk (``Spool``), which is made when it is needed
+and closed when it has drained.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import time
 from collections import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
 
-    class Store(Protocol):
-        """Bytes in a row, whose offsets are the stream's; see ``spool.Spool``."""
-
-        def append(self, pieces: list[bytes]) -> int:
-            """Take pieces; returns how many bytes of them were taken. Raises nothing."""
-
-        def read(self, offset: int, most: int) -> bytes:
-            """At least one byte from ``offset`` on. Raises OSError."""
-
-        def drop(self, offset: int) -> None:
-            """What stands before ``offset`` is not needed any more."""
-
-        def descriptors(self) -> list[int]:
-            """What a fork must keep open."""
-
-        def close(self) -> None:
-            """Give everything back."""
-
-    #: Make a store that begins at this offset. Raises OSError or ImportError.
-    MakeStore = Callable[[int], Store]
+    #: Make a spool that begins at this offset. Raises OSError.
+    MakeStore = Callable[[int], "Spool"]
 
 #: Smaller pieces are put together, where nothing happened between them.
 _SMALL = 2048
@@ -43,6 +27,13 @@ _PIECES_MAX = 512
 #: Parts of what memory may hold: with so much a store is made, and with so much it gets the next.
 _SPILL = 4
 _BATCH = 128
+#: Bytes on disk, about: less where the disk has little room, of which this share is taken.
+SPOOL_MAX = 1024 * 1024 * 1024
+_SHARE = 4
+#: A file takes so many bytes, about: closing a larger one would hold the person's keys up.
+FILE_MAX = 32 * 1024 * 1024
+#: A disk on which one write takes so many seconds is written to no more: the agent waits behind it.
+_SLOW = 0.25
 
 
 class OutputBuffer:
@@ -57,7 +48,7 @@ class OutputBuffer:
         self.end = 0
         self._memory_max = memory_max
         self._make_store = make_store
-        self._store: Store | None = None
+        self._store: Spool | None = None
         self._stored = 0  # the end of what is in the store; what follows is in memory
         self._handed: deque[bytes] = deque()
         self._waiting: deque[bytes] = deque()
@@ -159,7 +150,7 @@ class OutputBuffer:
         try:
             if self._store is None and self._make_store is not None:
                 self._store = self._make_store(self._stored)
-        except (OSError, ImportError):
+        except OSError:
             pass  # as if it took nothing
         if self._store is not None:
             taken = self._store.append([*self._handed, *self._waiting])
@@ -184,3 +175,89 @@ def _cut(pieces: deque[bytes], count: int) -> int:
         pieces[0] = pieces[0][count:]
         count = 0
     return count
+
+
+class _File:
+    """The bytes of the stream from ``begin`` up to ``end``."""
+
+    __slots__ = ("fd", "begin", "end")
+
+    def __init__(self, fd: int, begin: int) -> None:
+        self.fd = fd
+        self.begin = self.end = begin
+
+
+class Spool:
+    """Output on disk, from ``offset`` of the stream on, in files without a name in ``folder``.
+
+    Nobody else sees them, a crash leaves none behind, and what is dealt with gives its room back
+    bit by bit. They are written once and read once or twice soon after, so most of it never reaches
+    the disk itself. Raises OSError when the folder is not there.
+    """
+
+    def __init__(self, folder: str, offset: int) -> None:
+        disk = os.statvfs(folder)
+        self._folder = folder
+        self._most = min(SPOOL_MAX, disk.f_bavail * disk.f_frsize // _SHARE)
+        self._files: list[_File] = []
+        self._end = offset
+        self._slow = False
+
+    def append(self, pieces: list[bytes]) -> int:
+        """Take pieces; returns how many bytes of them were taken: fewer when there is no room."""
+        taken = at = 0
+        try:
+            while at < len(pieces) and not self._slow and self._has_room():
+                some = pieces[at : at + _PIECES_MAX]
+                at += len(some)
+                written = self._write(some)
+                taken += written
+                if written < sum(map(len, some)):
+                    break
+        except OSError:
+            return taken  # what was not written stays where it is
+        return taken
+
+    def read(self, offset: int, most: int) -> bytes:
+        """At least one byte from ``offset`` on. Raises OSError."""
+        for file in self._files:
+            if file.begin <= offset < file.end:
+                data = os.pread(file.fd, min(most, file.end - offset), offset - file.begin)
+                if data:
+                    return data
+        raise OSError(errno.EIO, "what was written is not there")
+
+    def drop(self, offset: int) -> None:
+        """What stands before ``offset`` is not needed any more."""
+        files = self._files
+        while files and files[0].end <= offset:
+            os.close(files.pop(0).fd)
+
+    def descriptors(self) -> list[int]:
+        """The descriptors of the files."""
+        return [file.fd for file in self._files]
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.drop(self._end)
+
+    def _has_room(self) -> bool:
+        used = self._end - self._files[0].begin if self._files else 0
+        return used < self._most
+
+    def _write(self, pieces: list[bytes]) -> int:
+        files = self._files
+        if not files or files[-1].end - files[-1].begin >= FILE_MAX:
+            files.append(_File(self._create(), self._end))
+        began = time.monotonic()
+        written = os.writev(files[-1].fd, pieces)
+        self._slow = time.monotonic() - began >= _SLOW
+        self._end += written
+        files[-1].end = self._end
+        return written
+
+    def _create(self) -> int:
+        path = os.path.join(self._folder, f"spool-{os.getpid()}")
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.unlink(path)
+        return fd

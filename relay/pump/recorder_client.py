@@ -2,7 +2,7 @@
 
 The recorder is a process of its own, so that the agent never waits for a disk, and it starts after
 the agent. Nothing here blocks before the agent has ended. A pump that records nothing does not
-import this: the tap sits in the link to the session, through which everything passes anyway.
+import this: the copy is made in the link to the session, through which everything passes anyway.
 
 Records on the socket are one code byte, a float64 (seconds since the start), a uint32 length and
 that many bytes.
@@ -30,6 +30,7 @@ from relay.pump.session_link import Frame, SessionLink
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from relay.pump.output_buffer import MakeStore
 
@@ -47,8 +48,8 @@ _NICE = 5
 _RETRY = 0.05
 #: Why a recording failed whose recorder cannot say it.
 ENDED = "what records it ended"
-#: After the agent's end the person waits so long for the rest, at most; and who stays behind for it
-#: waits so long for a recorder that takes nothing. Seconds.
+#: Seconds that the person waits for the rest after the agent's end, at most; and that a process
+#: which stays behind for it waits for a recorder that takes nothing.
 PATIENCE = 5.0
 LONG_PATIENCE = 60.0
 
@@ -57,47 +58,47 @@ class Recording:
     """One recording, from its file to what the person is told of it at the end.
 
     ``keys``: what the person types is recorded too. ``header`` is the file's first line but for the
-    size; ``command`` in it is a list.
+    size; ``command`` in it is a list. ``run(socket, file)`` is the recorder, called in its process.
     """
 
-    def __init__(self, path: str, overwrite: bool, keys: bool, header: dict[str, object]) -> None:
-        self.path = path
+    def __init__(
+        self, path: str, overwrite: bool, keys: bool, header: dict[str, object], run: Run
+    ) -> None:
+        self._path = path
         self._overwrite = overwrite
         self._keys = keys
         self._header = header
-        self._console: TappedConsole | None = None
+        self._run = run
         self._file = -1
-        self._tap: RecorderClient
+        self._client = RecorderClient()
 
     def console(self, stdin: int, stdout: int) -> OuterTerminal:
-        """The outer terminal."""
-        self._console = TappedConsole(stdin, stdout)
-        return self._console
+        """Create the file, for us alone to read, and return the terminal that is recorded.
 
-    def create(self) -> None:
-        """Create the file, for us alone to read, before anything starts. Raises RelayError."""
-        if self._console is None:
-            raise UsageError(
-                "there is nothing to record: the agent's output goes to no terminal",
-                hint="run it in a terminal, or without --record",
-            )
+        Raises RelayError.
+        """
+        self._file = self._create()
+        return RecordedTerminal(stdin, stdout, self._client)
+
+    def _create(self) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
         flags |= os.O_TRUNC if self._overwrite else os.O_EXCL
         try:
-            self._file = os.open(self.path, flags, 0o600)
-            if stat.S_ISREG(os.fstat(self._file).st_mode):
-                os.fchmod(self._file, 0o600)
-            os.set_blocking(self._file, True)
+            file = os.open(self._path, flags, 0o600)
+            if stat.S_ISREG(os.fstat(file).st_mode):
+                os.fchmod(file, 0o600)
+            os.set_blocking(file, True)
         except FileExistsError:
             raise UsageError(
-                f"{self.path} is already there",
+                f"{self._path} is already there",
                 hint="choose another name, or replace it with: --overwrite",
             ) from None
         except OSError as error:
             hint = "check the folder and its permissions; nothing was started"
             if error.errno == errno.ENXIO:
                 hint = "nobody reads this pipe; nothing was started"
-            raise RelayError(f"cannot write {self.path}: {error.strerror}", hint=hint) from None
+            raise RelayError(f"cannot write {self._path}: {error.strerror}", hint=hint) from None
+        return file
 
     def link(
         self,
@@ -107,58 +108,50 @@ class Recording:
         give_up: Callable[[], None] | None = None,
         make_store: MakeStore | None = None,
     ) -> SessionLink:
-        """The link to the session, through which all that is recorded passes."""
-        cols, rows = (int.from_bytes(size[at : at + 2], "big") for at in (0, 2))
+        """Return the link to the session, through which all that is recorded passes."""
+        cols, rows = _cols_and_rows(size)
         header = {**self._header, "width": cols or 80, "height": rows or 24}
-        self._tap = RecorderClient(self._file, dumps(header), time.monotonic())
-        link = TappedLink(start, hello, size, give_up, make_store)
-        link.tap = self._tap
-        return link
+        self._client.begin(self._file, dumps(header), time.monotonic())
+        return RecordedLink(self._client, start, hello, size, give_up, make_store)
 
-    def begin(self, master: int) -> None:
+    def start(self, master: int) -> None:
         """Start the recorder, now that the agent runs in the terminal ``master``."""
-        self._tap.start(_record)
-        if self._console is not None and self._keys:
-            self._console.master = master
-            self._console.tap = self._tap
+        self._client.start(self._run, master if self._keys else -1)
 
     def finish(self) -> list[str]:
-        """The agent has ended: complete the file. What the person should know of it."""
-        done = self._tap.finish(time.monotonic())
+        """Complete the file after the agent's end; return what the person should know of it."""
+        done = self._client.finish(time.monotonic())
         said = []
-        if self._tap.failed:
-            said.append(f"the recording {self.path} is not complete: {self._tap.failed}")
+        if self._client.failed:
+            said.append(f"the recording {self._path} is not complete: {self._client.failed}")
         if not done:
-            said.append(f"the recording {self.path} is still being written")
+            said.append(f"the recording {self._path} is still being written")
         return said
 
 
-def _record(socket: int, file: int) -> None:
-    from relay.pump.recorder import main  # imported there only: the recorder has the time
-
-    main(socket, file)
-
-
 class RecorderClient:
-    """What passes, on its way to the recorder. ``failed``: why the recording ended early, or "".
+    """Hands what passes to the recorder. Times are of the monotonic clock."""
 
-    Times are of the monotonic clock.
-    """
-
-    def __init__(self, file: int, header: str, now: float) -> None:
-        self.failed = ""
+    def __init__(self) -> None:
+        self.failed = ""  # why the recording ended early
+        self._file = -1
         self._fd = -1
         self._pid = 0
-        self._file = file
-        self._begun = now
+        self._master = -1  # the agent's terminal, where the person's keys are recorded
+        self._begun = 0.0
         self._last = 0.0
         self._waiting = bytearray()
         self._over = False
         self._again_at: float | None = None
+
+    def begin(self, file: int, header: str, now: float) -> None:
+        """Let the recording in ``file`` begin at this moment with ``header``."""
+        self._file, self._begun = file, now
         self._add(HEADER, header.encode(), now)
 
-    def start(self, run: Run) -> None:
+    def start(self, run: Run, master: int = -1) -> None:
         """Fork the recorder: ``run(socket, file)``. Where that fails, so has the recording."""
+        self._master = master
         pair: list[int] = []
         try:
             sockets = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -190,32 +183,38 @@ class RecorderClient:
         os.set_blocking(socket, False)
         self._fd, self._pid = socket, pid
 
+    def detach(self) -> None:
+        """Record nothing more: this process is a copy of the pump."""
+        self._over = True
+        self._fd = -1
+        self._again_at = None
+
     # -- what passes
 
     def output(self, data: bytes, now: float) -> None:
-        """The agent wrote this."""
+        """Record what the agent wrote."""
         self._add(OUTPUT, data, now)
 
     def input(self, data: bytes, now: float) -> None:
-        """The person typed this."""
-        self._add(INPUT, data, now)
+        """Record what the person typed, unless their terminal shows nothing of it."""
+        if self._master >= 0 and not _hides_keys(self._master):
+            self._add(INPUT, data, now)
 
-    def activity(self, kind: bytes, now: float) -> None:
-        """The person pressed keys: the payload of the session's ACTIVITY."""
-        self._add(KEYS, kind, now)
+    def event(self, kind: int, payload: bytes, now: float) -> None:
+        """Record a frame for the session: that keys were pressed, a size, a stop."""
+        if kind == frames.ACTIVITY:
+            self._add(KEYS, payload[4:5], now)
+        elif kind == frames.SIZE:
+            cols, rows = _cols_and_rows(payload)
+            if cols and rows:
+                self._add(RESIZE, b"%dx%d" % (cols, rows), now)
+        elif kind == frames.JOB:
+            stopped = payload == frames.STOPPED
+            self._add(MARKER, b"the agent is stopped" if stopped else b"the agent goes on", now)
 
     def words(self, data: bytes, now: float) -> None:
-        """relay typed this."""
+        """Record what relay typed."""
         self._add(WORDS, data, now)
-
-    def resize(self, cols: int, rows: int, now: float) -> None:
-        """The terminal has another size."""
-        if cols and rows:
-            self._add(RESIZE, b"%dx%d" % (cols, rows), now)
-
-    def marker(self, text: str, now: float) -> None:
-        """Something that whoever plays the recording should know."""
-        self._add(MARKER, text.encode(), now)
 
     def _add(self, code: int, data: bytes, now: float) -> None:
         if self._over:
@@ -318,76 +317,74 @@ class RecorderClient:
         self._fd = -1
 
 
-class TappedLink(SessionLink):
-    """The link to the session, with all that the session gets copied to the tap."""
+class RecordedLink(SessionLink):
+    """The link to the session, with all that the session gets copied to the recorder."""
 
-    tap: RecorderClient | None = None
+    def __init__(self, client: RecorderClient, *args: Any) -> None:
+        super().__init__(*args)
+        self._client = client
 
     def output(self, data: bytes, now: float) -> None:
-        """See Link."""
+        """See SessionLink."""
         super().output(data, now)
-        if self.tap is not None:
-            self.tap.output(data, now)
-            self.tap.flush(now)
+        self._client.output(data, now)
+        self._client.flush(now)
 
     def event(self, kind: int, payload: bytes) -> None:
-        """See Link."""
+        """See SessionLink."""
         super().event(kind, payload)
-        if self.tap is not None:
-            now = time.monotonic()
-            if kind == frames.ACTIVITY:
-                self.tap.activity(payload[4:5], now)
-            elif kind == frames.SIZE:
-                cols, rows = (int.from_bytes(payload[at : at + 2], "big") for at in (0, 2))
-                self.tap.resize(cols, rows, now)
-            elif kind == frames.JOB:
-                stopped = payload == frames.STOPPED
-                self.tap.marker("the agent is stopped" if stopped else "the agent goes on", now)
-            self.tap.flush(now)
+        now = time.monotonic()
+        self._client.event(kind, payload, now)
+        self._client.flush(now)
 
     def receive(self, now: float) -> list[Frame]:
-        """See Link."""
+        """See SessionLink."""
         found = super().receive(now)
-        if self.tap is not None:
-            for kind, payload in found:
-                if kind == frames.WRITE:
-                    self.tap.words(payload[8:], now)
+        for kind, payload in found:
+            if kind == frames.WRITE:
+                self._client.words(payload[8:], now)
         return found
 
     def tick(self, now: float) -> None:
-        """See Link."""
+        """See SessionLink."""
         super().tick(now)
-        if self.tap is not None:
-            self.tap.flush(now)
+        self._client.flush(now)
 
     def deadline(self) -> float | None:
-        """See Link."""
-        due, again = super().deadline(), self.tap.deadline() if self.tap is not None else None
+        """See SessionLink."""
+        due, again = super().deadline(), self._client.deadline()
         return again if due is None else due if again is None else min(due, again)
 
     def orphan(self) -> list[int]:
-        """See Link."""
-        self.tap = None
+        """See SessionLink."""
+        self._client.detach()
         return super().orphan()
 
 
-class TappedConsole(OuterTerminal):
-    """The outer terminal, with the person's keys copied to the tap: all but passwords."""
+class RecordedTerminal(OuterTerminal):
+    """The outer terminal, with the person's keys copied to the recorder."""
 
-    tap: RecorderClient | None = None
-    master = -1
     unnoted_max = 1
 
+    def __init__(self, stdin: int, stdout: int, client: RecorderClient) -> None:
+        super().__init__(stdin, stdout)
+        self._client = client
+
     def read(self) -> bytes:
-        """See Console."""
+        """See OuterTerminal."""
         data = super().read()
-        if data and self.tap is not None and not self._secret():
-            self.tap.input(data, time.monotonic())
+        if data:
+            self._client.input(data, time.monotonic())
         return data
 
-    def _secret(self) -> bool:
-        """Whether the agent's terminal reads a line without showing it."""
-        modes = tty.get_modes(self.master)
-        if modes is None or not isinstance(modes[3], int):
-            return True
-        return bool(modes[3] & termios.ICANON) and not modes[3] & termios.ECHO
+
+def _hides_keys(master: int) -> bool:
+    """Whether the terminal reads a line without showing it, as for a password."""
+    modes = tty.get_modes(master)
+    if modes is None or not isinstance(modes[3], int):
+        return True
+    return bool(modes[3] & termios.ICANON) and not modes[3] & termios.ECHO
+
+
+def _cols_and_rows(size: bytes) -> tuple[int, int]:
+    return int.from_bytes(size[:2], "big"), int.from_bytes(size[2:4], "big")

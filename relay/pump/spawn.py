@@ -1,6 +1,8 @@
-"""Starting processes for one run: the session, and what writes the session's last bytes.
+"""Starts the processes of one run: the session, and the one that writes the session's last bytes.
 
-Neither holds anything of the agent's: no terminal but the one it is given, no pipe, no lock.
+Neither holds anything of the agent's: no terminal but the one it is given, no pipe, no lock. The
+sockets on which the session answers its agent's hooks are bound here, before the agent starts.
+``_socket`` is the C module: ``socket`` imports enum and selectors (5 ms).
 """
 
 from __future__ import annotations
@@ -11,21 +13,72 @@ import select
 import time
 
 from relay.core import descriptors, signals
+from relay.core.errors import RelayError
 from relay.core.json_text import dumps
+from relay.pump.output_buffer import Spool
 from relay.pump.session_link import SessionLink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from relay.pump.output_buffer import Store
-
+#: Connections of hooks that wait to be taken.
+BACKLOG = 64
 #: How long a session that takes nothing is offered the rest after the agent's end, and one that
 #: takes it slowly.
 LEFTOVER_PATIENCE = 10.0
 LEFTOVER_DEADLINE = 300.0
 #: Asked of the kernel for what is on its way to the session; it may give less.
 SOCKET_BUFFER = 512 * 1024
+
+
+class Listeners:
+    """A unix socket at ``path`` (mode 0600) and, if asked for, one on 127.0.0.1. Listening.
+
+    Raises RelayError when the unix socket cannot be bound; ``port`` and ``tcp`` are None where TCP
+    was not wanted or not to be had.
+    """
+
+    __slots__ = ("path", "unix", "tcp", "port")
+
+    def __init__(self, path: str, want_tcp: bool) -> None:
+        self.path = path
+        self.unix = _bind_unix(path)
+        self.tcp: int | None = None
+        self.port: int | None = None
+        if want_tcp:
+            try:
+                server = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+                server.bind(("127.0.0.1", 0))
+                server.listen(BACKLOG)
+            except OSError:
+                return  # no loopback here: hooks that speak HTTP do without
+            self.port = server.getsockname()[1]
+            self.tcp = _released(server)
+
+
+def _bind_unix(path: str) -> int:
+    server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        server.bind(path)
+        server.listen(BACKLOG)
+    except OSError as error:
+        server.close()
+        raise RelayError(
+            f"cannot listen on {path}: {error.strerror}",
+            hint="set RELAY_HOME to a short path on a local file system",
+            code="state_dir",
+        ) from error
+    finally:
+        os.umask(mask)
+    return _released(server)
+
+
+def _released(server: _socket.socket) -> int:
+    fd = server.detach()
+    os.set_blocking(fd, False)
+    return fd
 
 
 class SessionCommand:
@@ -102,10 +155,8 @@ class SessionCommand:
         descriptors.close([fd for fd in self.fds.values() if fd is not None])
         self.fds = dict.fromkeys(self.fds)
 
-    def store(self, offset: int) -> Store:
-        """Where output from ``offset`` on waits for the session. Raises OSError, ImportError."""
-        from relay.pump.spool import Spool  # few runs ever need it
-
+    def store(self, offset: int) -> Spool:
+        """Return where output from ``offset`` on waits for the session. Raises OSError."""
         return Spool(os.path.dirname(self.log), offset)
 
     def give_up(self) -> None:

@@ -10,7 +10,7 @@ import sys
 
 from relay.app import wrap
 from relay.cli.wrap import main
-from relay.pump import spool
+from relay.pump import output_buffer
 
 FAKE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_session.py")
 
@@ -21,5 +21,5 @@ def _fake() -> list[str]:
 
 if __name__ == "__main__":
     wrap.session_command = _fake
-    spool.SPOOL_MAX = int(os.environ.get("SPOOL_MAX", spool.SPOOL_MAX))
+    output_buffer.SPOOL_MAX = int(os.environ.get("SPOOL_MAX", output_buffer.SPOOL_MAX))
     sys.exit(main(sys.argv[1:]))

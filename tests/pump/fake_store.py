@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 
+from relay.pump.output_buffer import Spool
 
-class FakeStore:
-    """See ``kept.Store``. It takes ``room`` bytes at a time, and cuts what is more."""
+
+class FakeStore(Spool):
+    """A spool. It takes ``room`` bytes at a time, and cuts what is more."""
 
     FD = 1 << 20
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from relay.app import wrap
 from relay.cli.wrap import main as wrap_main
-from relay.pump import main, session_link, spool
+from relay.pump import output_buffer, run, session_link, spawn
 
 KEPT_MAX = 16_000
 SPOOL_FILE_MAX = 5000
@@ -28,7 +28,7 @@ class SmallLink(session_link.SessionLink):
         super().__init__(start, hello, size, give_up, store, KEPT_MAX)
 
 
-class NotedSpool(spool.Spool):
+class NotedSpool(output_buffer.Spool):
     def __init__(self, folder: str, offset: int) -> None:
         super().__init__(folder, offset)
         with open(os.path.join(os.environ["FAKE"], "spool"), "a") as file:
@@ -36,8 +36,8 @@ class NotedSpool(spool.Spool):
 
 
 if __name__ == "__main__":
-    spool.FILE_MAX = SPOOL_FILE_MAX
-    setattr(spool, "Spool", NotedSpool)  # noqa: B010
-    setattr(main, "SessionLink", SmallLink)  # noqa: B010
+    output_buffer.FILE_MAX = SPOOL_FILE_MAX
+    setattr(spawn, "Spool", NotedSpool)  # noqa: B010
+    setattr(run, "SessionLink", SmallLink)  # noqa: B010
     wrap.session_command = _session
     sys.exit(wrap_main(sys.argv[1:]))

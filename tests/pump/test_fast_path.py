@@ -102,7 +102,7 @@ def test_keys_that_mean_something_are_noted_behind_what_came_before(street: Stre
 
 
 def test_keys_are_left_while_words_are_on_their_way(street: Street) -> None:
-    street.typed.typing.words(1, frames.ANY_SEQUENCE, b"w" * 100_000)
+    street.typed.gate.words(1, frames.ANY_SEQUENCE, b"w" * 100_000)
     street.typed.write(1.0)
     os.write(street.person, b"key")
     left = street.lane.wait(10_000)

@@ -27,12 +27,12 @@ from hypothesis.stateful import (
 
 from relay.core import signals
 from relay.protocol import frames
-from relay.pump import spool
+from relay.pump import output_buffer
 from relay.pump.session_link import DEATHS_MAX, DEATHS_WITHIN, PATIENCE, SessionLink
 from tests.pump.fuzzing import fuzz
 
 if TYPE_CHECKING:
-    from relay.pump.output_buffer import Store
+    from relay.pump.output_buffer import Spool
 
 KEPT = 4096
 READ = 1024
@@ -114,7 +114,7 @@ def _unpack_hello(payload: bytes) -> tuple[int, bytes, int]:
     return int(offset), size, int(restarts)
 
 
-class Disk(spool.Spool):
+class Disk(output_buffer.Spool):
     """A spool in real files, on a disk that can run full in the middle of a write."""
 
     def __init__(self, folder: str, offset: int, room: Callable[[], int | None]) -> None:
@@ -163,7 +163,7 @@ class LinkMachine(RuleBasedStateMachine):
         self.spools = 0
         self.link = SessionLink(self._start, _hello, b"size0000", self._give_up, self.store(), KEPT)
 
-    def store(self) -> Callable[[int], Store] | None:
+    def store(self) -> Callable[[int], Spool] | None:
         """What the link makes a store with: none, all has to fit into memory."""
         return None
 
@@ -493,9 +493,9 @@ class SpoolingMachine(LinkMachine):
 
     most_spools = 0
 
-    def store(self) -> Callable[[int], Store] | None:
+    def store(self) -> Callable[[int], Spool] | None:
         folder = tempfile.TemporaryDirectory(prefix="relay-spool-")
-        limits = mock.patch.multiple(spool, SPOOL_MAX=SPOOLED, FILE_MAX=SPOOL_FILE)
+        limits = mock.patch.multiple(output_buffer, SPOOL_MAX=SPOOLED, FILE_MAX=SPOOL_FILE)
         limits.start()
         unpatch = self.undo
 
@@ -504,7 +504,7 @@ class SpoolingMachine(LinkMachine):
             limits.stop()
             folder.cleanup()
 
-        def make(offset: int) -> Store:
+        def make(offset: int) -> Spool:
             made = Disk(folder.name, offset, lambda: self.room)
             self.spools += 1
             return made

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from relay.protocol import frames
 from relay.protocol.frames import ANY_SEQUENCE, CLEARED, ENTERED, TYPED
-from relay.pump.activity import CARRY_MAX, Classifier
-from relay.pump.keyboard import ALONE_AFTER, TYPED_EVERY, Keyboard
-from relay.pump.write_gate import HOLD, QUEUE_MAX, Typing
+from relay.pump.activity import ALONE_AFTER, CARRY_MAX, TYPED_EVERY, Classifier, Keyboard
+from relay.pump.input import HOLD, QUEUE_MAX, WriteGate
 from tests.pump.fuzzing import fuzz
 from tests.pump.test_activity import pieces
 
@@ -27,7 +26,7 @@ class Desk:
     """A person, a session and a terminal that takes what it likes."""
 
     def __init__(self) -> None:
-        self.typing = Typing()
+        self.typing = WriteGate()
         self.now = 0.0
         self.settled = True
         self.pressed = bytearray()

@@ -51,7 +51,7 @@ class Typist:
         return got
 
     def ask(self, number: int, text: bytes) -> None:
-        sequence = self.input.typing.sequence.to_bytes(4, "big")
+        sequence = self.input.gate.sequence.to_bytes(4, "big")
         self.input.obey(number.to_bytes(4, "big") + sequence + text)
 
 
@@ -65,7 +65,7 @@ def typist() -> Iterator[Typist]:
 
 def test_words_behind_waiting_keys_are_refused_after_another_key(typist: Typist) -> None:
     now = 1.0
-    while not typist.input.typing.keys:  # until the terminal is full
+    while not typist.input.gate.keys:  # until the terminal is full
         typist.input.press(b"k" * 4096, now)
         now += 1.0
     typist.ask(7, b"<WORDS>")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.pump.pacing import FLOOD_LATEST, FLOOD_RATE, Pace
+from relay.pump.fast_path import FLOOD_LATEST, FLOOD_RATE, Pace
 
 STEP = 0.004
 

@@ -48,6 +48,12 @@ def received(theirs: socket.socket) -> list[tuple[int, float, bytes]]:
     return records(data)
 
 
+def begun(file: int, now: float) -> RecorderClient:
+    client = RecorderClient()
+    client.begin(file, "{}", now)
+    return client
+
+
 Ends = tuple[socket.socket, socket.socket]
 
 
@@ -56,14 +62,14 @@ def test_everything_arrives_in_order_and_time_never_goes_back(
 ) -> None:
     monkeypatch.setattr(recorder_client, "PATIENCE", 0.0)
     ours, theirs = ends
-    one = RecorderClient(-1, "{}", 10.0)
+    one = begun(-1, 10.0)
     one.output(b"early", 10.5)  # before there is a recorder
     one.attach(ours.detach())
     one.output(b"hello", 11.0)
-    one.resize(90, 30, 10.9)
-    one.resize(0, 0, 11.0)
-    one.activity(frames.TYPED, 12.0)
-    one.marker("stopped", 13.0)
+    one.event(frames.SIZE, bytes((0, 90, 0, 30, 0, 0, 0, 0)), 10.9)
+    one.event(frames.SIZE, bytes(8), 11.0)
+    one.event(frames.ACTIVITY, bytes(4) + frames.TYPED, 12.0)
+    one.event(frames.JOB, frames.STOPPED, 13.0)
     assert not one.finish(14.0)  # the other side has not hung up
     assert received(theirs) == [
         (recorder_client.HEADER, 0.0, b"{}"),
@@ -71,7 +77,7 @@ def test_everything_arrives_in_order_and_time_never_goes_back(
         (recorder_client.OUTPUT, 1.0, b"hello"),
         (recorder_client.RESIZE, 1.0, b"90x30"),
         (recorder_client.KEYS, 2.0, b"t"),
-        (recorder_client.MARKER, 3.0, b"stopped"),
+        (recorder_client.MARKER, 3.0, b"the agent is stopped"),
         (recorder_client.END, 3.0, b""),
     ]
     assert one.failed == ""
@@ -82,7 +88,7 @@ def test_a_recorder_that_is_too_slow_loses_the_rest_and_says_so(
 ) -> None:
     monkeypatch.setattr(recorder_client, "BUFFER_MAX", 1 << 20)
     ours, theirs = ends
-    one = RecorderClient(-1, "{}", 0.0)
+    one = begun(-1, 0.0)
     one.attach(ours.detach())
     sent = 0
     while not one.failed:  # nobody reads, and nothing here blocks
@@ -106,7 +112,7 @@ def test_a_recorder_that_is_too_slow_loses_the_rest_and_says_so(
 
 def test_a_recorder_that_fails_says_why(ends: Ends) -> None:
     ours, theirs = ends
-    one = RecorderClient(-1, "{}", 0.0)
+    one = begun(-1, 0.0)
     one.attach(ours.detach())
     theirs.send(b"No space left on device")
     theirs.close()
@@ -122,7 +128,7 @@ def test_a_recorder_killed_after_it_was_handed_everything_has_failed(tmp_path: P
             received(theirs)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    one = RecorderClient(os.open(tmp_path / "a.cast", os.O_WRONLY | os.O_CREAT), "{}", 0.0)
+    one = begun(os.open(tmp_path / "a.cast", os.O_WRONLY | os.O_CREAT), 0.0)
     one.start(killed)
     one.output(b"some", time.monotonic())
     assert one.finish(time.monotonic())
@@ -134,7 +140,7 @@ def test_no_process_for_the_recorder_is_no_harm(monkeypatch: pytest.MonkeyPatch)
         raise OSError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", refuse)
-    one = RecorderClient(-1, "{}", 0.0)
+    one = begun(-1, 0.0)
     one.start(lambda socket, file: None)
     one.output(b"more", 1.0)
     one.flush(1.0)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.pump import spool
-from relay.pump.spool import Spool
+from relay.pump import output_buffer
+from relay.pump.output_buffer import Spool
 
 BEGIN = 7000
 
@@ -22,8 +22,8 @@ def data(size: int, at: int = 0) -> bytes:
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spool]:
     """A spool of at most some 10 kB in files of 2 kB."""
-    monkeypatch.setattr(spool, "SPOOL_MAX", 10_000)
-    monkeypatch.setattr(spool, "FILE_MAX", 2000)
+    monkeypatch.setattr(output_buffer, "SPOOL_MAX", 10_000)
+    monkeypatch.setattr(output_buffer, "FILE_MAX", 2000)
     made = Spool(str(tmp_path), BEGIN)
     yield made
     made.close()
@@ -119,7 +119,7 @@ def test_a_disk_that_runs_full_takes_what_it_can(
 
 def test_a_slow_disk_is_not_waited_for_again(small: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter((10.0, 10.01, 20.0, 20.3))
-    monkeypatch.setattr("relay.pump.spool.time.monotonic", lambda: next(moments))
+    monkeypatch.setattr("relay.pump.output_buffer.time.monotonic", lambda: next(moments))
     assert small.append([data(100)]) == 100
     assert small.append([data(100, 100)]) == 100
     assert small.append([data(100, 200)]) == 0

@@ -7,11 +7,13 @@ import stat
 import sys
 
 from relay.core import descriptors, signals
+from relay.core.errors import UsageError
 from relay.core.json_text import dumps
 from relay.core.signals import signal
 from relay.protocol import frames
-from relay.pump import agent_process, exec_agent, tty
+from relay.pump import agent_process, tty
 from relay.pump.loop import Pump
+from relay.pump.monitor import Program
 from relay.pump.outer_terminal import OuterTerminal
 from relay.pump.session_link import SessionLink
 from relay.pump.spawn import SessionCommand, leave_behind
@@ -26,7 +28,7 @@ _CAUGHT = (*signals.FORWARDED, signal.SIGWINCH, signal.SIGCONT, signal.SIGCHLD)
 
 
 def run(
-    program: exec_agent.Program,
+    program: Program,
     session: SessionCommand,
     facts: dict[str, object],
     exclusive: bool = True,
@@ -46,8 +48,11 @@ def run(
     caught = signals.catch(_CAUGHT, wake)
     terminals = tuple(fd for fd in (0, 1, 2) if os.isatty(fd))
     console = _console(terminals, OuterTerminal if recording is None else recording.console)
-    if recording is not None:
-        recording.create()
+    if recording is not None and console is None:
+        raise UsageError(
+            "there is nothing to record: the agent's output goes to no terminal",
+            hint="run it in a terminal, or without --record",
+        )
     path: str | None = None
     agent: agent_process.Monitored | agent_process.Direct
     if console is None:
@@ -70,14 +75,14 @@ def run(
     def hello(offset: int, packed: bytes, restarts: int) -> bytes:
         fields = {**facts, "protocol": frames.PROTOCOL, "pid": agent.pid, "tty": path}
         fields.update(zip(("cols", "rows", "xpixel", "ypixel"), _unpack(packed), strict=True))
-        fields["written"] = pump.input.typing.certain
+        fields["written"] = pump.input.gate.certain
         return dumps({**fields, "offset": offset, "restarts": restarts}).encode()
 
     make_link = SessionLink if recording is None else recording.link
     link = make_link(session.start, hello, size.packed(), session.give_up, session.store)
     pump = Pump(agent, link, signals_fd, console, master, path)
     if recording is not None:
-        recording.begin(master)
+        recording.start(master)
     try:
         status = pump.run()
     except BaseException:
@@ -130,7 +135,7 @@ def _unpack(packed: bytes) -> list[int]:
     return [int.from_bytes(packed[at : at + 2], "big") for at in (0, 2, 4, 6)]
 
 
-def _say(pump: Pump, session: SessionCommand, program: exec_agent.Program) -> None:
+def _say(pump: Pump, session: SessionCommand, program: Program) -> None:
     """What the person should know, now that the terminal is theirs again."""
     lines = list(pump.notices)
     if pump.failure:

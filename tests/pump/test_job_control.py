@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from relay.protocol import frames
-from relay.pump.grace import LONGEST, GraceTimer
+from relay.pump.job_control import LONGEST, GraceTimer
 from tests.pump.outer import Fake, Outer, alive
 from tests.support import wait_until
 

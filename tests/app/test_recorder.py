@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from relay.app import recorder
+from relay.app.recorder import QUEUE_MAX, Writer, main
 from relay.core.asciicast import Event, read
 from relay.directive.redact import redact
-from relay.pump import recorder, recorder_client
-from relay.pump.recorder import QUEUE_MAX, Writer, main
+from relay.pump import recorder_client
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 HIDDEN = "ghp_" + "*" * 36

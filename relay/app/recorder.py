@@ -1,4 +1,4 @@
-"""The recorder: what the tap tells becomes an asciicast, with secrets masked.
+"""The recorder, a process of its own: records of the pump become an asciicast, secrets masked.
 
 Times and events stay as they came: masking keeps every length, so what is kept back (the end of
 what may become a token) only delays when it is written. A file that ends anywhere can be played.
