@@ -35,7 +35,7 @@ from typing import Any, cast
 from harness import Terminal, command, deadline, home, relay, wait_ready, wait_until
 
 from relay.agents.claude.launch import OLDEST, PACKAGE
-from relay.agents.codex.hooks import PATIENCE, UNASKED
+from relay.agents.codex.launch import PATIENCE, UNASKED
 from relay.agents.hook_scripts import asker
 from relay.hooks.context import Context, Identity, recent_messages, recent_output
 from relay.hooks.engine import HookEventHandler

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from relay.agents.codex.hooks import trusted_hash
-from relay.agents.gemini import hooks as gemini_hooks
+from relay.agents.codex.launch import trusted_hash
+from relay.agents.gemini import hook_settings as gemini_hooks
 from relay.config.trust import trust
 from relay.core.paths import Home
 from tests.real_agents.model import Say, ScriptedModel, Shell

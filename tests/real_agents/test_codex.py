@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from relay.agents.codex.hooks import trusted_hash
+from relay.agents.codex.launch import trusted_hash
 from tests.e2e.wrapped import kill_session, relay, relay_json
 from tests.real_agents import recipes
 from tests.real_agents.conversation import AT

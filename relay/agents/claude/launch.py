@@ -19,6 +19,7 @@ from relay.agents.primer import primer
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
 #: First words that start something else than a conversation.
@@ -49,6 +50,10 @@ REPORTED = (
 #: An argument of a program may have 128 KiB on Linux; what is longer stays as the user wrote it.
 ARGUMENT_MAX = 120_000
 
+#: A larger settings file is not read. In bytes.
+SETTINGS_MAX = 1024 * 1024
+_HOOKS_OFF = "disableAllHooks"
+_MANAGED = "/etc/claude-code/managed-settings.json"
 #: Where in the environment the command stands for a hook that is to be short.
 _SCRIPT = "RELAY_REPORT"
 _REPORT = reporter({"X-Relay-Door": "$CLAUDE_CODE_MESSAGING_SOCKET"})
@@ -150,8 +155,6 @@ def _why_no_hooks(argv: list[str], env: dict[str, str], run: Run) -> str | None:
 def _why_no_gates(theirs: dict[str, Any], env: dict[str, str], run: Run) -> str:
     if not run.hooks:
         return ""
-    from relay.agents.claude.settings import hooks_off
-
     off = hooks_off(theirs, env, os.getcwd())
     return f"{off} turns off all hooks (disableAllHooks)" if off else ""
 
@@ -226,3 +229,43 @@ def _merged(theirs: dict[str, Any], ours: dict[str, list[dict[str, Any]]]) -> di
             raise ValueError(f"their {event} hooks are no list")
         merged[event] = [*before, *groups]
     return {**theirs, "hooks": merged}
+
+
+def hooks_off(given: Mapping[str, Any], env: Mapping[str, str], cwd: str) -> str:
+    """Which of the person's settings turn all hooks off; "" where none do that can be seen.
+
+    They are only read: turned on again, the person's own would come back with ours.
+
+    ``given`` are those of ``--settings``. The first that says anything decides, as in Claude Code:
+    managed ones, those of the command line, the project's local ones, the project's, the user's.
+    """
+    home = env.get("CLAUDE_CONFIG_DIR") or os.path.join(
+        env.get("HOME") or os.path.expanduser("~"), ".claude"
+    )
+    project = os.path.join(cwd, ".claude")
+    if _says(_settings(_MANAGED)):
+        return _MANAGED
+    if _HOOKS_OFF in given:
+        return "--settings" if _says(given) else ""
+    for path in (
+        os.path.join(project, "settings.local.json"),
+        os.path.join(project, "settings.json"),
+        os.path.join(home, "settings.json"),
+    ):
+        settings = _settings(path)
+        if _HOOKS_OFF in settings:
+            return path if _says(settings) else ""
+    return ""
+
+
+def _says(settings: Mapping[str, Any]) -> bool:
+    return settings.get(_HOOKS_OFF) is True
+
+
+def _settings(path: str) -> Mapping[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            settings = json.loads(file.read(SETTINGS_MAX))
+    except (OSError, ValueError):
+        return {}
+    return settings if isinstance(settings, dict) else {}

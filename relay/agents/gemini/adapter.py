@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import time
 from collections.abc import Callable
 from typing import Any
 
 from relay.agents.base import AgentAdapter, AgentStart, SourceFeed
 from relay.agents.follow_file import FileFollower
-from relay.agents.gemini.files import Claims, SessionFiles
 from relay.agents.gemini.screen import composer_state, solid
+from relay.agents.gemini.session_file import Claims, SessionFiles
 from relay.agents.gemini.source import GeminiSource
-from relay.agents.gemini.words import spelled
 from relay.core.message import AgentState
 
 #: After the first prompt the session file must be there within this many seconds, or the screen is
@@ -26,6 +27,13 @@ MAY_CHANGE = 15.0
 SETTLED = 0.5
 #: A row that was cut at the screen's edge tells a prompt only when it has so many characters.
 ROW_TELLS = 20
+
+#: Where Gemini CLI sees a file, a folder or one of its agents named: unless a backslash stands
+#: before it, what is found there is added to the prompt.
+_REFERENCE = re.compile(
+    r"(?<!\\)@((?:\"[^\"]*\"|\\.|[^ \t\n\r,;!?()\[\]{}.\\]|\.(?!$|[ \t\n\r]))+)", re.MULTILINE
+)
+_AGENTS = frozenset(("codebase_investigator", "cli_help", "generalist", "browser_agent"))
 
 
 class GeminiAdapter(AgentAdapter):
@@ -141,3 +149,24 @@ class GeminiAdapter(AgentAdapter):
             text == row or (len(row) >= ROW_TELLS and text.startswith(row))
             for row in self.source.saved.shown
         )
+
+
+def spelled(text: str, cwd: str) -> str:
+    """``text`` with a backslash before each ``@`` that names what there is in ``cwd``.
+
+    Else a peer's words could have the agent read files, and would look otherwise than they were
+    written.
+    """
+
+    def escaped(found: re.Match[str]) -> str:
+        return f"\\{found[0]}" if _exists(found[1], cwd) else found[0]
+
+    return _REFERENCE.sub(escaped, text)
+
+
+def _exists(name: str, cwd: str) -> bool:
+    plain = re.sub(r"\\(.)", r"\1", name.replace('"', ""))
+    try:
+        return plain in _AGENTS or os.path.exists(os.path.join(cwd, plain))
+    except ValueError:  # a null byte
+        return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from relay.agents.gemini import hooks, trust
+from relay.agents.gemini import hook_settings
 from relay.agents.installed import npm_version, read_text, which
 from relay.agents.launch import Launch, Run, gated, told, word_set
 from relay.agents.primer import primer
@@ -101,15 +101,15 @@ def _gate(
     tells: Any = told(run).get("tells", [])
     if not gates and not tells:
         return {}
-    off = hooks.why_off(options, env, run)
-    ungated = off or hooks.why_no_gates(env, run)
-    untold = off or hooks.why_no_file(env, run)
+    off = hook_settings.why_off(options, env, run)
+    ungated = off or hook_settings.why_no_gates(env, run)
+    untold = off or hook_settings.why_no_file(env, run)
     added: dict[str, str] = {}
     try:
-        added = hooks.put_in(env, run, [] if ungated else gates, [] if untold else tells)
+        added = hook_settings.put_in(env, run, [] if ungated else gates, [] if untold else tells)
     except (OSError, ValueError, TypeError) as error:
         ungated = untold = f"no hooks could be put in: {error}"
-    distrust = hooks.untrusting(options, env)
+    distrust = hook_settings.untrusting(options, env)
     data |= gated(run, ungated or distrust) | told(run, untold or distrust)
     return added
 
@@ -120,12 +120,12 @@ def _teaching(options: dict[str, str], env: dict[str, str], run: Run) -> tuple[l
     Gemini CLI reads the context files of all folders that it works in. In a sandbox ours would
     not be there. A flag with a comma would be two folders.
     """
-    if not run.primer or not run.folder or hooks.boxed(options, env):
+    if not run.primer or not run.folder or hook_settings.boxed(options, env):
         return [], ""
     folder = os.path.join(run.folder, "relay")
     if "," in folder:
         return [], "the model was not told how to send messages: RELAY_HOME has a comma in it"
-    if trust.asks(folder, env):
+    if hook_settings.asks(folder, env):
         return [], (
             "the model was not told how to send messages: Gemini CLI would ask whether relay's"
             " folder is to be trusted (security.folderTrust)"

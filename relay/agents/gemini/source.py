@@ -20,8 +20,8 @@ from relay.agents.base import (
     StructuredSource,
     markers_in,
 )
-from relay.agents.gemini.records import Record, parse
 from relay.agents.gemini.screen import Doing, composer_state, doing, prompts, question
+from relay.agents.gemini.session_file import Record, parse
 from relay.core.bounded import RecentSet
 from relay.core.message import AgentState
 from relay.core.source_events import End, Line, Proof, SourceEvent, StateChange

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from relay.agents.claude.hook_codec import ClaudeHookCodec
-from relay.agents.claude.launch import hooks
-from relay.agents.claude.settings import hooks_off
+from relay.agents.claude.launch import hooks, hooks_off
 from relay.agents.known_agents import ungated, untold
 from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
 from relay.hooks.events import TOOL_CALL

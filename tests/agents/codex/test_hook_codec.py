@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from relay.agents.codex.hook_codec import ASKS, CodexHookCodec
-from relay.agents.codex.hooks import PATIENCE, TIMEOUT, UNASKED, ours, trusted_hash
-from relay.agents.codex.settings import hooks_off
+from relay.agents.codex.launch import PATIENCE, TIMEOUT, UNASKED, hooks_off, ours, trusted_hash
 from relay.agents.hook_codec import AgentHookCall
 from relay.agents.hook_scripts import ANSWER_TIMEOUT
 from relay.agents.known_agents import ungated

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from relay.agents.codex import launch
-from relay.agents.codex.hooks import REPORTED, trusted_hash
+from relay.agents.codex.launch import REPORTED, trusted_hash
 from relay.agents.launch import Run, plan, wants_tcp
 
 

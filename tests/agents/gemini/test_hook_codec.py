@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from relay.agents.gemini import hooks
+from relay.agents.gemini import hook_settings as hooks
 from relay.agents.hook_codec import AgentHookCall, HookCodec
 from relay.agents.hook_scripts import write_teller
 from relay.agents.known_agents import make_hook_codec, ungated, untold

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.gemini.files import Claims, SessionFiles
+from relay.agents.gemini.adapter import spelled
 from relay.agents.gemini.launch import OLDEST, PACKAGE, converses
-from relay.agents.gemini.words import spelled
+from relay.agents.gemini.session_file import Claims, SessionFiles
 from relay.agents.launch import Launch, Run, plan
 
 VERSION = ".".join(map(str, OLDEST))

@@ -5,6 +5,9 @@ a file that belongs to root, as all folders above it do, and that nobody else ma
 root's has them without more. For anybody else there is no file of one run: who wants hooks there
 has named them in their own settings once (docs/agents/gemini.md), and they run what ``RELAY_ASK``
 names.
+
+Where folders have to be trusted (its default), Gemini CLI asks at its start about each folder that
+no rule names, and a folder of one run is never named.
 """
 
 from __future__ import annotations
@@ -14,8 +17,7 @@ import stat
 import sys
 
 from relay.agents import hook_scripts
-from relay.agents.gemini import trust
-from relay.agents.installed import read_settings
+from relay.agents.installed import parse_settings, read_settings, read_text
 from relay.agents.launch import GATE_TIMEOUT
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from relay.agents.launch import Run
 
 FILE = "settings.json"
+#: The project's settings, below the folder that Gemini CLI works in.
+PROJECT = os.path.join(".gemini", FILE)
 PATH, SYSTEM_PATH = "GEMINI_CLI_SYSTEM_DEFAULTS_PATH", "GEMINI_CLI_SYSTEM_SETTINGS_PATH"
 #: What the person's own hook runs: a script of ours.
 ASK = "RELAY_ASK"
@@ -122,7 +126,7 @@ def observers(script: str, tells: list[str]) -> dict[str, list[dict[str, Any]]]:
 
 def untrusting(options: Container[str], env: dict[str, str]) -> str:
     """Why hooks that are put in do not run, as long as the person does not change it."""
-    if trust.trusts(os.getcwd(), options, env):
+    if trusts(os.getcwd(), options, env):
         return ""
     return "Gemini CLI runs hooks only in a folder that it trusts"
 
@@ -145,7 +149,7 @@ def own() -> dict[str, Any]:
 
 def person_asks(env: dict[str, str]) -> bool:
     """Whether the person's own settings have hooks that ask relay, before and after a tool."""
-    theirs = (read_settings(trust.own_settings(env)) or {}).get("hooks")
+    theirs = (read_settings(own_settings(env)) or {}).get("hooks")
     named = theirs if isinstance(theirs, dict) else {}
     return all(f"${ASK}" in str(named.get(event)) for event in ("BeforeTool", "AfterTool"))
 
@@ -187,9 +191,11 @@ def _insecure(path: str) -> str:
     return ""
 
 
+# -- settings and trust ----------------------------------------------------------------------------
+
+
 def _layers(env: dict[str, str]) -> list[str]:
-    project = os.path.join(".gemini", "settings.json")
-    return [_defaults(env), trust.own_settings(env), project, _system(env)]
+    return [_defaults(env), own_settings(env), PROJECT, _system(env)]
 
 
 def _system(env: dict[str, str]) -> str:
@@ -202,3 +208,49 @@ def _system(env: dict[str, str]) -> str:
 def _defaults(env: dict[str, str]) -> str:
     beside = os.path.join(os.path.dirname(_system(env)), "system-defaults.json")
     return env.get(PATH) or beside
+
+
+def asks(folder: str, env: dict[str, str]) -> bool:
+    """Whether Gemini CLI may ask about ``folder``; where that cannot be told, it may."""
+    home = _home(env)
+    if _off(read_text(own_settings(env))) and not any(
+        "folderTrust" in read_text(path) for path in (PROJECT, _system(env))
+    ):
+        return False
+    rules = env.get("GEMINI_CLI_TRUSTED_FOLDERS_PATH") or os.path.join(home, "trustedFolders.json")
+    return not _named(folder, parse_settings(read_text(os.path.expanduser(rules))) or {})
+
+
+def trusts(folder: str, options: Container[str], env: dict[str, str]) -> bool:
+    """Whether it trusts the folder that it works in; where that cannot be told, it does not."""
+    said = env.get("GEMINI_CLI_TRUST_WORKSPACE")
+    if env.get("GEMINI_RESTRICTED_MODE") == "true" or said == "false":
+        return False
+    return said == "true" or "--skip-trust" in options or not asks(folder, env)
+
+
+def own_settings(env: dict[str, str]) -> str:
+    """The person's own settings file."""
+    return os.path.join(os.path.expanduser(_home(env)), "settings.json")
+
+
+def _home(env: dict[str, str]) -> str:
+    return os.path.join(env.get("GEMINI_CLI_HOME") or env.get("HOME") or "~", ".gemini")
+
+
+def _off(text: str) -> bool:
+    found: object = parse_settings(text)
+    for name in ("security", "folderTrust", "enabled"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found is False
+
+
+def _named(folder: str, rules: dict[str, Any]) -> bool:
+    """Whether a rule trusts this folder: the longest that applies counts."""
+    folder, longest, trusted = os.path.realpath(folder), -1, False
+    for path, level in rules.items():
+        top = os.path.realpath(os.path.dirname(path) if level == "TRUST_PARENT" else path)
+        inside = folder == top or folder.startswith(top.rstrip(os.sep) + os.sep)
+        if inside and len(path) > longest:
+            longest, trusted = len(path), level in ("TRUST_FOLDER", "TRUST_PARENT")
+    return trusted
