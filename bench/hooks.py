@@ -315,7 +315,7 @@ def engine_of(registry: Registry, functions: FunctionRunner) -> HookEventHandler
         task.add_done_callback(tasks.discard)
 
     log = SessionHookLog(request, print, spawn)
-    config = SessionConfig(identity, context, str)
+    config = SessionConfig(identity, context, None)
     return make_engine(config, registry, functions, env=identity.env, log=log)
 
 

@@ -29,8 +29,9 @@ import pyghostty.core
 from relay.directive.grammar import Match
 from relay.protocol import frames
 from relay.screen.source import ScreenSource
-from relay.session.acknowledgement import ACK_BYTES
-from relay.session.detector import Detection, DirectiveDetector
+from relay.session.detector import Detection, DirectiveDetector, Heard
+from relay.session.events import AgentWrote, EventQueue
+from relay.session.progress import ACK_BYTES
 from relay.session.pump_link import PumpLink
 from relay.session.sources import SourceSelector
 
@@ -76,40 +77,42 @@ class Session:
         self.heard: list[Words] = []
         self._now = 0.0
         self._acknowledged = self._size = 0
-        self._link = PumpLink(self._frame, lambda: None)
+        self._queue = EventQueue()
+        self._link = PumpLink(self._queue)
         self._ears = SourceSelector(
             DirectiveDetector("run", 0, NAMESPACES),
             ScreenSource(COLS, ROWS, namespaces=NAMESPACES),
             None,
-            on_heard=self._on_heard,
-            on_text=lambda texts: None,
-            on_state=lambda change: None,
-            on_proof=lambda proof: None,
         )
 
     def receive(self, data: bytes) -> None:
         """What was read from the pump's socket."""
         self._link.data_received(data)
+        while (event := self._queue.take()) is not None:
+            if isinstance(event, AgentWrote):
+                self._output(event.data)
 
     def finish(self) -> None:
         """The agent rests, and exits."""
         end = self._now + 15.0
         while (due := self._ears.next_deadline()) is not None and due < end:
-            self._ears.tick(due)
-        self._ears.finish(end)
+            self._hear(self._ears.tick(due))
+        self._hear(self._ears.finish(end))
 
-    def _frame(self, kind: int, payload: bytes) -> None:
+    def _output(self, payload: bytes) -> None:
         self._size += len(payload)
         self._now = self._size / CLOCK
-        self._ears.output(payload, self._now)
+        self._hear(self._ears.output(payload, self._now))
         if self._size - self._acknowledged >= ACK_BYTES:
             self._acknowledged = self._size
             self._ears.checkpoint({})
 
-    def _on_heard(self, heard: Detection) -> None:
-        found = heard.found
-        body = found.body if isinstance(found, Match) else f"({type(found).__name__})"
-        self.heard.append(Words(found.target, body))
+    def _hear(self, heard: list[Heard]) -> None:
+        for one in heard:
+            if isinstance(one, Detection):
+                found = one.found
+                body = found.body if isinstance(found, Match) else f"({type(found).__name__})"
+                self.heard.append(Words(found.target, body))
 
 
 def segments(name: str, size: int, messages: int, expected: list[Words]) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from relay.protocol import frames
 from relay.pump.activity import Keyboard
 from relay.screen.line_events import squeeze
 from relay.screen.line_source import LineSource
-from relay.session.detector import Detection, DirectiveDetector
+from relay.session.detector import Detection, DirectiveDetector, Heard
 from relay.session.dispatch import refusal
 from relay.session.sources import SCREEN, SourceSelector
 
@@ -83,37 +83,29 @@ class Replay:
         self._look_at: float | None = None
         self._seen: set[str] = set()
         hearing = _Hearing(registry.namespaces(), self._line)
-        self._ears = SourceSelector(
-            hearing,
-            source,
-            None,
-            on_heard=self._heard,
-            on_text=_nothing,
-            on_state=_nothing,
-            on_proof=_nothing,
-        )
+        self._sources = SourceSelector(hearing, source, None)
 
     @property
     def notes(self) -> list[str]:
-        return self._ears.notes
+        return self._sources.notes
 
     def run(self, events: Iterable[Event]) -> None:
         """Hear all of it, and the end of it. What ``events`` raises comes through."""
         for event in events:
             self._until(event.at)
             self._take(event)
-        self._ears.finish(self._now)
+        self._hear(self._sources.finish(self._now))
         self._look()
 
     def _until(self, now: float) -> None:
         """Time passes: do what is due, each at its moment."""
         for _ in range(_TICKS_MAX):
-            times = (self._ears.next_deadline(), self._keyboard.deadline(), self._look_at)
+            times = (self._sources.next_deadline(), self._keyboard.deadline(), self._look_at)
             due = min((at for at in times if at is not None), default=None)
             if due is None or due > now:
                 break
             self._now = max(self._now, due)
-            self._ears.tick(self._now)
+            self._hear(self._sources.tick(self._now))
             self._keyboard.tick(False, self._now)
             if self._look_at is not None and self._now >= self._look_at:
                 self._look()
@@ -122,11 +114,11 @@ class Replay:
     def _take(self, event: Event) -> None:
         now = self._now
         if event.code == asciicast.OUTPUT:
-            self._ears.output(event.data.encode("utf-8", "replace"), now)
+            self._hear(self._sources.output(event.data.encode("utf-8", "replace"), now))
             if self._misses is not None and ("@" in event.data or self._look_at is not None):
                 self._look_at = now + LOOK_AFTER
         elif event.code == asciicast.RESIZE and (size := event.size()) is not None:
-            self._ears.resize(*size, now)
+            self._hear(self._sources.resize(*size, now))
         elif event.code == asciicast.KEYS and event.data in _KINDS:
             self._pressed(_KINDS[event.data])
         elif event.code == asciicast.INPUT and not self._own:
@@ -135,11 +127,16 @@ class Replay:
             self._source.expect_echo(_PASTE.sub("", event.data).rstrip("\r\n"), now)
 
     def _pressed(self, kind: bytes) -> None:
-        self._ears.activity(kind, self._now)
+        self._hear(self._sources.activity(kind, self._now))
 
     # -- what is heard
 
-    def _heard(self, heard: Detection) -> None:
+    def _hear(self, heard: list[Heard]) -> None:
+        for one in heard:
+            if isinstance(one, Detection):
+                self._detected(one)
+
+    def _detected(self, heard: Detection) -> None:
         found = heard.found
         directive = f"@{found.namespace}:{found.target}"
         why = refusal(self._registry, found)
@@ -206,7 +203,3 @@ def handler_name(handler: PatternHandler) -> str:
     if handler.builtin:
         return f"{handler.namespace} (built-in)"
     return handler.callee.name.partition(" ")[2]
-
-
-def _nothing(told: object) -> None:
-    """Nobody acts on it here."""

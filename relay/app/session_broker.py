@@ -1,14 +1,25 @@
-"""The session's way to the broker: nothing is asked before the agent is registered."""
+"""The session's way to the broker: nothing is asked before the agent is registered.
+
+A file of its own: the only one in which a session's parts meet the broker's client.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from relay.broker.async_client import AsyncClient
 from relay.core.errors import BrokerUnavailable, NameTaken, RelayError
 from relay.core.paths import Home
+from relay.protocol.broker import message_from
+from relay.session.events import (
+    BrokerReturned,
+    EventQueue,
+    MessageArrived,
+    PersonNote,
+    ReceiptArrived,
+    SessionAsked,
+)
 
 #: Between tries to register, at most. Seconds.
 PAUSE_MAX = 2.0
@@ -17,21 +28,14 @@ PAUSE_MAX = 2.0
 class RegisteredBroker:
     """An AsyncClient that speaks as one agent from its first request on.
 
-    ``note(text)`` is told what keeps it from the broker; requests wait meanwhile. ``on_return()``
-    is called whenever the agent is registered again after its connection was lost.
+    What the broker pushes it posts as events, and that it is there again; the person is told what
+    keeps it from the broker, and requests wait meanwhile.
     """
 
-    def __init__(
-        self,
-        home: Home,
-        on_push: Callable[[dict[str, Any]], None],
-        note: Callable[[str], None],
-        on_return: Callable[[], None],
-    ) -> None:
-        self._note = note
-        self._on_return = on_return
+    def __init__(self, home: Home, queue: EventQueue) -> None:
+        self._queue = queue
         self._client = AsyncClient(
-            home, on_push=on_push, on_connected=self._connected, on_problem=self._problem
+            home, on_push=self._pushed, on_connected=self._connected, on_problem=self._problem
         )
         self._registered = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -80,9 +84,18 @@ class RegisteredBroker:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, PAUSE_MAX)
 
+    def _pushed(self, fields: dict[str, Any]) -> None:
+        match fields["push"]:
+            case "deliver":
+                self._queue.post(MessageArrived(message_from(fields)))
+            case "receipt":
+                self._queue.post(ReceiptArrived(fields))
+            case "ask":
+                self._queue.post(SessionAsked(fields))
+
     def _connected(self, connected: bool) -> None:
         if connected and self._registered.is_set():
-            self._on_return()
+            self._queue.post(BrokerReturned())
 
     def _problem(self, error: RelayError) -> None:
-        self._note(error.line)
+        self._queue.post(PersonNote(error.line))

@@ -15,20 +15,17 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass, field
-from typing import Any
 
-from relay.app.session_parts import Parts
+from relay.app.session_parts import SessionParts, Start
 from relay.config.load import LoadedConfig, load_for_session, with_hook_files
 from relay.config.settings import Settings
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import BUILTIN, Registry
-from relay.protocol import frames
 from relay.session.builtin import register
+from relay.session.events import EventQueue, PumpCheckpoint, PumpHello
 from relay.session.pump_link import PumpLink
-from relay.session.session import Session
 
 #: How long the pump may take to say hello.
 HELLO_DEADLINE = 30.0
@@ -36,42 +33,6 @@ HELLO_DEADLINE = 30.0
 PARENT_PATIENCE = 0.5
 #: What is wrong with hook files is noted in so many lines; ``relay config check`` says all.
 HOOK_PROBLEMS_MAX = 5
-
-
-@dataclass(slots=True)
-class Start:
-    """What the pump hands over: descriptors and facts."""
-
-    pump: int
-    unix: int | None
-    tcp: int | None
-    tty: int | None
-    args: dict[str, Any]
-    config: LoadedConfig | None = None  # given by a program that uses Relay, else looked for
-
-
-@dataclass(slots=True)
-class Inbox:
-    """Frames that come before the session is ready for them."""
-
-    waiting: list[tuple[int, bytes]] = field(default_factory=list)
-    hello: asyncio.Event = field(default_factory=asyncio.Event)
-    lost: bool = False
-    session: Session | None = None
-
-    def frame(self, kind: int, payload: bytes) -> None:
-        if self.session is not None:
-            self.session.frame(kind, payload)
-            return
-        self.waiting.append((kind, payload))
-        if kind == frames.CHECKPOINT:
-            self.hello.set()
-
-    def hung_up(self) -> None:
-        self.lost = True
-        self.hello.set()
-        if self.session is not None:
-            self.session.lost()
 
 
 def main() -> int:
@@ -111,39 +72,35 @@ async def serve(start: Start) -> None:
     """Everything from the pump's hello to the last word of the agent."""
     loop = asyncio.get_running_loop()
     pump = os.getppid()
-    inbox = Inbox()
-    link = PumpLink(inbox.frame, inbox.hung_up)
+    queue = EventQueue()
+    link = PumpLink(queue)
     await loop.create_connection(lambda: link, sock=socket.socket(fileno=start.pump))
     async with asyncio.timeout(HELLO_DEADLINE):
-        await inbox.hello.wait()
-    if not inbox.waiting or inbox.waiting[0][0] != frames.HELLO:
-        return  # the pump is gone already
-    hello = json.loads(inbox.waiting.pop(0)[1])
-    checkpoint = _checkpoint(inbox)
+        hello = await queue.next()
+        if not isinstance(hello, PumpHello):
+            return  # the pump is gone already
+        checkpoint = await queue.next()
+    if not isinstance(checkpoint, PumpCheckpoint):
+        return
     home = Home(start.args["home"])
     config, problem = await _configuration(start, home)
-    parts = Parts(start, hello, checkpoint, config, link, home)
-    if problem:
-        parts.facts.notes.append(problem)
-    parts.facts.notes.extend(config.hook_problems[:HOOK_PROBLEMS_MAX])
-    session = await parts.build()
+    problems = [*([problem] if problem else []), *config.hook_problems[:HOOK_PROBLEMS_MAX]]
+    parts = SessionParts(start, hello, checkpoint, config, problems, link, queue, home)
+    driver = parts.driver
+    running = loop.create_task(driver.run())
     over = True
     try:
-        inbox.session = session
-        for kind, payload in inbox.waiting:
-            session.frame(kind, payload)
-        inbox.waiting.clear()
-        if inbox.lost:
-            session.lost()
-        await session.exited.wait()
-        if not session.orderly and not await _gone(pump):
+        await parts.begin()
+        await driver.until_exit()
+        if not driver.orderly and not await _gone(pump):
             over = False  # the pump is alive and has hung up on this session only
             return
         # First: the person should not have to wait for handlers and the broker.
         parts.restore_terminal()
-        await parts.last_words()
-        await session.end()
+        await parts.read_last_records()
+        await driver.end()
     finally:
+        running.cancel()
         await parts.close(over=over)
 
 
@@ -155,16 +112,6 @@ async def _gone(parent: int) -> bool:
             return False
         await asyncio.sleep(0.01)
     return True
-
-
-def _checkpoint(inbox: Inbox) -> dict[str, Any]:
-    """The state of an earlier session of this run; empty on the first start."""
-    if inbox.waiting and inbox.waiting[0][0] == frames.CHECKPOINT:
-        payload = inbox.waiting.pop(0)[1]
-        if payload:
-            checkpoint: dict[str, Any] = json.loads(payload)
-            return checkpoint
-    return {}
 
 
 async def _configuration(start: Start, home: Home) -> tuple[LoadedConfig, str]:

@@ -1,4 +1,4 @@
-"""Puts one session together from the packages below: sources, doors, broker client, listeners."""
+"""One session put together from the packages below, and taken apart again."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import contextlib
 import os
 import shutil
 import socket
+import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from relay.agents.base import AgentStart, Blocked, TypingRules
+from relay.agents.base import AgentAdapter, AgentStart, TypingRules
 from relay.agents.interpreters import at_prompt, shell_in_front
 from relay.agents.known_agents import (
     make_adapter,
@@ -20,149 +23,145 @@ from relay.agents.known_agents import (
     untold,
 )
 from relay.app.session_broker import RegisteredBroker
-from relay.app.session_env import LateClock, inner_terminal, takes_utf8, texts_max
-from relay.app.session_steering import Steered
 from relay.broker.directory import owner_login, person_name
 from relay.config.load import LoadedConfig
 from relay.core.environment import original
-from relay.core.message import Message
+from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.core.plain import encodable
-from relay.protocol.broker import message_from
+from relay.hooks.context import Context, Identity
+from relay.hooks.events import HookEventName
+from relay.hooks.run_functions import FunctionRunner
 from relay.screen.line_source import make_source
+from relay.session.actions import SessionActions
+from relay.session.agent_tty import InnerTerminal, NoTerminal
+from relay.session.background import Tasks
+from relay.session.broker_reports import Broker, BrokerReports
 from relay.session.delivery import DeliveryQueue
-from relay.session.delivery_channel import DeliveryChannel
 from relay.session.detector import DirectiveDetector
-from relay.session.fallback_channel import FallbackChannel
+from relay.session.driver import AdapterFeed, Services, SessionDriver
+from relay.session.events import (
+    EventQueue,
+    HookReported,
+    KeptStateChanged,
+    PersonNote,
+    PumpCheckpoint,
+    PumpHello,
+)
 from relay.session.hook_server import HookServer
+from relay.session.hook_setup import SessionConfig, SessionHooks
+from relay.session.memory_commands import Remembering
 from relay.session.memory_scope import MemoryGate, chosen
-from relay.session.native_channel import NativeChannel
+from relay.session.native_channel import AgentRecords, ChannelSelector
 from relay.session.pump_link import PumpLink
-from relay.session.run_info import Facts
-from relay.session.session import Session
+from relay.session.run_info import TEXTS_MAX, RunInfo
+from relay.session.session import Kept, Session
 from relay.session.sources import SourceSelector
-from relay.session.steering import waits
+from relay.session.steering import Steering
 from relay.session.tool_hooks import ToolHookEndpoint
 from relay.session.typing_channel import TypingChannel
 from relay.session.typing_policy import Guards
 
 if TYPE_CHECKING:
-    from relay.app.session_main import Start
+    from relay.session.auto_save import LastWords
 
 #: When a hook's answer takes longer, the agent's records are read meanwhile. Seconds.
 _HELD_UP = 0.05
 
 
-class Parts:
-    """Everything that one session is made of, and how it is taken apart again."""
+@dataclass(slots=True)
+class Start:
+    """What the pump hands over: descriptors and facts."""
+
+    pump: int
+    unix: int | None
+    tcp: int | None
+    tty: int | None
+    args: dict[str, Any]
+    config: LoadedConfig | None = None  # given by a program that uses Relay, else looked for
+
+
+class LateClock:
+    """A monotonic clock for what is heard late: the rests that lie between it are added to it.
+
+    Two lines with a second between them are two things said, also when a session that has just
+    started reads both at once.
+    """
+
+    def __init__(self) -> None:
+        self._skipped = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._skipped
+
+    def skip(self, seconds: float) -> None:
+        """Take note that the agent rested for ``seconds`` before what it wrote next."""
+        self._skipped += seconds
+
+
+class SessionParts:
+    """Everything that one session is made of."""
 
     def __init__(
         self,
         start: Start,
-        hello: dict[str, Any],
-        checkpoint: dict[str, Any],
+        hello: PumpHello,
+        checkpoint: PumpCheckpoint,
         config: LoadedConfig,
+        problems: list[str],  # with the configuration, for the person
         link: PumpLink,
+        queue: EventQueue,
         home: Home,
     ) -> None:
-        args = start.args
         self._start = start
-        self._hello = hello
+        self._hello = hello.facts
         self._checkpoint = checkpoint
-        self._config = config
+        self._registry = config.registry
+        self._namespaces = config.registry.namespaces()
         self._link = link
+        self._queue = queue
         self._home = home
-        self._guards = Guards()
         self._clock = LateClock()
-        self._terminal = inner_terminal(hello)
+        self._guards = Guards()
+        self._tasks = Tasks(queue)
+        self._terminal = _inner_terminal(self._hello)
+        self._launch: dict[str, Any] = start.args.get("launch") or {}
+        self._profile = profile_named(start.args.get("profile") or "")
         env = {os.fsdecode(name): os.fsdecode(value) for name, value in original().items()}
-        self._store = chosen(config.settings.memory.store, env, config.unusable)
-        self.facts = Facts(
-            run_id=args["run_id"],
-            name=args["name"],
-            person=person_name(owner_login()),
-            started_ms=hello["started_ms"],
-            cwd=args["cwd"],
-            env=env,
-            task=args.get("task") or config.settings.task,
-            idle_seconds=config.settings.idle_seconds,
-            handler_timeout=config.settings.handler_timeout,
-            texts_max=texts_max(os.environ),
-            end_seconds=config.settings.end_seconds,
-            offset=hello["offset"],
-            restarts=hello["restarts"],
-            secrets=config.settings.memory.secrets,
-            store=self._store.fields,
-            notes=[str(note) for note in checkpoint.get("notes", [])],
-        )
-        self._profile = profile_named(args.get("profile") or "")
-        self._native = make_adapter(
-            self._profile.kind,
-            AgentStart(
-                started_ms=hello["started_ms"],
-                pid=hello["pid"],
-                cwd=args["cwd"],
-                folder=home.run_folder(args["run_id"]),
-                launch=args.get("launch") or {},
-                env=self.facts.env,
-                checkpoint=checkpoint,
-                clock=self._clock,
-                terminal=self._terminal,
-            ),
-        )
-        degraded = (args.get("launch") or {}).get("degraded")
-        if degraded:
-            self.facts.notes.append(str(degraded))
-        if self._store.note:
-            self.facts.notes.append(self._store.note)
-        self._built = self._clock()
-        self._channel: NativeChannel | None = None
-        self._either: FallbackChannel | None = None
-        self._server: HookServer | None = None
-        self._broker: RegisteredBroker | None = None
-        self._session: Session | None = None
-        self._courier: DeliveryQueue
-        self._steered: Steered
+        store = chosen(config.settings.memory.store, env, config.unusable)
+        self._run = self._run_info(config, env, store.fields)
+        self._adapter = self._make_adapter()
+        self._registered = RegisteredBroker(home, queue)
+        broker: Broker = self._registered
+        if store.problem is not None:
+            broker = MemoryGate(self._registered, store.problem)
+        # What is noted stands in the order in which a person needs it.
+        saved = [str(note) for note in checkpoint.state.get("notes", [])]
+        degraded = [str(self._launch["degraded"])] if self._launch.get("degraded") else []
+        notes = [*saved, *degraded, *([store.note] if store.note else []), *problems]
 
-    async def build(self) -> Session:
-        """Connect the parts and start the session."""
-        broker = RegisteredBroker(self._home, self._push, self._note, self._returned)
-        self._broker = broker
-        problem = self._store.problem
-        session = Session(
-            self.facts,
-            self._config.registry,
-            broker if problem is None else MemoryGate(broker, problem),
-            self._link,
-            self._guards,
-            clock=self._clock,
-            now_ms=lambda: time.time_ns() // 1_000_000,
+        def has_hooks(event: HookEventName) -> bool:
+            return bool(config.registry.hooks(event))
+
+        for missed in (ungated, untold):
+            notes += missed(self._profile.kind, self._launch, has_hooks)
+        self._sources = self._make_sources(notes)
+        self._feed = AdapterFeed(self._sources, queue)
+        self.driver = self._make_driver(config, broker)
+        self._wake = asyncio.Event()  # the agent's records are worth a look
+        self._server = HookServer(
+            self._answer_hook, start.args["token"], on_error=self._hook_failed
         )
-        self._session = session
-        ears = self._ears(session)
-        self._make_doors()
-        session.on_rest = self._clock.skip
-        courier = DeliveryQueue(
-            self._choose_door,
-            session.reports.delivery,
-            self._clock,
-            self._guards.limited,
-            self._guards.tried,
-            self._waits,
-        )
-        self._courier = courier
-        self._steered = Steered(
-            session,
-            courier,
-            self._native.injection if self._native else None,
-            self._config.registry.namespaces(),
-            self._clock,
-        )
-        session.connect(ears, courier)
-        self._save_last_words(session, broker)
-        await self._listen(session, ears)
+
+    async def begin(self) -> None:
+        """Serve the agent's hooks, register with the broker, and start the session."""
+        for fd in (self._start.unix, self._start.tcp):
+            if fd is not None:
+                await self._server.serve(socket.socket(fileno=fd))
+        if self._adapter is not None:
+            self._tasks.spawn(self._adapter.watch(self._feed, self._wake, self._feed.read))
         args = self._start.args
-        broker.start(
+        self._registered.start(
             name=args["name"],
             run=args["run_id"],
             token=args["token"],
@@ -171,96 +170,212 @@ class Parts:
             # Paths and arguments may be any bytes; the broker only shows them.
             cwd=encodable(args["cwd"]),
             command=encodable(" ".join(args["argv"])),
-            resume=bool(self._checkpoint),
+            resume=bool(self._checkpoint.state),
         )
-        session.restore(self._checkpoint)
-        session.begin()
-        return session
+        self.driver.start(self._checkpoint)
 
-    def _save_last_words(self, session: Session, broker: RegisteredBroker) -> None:
-        """With ``auto_save``; nothing of it is imported without."""
-        memory = self._config.settings.memory
-        if memory.auto_save and memory.llm is not None:
-            from relay.session.auto_save import LastWords
+    async def read_last_records(self) -> None:
+        """Read what the agent has written beside its terminal since the last look."""
+        if self._adapter is not None:
+            await self._adapter.read(self._feed)
 
-            session.last_words = LastWords(
-                memory.llm,
-                self.facts.env,
-                broker.request,
-                session.note,
-                settings=self.facts.memory_fields,
-            )
+    def restore_terminal(self) -> None:
+        """The pump was killed: undo on the outer terminal what the program had set there."""
+        path = self._start.args.get("terminal")
+        if path and not self.driver.orderly:
+            # Opened only now: a terminal that is held open has no end for whoever reads it.
+            with contextlib.suppress(OSError):
+                fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+                with contextlib.closing(os.fdopen(fd, "wb", buffering=0)) as terminal:
+                    terminal.write(self._screen.reset_sequences())
 
-    def _ears(self, session: Session) -> SourceSelector:
+    async def close(self, *, over: bool) -> None:
+        """Hang up everywhere. Unless the run is ``over``, the next session needs the socket."""
+        self.driver.stop()
+        await self._server.close()
+        await self._registered.close()
+        self._link.close()
+        self._terminal.close()
+        if self._adapter is not None:
+            await self._adapter.close()
+        if over:
+            shutil.rmtree(self._home.run_folder(self._run.run_id), ignore_errors=True)
+            with contextlib.suppress(OSError):
+                os.unlink(self._home.session_socket(self._run.run_id))
+
+    # -- the agent's hooks ------------------------------------------------------------------------
+
+    async def _answer_hook(self, event: dict[str, Any]) -> dict[str, Any]:
+        self.driver.take(HookReported(event))
+        if self._endpoint is None:
+            self._wake.set()
+            return {}
+        # The agent waits: its records are read afterwards, or when that takes long.
+        later = asyncio.get_running_loop().call_later(_HELD_UP, self._wake.set)
+        try:
+            return await self._endpoint.answer(event)
+        finally:
+            later.cancel()
+            self._wake.set()
+
+    def _hook_failed(self, error: BaseException) -> None:
+        text = f"a hook's report could not be used: {type(error).__name__}: {error}"
+        self._queue.post(PersonNote(text))
+
+    # -- making the parts -------------------------------------------------------------------------
+
+    def _run_info(
+        self, config: LoadedConfig, env: dict[str, str], store: dict[str, Any]
+    ) -> RunInfo:
+        args, settings = self._start.args, config.settings
+        return RunInfo(
+            run_id=args["run_id"],
+            name=args["name"],
+            person=person_name(owner_login()),
+            started_ms=self._hello["started_ms"],
+            cwd=args["cwd"],
+            env=env,
+            task=args.get("task") or settings.task,
+            idle_seconds=settings.idle_seconds,
+            handler_timeout=settings.handler_timeout,
+            texts_max=_texts_max(os.environ),
+            end_seconds=settings.end_seconds,
+            offset=self._hello["offset"],
+            restarts=self._hello["restarts"],
+            auto_save=settings.memory.auto_save and settings.memory.llm is not None,
+            secrets=settings.memory.secrets,
+            store=store,
+        )
+
+    def _make_adapter(self) -> AgentAdapter | None:
+        return make_adapter(
+            self._profile.kind,
+            AgentStart(
+                started_ms=self._run.started_ms,
+                pid=self._hello["pid"],
+                cwd=self._run.cwd,
+                folder=self._home.run_folder(self._run.run_id),
+                launch=self._launch,
+                env=self._run.env,
+                checkpoint=self._checkpoint.state,
+                clock=self._clock,
+                terminal=self._terminal,
+            ),
+        )
+
+    def _make_sources(self, notes: list[str]) -> SourceSelector:
         """The sources, going on from the checkpoint if there is one."""
-        namespaces = self._config.registry.namespaces()
-        hearing = DirectiveDetector(self.facts.run_id, self.facts.started_ms, namespaces)
-        if self._checkpoint:
-            hearing.restore(self._checkpoint["hearing"])
-        cols, rows = self._hello["cols"] or 80, self._hello["rows"] or 24
-        saved = self._checkpoint.get("screen", "").encode()
-        cache = os.path.join(self._home.root, "cache")
+        state = self._checkpoint.state
+        detector = DirectiveDetector(self._run.run_id, self._run.started_ms, self._namespaces)
+        if state:
+            detector.restore(state["hearing"])
         self._screen = make_source(
-            cols,
-            rows,
+            self._hello["cols"] or 80,
+            self._hello["rows"] or 24,
             self._clock(),
-            saved=saved,
-            cache=cache,
-            namespaces=namespaces,
+            saved=state.get("screen", "").encode(),
+            cache=os.path.join(self._home.root, "cache"),
+            namespaces=self._namespaces,
             agent=self._profile.kind,
         )
-        return SourceSelector(
-            hearing,
-            self._screen,
-            self._native.source if self._native else None,
-            on_heard=session.heard,
-            on_text=session.said,
-            on_state=lambda change: self._steered.state_changed(change),
-            on_proof=lambda proof: self._steered.proof(proof),
-        )
+        source = self._adapter.source if self._adapter else None
+        return SourceSelector(detector, self._screen, source, notes)
 
-    def _make_doors(self) -> None:
-        """The ways in: typing for every agent, and its own channel where it has one."""
-        profile = self._profile
-        namespaces = self._config.registry.namespaces()
-        self._door = TypingChannel(
+    def _make_driver(self, config: LoadedConfig, broker: Broker) -> SessionDriver:
+        run, queue, tasks = self._run, self._queue, self._tasks
+        reports = BrokerReports(
+            broker,
+            queue,
+            tasks,
+            run_id=run.run_id,
+            started_ms=run.started_ms,
+            restarts=run.restarts,
+        )
+        deliveries = self._make_deliveries(reports)
+        loop = asyncio.get_running_loop()
+        actions = SessionActions(loop, queue, broker, run, _now_ms)
+        memories = Remembering(
+            broker.request,
+            actions.answer,
+            self._note,
+            tasks.spawn,
+            settings=run.memory_fields,
+            changed=lambda: queue.post(KeptStateChanged()),
+        )
+        memories.restore(self._checkpoint.state.get("memory", []))
+        kept: dict[str, Kept] = {"memory": memories}
+        if self._adapter is not None:
+            kept["native"] = self._adapter
+        session = Session(
+            run,
+            self._registry,
+            self._sources,
+            self._guards,
+            self._adapter,
+            kept,
+            new_id=lambda: new_ulid(_now_ms()),
+            now_ms=_now_ms,
+        )
+        identity = Identity(run.name, run.name, run.run_id, run.cwd, run.env, run.task)
+        context = Context(identity, actions, session.output, session.messages)
+        runner = FunctionRunner(self._registry, timeout=run.handler_timeout)
+        hooks = SessionHooks(
+            SessionConfig(identity, context, self._adapter),
+            self._registry,
+            runner,
+            broker,
+            queue,
+            tasks,
+            env=run.env,
+        )
+        steering = self._make_steering(deliveries, reports)
+        codec = make_hook_codec(self._profile.kind)
+        self._endpoint = ToolHookEndpoint(codec, hooks.engine, queue, steering) if codec else None
+        services = Services(
+            pump=self._link,
+            broker=broker,
+            reports=reports,
+            deliveries=deliveries,
+            steering=steering,
+            registry=self._registry,
+            runner=runner,
+            actions=actions,
+            identity=identity,
+            hooks=hooks,
+            memories=memories,
+            last_words=self._last_words(config, broker),
+            tasks=tasks,
+        )
+        return SessionDriver(queue, session, services, self._clock)
+
+    def _make_deliveries(self, reports: BrokerReports) -> DeliveryQueue:
+        adapter, namespaces = self._adapter, self._namespaces
+        records = AgentRecords(adapter)
+        typing = TypingChannel(
             self._link,
             self._terminal,
             self._screen,
             self._guards,
             self._clock,
-            shell=profile.kind == "shell",
+            shell=self._profile.kind == "shell",
             manners=self._typing_rules(),
-            ascii_only=not takes_utf8(self.facts.env),
+            ascii_only=not _takes_utf8(self._run.env),
             namespaces=lambda: namespaces,
-            composer=self._native.composer if self._native else None,
+            composer=adapter.composer if adapter else None,
             written=frozenset(self._hello.get("written", ())),
-            seen=self._proven,
+            seen=records.seen,
         )
-        native = self._native
-        door = native.channel if native else None
-        if native is not None and door is not None:
-            self._channel = NativeChannel(
-                door.submit,
-                lambda: door.available,
-                lambda: namespaces,
-                native.accepted,
-                native.seen,
-                native.hold,
-            )
-            if native.typed_first:
-                self._either = FallbackChannel(
-                    self._door, self._channel, lambda: door.available, self._proven
-                )
+        channels = ChannelSelector(typing, adapter, records, self._guards, namespaces, self._clock)
+        return DeliveryQueue(channels, reports, self._guards, self._clock)
 
     def _typing_rules(self) -> TypingRules:
-        profile, native, pid = self._profile, self._native, self._hello["pid"]
-        if native is not None:
+        profile, adapter, pid = self._profile, self._adapter, self._hello["pid"]
+        if adapter is not None:
             return TypingRules(
-                cooked=native.cooked,
-                enter=native.enter,
-                spell=native.spell,
-                shows_paste=native.shows_paste,
+                cooked=adapter.cooked,
+                enter=adapter.enter,
+                spell=adapter.spell,
+                shows_paste=adapter.shows_paste,
             )
         return TypingRules(
             style=profile.style if profile.style in ("shell", "comment") else None,
@@ -270,127 +385,51 @@ class Parts:
             in_front=lambda: shell_in_front(pid),
         )
 
-    async def last_words(self) -> None:
-        """Hear what the agent has written beside its terminal since the last look."""
-        if self._native is not None and self._session is not None:
-            await self._native.read(self._session.ears)
-
-    def restore_terminal(self) -> None:
-        """The pump was killed: undo on the outer terminal what the program had set there."""
-        orderly = self._session is not None and self._session.orderly
-        path = self._start.args.get("terminal")
-        if path and not orderly:
-            # Opened only now: a terminal that is held open has no end for whoever reads it.
-            with contextlib.suppress(OSError):
-                fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
-                with contextlib.closing(os.fdopen(fd, "wb", buffering=0)) as terminal:
-                    terminal.write(self._screen.reset_sequences())
-
-    async def close(self, *, over: bool) -> None:
-        """Hang up everywhere. Unless the run is ``over``, the next session needs the socket."""
-        if self._server is not None:
-            await self._server.close()
-        if self._broker is not None:
-            await self._broker.close()
-        self._link.close()
-        self._terminal.close()
-        if self._native is not None:
-            await self._native.close()
-        if over:
-            shutil.rmtree(self._home.run_folder(self.facts.run_id), ignore_errors=True)
-            with contextlib.suppress(OSError):
-                os.unlink(self._home.session_socket(self.facts.run_id))
-
-    async def _listen(self, session: Session, ears: SourceSelector) -> None:
-        """Answer the agent's hooks, and follow its transcript where it has one."""
-        wake = asyncio.Event()
-        gate = self._gate(session, ears)
-
-        async def hook(event: dict[str, Any]) -> dict[str, Any]:
-            session.hook(event)
-            if gate is None:
-                wake.set()
-                return {}
-            # The agent waits: its records are read afterwards, or when that takes long.
-            later = asyncio.get_running_loop().call_later(_HELD_UP, wake.set)
-            try:
-                return await gate.answer(event)
-            finally:
-                later.cancel()
-                wake.set()
-
-        server = HookServer(hook, self._start.args["token"], on_error=self._hook_failed)
-        self._server = server
-        for fd in (self._start.unix, self._start.tcp):
-            if fd is not None:
-                await server.serve(socket.socket(fileno=fd))
-        native = self._native
-        if native is not None:
-            session.more_state = lambda: {"native": native.state()}
-            session.transcript_path = lambda: native.source.transcript_path or ""
-            session.on_enter = native.entered
-            session.spawn(native.watch(ears, wake, self._steered.heard_elsewhere))
-
-    def _gate(self, session: Session, ears: SourceSelector) -> ToolHookEndpoint | None:
-        """What answers the agent's own hooks, where it has any; says which tools it cannot see."""
-        launch = self._start.args.get("launch") or {}
-        for missed in (ungated, untold):
-            for note in missed(self._profile.kind, launch, session.engine.has):
-                ears.note(note)
-        words = make_hook_codec(self._profile.kind)
-        if words is None:
+    def _make_steering(self, deliveries: DeliveryQueue, reports: BrokerReports) -> Steering | None:
+        if self._adapter is None or self._adapter.injection is None:
             return None
-        return ToolHookEndpoint(
-            words,
-            session.engine,
-            inject=session.context.inject,
-            note=session.note,
-            spawn=session.lifecycle.background,
-            giver=self._steered.steering,
+        return Steering(
+            deliveries,
+            self._adapter.injection,
+            self._namespaces,
+            reports,
+            self._tasks,
+            self._clock,
         )
 
-    def _hook_failed(self, error: BaseException) -> None:
-        self._note(f"a hook's report could not be used: {type(error).__name__}: {error}")
-
-    def _waits(self, message: Message, now: float) -> Blocked | None:
-        """Of what an agent takes into its running turn, only what is meant for it goes there."""
-        if self._channel is None or self._native is None or not self._native.steers:
+    def _last_words(self, config: LoadedConfig, broker: Broker) -> LastWords | None:
+        llm = config.settings.memory.llm
+        if not self._run.auto_save or llm is None:
             return None
-        if self._choose_door() is not self._channel:
-            return None
-        return waits(message, self._guards, now, self._courier.underway(now))
+        from relay.session.auto_save import LastWords  # nothing of it is imported without
 
-    def _choose_door(self) -> DeliveryChannel | None:
-        if self._either is not None:
-            return self._either
-        if self._channel is None:
-            return self._door
-        native = self._native
-        young = native is not None and self._clock() - self._built < native.patience
-        return self._channel if self._channel.available or young else self._door
-
-    def _proven(self, marker: str) -> bool | None:
-        """Whether the agent's own records prove that it has ``marker``; None: it has none now."""
-        native = self._native
-        return native.seen(marker) if native and native.source.trusted else None
-
-    def _returned(self) -> None:
-        if self._session is not None:
-            self._session.introduce()
+        return LastWords(
+            llm, self._run.env, broker.request, self._note, settings=self._run.memory_fields
+        )
 
     def _note(self, text: str) -> None:
-        if self._session is not None:
-            self._session.note(text)
+        self._queue.post(PersonNote(text))
 
-    def _push(self, fields: dict[str, Any]) -> None:
-        session = self._session
-        if session is None:
-            return
-        if fields["push"] == "deliver":
-            message = message_from(fields)
-            self._door.offered(message)
-            session.deliver(message)
-        elif fields["push"] == "receipt":
-            session.receipt(fields)
-        elif fields["push"] == "ask":
-            session.hooks.remote.take(fields)
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _inner_terminal(hello: dict[str, Any]) -> InnerTerminal | NoTerminal:
+    """The program's own terminal, where the pump could say which it is."""
+    if hello.get("tty"):
+        with contextlib.suppress(OSError):
+            return InnerTerminal(hello["tty"])
+    return NoTerminal()
+
+
+def _takes_utf8(env: dict[str, str]) -> bool:
+    """Whether programs with this environment take what is typed as UTF-8."""
+    locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
+    return "utf" in locale.lower() or sys.platform == "darwin"
+
+
+def _texts_max(env: Mapping[str, str]) -> int:
+    """As many as messages between two agents; the same variable says how many."""
+    given = env.get("RELAY_RATE_MAX", "")
+    return int(given) if given.isdigit() else TEXTS_MAX

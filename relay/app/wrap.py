@@ -296,12 +296,11 @@ def _entry(
 ) -> Callable[[dict[str, int | None], dict[str, object]], object]:
     def enter(fds: dict[str, int | None], args: dict[str, object]) -> None:
         from relay.app import session_main
+        from relay.app.session_parts import Start
 
         pump = fds["pump"]
         assert pump is not None
-        session_main.run(
-            session_main.Start(pump, fds["unix"], fds["tcp"], fds["tty"], args, factory())
-        )
+        session_main.run(Start(pump, fds["unix"], fds["tcp"], fds["tty"], args, factory()))
 
     return enter
 

@@ -215,7 +215,7 @@ async def _fire(
     context = Context(identity, actions)
     functions = FunctionRunner(loaded.registry, timeout=loaded.settings.handler_timeout)
     engine = make_engine(
-        SessionConfig(identity, context, str), loaded.registry, functions, env=dict(os.environ)
+        SessionConfig(identity, context, None), loaded.registry, functions, env=dict(os.environ)
     )
     try:
         result = await engine.fire(event, fields)

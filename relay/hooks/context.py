@@ -181,7 +181,9 @@ class RelayService:
         if not isinstance(to, str) or not to.strip():
             raise UsageError(f"a message needs a receiver's name, not {to!r}")
         chosen = None if mode is None else _mode(mode)
-        identifier, future = self._actions.send(to.strip(), _body(text), mode=chosen, thread=thread)
+        identifier, future = self._actions.send(
+            to.strip(), checked_body(text), mode=chosen, thread=thread
+        )
         return Receipt(identifier, future)
 
     def broadcast(self, text: str, *, mode: str | None = None) -> Receipt:
@@ -235,7 +237,7 @@ class Context:
 
     def inject(self, text: str) -> Receipt:
         """Give ``text`` to the agent, when it can take it."""
-        return Receipt(*self._actions.inject(_body(text)))
+        return Receipt(*self._actions.inject(checked_body(text)))
 
     def send(
         self, to: str, text: str, *, mode: str | None = None, thread: str | None = None
@@ -247,7 +249,7 @@ class Context:
         """Report ``text`` under ``topic``."""
         if not isinstance(topic, str) or not topic.strip():
             raise UsageError(f"a notification needs a topic, not {topic!r}")
-        return Receipt(*self._actions.notify(topic.strip(), _body(text)))
+        return Receipt(*self._actions.notify(topic.strip(), checked_body(text)))
 
     def __getattr__(self, name: str) -> Any:
         # Only called for what is not there: the camelCase names of the design document.
@@ -259,7 +261,8 @@ class Context:
         raise AttributeError(f"ctx has no {name!r}" + (f"; {hint}" if hint else ""))
 
 
-def _body(text: object) -> str:
+def checked_body(text: object) -> str:
+    """Return ``text`` if a message can have it as its body. Raises UsageError."""
     if not isinstance(text, str):
         raise UsageError(f"the text is a {type(text).__name__}", hint="give a string")
     if not text.strip():

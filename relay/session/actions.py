@@ -13,72 +13,58 @@ from relay.core.errors import RelayError
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import Mode
 from relay.directive.grammar import Match
+from relay.hooks.context import checked_body
+from relay.session.broker_reports import Broker
 from relay.session.builtin import send_fields
 from relay.session.detector import Detection
+from relay.session.events import EventQueue, MemoryRequested, PersonNote, SendRequested
 from relay.session.memory_commands import Command
-
-#: So many texts may handlers give the agent within a minute in which the person says nothing.
-TEXTS_MAX = 60
-
-Enqueue = Callable[[dict[str, Any]], "asyncio.Future[dict[str, Any]]"]
+from relay.session.run_info import RunInfo
 
 
 class SessionActions:
-    """The session's side of ``ctx``; see :class:`relay.hooks.context.Actions`.
-
-    ``send(fields)`` and ``request(op, fields)`` belong to the session's loop and are only called
-    there.
-    """
+    """The session's side of ``ctx``; see :class:`relay.hooks.context.Actions`."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        send: Enqueue,
-        request: Callable[[str, dict[str, Any]], asyncio.Future[dict[str, Any]]],
+        events: EventQueue,
+        broker: Broker,
+        run: RunInfo,
         now_ms: Callable[[], int],
-        *,
-        own_name: str,
-        person: str,
-        texts_max: int = TEXTS_MAX,
-        note: Callable[[str], None] = lambda text: None,
-        memory: dict[str, Any] | None = None,
     ) -> None:
         self._loop = loop
-        self._send = send
-        self._request = request
+        self._events = events
+        self._broker = broker
+        self._run = run
         self._now_ms = now_ms
-        self._own_name = own_name
-        self._person = person
-        self._texts_max = texts_max
-        self._note = note
-        self._memory = memory or {}
-        #: What the agent says to ``@memory:`` goes here.
-        self.remember: Callable[[Command], None] = lambda command: None
         self._given: deque[int] = deque()  # when handlers gave the agent texts, in ms
         self._lock = threading.Lock()
         self._told = False
+        #: Who waits for the broker's answer to a message, by its id.
+        self._waiting: dict[str, list[Future[Any]]] = {}
 
-    def inject(self, text: str) -> tuple[str, Future[Any]]:
+    def inject(self, text: str, identifier: str = "") -> tuple[str, Future[Any]]:
         """A handler's text for this very agent: stored, then delivered like any other message.
 
         Beyond TEXTS_MAX a minute without a word of the person's it is refused: a handler that
         answers what the agent says to its texts would go on for ever.
         """
         if self._admits():
-            return self.tell(text)
+            return self._tell(text, identifier or new_ulid(self._now_ms()))
         refused: Future[Any] = Future()
         refused.set_exception(
             RelayError(
-                f"handlers have given the agent {self._texts_max} texts within a minute",
+                f"handlers have given the agent {self._run.texts_max} texts within a minute",
                 hint="write to the agent, or wait a minute",
                 code="too_many",
             )
         )
         return new_ulid(self._now_ms()), refused
 
-    def tell(self, text: str) -> tuple[str, Future[Any]]:
-        """A message of relay's own to this very agent."""
-        return self._post({"to": [self._own_name], "body": text, "notice": True})
+    def give(self, text: str, identifier: str) -> None:
+        """What a hook has for this very agent, under this id. Raises UsageError for an odd text."""
+        self.inject(checked_body(text), identifier)
 
     def person(self) -> None:
         """The person has spoken to the agent: handlers may answer again."""
@@ -86,24 +72,39 @@ class SessionActions:
             self._given.clear()
             self._told = False
 
+    def settle(self, identifier: str, answer: dict[str, Any] | RelayError) -> None:
+        """The broker has answered a message, or refused it."""
+        for waiting in self._waiting.pop(identifier, ()):
+            if isinstance(answer, RelayError):
+                waiting.set_exception(answer)
+            else:
+                waiting.set_result(answer)
+
+    def close(self) -> None:
+        """The session ends: nobody is answered any more."""
+        for identifier in list(self._waiting):
+            self.settle(identifier, RelayError("the session has ended"))
+
     def _admits(self) -> bool:
-        if not self._texts_max:
+        texts_max = self._run.texts_max
+        if not texts_max:
             return True
         now = self._now_ms()
         with self._lock:
             while self._given and now - self._given[0] >= 60_000:
                 self._given.popleft()
-            full = len(self._given) >= self._texts_max
+            full = len(self._given) >= texts_max
             if not full:
                 self._given.append(now)
                 self._told = False
                 return True
             first, self._told = not self._told, True
         if first:
-            self._note(
-                f"handlers have given the agent {self._texts_max} texts within a minute: more are"
+            note = PersonNote(
+                f"handlers have given the agent {texts_max} texts within a minute: more are"
                 " refused until you write to it, or the minute is over"
             )
+            self._call(lambda: self._events.post(note), Future())
         return False
 
     def send(
@@ -116,28 +117,15 @@ class SessionActions:
 
     def notify(self, topic: str, text: str) -> tuple[str, Future[Any]]:
         """A message to the person, in the thread ``topic``: ``relay inbox`` shows it."""
-        return self._post({"to": [self._person], "body": text, "thread": topic})
+        return self._post({"to": [self._run.person], "body": text, "thread": topic})
 
     def agents(self) -> Future[list[dict[str, Any]]]:
         """Who is there, as ``relay agents`` lists them."""
-        answer: Future[list[dict[str, Any]]] = Future()
-
-        def ask() -> None:
-            _chain(self._request("agents", {}), answer, lambda fields: fields["agents"])
-
-        self._call(ask, answer)
-        return answer
+        return self._ask("agents", {}, lambda fields: fields["agents"])
 
     def memory(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
         """Ask the broker's op ``memory_<op>``, in the places that apply here."""
-        answer: Future[dict[str, Any]] = Future()
-
-        def ask() -> None:
-            request = self._request(f"memory_{op}", {**self._memory, **fields})
-            _chain(request, answer, lambda reply: reply)
-
-        self._call(ask, answer)
-        return answer
+        return self._ask(f"memory_{op}", {**self._run.memory_fields, **fields}, lambda reply: reply)
 
     def memory_command(self, action: str, text: str) -> None:
         """Do what ``@memory:action text`` does, and tell the agent what came of it."""
@@ -145,22 +133,42 @@ class SessionActions:
 
     def answer(self, identifier: str, text: str) -> None:
         """Tell the agent what came of the command with this id, once however often it is asked."""
-        own = identifier[:10] + derived_ulid(0, identifier, "memory")[10:]
         if self._admits():
-            self._post({"to": [self._own_name], "body": text, "notice": True, "id": own})
+            self._tell(text, identifier[:10] + derived_ulid(0, identifier, "memory")[10:])
 
     def _command(self, command: Command) -> None:
-        self._call(lambda: self.remember(command), Future())
+        self._call(lambda: self._events.post(MemoryRequested(command)), Future())
 
     def for_match(self, heard: Detection) -> MatchActions:
         """The same for the handlers of one match: what they send first is that match."""
         return MatchActions(self, heard)
 
+    def _tell(self, text: str, identifier: str) -> tuple[str, Future[Any]]:
+        to = [self._run.name]
+        return self._post({"to": to, "body": text, "notice": True, "id": identifier})
+
     def _post(self, fields: dict[str, Any]) -> tuple[str, Future[Any]]:
         identifier = fields.setdefault("id", new_ulid(self._now_ms()))
         answer: Future[Any] = Future()
-        self._call(lambda: _chain(self._send(fields), answer, lambda reply: reply), answer)
+
+        def post() -> None:
+            self._waiting.setdefault(identifier, []).append(answer)
+            self._events.post(SendRequested(fields))
+
+        self._call(post, answer)
         return identifier, answer
+
+    def _ask(
+        self, op: str, fields: dict[str, Any], convert: Callable[[dict[str, Any]], Any]
+    ) -> Future[Any]:
+        answer: Future[Any] = Future()
+
+        def ask() -> None:
+            request = asyncio.ensure_future(self._broker.request(op, **fields))
+            _chain(request, answer, convert)
+
+        self._call(ask, answer)
+        return answer
 
     def _call(self, what: Callable[[], None], answer: Future[Any]) -> None:
         if _running_loop() is self._loop:

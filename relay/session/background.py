@@ -1,32 +1,35 @@
-"""What a session does in the background: a failure is noted, never raised."""
+"""What a session does in the background: a failure is noted, never raised.
+
+A file of its own because the parts that start such work and the driver that ends it both need it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 
 from relay.core.errors import RelayError
+from relay.session.events import EventQueue, PersonNote
 
 
 class Tasks:
-    """Background work of one session. ``note(text)`` is for the person."""
+    """Background work of one session; what fails is noted for the person."""
 
-    def __init__(self, note: Callable[[str], None]) -> None:
-        self._note = note
+    def __init__(self, events: EventQueue) -> None:
+        self._events = events
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def spawn(self, work: Awaitable[None]) -> None:
+    def spawn(self, work: Awaitable[object]) -> None:
         """Run ``work``."""
 
         async def guarded() -> None:
             try:
                 await work
             except RelayError as error:
-                self._note(error.message)
+                self._events.post(PersonNote(error.message))
             except Exception as error:
-                traceback.print_exc()  # into the log of this run
-                self._note(f"something in relay failed: {type(error).__name__}: {error}")
+                self._events.post(failure(error))
 
         task = asyncio.get_running_loop().create_task(guarded())
 
@@ -42,13 +45,19 @@ class Tasks:
         return len(self._tasks)
 
     async def settle(self, seconds: float) -> None:
-        """Wait at most so long until all of it has ended."""
+        """Wait at most ``seconds`` until all of it has ended."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
     async def end(self, seconds: float) -> None:
-        """Cancel what still runs, and wait at most so long for its end."""
+        """Cancel what still runs, and wait at most ``seconds`` for its end."""
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
+
+
+def failure(error: Exception) -> PersonNote:
+    """What the person is told of a fault of relay's own; the trace goes into the run's log."""
+    traceback.print_exception(error)
+    return PersonNote(f"something in relay failed: {type(error).__name__}: {error}")

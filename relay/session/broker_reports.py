@@ -5,66 +5,65 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from relay.core.errors import RelayError
+from relay.core.errors import BrokerUnavailable, RelayError, StorageError, Timeout
 from relay.core.ids import derived_ulid
 from relay.core.message import Message, State
 from relay.directive.grammar import Match
+from relay.session.background import Tasks
 from relay.session.detector import Detection
-from relay.session.retrying import until_answered
+from relay.session.events import DeliveryReported, EventQueue, PersonNote, ReportAgent
 
-Request = Callable[..., Awaitable[dict[str, Any]]]
-#: (state, reason, source, notes) of an agent, as ``relay status`` shows them.
-View = tuple[str, str, str, tuple[str, ...]]
+T = TypeVar("T")
+
+#: Not refused, only not accepted yet: the same request may be accepted later.
+NOT_NOW: tuple[type[RelayError], ...] = (BrokerUnavailable, Timeout, StorageError)
+#: Between tries while the broker is away or cannot store.
+RETRY_SECONDS = 1.0
 
 
-class Reports:
-    """Asks the broker for as long as it takes. ``note(text)`` is for the person.
+class Broker(Protocol):
+    """The part of the broker's client that a session needs."""
 
-    ``restarts`` is how many sessions of this run there were before; ``run_id`` and ``started_ms``
-    name the run.
-    """
+    async def request(self, op: str, **fields: Any) -> dict[str, Any]: ...
+
+
+class BrokerReports:
+    """Asks the broker for as long as it takes, for one run of one agent."""
 
     def __init__(
         self,
-        request: Request,
-        note: Callable[[str], None],
-        spawn: Callable[[Awaitable[None]], None],
+        broker: Broker,
+        events: EventQueue,
+        tasks: Tasks,
         *,
         run_id: str,
         started_ms: int,
-        restarts: int,
+        restarts: int,  # sessions of this run before this one
     ) -> None:
-        self._request = request
-        self._note = note
-        self._spawn = spawn
+        self._broker = broker
+        self._events = events
+        self._tasks = tasks
         self._run_id = run_id
         self._started_ms = started_ms
         self._restarts = restarts
-        self.on_delivery: Callable[[str, State], None] = lambda identifier, state: None
-        self._told: View | None = None
-        self._known = asyncio.Event()  # the broker has the newest view
+        self._newest: ReportAgent | None = None
+        self._known = asyncio.Event()  # the broker has the newest report on the agent
         self._known.set()
-        # Something has reached the agent since the person spoke to it; an earlier session of the
-        # run may have brought it.
-        self._reached = restarts > 0
 
     def person(self) -> None:
         """The person has spoken to the agent: what it says now does not follow from a message."""
-        if self._reached:
-            self._reached = False
 
-            async def tell() -> None:
-                await self._request("person")
+        async def tell() -> None:
+            await self._broker.request("person")
 
-            self._spawn(until_answered(tell, lambda error: None))
+        self._tasks.spawn(self._until_answered(tell))
 
     async def delivery(self, message: Message, state: State, reason: str, proof: str) -> None:
-        """How far a delivery got."""
+        """How far a delivery got; the broker has it when this returns."""
         fields: dict[str, Any] = {"id": message.id, "state": state.value}
-        self.on_delivery(message.id, state)
-        self._reached |= state in (State.SUBMITTED, State.SEEN)
+        self._events.post(DeliveryReported(message.id, state))
         if reason:
             fields["reason"] = reason
         if proof:
@@ -72,61 +71,73 @@ class Reports:
         try:
             # However long it takes: nothing is typed that the broker does not know of, and what
             # came of it must not be lost while the broker is away or its disk is full.
-            await until_answered(lambda: self._request("state", **fields), self._waits)
+            await self._until_answered(
+                lambda: self._broker.request("state", **fields), "what came of a message waits"
+            )
         except RelayError as error:
-            self._note(f"a delivery could not be recorded: {error.message}")
+            self._events.post(PersonNote(f"a delivery could not be recorded: {error.message}"))
 
     async def claim_match(self, heard: Detection) -> bool:
         """Whether no earlier session of this run has begun to act on this find."""
         match = heard.found
         assert isinstance(match, Match)
-        return await self._claim(
-            id=heard.id,
-            kind="match",
-            body=match.body,
-            meta={"namespace": match.namespace, "target": match.target},
-            thread=match.attributes.get("thread"),
-        )
+        fields: dict[str, Any] = {
+            "id": heard.id,
+            "kind": "match",
+            "body": match.body,
+            "meta": {"namespace": match.namespace, "target": match.target},
+            "thread": match.attributes.get("thread"),
+        }
+        return await self._until_answered(lambda: self._claim(fields), "a handler waits")
 
     async def claim_start(self) -> bool:
         """Whether the session-start hooks of this run have not been fired yet."""
         identifier = derived_ulid(self._started_ms, self._run_id, "session_start")
-        return await until_answered(
-            lambda: self._claim(id=identifier, kind="session_start"), self._waits
+        fields = {"id": identifier, "kind": "session_start"}
+        return await self._until_answered(
+            lambda: self._claim(fields), "what came of a message waits"
         )
 
-    def agent(self, view: View) -> None:
-        """What the agent does and how it is heard; told when it has changed, the newest only."""
-        if view == self._told:
-            return
-        self._told = view
+    def agent(self, report: ReportAgent) -> None:
+        """What the agent does and how it is heard; of several that wait the newest only."""
+        self._newest = report
         self._known.clear()
-        state, reason, source, notes = view
-        fields = {"state": state, "reason": reason, "source": source, "notes": list(notes)}
 
         async def tell() -> None:
-            if self._told is view:  # otherwise something newer is told already
-                await self._request("agent_state", **fields)
-                if self._told is view:
+            if self._newest is report:  # otherwise something newer is told already
+                await self._broker.request(
+                    "agent_state",
+                    state=report.state,
+                    reason=report.reason,
+                    source=report.source,
+                    notes=list(report.notes),
+                )
+                if self._newest is report:
                     self._known.set()
 
-        self._spawn(until_answered(tell, lambda error: None))
+        self._tasks.spawn(self._until_answered(tell))
 
     async def settle(self, seconds: float) -> None:
-        """Wait until the broker knows how the agent is, at most so long."""
+        """Wait until the broker knows how the agent is, at most ``seconds``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._known.wait()
 
-    def forgotten(self) -> None:
-        """The broker has come back, perhaps another one: it knows nothing of the agent."""
-        self._told = None
-
-    async def _claim(self, **fields: Any) -> bool:
-        answer = await self._request("event", **fields)
+    async def _claim(self, fields: dict[str, Any]) -> bool:
+        answer = await self._broker.request("event", **fields)
         # In the first session of a run a duplicate is our own request, repeated because its answer
         # was lost.
         return not answer.get("duplicate") or not self._restarts
 
-    def _waits(self, error: RelayError) -> None:
-        self._note(f"what came of a message waits: {error.message}")
+    async def _until_answered(self, ask: Callable[[], Awaitable[T]], waits: str = "") -> T:
+        """What ``ask`` returns, asked again for as long as the broker is away or cannot store.
+
+        The person is told each time that it ``waits``. Raises what the broker refuses for good.
+        """
+        while True:
+            try:
+                return await ask()
+            except NOT_NOW as error:
+                if waits:
+                    self._events.post(PersonNote(f"{waits}: {error.message}"))
+                await asyncio.sleep(RETRY_SECONDS)

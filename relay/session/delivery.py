@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from relay.agents.base import Blocked
 from relay.core.errors import RelayError
 from relay.core.message import Message, State
 from relay.directive.envelope import marker_of
 from relay.session.delivery_channel import DeliveryChannel
+from relay.session.typing_policy import Guards
 
 #: A wait shorter than this is not worth telling the sender about.
 HELD_AFTER = 1.0
@@ -28,8 +29,32 @@ AT_ONCE = 64
 #: At the agent's end: how long what is being handed over may take to be accounted for.
 CLOSING = 1.0
 
-#: ``report(message, state, reason, proof)``: the broker has it when the call returns.
-Report = Callable[[Message, State, str, str], Awaitable[None]]
+
+class Channels(Protocol):
+    """The ways into one agent."""
+
+    def current(self) -> DeliveryChannel | None:
+        """The channel that is used now; None where the agent takes no messages."""
+        ...
+
+    def offered(self, message: Message) -> None:
+        """A message waits from now on."""
+        ...
+
+    def waits(self, message: Message, now: float, underway: float | None) -> Blocked | None:
+        """Why this message waits though the channel is open.
+
+        ``underway``: for this many seconds another one has been on its way; None: none is.
+        """
+        ...
+
+
+class DeliveryReports(Protocol):
+    """Who has it written down how far a delivery got."""
+
+    async def delivery(self, message: Message, state: State, reason: str, proof: str) -> None:
+        """The broker has it when this returns."""
+        ...
 
 
 class DeliveryQueue:
@@ -37,25 +62,17 @@ class DeliveryQueue:
 
     def __init__(
         self,
-        choose_door: Callable[[], DeliveryChannel | None],
-        report: Report,
+        channels: Channels,
+        reports: DeliveryReports,
+        guards: Guards,
         clock: Callable[[], float],
-        obstacle: Callable[[float], Blocked | None] = lambda now: None,
-        tried: Callable[[float], None] = lambda now: None,
-        waits: Callable[[Message, float], Blocked | None] = lambda message, now: None,
     ) -> None:
-        """``obstacle(now)``: why nothing should go through any door now, if there is a reason;
-        ``tried(now)`` is called when something has gone through; ``waits(message, now)``: why this
-        message waits though the door is open. Those behind it that need not wait overtake it."""
-        self._waits = waits
-        self._choose_door = choose_door
-        self._tried = tried
-        self._obstacle = obstacle
-        self._report = report
+        self._channels = channels
+        self._reports = reports
+        self._guards = guards
         self._clock = clock
         self._waiting: deque[Message] = deque()
-        self._in_hand: set[str] = set()  # ids of those that a door is about to take
-        self._known: OrderedDict[str, None] = OrderedDict()
+        self._in_hand: set[str] = set()  # ids of those that a channel is about to take
         self._unproven: OrderedDict[str, Message] = OrderedDict()  # marker -> submitted message
         self._over_at = 0.0  # when a message last went over
         self._wake = asyncio.Event()
@@ -64,19 +81,14 @@ class DeliveryQueue:
         self._told: set[str] = set()  # ids whose senders know it
         self._started = clock()
         self._accounted: asyncio.Future[Any] | None = None  # the reports of the last batch
-        self._handed_over = asyncio.Event()  # cleared while a door is at work
+        self._handed_over = asyncio.Event()  # cleared while a channel is at work
         self._handed_over.set()
 
-    def offer(self, message: Message) -> bool:
-        """A message from the broker; whether it is new: offered twice it is taken once."""
-        if message.id in self._known:
-            return False
-        self._known[message.id] = None
-        while len(self._known) > 10_000:
-            self._known.popitem(last=False)
+    def offer(self, message: Message) -> None:
+        """Take a message that has not come before."""
+        self._channels.offered(message)
         self._waiting.append(message)
         self._wake.set()
-        return True
 
     def waiting(self, wanted: Callable[[Message], bool]) -> list[Message]:
         """Which of those that wait are ``wanted``, oldest first; none that a door takes now."""
@@ -98,6 +110,15 @@ class DeliveryQueue:
         """For so many seconds something has been on its way that is not seen; None: nothing is."""
         return now - self._over_at if self._unproven else None
 
+    async def _report(
+        self, message: Message, state: State, reason: str = "", proof: str = ""
+    ) -> None:
+        await self._reports.delivery(message, state, reason, proof)
+
+    def _held(self, message: Message, now: float) -> Blocked | None:
+        """Why this message waits though its channel is open; what need not wait overtakes it."""
+        return self._channels.waits(message, now, self.underway(now))
+
     def look_again(self) -> None:
         """Something changed that may let a message through."""
         self._wake.set()
@@ -108,7 +129,7 @@ class DeliveryQueue:
         A message that is among them whole is typed again; of one that was read in part nobody can
         tell what it did, so it has failed.
         """
-        door = self._choose_door()
+        door = self._channels.current()
         if door is None or not door.proves_reading or not unread:
             return
         lost = [
@@ -120,7 +141,7 @@ class DeliveryQueue:
                 self._waiting.appendleft(message)
             else:
                 reason = "Ctrl-C threw a part of it away before it was read"
-                await self._report(message, State.FAILED, reason, "")
+                await self._report(message, State.FAILED, reason)
         self._wake.set()
 
     def tell_again(self) -> None:
@@ -146,13 +167,13 @@ class DeliveryQueue:
             async with asyncio.timeout(CLOSING):
                 await self._handed_over.wait()
         await self._settled()
-        door = self._choose_door()
+        door = self._channels.current()
         if door is None or unread is None or not door.proves_reading:
             return
         left = {message.id for message in door.left_unread(unread)}
         read = [m for m in self._unproven.values() if m.id not in left]
         self._unproven.clear()
-        await asyncio.gather(*(self._report(m, State.SEEN, "", "read") for m in read))
+        await asyncio.gather(*(self._report(m, State.SEEN, proof="read") for m in read))
 
     async def run(self) -> None:
         """Deliver until cancelled."""
@@ -167,11 +188,11 @@ class DeliveryQueue:
         if not self._waiting:
             await self._rest(None)
             return
-        door, now = self._choose_door(), self._clock()
+        door, now = self._channels.current(), self._clock()
         if door is None:
             await self._wait_out(Blocked("the agent takes no messages"))
             return
-        held = self._obstacle(now) or door.hold(now)
+        held = self._guards.limited(now) or door.hold(now)
         if held is not None:
             await self._wait_out(held)
             return
@@ -186,7 +207,7 @@ class DeliveryQueue:
         ready: list[Message] = []
         reason = None
         for message in self._waiting:
-            held = self._waits(message, now)
+            held = self._held(message, now)
             reason = reason or held
             if held is None:
                 ready.append(message)
@@ -218,9 +239,9 @@ class DeliveryQueue:
             return [first], None
         batch = door.batch(ready)
         self._in_hand = {m.id for m in batch}
-        await asyncio.gather(*(self._report(m, State.DELIVERING, "", "") for m in batch))
+        await asyncio.gather(*(self._report(m, State.DELIVERING) for m in batch))
         now = self._clock()
-        held = self._obstacle(now) or door.hold(now) or self._waits(batch[0], now)
+        held = self._guards.limited(now) or door.hold(now) or self._held(batch[0], now)
         if held is not None:
             # That took a moment, and a dialog or a question has come up in it.
             return [], held
@@ -229,7 +250,7 @@ class DeliveryQueue:
         for message in batch[: submitted.count]:
             self._went_over(message)
         if submitted.count:
-            self._tried(self._clock())
+            self._guards.tried(self._clock())
         return batch[: submitted.count], submitted.hold
 
     def _went_over(self, message: Message) -> None:
@@ -256,7 +277,7 @@ class DeliveryQueue:
         followed by one that is offered the same messages and finds that they landed.
         """
         await self._settled()
-        submitted = asyncio.gather(*(self._report(m, State.SUBMITTED, "", "") for m in batch))
+        submitted = asyncio.gather(*(self._report(m, State.SUBMITTED) for m in batch))
         self._accounted = submitted
         proof = await door.read(batch)
         if proof is None:
@@ -265,7 +286,7 @@ class DeliveryQueue:
 
         async def account() -> None:
             await submitted
-            await asyncio.gather(*(self._report(m, State.SEEN, "", proof) for m in seen))
+            await asyncio.gather(*(self._report(m, State.SEEN, proof=proof) for m in seen))
 
         self._accounted = asyncio.ensure_future(account())
 
@@ -288,7 +309,9 @@ class DeliveryQueue:
             return
         news = [m for m in self._waiting if m.id not in self._told]
         self._told.update(m.id for m in news)
-        await asyncio.gather(*(self._report(m, State.HELD, held.reason, "") for m in news))
+        await asyncio.gather(
+            *(self._reports.delivery(m, State.HELD, held.reason, "") for m in news)
+        )
         await self._rest(pause)
 
     async def _rest(self, seconds: float | None) -> None:

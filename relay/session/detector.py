@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from relay.core.ids import derived_ulid
-from relay.core.source_events import End, Line, Pause
+from relay.core.source_events import End, Line, Pause, Proof, StateChange
 from relay.directive.grammar import Found, Match, Scanner
 
 #: Streams that are remembered: a structured source opens one per message.
@@ -28,6 +28,17 @@ class Detection:
 
     id: str
     found: Found
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSaid:
+    """Lines that the agent said, whatever they hold, in order."""
+
+    texts: list[str]
+
+
+#: What is heard of an agent.
+Heard = Detection | AgentSaid | StateChange | Proof
 
 
 class DirectiveDetector:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
+from relay.agents.base import AgentAdapter
 from relay.hooks.aggregator import aggregate
 from relay.hooks.context import Context, Identity
 from relay.hooks.engine import HookEventHandler
@@ -13,6 +13,9 @@ from relay.hooks.planner import Planner
 from relay.hooks.registry import Registry
 from relay.hooks.run_functions import FunctionRunner
 from relay.hooks.runner import HookRunner
+from relay.session.background import Tasks
+from relay.session.broker_reports import Broker
+from relay.session.events import EventQueue, PersonNote
 from relay.session.invocation_log import SessionHookLog
 from relay.session.remote_hooks import RemoteRequests
 
@@ -23,12 +26,10 @@ _LAST_RESPONSES = 2.0
 class SessionConfig:
     """What the engine asks of its session; see :class:`relay.hooks.engine.Config`."""
 
-    def __init__(
-        self, identity: Identity, context: Context, transcript_path: Callable[[], str]
-    ) -> None:
+    def __init__(self, identity: Identity, context: Context, adapter: AgentAdapter | None) -> None:
         self._identity = identity
         self._context = context
-        self._transcript_path = transcript_path
+        self._adapter = adapter
 
     @property
     def session_id(self) -> str:
@@ -42,7 +43,7 @@ class SessionConfig:
         return self._identity.working_dir
 
     def transcript_path(self) -> str:
-        return self._transcript_path()
+        return (self._adapter and self._adapter.source.transcript_path) or ""
 
     def context(self) -> object:
         return self._context
@@ -62,24 +63,28 @@ def make_engine(
 
 
 class SessionHooks:
-    """A session's engine its log, and what other processes ask of it."""
+    """A session's engine, its log, and what other processes ask of it."""
 
     def __init__(
         self,
         config: SessionConfig,
         registry: Registry,
         functions: FunctionRunner,
-        request: Callable[..., Awaitable[dict[str, Any]]],
+        broker: Broker,
+        queue: EventQueue,
+        tasks: Tasks,
         *,
         env: Mapping[str, str],
-        note: Callable[[str], None],
-        spawn: Callable[[Awaitable[None]], None],
     ) -> None:
-        """``request`` asks the broker; ``note`` is for the person."""
         self._functions = functions
-        self.log = SessionHookLog(request, note, spawn, verbose=bool(env.get("RELAY_DEBUG")))
+        self.log = SessionHookLog(
+            broker.request,
+            lambda text: queue.post(PersonNote(text)),
+            tasks.spawn,
+            verbose=bool(env.get("RELAY_DEBUG")),
+        )
         self.engine = make_engine(config, registry, functions, env=env, log=self.log)
-        self.remote = RemoteRequests(self.engine.requests, request, note)
+        self.remote = RemoteRequests(self.engine.requests, broker.request, queue)
 
     async def close(self, seconds: float) -> None:
         """Store what is logged, at most so long, and dispose of everything."""

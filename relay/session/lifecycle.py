@@ -1,95 +1,109 @@
-"""The lifecycle hooks of one wrapped agent: when each fires, and what becomes of what it says."""
+"""The lifecycle hooks of one wrapped agent: when each fires, and what becomes of what it says.
+
+Pure: times and results go in, commands come out.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from relay.core.errors import RelayError
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated
+from relay.hooks.registry import Registry
+from relay.session.events import (
+    FireHooks,
+    HooksFired,
+    InjectText,
+    NotePerson,
+    SessionCommand,
+)
 
 #: Output that waits for a slow ``on_output``; beyond it the oldest is left out, and that is noted.
 OUTPUT_WAITING_MAX = 64 * 1024
 #: Lines that come within this time go to ``on_output`` together, in seconds.
 OUTPUT_TOGETHER = 0.05
-#: So many answers of ``on_output`` within so many seconds are a loop: what the agent is told, or
-#: says to that, is output again. Further ones wait for the person.
+#: This many answers of ``on_output`` within this many seconds are a loop: what the agent is told,
+#: or says to that, is output again. Further ones wait for the person.
 ANSWERS_MAX = 10
 ANSWERS_WITHIN = 60.0
 #: Messages whose arrival was told of and that are not settled; beyond it the oldest are forgotten.
 ANNOUNCED_MAX = 1000
 
 
-class Engine(Protocol):
-    """The part of the hook engine that is used here (relay.hooks.engine)."""
-
-    def has(self, event: HookEventName) -> bool: ...
-    async def fire(self, event: HookEventName, fields: dict[str, Any]) -> Aggregated: ...
-
-
 class Lifecycle:
-    """Fires hooks; what they return is injected, what they do wrong is noted, nothing raises.
-
-    ``inject(text)`` gives a text to the agent and returns the message's id. ``changed()`` is called
-    when ``state()`` has changed: what must not be fired again by a next session of this run.
-    """
+    """Fires hooks; what they return is injected, what they do wrong is noted."""
 
     def __init__(
-        self,
-        engine: Engine,
-        *,
-        inject: Callable[[str], str],
-        note: Callable[[str], None],
-        spawn: Callable[[Awaitable[None]], None],
-        idle_seconds: float,
-        changed: Callable[[], None] = lambda: None,
+        self, registry: Registry, new_id: Callable[[], str], *, idle_seconds: float
     ) -> None:
-        self._engine = engine
-        self._inject = inject
-        self._note = note
-        self._spawn = spawn
+        self._registry = registry
+        self._new_id = new_id
         self._idle_seconds = idle_seconds
-        self._changed = changed
         self._gone = False
-        self._open = 0  # events that are being fired in the background
-        self._quiet = asyncio.Event()
-        self._quiet.set()
-        self._announced: dict[str, None] = {}
-        self.ended = False  # the session-end hooks have been fired
+        self._open = 0  # events whose hooks run now
+        self._announced: OrderedDict[str, None] = OrderedDict()
+        self._ended = False  # the session-end hooks have been fired
+        self.ending = False  # the session-end hooks run now
         self._answers: deque[float] = deque(maxlen=ANSWERS_MAX)
         self._muted = False  # on_output answers itself
         self._waiting: list[str] = []
         self._size = 0
-        self._flushing = False
+        self._flush_at: float | None = None  # when what waits goes to on_output
+        self._flushing = False  # on_output runs now
         self._last_output: float | None = None
         self._idle_fired = False
 
+    @property
+    def quiet(self) -> bool:
+        """Whether the hooks of everything that has happened so far have run."""
+        return not self._open and not self._waiting
+
     def has(self, event: HookEventName) -> bool:
         """Whether anybody listens to ``event``."""
-        return self._engine.has(event)
+        return bool(self._registry.hooks(event))
 
-    async def fire(
-        self, event: HookEventName, *, deliver: bool = True, **fields: object
-    ) -> list[str]:
-        """Run the hooks of ``event``; the ids of what the agent is told because of it.
+    def fire(
+        self, event: HookEventName, fields: dict[str, Any], seconds: float | None = None
+    ) -> Iterator[SessionCommand]:
+        """Run the hooks of ``event``, if there are any, for at most ``seconds``."""
+        if self.has(event):
+            self._open += 1
+            yield FireHooks(event, fields, seconds)
 
-        Without ``deliver`` there is nobody any more who could be told.
-        """
-        if not self._engine.has(event):
-            return []
-        return self.conclude(await self._engine.fire(event, fields), deliver=deliver)
+    def fired(self, fired: HooksFired, now: float) -> Iterator[SessionCommand]:
+        """Hooks have run: note what went wrong, and inject what was said for the agent."""
+        self._open -= 1
+        deliver = not self._gone
+        if fired.hook is HookEventName.OUTPUT:
+            self._flushing = False
+            if self._waiting:
+                self._flush_at = now + OUTPUT_TOGETHER
+        if fired.hook is HookEventName.SESSION_END:
+            self.ending = False
+        result = fired.result
+        if result is None:
+            return
+        for failure in result.errors:
+            yield NotePerson(failure.message)
+        for conflict in result.conflicts:
+            yield NotePerson(conflict)
+        if result.system_message and not result.suppress_output:
+            yield NotePerson(result.system_message)
+        if fired.hook is HookEventName.OUTPUT:
+            yield from self._count_answer(result)
+            deliver &= not self._muted
+        for text in [*result.inject, result.context] if deliver else ():
+            if text:
+                yield InjectText(self._new_id(), text)
 
-    async def end(self, reason: str) -> list[str]:
+    def end(self, reason: str, seconds: float) -> Iterator[SessionCommand]:
         """Fire ``on_session_end``, once in the life of a run."""
-        if self.ended:
-            return []
-        self.ended = True
-        self._changed()
-        return await self.fire(HookEventName.SESSION_END, reason=reason)
+        if not self._ended:
+            self._ended = True
+            self.ending = self.has(HookEventName.SESSION_END)
+            yield from self.fire(HookEventName.SESSION_END, {"reason": reason}, seconds)
 
     def agent_gone(self) -> None:
         """The agent has ended: from now on nobody is told what hooks say.
@@ -98,89 +112,40 @@ class Lifecycle:
         """
         self._gone = True
 
-    async def settle(self, seconds: float) -> None:
-        """Wait until the hooks of what has happened so far have run, at most so long."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._quiet.wait()
-
     def state(self) -> dict[str, Any]:
         """What has been fired already, for the checkpoint."""
         return {
             "idle": self._idle_fired,
-            "ended": self.ended,
+            "ended": self._ended,
             "announced": list(self._announced),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where an earlier session of this run was."""
         self._idle_fired = bool(state.get("idle"))
-        self.ended = bool(state.get("ended"))
-        self._announced = dict.fromkeys(state.get("announced", ()))
+        self._ended = bool(state.get("ended"))
+        self._announced = OrderedDict.fromkeys(state.get("announced", ()))
 
     def begin(self, now: float) -> None:
         """From now on the agent's silence counts."""
         self._last_output = now
 
-    def conclude(self, result: Aggregated, *, deliver: bool = True) -> list[str]:
-        """Note what went wrong, and inject what was said for the agent."""
-        for failure in result.errors:
-            self._note(failure.message)
-        for conflict in result.conflicts:
-            self._note(conflict)
-        if result.system_message and not result.suppress_output:
-            self._note(result.system_message)
-        told: list[str] = []
-        for text in [*result.inject, result.context] if deliver and not self._gone else ():
-            try:
-                if text:
-                    told.append(self._inject(text))
-            except RelayError as error:  # too long, say; the others are no worse for it
-                self._note(f"what a hook has for the agent cannot be sent: {error.message}")
-        return told
-
-    def later(self, event: HookEventName, **fields: object) -> None:
-        """Fire ``event``, and wait for nothing."""
-        if not self._engine.has(event):
-            return
-
-        async def fire() -> None:
-            self.conclude(await self._engine.fire(event, fields))
-
-        self.background(fire())
-
-    def background(self, work: Awaitable[object]) -> None:
-        """Do what fires hooks beside everything else; ``settle`` waits for it."""
-        self._open += 1
-        self._quiet.clear()
-
-        async def counted() -> None:
-            try:
-                await work
-            finally:
-                self._open -= 1
-                if not self._open:
-                    self._quiet.set()
-
-        self._spawn(counted())
-
-    def message(self, identifier: str, sender: str, body: str) -> None:
+    def message(self, identifier: str, sender: str, body: str) -> Iterator[SessionCommand]:
         """A message for the agent has come; an earlier session may have told of it."""
-        if not self._engine.has(HookEventName.MESSAGE_RECEIVED) or identifier in self._announced:
+        if not self.has(HookEventName.MESSAGE_RECEIVED) or identifier in self._announced:
             return
         self._announced[identifier] = None
         while len(self._announced) > ANNOUNCED_MAX:
-            del self._announced[next(iter(self._announced))]
-        self._changed()
-        self.later(HookEventName.MESSAGE_RECEIVED, sender=sender, body=body)
+            self._announced.popitem(last=False)
+        yield from self.fire(HookEventName.MESSAGE_RECEIVED, {"sender": sender, "body": body})
 
     def settled(self, identifier: str) -> None:
         """That message is seen, or has failed: it will not come again."""
         self._announced.pop(identifier, None)
 
-    def output(self, texts: list[str]) -> None:
+    def output(self, texts: list[str], now: float) -> Iterator[SessionCommand]:
         """The agent said these lines."""
-        if not texts or not self._engine.has(HookEventName.OUTPUT):
+        if not texts or not self.has(HookEventName.OUTPUT):
             return
         self._waiting += texts
         self._size += sum(map(len, texts)) + len(texts)
@@ -190,58 +155,53 @@ class Lifecycle:
             left_out += 1
         if left_out:
             del self._waiting[:left_out]
-            self._note("on_output was too slow: some output was left out")
-        if not self._flushing:
-            self._flushing = True
-            self.background(self._flush())
+            yield NotePerson("on_output was too slow: some output was left out")
+        if not self._flushing and self._flush_at is None:
+            self._flush_at = now + OUTPUT_TOGETHER
 
     def person(self) -> None:
         """The person has spoken to the agent: ``on_output`` may answer again."""
         self._muted = False
         self._answers.clear()
 
-    def _may_answer(self, result: Aggregated) -> bool:
-        """Whether what ``on_output`` says may go to the agent."""
-        if self._muted or not (result.inject or result.context):
-            return not self._muted
-        now = self._last_output or 0.0
-        if len(self._answers) == ANSWERS_MAX and now - self._answers[0] < ANSWERS_WITHIN:
-            self._muted = True
-            self._note(
-                f"on_output has answered more than {ANSWERS_MAX} times within {ANSWERS_WITHIN:g} s,"
-                " perhaps its own texts: what it says is left out until you write to the agent"
-            )
-            return False
-        self._answers.append(now)
-        return True
-
     def active(self, now: float) -> None:
         """The agent wrote something or got something: an idle period, if there was one, ends."""
         self._last_output = now
         self._idle_fired = False
 
-    def idle_deadline(self) -> float | None:
+    def deadline(self) -> float | None:
+        """When ``tick`` is due."""
+        due = (self._flush_at, self._idle_at())
+        return min((one for one in due if one is not None), default=None)
+
+    def tick(self, now: float) -> Iterator[SessionCommand]:
+        """Fire ``on_output`` with what came together, and ``on_idle`` once per idle period."""
+        if self._flush_at is not None and now >= self._flush_at:
+            self._flush_at, self._flushing = None, True
+            text = "\n".join(self._waiting)
+            self._waiting.clear()
+            self._size = 0
+            yield from self.fire(HookEventName.OUTPUT, {"output": text})
+        idle_at = self._idle_at()
+        if idle_at is not None and now >= idle_at:
+            self._idle_fired = True
+            yield from self.fire(HookEventName.IDLE, {"idle_seconds": self._idle_seconds})
+
+    def _idle_at(self) -> float | None:
         """When ``on_idle`` is due; None when it has fired, nobody listens or the end has begun."""
-        if self._idle_fired or self.ended or not self._engine.has(HookEventName.IDLE):
+        if self._idle_fired or self._ended or not self.has(HookEventName.IDLE):
             return None
         return None if self._last_output is None else self._last_output + self._idle_seconds
 
-    def tick(self, now: float) -> None:
-        """Fire ``on_idle`` once per idle period."""
-        deadline = self.idle_deadline()
-        if deadline is not None and now >= deadline:
-            self._idle_fired = True
-            self._changed()
-            self.later(HookEventName.IDLE, idle_seconds=self._idle_seconds)
-
-    async def _flush(self) -> None:
-        try:
-            while self._waiting:
-                await asyncio.sleep(OUTPUT_TOGETHER)
-                text = "\n".join(self._waiting)
-                self._waiting.clear()
-                self._size = 0
-                result = await self._engine.fire(HookEventName.OUTPUT, {"output": text})
-                self.conclude(result, deliver=self._may_answer(result))
-        finally:
-            self._flushing = False
+    def _count_answer(self, result: Aggregated) -> Iterator[SessionCommand]:
+        """Mute ``on_output`` when it seems to answer what itself has said."""
+        if self._muted or not (result.inject or result.context):
+            return
+        now = self._last_output or 0.0
+        if len(self._answers) == ANSWERS_MAX and now - self._answers[0] < ANSWERS_WITHIN:
+            self._muted = True
+            yield NotePerson(
+                f"on_output has answered more than {ANSWERS_MAX} times within {ANSWERS_WITHIN:g} s,"
+                " perhaps its own texts: what it says is left out until you write to the agent"
+            )
+        self._answers.append(now)

@@ -10,7 +10,7 @@ from relay.config.memory_spec import StoreSpec
 from relay.core.errors import ConfigError, RelayError
 
 if TYPE_CHECKING:
-    from relay.session.run_info import Broker
+    from relay.session.broker_reports import Broker
 
 
 class NoStore(ConfigError):

@@ -1,57 +1,56 @@
-"""A message interface of the agent's own, as a door: words go in without being typed."""
+"""The ways into an agent that has a message interface of its own, and the choice among them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from relay.agents.base import Blocked
+from relay.agents.base import AgentAdapter, Blocked, MessageChannel
 from relay.core.errors import RelayError
 from relay.core.message import Message
 from relay.directive.envelope import envelope, marker_of
-from relay.session.delivery_channel import Submitted
+from relay.session.delivery_channel import DeliveryChannel, Submitted
+from relay.session.steering import waits
+from relay.session.typing_channel import TypingChannel
+from relay.session.typing_policy import DRAFT, Guards
 
 #: What an agent has taken through its channel stands in its transcript after this many seconds.
 CHANNEL_LANDING = 3.0
+#: Seconds that the agent may take to show, in its own records, what was typed into it.
+PROOF_PATIENCE = 10.0
+_LOOK = 0.05
 
 
 class NativeChannel:
     """A message interface of the agent's own: works while it is busy, beside drafts and dialogs."""
 
     def __init__(
-        self,
-        submit: Callable[[str, str], Awaitable[None]],
-        available: Callable[[], bool],
-        namespaces: Callable[[], frozenset[str]],
-        heard: Callable[[str], bool],
-        seen: Callable[[str], bool],
-        hold: Callable[[float], Blocked | None] = lambda now: None,
+        self, adapter: AgentAdapter, channel: MessageChannel, namespaces: frozenset[str]
     ) -> None:
-        """``hold(now)``: why nothing should go through now, though it could."""
-        self._submit = submit
-        self._available = available
+        self._adapter = adapter
+        self._channel = channel
         self._namespaces = namespaces
-        self._heard = heard
-        self._seen = seen
-        self._hold = hold
 
     @property
     def available(self) -> bool:
-        return self._available()
+        return self._channel.available
 
     def hold(self, now: float) -> Blocked | None:
-        if not self._available():
+        if not self._channel.available:
             return Blocked("the agent's message channel is closed", 0.5)
-        return self._hold(now)
+        return self._adapter.hold(now)
 
     def batch(self, waiting: Sequence[Message]) -> list[Message]:
         return list(waiting[:1])
 
     async def submit(self, batch: list[Message]) -> Submitted:
-        wrapped = envelope(batch[0], style="paste", namespaces=self._namespaces())
-        if self._heard(wrapped.marker):
+        wrapped = envelope(batch[0], style="paste", namespaces=self._namespaces)
+        if self._adapter.accepted(wrapped.marker):
             return Submitted(1)  # a try that seemed to fail has got through
         try:
-            await self._submit(wrapped.text, wrapped.marker)
+            await self._channel.submit(wrapped.text, wrapped.marker)
         except (OSError, RelayError) as error:
             return Submitted(0, Blocked(f"the agent's message channel failed: {error}", 1.0))
         return Submitted(1)
@@ -59,7 +58,7 @@ class NativeChannel:
     async def read(self, batch: list[Message]) -> str | None:
         # Usually proven later, by the agent's own hooks and transcript; after a restart it may
         # have been proven to the session before this one.
-        return "transcript" if self._seen(marker_of(batch[0].id)) else None
+        return "transcript" if self._adapter.seen(marker_of(batch[0].id)) else None
 
     @property
     def landing_takes(self) -> float:
@@ -76,4 +75,138 @@ class NativeChannel:
         return []
 
     def landed(self, message: Message) -> bool:
-        return self._heard(marker_of(message.id))
+        return self._adapter.accepted(marker_of(message.id))
+
+
+class AgentRecords:
+    """Asks an agent's own records what has reached its model."""
+
+    def __init__(self, adapter: AgentAdapter | None) -> None:
+        self._adapter = adapter
+
+    def seen(self, marker: str) -> bool | None:
+        """Whether they prove that the model has ``marker``; None: there are no such records now."""
+        adapter = self._adapter
+        return adapter.seen(marker) if adapter and adapter.source.trusted else None
+
+
+class ClosableChannel(DeliveryChannel, Protocol):
+    """A delivery channel that is not always open."""
+
+    @property
+    def available(self) -> bool: ...
+
+
+class Records(Protocol):
+    """What proves that a message has reached the model."""
+
+    def seen(self, marker: str) -> bool | None:
+        """Whether they prove that the model has ``marker``; None: there are no such records now."""
+        ...
+
+
+class FallbackChannel:
+    """Typing where the input line is free, the agent's own channel beside a draft.
+
+    For an agent whose own channel is slower than typing, or rests at times.
+    """
+
+    def __init__(self, typed: DeliveryChannel, channel: ClosableChannel, records: Records) -> None:
+        self._typed = typed
+        self._channel = channel
+        self._records = records
+        self._way = typed
+
+    def hold(self, now: float) -> Blocked | None:
+        self._way = self._typed
+        held = self._typed.hold(now)
+        if held is not None and held.reason == DRAFT and self._channel.available:
+            self._way = self._channel
+            return self._channel.hold(now)
+        return held
+
+    def batch(self, waiting: Sequence[Message]) -> list[Message]:
+        return self._way.batch(waiting)
+
+    async def submit(self, batch: list[Message]) -> Submitted:
+        return await self._way.submit(batch)
+
+    async def read(self, batch: list[Message]) -> str | None:
+        """The next message must not be typed before this one has begun its turn."""
+        marker = marker_of(batch[-1].id)
+        if self._way is self._channel or self._records.seen(marker) is None:
+            return await self._way.read(batch)
+        reading = asyncio.ensure_future(self._typed.read(batch))
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PROOF_PATIENCE):
+                    while self._records.seen(marker) is False:
+                        await asyncio.sleep(_LOOK)
+            if self._records.seen(marker):
+                return "transcript"
+            return await reading
+        finally:
+            reading.cancel()
+
+    @property
+    def landing_takes(self) -> float:
+        return max(self._typed.landing_takes, self._channel.landing_takes)
+
+    @property
+    def proves_reading(self) -> bool:
+        return self._typed.proves_reading
+
+    def left_unread(self, unread: int) -> list[Message]:
+        return self._typed.left_unread(unread)
+
+    def throw_away(self, unread: int) -> list[tuple[Message, bool]]:
+        return self._typed.throw_away(unread)
+
+    def landed(self, message: Message) -> bool:
+        return self._typed.landed(message) or self._channel.landed(message)
+
+
+class ChannelSelector:
+    """Chooses the way into one agent: typing for every agent, its own channel where it has one."""
+
+    def __init__(
+        self,
+        typing: TypingChannel,
+        adapter: AgentAdapter | None,
+        records: AgentRecords,
+        guards: Guards,
+        namespaces: frozenset[str],
+        clock: Callable[[], float],
+    ) -> None:
+        self._typing = typing
+        self._adapter = adapter
+        self._guards = guards
+        self._clock = clock
+        self._built = clock()
+        self._native: NativeChannel | None = None
+        self._fallback: FallbackChannel | None = None
+        if adapter is not None and adapter.channel is not None:
+            self._native = NativeChannel(adapter, adapter.channel, namespaces)
+            if adapter.typed_first:
+                self._fallback = FallbackChannel(typing, self._native, records)
+
+    def current(self) -> DeliveryChannel | None:
+        """The channel that is used now."""
+        if self._fallback is not None:
+            return self._fallback
+        if self._native is None or self._adapter is None:
+            return self._typing
+        young = self._clock() - self._built < self._adapter.patience
+        return self._native if self._native.available or young else self._typing
+
+    def offered(self, message: Message) -> None:
+        """A message waits from now on."""
+        self._typing.offered(message)
+
+    def waits(self, message: Message, now: float, underway: float | None) -> Blocked | None:
+        """Of what an agent takes into its running turn, only what is meant for it goes there."""
+        if self._adapter is None or not self._adapter.steers:
+            return None
+        if self._native is None or self.current() is not self._native:
+            return None
+        return waits(message, self._guards, now, underway)

@@ -6,12 +6,14 @@ the disk, and is part of the checkpoint: a session that is killed sends it again
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from relay.core.errors import BrokerUnavailable, RelayError, StorageError, Timeout
+from relay.core.errors import RelayError
+from relay.session.broker_reports import NOT_NOW
+from relay.session.events import NotePerson, SendMessage, SessionCommand, SettleSend, TellAgent
 
 #: Messages, and bytes of their texts, that wait for the broker. Beyond it what the agent says is
 #: refused, and it is told: so much fits into a checkpoint.
@@ -28,50 +30,37 @@ BUSY_BYTES_AT = 1024 * 1024
 RETRY_SECONDS = 1.0
 #: Names of which the agent has been told that they get nothing for now.
 TOLD_MAX = 1000
+#: Questions whose answers are waited for at a time; a further one replaces the oldest.
+QUESTIONS_MAX = 100
 
-Request = Callable[..., Awaitable[dict[str, Any]]]
 
+class Outbox:
+    """Outgoing messages of one agent. Pure: commands come out, answers and times go in."""
 
-class Sender:
-    """Outgoing messages of one agent.
-
-    ``notify(text)`` explains to the agent what went wrong, ``note(text)`` is for the person.
-    """
-
-    def __init__(
-        self,
-        request: Request,
-        notify: Callable[[str], None],
-        note: Callable[[str], None],
-        spawn: Callable[[Awaitable[None]], None],
-    ) -> None:
-        self._request = request
-        self._notify = notify
-        self._note = note
-        self._spawn = spawn
+    def __init__(self) -> None:
         self._pending: OrderedDict[str, dict[str, Any]] = OrderedDict()
-        self._done: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._queue: deque[str] = deque()  # ids that are not under way, in the order said
-        self._under_way = 0
+        self._under_way: set[str] = set()
         self._returned: set[str] = set()  # ids that the broker could not take
+        self._retry_at: float | None = None  # when these go again
         self._bytes = 0
         self._told: set[tuple[str, bool]] = set()  # (who gets nothing for now, is it parked?)
-        self.on_room: Callable[[], None] = lambda: None  # called when it is no longer busy
 
     @property
     def busy(self) -> bool:
         """Whether so much waits that no more should be heard for the moment."""
         return len(self._pending) >= BUSY_AT or self._bytes >= BUSY_BYTES_AT
 
-    def send(self, fields: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
-        """Send a message (the fields of the broker's ``send``, with ``id``), in order.
+    @property
+    def empty(self) -> bool:
+        """Whether the broker has everything."""
+        return not self._pending
 
-        The future ends with the broker's answer or a RelayError.
-        """
-        if (known := self._done.get(fields["id"])) is not None:
-            return known  # heard again while it waits
-        done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        done.add_done_callback(lambda future: future.cancelled() or future.exception())
+    def send(self, fields: dict[str, Any]) -> Iterator[SessionCommand]:
+        """Send a message (the fields of the broker's ``send``, with ``id``), in order."""
+        identifier = fields["id"]
+        if identifier in self._pending:
+            return  # heard again while it waits
         notice = bool(fields.get("notice"))
         size = _size(fields)
         room = NOTICES_MAX if notice else 0
@@ -81,97 +70,81 @@ class Sender:
                 "the broker cannot be reached and too many messages wait for it already",
                 hint="run `relay doctor`",
             )
-            done.set_exception(error)
-            if notice:
-                # Explaining that would be another notice.
-                self._note(f"the agent could not be told something: {error.message}")
-            else:
-                self.explain(error)
-            return done
-        identifier = fields["id"]
+            yield from _explained(fields, error)
+            yield SettleSend(identifier, error)
+            return
         self._pending[identifier] = fields
-        self._done[identifier] = done
         self._bytes += size
         self._queue.append(identifier)
-        self._fill()
-        return done
+        yield from self._fill()
+
+    def answered(
+        self, identifier: str, answer: dict[str, Any], now: float
+    ) -> Iterator[SessionCommand]:
+        """The broker has this message."""
+        fields = self._forget(identifier)
+        if not fields.get("notice"):
+            yield from self._report_unknown(answer)
+        yield SettleSend(identifier, answer)
+        yield from self._go_on(now)
+
+    def failed(self, identifier: str, error: RelayError, now: float) -> Iterator[SessionCommand]:
+        """The broker has refused this message, or could not take it now."""
+        if isinstance(error, NOT_NOW):
+            # Not refused, only not accepted yet: it stays pending and keeps its id.
+            self._under_way.discard(identifier)
+            self._returned.add(identifier)
+            yield NotePerson(f"a message waits: {error.message}")
+        else:
+            yield from _explained(self._forget(identifier), error)
+            yield SettleSend(identifier, error)
+        yield from self._go_on(now)
+
+    def deadline(self) -> float | None:
+        """When ``tick`` is due."""
+        return self._retry_at
+
+    def tick(self, now: float) -> Iterator[SessionCommand]:
+        """Time has passed."""
+        if self._retry_at is not None and now >= self._retry_at:
+            self._retry_at = None
+            self._queue.extendleft(i for i in reversed(self._pending) if i in self._returned)
+            self._returned.clear()
+            yield from self._fill()
 
     def state(self) -> list[dict[str, Any]]:
         """What the broker has not confirmed yet, for the checkpoint."""
         return list(self._pending.values())
 
-    def restore(self, pending: list[dict[str, Any]]) -> None:
+    def restore(self, pending: list[dict[str, Any]]) -> Iterator[SessionCommand]:
         """Send again what an earlier session could not see confirmed."""
         for fields in pending:
-            self.send(fields)
-
-    async def settle(self, deadline: float) -> bool:
-        """Wait up to ``deadline`` seconds until nothing is pending."""
-        end = asyncio.get_running_loop().time() + deadline
-        while self._pending and asyncio.get_running_loop().time() < end:
-            await asyncio.sleep(0.01)
-        return not self._pending
+            yield from self.send(fields)
 
     def person(self) -> None:
         """The person has spoken to the agent: what it was told before may be told again."""
         self._told.clear()
 
-    def explain(self, error: RelayError) -> None:
-        """Tell the agent that something it said was not sent, and why."""
-        self._notify(f"not sent: {error.line}")
-
-    def _fill(self) -> None:
-        """Start as many requests as may be under way, unless some must be asked again first."""
-        while self._queue and self._under_way < WINDOW and not self._returned:
-            self._under_way += 1
-            self._spawn(self._ask(self._pending[self._queue.popleft()]))
-
-    async def _ask(self, fields: dict[str, Any]) -> None:
-        try:
-            answer = await self._request("send", **fields)
-        except (BrokerUnavailable, Timeout, StorageError) as error:
-            # Not refused, only not accepted yet: it stays pending and keeps its id.
-            self._note(f"a message waits: {error.message}")
-            self._returned.add(fields["id"])
-        except RelayError as error:
-            self._refused(fields, error)
-        else:
-            self._accepted(fields, answer)
-        finally:
-            self._under_way -= 1
+    def _go_on(self, now: float) -> Iterator[SessionCommand]:
         if self._returned and not self._under_way:
             # Once nothing is under way, all that came back goes again in the order it was said.
-            await asyncio.sleep(RETRY_SECONDS)
-            self._queue.extendleft(i for i in reversed(self._pending) if i in self._returned)
-            self._returned.clear()
-        self._fill()
+            self._retry_at = now + RETRY_SECONDS
+        yield from self._fill()
 
-    def _refused(self, fields: dict[str, Any], error: RelayError) -> None:
-        done = self._forget(fields)
-        if not done.done():
-            done.set_exception(error)
-        if fields.get("notice"):
-            self._note(f"the agent could not be told something: {error.message}")
-        else:
-            self.explain(error)
+    def _fill(self) -> Iterator[SessionCommand]:
+        """Start as many requests as may be under way, unless some must be asked again first."""
+        while self._queue and len(self._under_way) < WINDOW and not self._returned:
+            identifier = self._queue.popleft()
+            self._under_way.add(identifier)
+            yield SendMessage(self._pending[identifier])
 
-    def _accepted(self, fields: dict[str, Any], answer: dict[str, Any]) -> None:
-        done = self._forget(fields)
-        if not done.done():
-            done.set_result(answer)
-        if not fields.get("notice"):
-            self._report_unknown(answer)
-
-    def _forget(self, fields: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
-        """It is no longer pending; returns the future of whoever waits for it."""
-        was_busy = self.busy
-        del self._pending[fields["id"]]
+    def _forget(self, identifier: str) -> dict[str, Any]:
+        self._under_way.discard(identifier)
+        fields = self._pending.pop(identifier)
         self._bytes -= _size(fields)
-        if was_busy and not self.busy:
-            self.on_room()
-        return self._done.pop(fields["id"])
+        return fields
 
-    def _report_unknown(self, answer: dict[str, Any]) -> None:
+    def _report_unknown(self, answer: dict[str, Any]) -> Iterator[SessionCommand]:
         """Nobody has this name, or nobody is there at all: the agent should know.
 
         Once is enough where it stays so: to each notice the agent may say the next thing, and the
@@ -182,11 +155,12 @@ class Sender:
         deliveries = answer.get("deliveries", ())
         for delivery in deliveries:
             if delivery["state"] == "failed":
-                self._notify(f"not delivered to {delivery['to']}: {delivery.get('reason', '')}")
+                reason = delivery.get("reason", "")
+                yield TellAgent(f"not delivered to {delivery['to']}: {reason}")
         parked = [one for one in deliveries if one.get("parked") and self._is_news(one)]
         if parked:
             names = ", ".join(delivery["to"] for delivery in parked)
-            self._notify(
+            yield TellAgent(
                 f"the message to {names} is held until the person lets it go on:"
                 f" {parked[0]['reason']}. Do not send it again, and finish your turn"
             )
@@ -201,7 +175,7 @@ class Sender:
         if guesses := answer.get("did_you_mean"):
             text += f" Did you mean {' or '.join(guesses)}?"
         text += f" Here now: {', '.join(answer.get('present') or ()) or 'nobody else'}."
-        self._notify(f"{text} The message is kept for seven days, in case that name comes")
+        yield TellAgent(f"{text} The message is kept for seven days, in case that name comes")
 
     def _is_news(self, delivery: dict[str, Any]) -> bool:
         """Whether this one is held, and the agent does not know yet that what goes there is."""
@@ -221,3 +195,54 @@ def _size(fields: dict[str, Any]) -> int:
     """Bytes of the text as the checkpoint holds it."""
     body: str = fields["body"]
     return len(body) if body.isascii() else len(body.encode("utf-8", "surrogatepass"))
+
+
+def _explained(fields: dict[str, Any], error: RelayError) -> Iterator[SessionCommand]:
+    """Tell the agent that something it said was not sent, and why."""
+    if fields.get("notice"):
+        # Explaining that to the agent would be another notice.
+        yield NotePerson(f"the agent could not be told something: {error.message}")
+    else:
+        yield TellAgent(f"not sent: {error.line}")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was asked of whom (``[await:30s]``), and until when an answer is waited for."""
+
+    id: str
+    to: str
+    seconds: float
+    due: float
+
+
+class ReplyTimeouts:
+    """The questions of one agent that have had no answer yet. Pure; time comes in."""
+
+    def __init__(self) -> None:
+        self._questions: list[Question] = []
+
+    def ask(self, message_id: str, to: str, seconds: float, now: float) -> None:
+        """An answer to this message is expected within ``seconds``."""
+        if any(question.id == message_id for question in self._questions):
+            return
+        self._questions.append(Question(message_id, to, seconds, now + seconds))
+        del self._questions[:-QUESTIONS_MAX]
+
+    def answered_by(self, sender: str) -> None:
+        """``sender`` has written: the oldest question to them is answered."""
+        for question in self._questions:
+            names = {name.lower() for name in question.to.split(",")}
+            if sender.lower() in names or "*" in names:
+                self._questions.remove(question)
+                return
+
+    def deadline(self) -> float | None:
+        """When the next question runs out."""
+        return min((question.due for question in self._questions), default=None)
+
+    def overdue(self, now: float) -> list[Question]:
+        """The questions whose time is up, taken out."""
+        late = [question for question in self._questions if question.due <= now]
+        self._questions = [question for question in self._questions if question.due > now]
+        return late

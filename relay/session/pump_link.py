@@ -3,25 +3,65 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import struct
-from collections.abc import Callable
 from itertools import groupby
 from operator import itemgetter
 
 from relay.core.errors import NotDelivered
 from relay.protocol import frames
+from relay.session.events import (
+    AgentExited,
+    AgentStopped,
+    AgentWrote,
+    EventQueue,
+    OutputRested,
+    PersonTyped,
+    PumpCheckpoint,
+    PumpHello,
+    PumpLost,
+    SessionEvent,
+    TerminalGone,
+    TerminalResized,
+)
 
 _WRITE_HEAD = struct.Struct(">II")
 _ACK_HEAD = struct.Struct(">Q")
+_SIZE = struct.Struct(">4H")
+
+
+def event_of(kind: int, payload: bytes) -> SessionEvent | None:
+    """What a frame of the pump's tells; None for one that says nothing."""
+    match kind:
+        case frames.HELLO:
+            return PumpHello(json.loads(payload))
+        case frames.CHECKPOINT:
+            return PumpCheckpoint(json.loads(payload) if payload else {})
+        case frames.ACTIVITY:
+            sequence, unread = payload[:4], payload[5:9]
+            return PersonTyped(
+                int.from_bytes(sequence, "big"), payload[4:5], int.from_bytes(unread, "big")
+            )
+        case frames.SIZE:
+            cols, rows, _, _ = _SIZE.unpack(payload)
+            return TerminalResized(cols, rows)
+        case frames.REST:
+            return OutputRested(int.from_bytes(payload, "big") / 1000)
+        case frames.JOB:
+            return AgentStopped(payload == frames.STOPPED)
+        case frames.GOING:
+            return TerminalGone()
+        case frames.EXIT:
+            return AgentExited(json.loads(payload).get("unread"))
+    return None
 
 
 class PumpLink(asyncio.Protocol):
-    """Frames in, frames out. ``on_frame(kind, payload)`` is called for all but write replies."""
+    """Posts the pump's frames as events, but replies to writes; sends it frames."""
 
-    def __init__(self, on_frame: Callable[[int, bytes], None], on_lost: Callable[[], None]) -> None:
-        self._on_frame = on_frame
-        self._on_lost = on_lost
+    def __init__(self, events: EventQueue) -> None:
+        self._events = events
         self._decoder = frames.Decoder()
         self._transport: asyncio.Transport | None = None
         self._writes: dict[int, asyncio.Future[bool]] = {}
@@ -43,13 +83,14 @@ class PumpLink(asyncio.Protocol):
             payloads = [payload for _, payload in group]
             if kind == frames.OUTPUT:
                 # What came together is heard together: under a flood that is much cheaper.
-                self._on_frame(kind, b"".join(payloads) if len(payloads) > 1 else payloads[0])
+                data = b"".join(payloads) if len(payloads) > 1 else payloads[0]
+                self._events.post(AgentWrote(data))
                 continue
             for payload in payloads:
                 if kind in (frames.WRITTEN, frames.REFUSED):
                     self._settle(int.from_bytes(payload, "big"), kind == frames.WRITTEN)
-                else:
-                    self._on_frame(kind, payload)
+                elif (event := event_of(kind, payload)) is not None:
+                    self._events.post(event)
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -65,7 +106,7 @@ class PumpLink(asyncio.Protocol):
                 waiting.set_exception(NotDelivered("the agent is gone", code="agent_gone"))
                 waiting.exception()  # whoever still waits sees it; nobody else needs to
         self._writes.clear()
-        self._on_lost()
+        self._events.post(PumpLost())
 
     async def write(self, data: bytes, *, write_id: int, sequence: int) -> bool:
         """Have ``data`` typed into the agent's terminal, whole.

@@ -16,6 +16,7 @@ from relay.hooks.events import event_name
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.request_channel import RequestChannel, RequestCode
 from relay.session.background import Tasks
+from relay.session.events import EventQueue
 
 #: Requests in hand at once. The broker sends fewer; a further one is left to its time limit there.
 SERVED_MAX = 256
@@ -32,12 +33,12 @@ class RemoteRequests:
         self,
         hooks: RequestChannel,
         request: Callable[..., Awaitable[Json]],
-        note: Callable[[str], None],
+        queue: EventQueue,
     ) -> None:
-        """``request`` asks the broker; ``note`` is told what should not happen."""
+        """``request`` asks the broker."""
         self._hooks = hooks
         self._request = request
-        self._tasks = Tasks(note)
+        self._tasks = Tasks(queue)
         self._closed = False
 
     def take(self, push: Mapping[str, Any]) -> None:

@@ -1,38 +1,38 @@
-"""Who a session is for, and whom it asks."""
+"""Who a session is for.
+
+A file of its own because the session, its handlers' actions and the wiring need it, and nothing
+more of each other.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from relay.core.json_text import named
-from relay.session.actions import TEXTS_MAX
+
+#: Texts that handlers may give the agent within a minute in which the person says nothing.
+TEXTS_MAX = 60
 
 
-class Broker(Protocol):
-    """The part of the broker's client that a session needs."""
-
-    async def request(self, op: str, **fields: Any) -> dict[str, Any]: ...
-
-
-@dataclass
-class Facts:
-    """Who this session is for. Times in milliseconds since the epoch."""
+@dataclass(frozen=True)
+class RunInfo:
+    """One run of one agent, with what its configuration says."""
 
     run_id: str
     name: str
     person: str
-    started_ms: int
+    started_ms: int  # since the epoch
     cwd: str
     env: dict[str, str]
     task: str | None = None
-    idle_seconds: float = 30.0
-    handler_timeout: float = 30.0
-    texts_max: int = TEXTS_MAX  # that handlers may give the agent within a minute; 0: any number
+    idle_seconds: float = 30.0  # of silence, before on_idle fires
+    handler_timeout: float = 30.0  # seconds
+    texts_max: int = TEXTS_MAX  # 0: any number
     end_seconds: float = 10.0  # for what the session-end hooks tell the agent
-    offset: int = 0
+    offset: int = 0  # in the agent's output: what an earlier session has dealt with
     restarts: int = 0  # sessions of this run before this one
-    notes: list[str] = field(default_factory=list)
+    auto_save: bool = False  # what the agent said last is handed to the memories at its end
     secrets: str = "redact"  # what is done with them in what is saved as a memory
     store: dict[str, Any] = field(default_factory=dict)  # fields that name it; of the default none
 

@@ -1,400 +1,418 @@
 """One wrapped agent's session: what it says becomes messages, what others say is delivered to it.
 
-The session owns no terminal and no agent: it reads frames from the pump, asks the broker, and runs
-the user's handlers. It may be killed at any moment. What it must not lose stands in the checkpoint
-that every acknowledgement carries; a next session goes on from there.
+This is the one place that routes: events go in, commands come out (relay.session.events), and
+nothing else happens here. It owns no terminal, no socket and no clock. The session may be killed
+at any moment: what it must not lose stands in the checkpoint that every acknowledgement carries;
+a next session goes on from there.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
-import struct
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
 
+from relay.agents.base import AgentAdapter
+from relay.core.bounded import RecentSet
 from relay.core.errors import RelayError
 from relay.core.message import AgentState, Message, State
 from relay.core.source_events import Proof, StateChange
 from relay.directive.grammar import Match
-from relay.hooks.context import (
-    OUTPUT_ENTRIES_MAX,
-    Context,
-    Identity,
-    recent_messages,
-    recent_output,
-)
+from relay.hooks.context import OUTPUT_ENTRIES_MAX, recent_messages, recent_output
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
-from relay.hooks.run_functions import FunctionRunner
 from relay.protocol import frames
-from relay.session.acknowledgement import Link, Progress
-from relay.session.actions import SessionActions
-from relay.session.background import Tasks
-from relay.session.broker_reports import Reports
+from relay.session import events
 from relay.session.builtin import await_seconds
-from relay.session.delivery import DeliveryQueue
-from relay.session.detector import Detection
-from relay.session.dispatch import Dispatcher
-from relay.session.hangup import HangUp
-from relay.session.hook_setup import SessionConfig, SessionHooks
-from relay.session.last_delivery import LastDelivery
+from relay.session.detector import AgentSaid, Detection, Heard
+from relay.session.dispatch import Dispatcher, not_done
+from relay.session.events import SessionCommand, SessionEvent
 from relay.session.lifecycle import Lifecycle
-from relay.session.memory_commands import Remembering
-from relay.session.outbox import Sender
-from relay.session.reply_timeouts import Awaiting
-from relay.session.run_info import Broker, Facts
-from relay.session.shutdown import end
+from relay.session.outbox import Outbox, ReplyTimeouts
+from relay.session.progress import Progress
+from relay.session.run_info import RunInfo
+from relay.session.shutdown import GraceTimer
 from relay.session.sources import SourceSelector
-from relay.session.timer import Alarm
 from relay.session.typing_policy import Guards
 
-if TYPE_CHECKING:
-    from relay.session.auto_save import LastWords
+#: Ids of messages that came from the broker; offered again they are not delivered again.
+KNOWN_MAX = 10_000
 
-_SIZE = struct.Struct(">4H")
+
+class Kept(Protocol):
+    """A service with a state that a next session needs."""
+
+    def state(self) -> Any: ...
 
 
 class Session:
-    """Wires the parts and moves events between them. Built once the first frame has come."""
+    """Routes the events of one wrapped agent; times are those of one monotonic clock, in seconds.
+
+    ``guards`` is shared with the deliveries, which only read it. ``kept`` are the services whose
+    state belongs into the checkpoint, by the names that it has there.
+    """
 
     def __init__(
         self,
-        facts: Facts,
+        run: RunInfo,
         registry: Registry,
-        broker: Broker,
-        link: Link,
+        sources: SourceSelector,
         guards: Guards,
+        adapter: AgentAdapter | None,
+        kept: Mapping[str, Kept],
         *,
-        clock: Callable[[], float],
+        new_id: Callable[[], str],
         now_ms: Callable[[], int],
     ) -> None:
-        self.facts = facts
-        self.guards = guards
-        self._registry = registry
-        self._link = link
-        self.now = clock
+        self._run = run
+        self._sources = sources
+        self._guards = guards
+        self._adapter = adapter
+        self._kept = kept
+        self._new_id = new_id
         self._now_ms = now_ms
-        self.tasks = Tasks(self.note)
-        self._alarm = Alarm(self._deadlines, self._tick, clock)
-        self.more_state: Callable[[], dict[str, Any]] = dict
+        #: What the agent said and got lately, for handlers.
+        self.output = recent_output()
+        self.messages = recent_messages()
+        self.dispatcher = Dispatcher(registry, new_id)
+        self.lifecycle = Lifecycle(registry, new_id, idle_seconds=run.idle_seconds)
+        self.outbox = Outbox()
+        self.grace = GraceTimer(run.end_seconds)
+        self._progress = Progress(run.offset)
+        self._replies = ReplyTimeouts()
         self._state = StateChange(AgentState.STARTING)
-        self._output = recent_output()
-        self._messages = recent_messages()
-        self.awaiting = Awaiting()
-        self.exited = asyncio.Event()
-        self.exit_unread: int | None = None
-        self._dealt_with = 0  # of the person's keys, by earlier sessions: the last sequence
-        self.orderly = False  # the pump has said that the agent exited
-        self._identity = Identity(
-            facts.name, facts.name, facts.run_id, facts.cwd, facts.env, facts.task
+        self._reported: events.ReportAgent | None = None
+        self._known = RecentSet[str](KNOWN_MAX)
+        self._observed: set[HookEventName] = set()  # hooks that the agent does not wait for
+        self._unheeded = RecentSet[HookEventName](len(HookEventName))  # … the person is told of
+        self._keys_dealt_with = 0  # by earlier sessions: the last sequence of the person's
+        # Something has reached the agent since the person spoke to it; an earlier session of the
+        # run may have brought it.
+        self._reached = run.restarts > 0
+
+    def handle(self, event: SessionEvent, now: float) -> Iterator[SessionCommand]:
+        """Take one event, and say what is to be done; commands are carried out in their order."""
+        for command in self._route(event, now):
+            if isinstance(command, events.NotePerson):
+                self._sources.note(command.text)
+                yield from self._report_agent()
+            elif isinstance(command, events.TellAgent):
+                yield from self._tell(command.text)
+            else:
+                yield command
+
+    def deadline(self) -> float | None:
+        """When TimePassed is due."""
+        due = (
+            self._sources.next_deadline(),
+            self.lifecycle.deadline(),
+            self.outbox.deadline(),
+            self._progress.deadline(),
+            self._replies.deadline(),
+            self.grace.deadline(),
         )
-        self.reports = Reports(
-            broker.request,
-            self.note,
-            self.spawn,
-            run_id=facts.run_id,
-            started_ms=facts.started_ms,
-            restarts=facts.restarts,
-        )
-        self.sender = Sender(broker.request, self.tell, self.note, self.spawn)
-        self.on_enter: Callable[[float], None] = lambda now: None
-        self.on_rest: Callable[[float], None] = lambda seconds: None
-        self.progress = Progress(
-            link, facts.offset, self._checkpoint, self.note, busy=lambda: self.sender.busy
-        )
-        self.sender.on_room = self.progress.go_on
-        self.actions = SessionActions(
-            asyncio.get_running_loop(),
-            self.sender.send,
-            lambda op, extra: asyncio.ensure_future(broker.request(op, **extra)),
-            now_ms,
-            own_name=facts.name,
-            person=facts.person,
-            texts_max=facts.texts_max,
-            note=self.note,
-            memory=facts.memory_fields,
-        )
-        self.remembering = Remembering(
-            broker.request,
-            self.actions.answer,
-            self.note,
-            self.spawn,
-            settings=facts.memory_fields,
-            changed=lambda: self.progress.heard(0),
-        )
-        self.actions.remember = self.remembering.take
-        self.last_words: LastWords | None = None  # with auto_save
-        runner = FunctionRunner(registry, timeout=facts.handler_timeout)
-        self.context = Context(self._identity, self.actions, self._output, self._messages)
-        self.dispatcher = Dispatcher(
-            registry,
-            runner,
-            context=self._match_context,
-            claim=self.reports.claim_match,
-            inject=self.context.inject,
-            tell=self.tell,
-            note=self.note,
-            spawn=self.spawn,
-        )
-        self.transcript_path: Callable[[], str] = str
-        self.hooks = SessionHooks(
-            SessionConfig(self._identity, self.context, lambda: self.transcript_path()),
-            registry,
-            runner,
-            broker.request,
-            env=facts.env,
-            note=self.note,
-            spawn=self.spawn,
-        )
-        self.engine = self.hooks.engine
-        self.lifecycle = Lifecycle(
-            self.engine,
-            inject=self.context.inject,
-            note=self.note,
-            spawn=self.spawn,
-            idle_seconds=facts.idle_seconds,
-            changed=lambda: self.progress.heard(0),
-        )
-        self.goodbye = LastDelivery(clock)
-        self.leaving = HangUp(
-            self.goodbye,
-            lambda: self.lifecycle.end("hangup"),
-            over=lambda: link.farewell(0),
-            note=self.note,
-            clock=clock,
-            seconds=facts.end_seconds,
-        )
-        self.reports.on_delivery = self._delivery
-        self.ears: SourceSelector
-        self.courier: DeliveryQueue
+        return min((one for one in due if one is not None), default=None)
 
-    def connect(self, ears: SourceSelector, courier: DeliveryQueue) -> None:
-        """Add the two parts that need the session's callbacks to be built."""
-        self.ears = ears
-        self.courier = courier
-        for note in self.facts.notes:
-            ears.note(note)
+    # -- routing ----------------------------------------------------------------------------------
 
-    # -- starting and ending --------------------------------------------------------------------
+    def _route(self, event: SessionEvent, now: float) -> Iterator[SessionCommand]:
+        match event:
+            case events.AgentWrote():
+                yield from self._output(event.data, now)
+            case events.PersonTyped():
+                yield from self._typed(event, now)
+            case events.TerminalResized():
+                yield from self._heard(self._sources.resize(event.cols, event.rows, now), now)
+            case events.OutputRested():
+                yield from self._heard(self._sources.tick(now), now)
+            case events.AgentStopped():
+                self._guards.job(event.stopped)
+                yield events.LookAgain()
+            case events.TerminalGone():
+                yield from self._terminal_gone(now)
+            case events.MessageArrived():
+                yield from self._arrived(event.message, now)
+            case events.ReceiptArrived():
+                yield from self._receipt(event.fields)
+            case events.SessionAsked():
+                yield events.AnswerRemote(event.fields)
+            case events.BrokerReturned():
+                self._reported = None
+                yield from self._report_agent()
+                yield events.TellHeldAgain()
+            case events.SendAnswered():
+                yield from self.outbox.answered(event.id, event.answer, now)
+                yield from self._go_on()
+            case events.SendFailed():
+                yield from self.outbox.failed(event.id, event.error, now)
+                yield from self._go_on()
+            case events.DeliveryReported():
+                self._delivered(event, now)
+            case events.HookReported():
+                yield from self._heard(self._sources.hook(event.event, now), now)
+                yield from self._report_agent()
+                self._progress.heard(0, now)
+            case events.SourcesHeard():
+                yield from self._heard(event.heard, now)
+            case events.SourcesRead():
+                yield from self._report_agent()
+                self._progress.heard(0, now)
+                yield events.CheckSteered()
+            case events.HandlersEnded():
+                yield from self.dispatcher.ended(event)
+                self._progress.heard(0, now)
+            case events.HooksFired():
+                yield from self._fired(event, now)
+            case events.SendRequested():
+                yield from self.outbox.send(event.fields)
+                self._progress.heard(0, now)
+            case events.InjectRequested():
+                yield events.InjectText(self._new_id(), event.text)
+            case events.HooksObserved():
+                self._observed.add(event.hook)
+                yield from self.lifecycle.fire(event.hook, event.fields)
+            case events.MemoryRequested():
+                yield events.DoMemoryCommand(event.command)
+            case events.InjectionRefused():
+                yield from self._not_injected(event.inject, event.error, now)
+            case events.AgentNotice():
+                yield events.TellAgent(event.text)
+            case events.PersonNote():
+                yield events.NotePerson(event.text)
+            case events.KeptStateChanged():
+                self._progress.heard(0, now)
+            case events.SessionStarted():
+                yield from self._started(now)
+            case events.AgentGone():
+                self.lifecycle.agent_gone()
+                yield from self._heard(self._sources.finish(now), now)
+                yield from self.grace.agent_gone()
+            case events.LastHooksDue():
+                yield from self.lifecycle.end("exit", event.seconds)
+            case events.EverythingSettled():
+                self._progress.heard(0, now)
+                yield from self._progress.acknowledge(self._checkpoint())
+            case events.PumpCheckpoint():
+                yield from self._restore(event.state)
+            case events.TimePassed():
+                yield from self._tick(now)
+            case _:
+                pass  # the end and the hello are the driver's
 
-    def restore(self, checkpoint: dict[str, Any]) -> None:
-        """Go on where an earlier session of this run was."""
-        self.dispatcher.restore(checkpoint.get("unfinished", []))
-        self.sender.restore(checkpoint.get("pending", []))
-        self.remembering.restore(checkpoint.get("memory", []))
-        self.lifecycle.restore(checkpoint.get("fired", {}))
-        self._dealt_with = checkpoint.get("pressed", 0)
+    def _heard(self, heard: Iterable[Heard], now: float) -> Iterator[SessionCommand]:
+        for one in heard:
+            if isinstance(one, Detection):
+                yield from self._detected(one, now)
+            elif isinstance(one, AgentSaid):
+                for text in one.texts[-OUTPUT_ENTRIES_MAX:]:
+                    self.output.append(text)
+                if self._run.auto_save:
+                    yield events.KeepLastWords(one.texts)
+                yield from self.lifecycle.output(one.texts, now)
+            elif isinstance(one, StateChange):
+                yield from self._state_changed(one, now)
+            elif isinstance(one, Proof) and one.by != "screen":
+                # A terminal echoes what its program has not read: typing looks for itself.
+                yield events.TextProven(one.text, one.by)
 
-    def begin(self) -> None:
-        """Start delivering, and fire the session-start hooks unless an earlier session has."""
-        if self.ears.source == "screen":
-            # Nothing says when such a program is at rest; what can be seen, the door looks at.
-            self._state = StateChange(AgentState.IDLE)
-            self.guards.state = AgentState.IDLE
-        elif self.ears.agent_state is not AgentState.STARTING:
-            # As the session before this one left it: the source tells only of changes.
-            self._state = StateChange(self.ears.agent_state)
-            self.guards.changed(self._state, self.now())
-        self.spawn(self.courier.run())
-        self.lifecycle.begin(self.now())
-        if self.lifecycle.has(HookEventName.SESSION_START):
-            self.lifecycle.background(self._start_hooks())
-        if self.lifecycle.has(HookEventName.SESSION_END):
-            self._link.farewell(self.facts.end_seconds)
-        self._report_state()
-        self._alarm.set()
+    # -- from the pump ----------------------------------------------------------------------------
 
-    async def _start_hooks(self) -> None:
-        if await self.reports.claim_start():
-            await self.lifecycle.fire(HookEventName.SESSION_START, source="startup")
+    def _output(self, data: bytes, now: float) -> Iterator[SessionCommand]:
+        self._guards.output(now)
+        self.grace.output(now)
+        self.lifecycle.active(now)
+        yield from self._heard(self._sources.output(data, now), now)
+        self._progress.heard(len(data), now)
+        if self.outbox.busy:
+            yield from self._progress.slow_down(now)
 
-    async def end(self) -> None:
-        """The agent is gone: settle what it said, run the last hooks, say what came of it."""
-        await end(self)
-
-    def stop(self) -> None:
-        """Nothing more is acknowledged, and nothing is due any more."""
-        self.progress.stop()
-        self._alarm.cancel()
-
-    def spawn(self, work: Awaitable[None]) -> None:
-        """Run ``work`` in this session; a failure is noted, never raised."""
-        self.tasks.spawn(work)
-
-    # -- from the pump --------------------------------------------------------------------------
-
-    def frame(self, kind: int, payload: bytes) -> None:
-        """One frame of the pump's."""
-        now = self.now()
-        if kind == frames.OUTPUT:
-            self.guards.output(now)
-            self.goodbye.output(now)
-            self.lifecycle.active(now)
-            self.ears.output(payload, now)
-            self.progress.heard(len(payload))
-            self.progress.slow_down()
-        elif kind == frames.ACTIVITY:
-            self._pressed(int.from_bytes(payload[:4], "big"), payload[4:5], payload[5:9], now)
-            self.courier.look_again()
-        elif kind == frames.SIZE:
-            cols, rows, _, _ = _SIZE.unpack(payload)
-            self.ears.resize(cols, rows, now)
-        elif kind == frames.REST:
-            self.on_rest(int.from_bytes(payload, "big") / 1000)
-            self.ears.tick(self.now())
-        elif kind == frames.JOB:
-            self.guards.job(payload == frames.STOPPED)
-            self.courier.look_again()
-        elif kind == frames.GOING:
-            self.spawn(self.leaving.say())
-        elif kind == frames.EXIT:
-            self.exit_unread = json.loads(payload).get("unread")
-            self.orderly = True
-            self.exited.set()
-        self._alarm.set()
-
-    def _pressed(self, sequence: int, activity: bytes, unread: bytes, now: float) -> None:
+    def _typed(self, typed: events.PersonTyped, now: float) -> Iterator[SessionCommand]:
+        activity, known = typed.activity, typed.sequence <= self._keys_dealt_with
         if activity == frames.FLUSHED:
             # The line that was being written is thrown away too.
-            if sequence > self._dealt_with:
-                self.spawn(self.courier.thrown_away(int.from_bytes(unread, "big")))
+            if not known:
+                yield events.InputFlushed(typed.unread)
             activity = frames.CLEARED
-        self.guards.activity(sequence, activity, now)
-        if sequence <= self._dealt_with:
-            return  # the pump repeats it for the guards: no line that follows is its echo
-        self.ears.activity(activity, now)
-        if activity == frames.ENTERED:
-            self.on_enter(now)
-            self.sender.person()
-            self.reports.person()
-            self.lifecycle.person()
-            self.actions.person()
+        self._guards.activity(typed.sequence, activity, now)
+        if not known:  # else the pump repeats it for the guards: no line that follows is its echo
+            yield from self._heard(self._sources.activity(activity, now), now)
+            if activity == frames.ENTERED:
+                yield from self._person_spoke(now)
+        yield events.LookAgain()
 
-    def heard_elsewhere(self) -> None:
-        """A source other than the terminal has said something, has failed or hears again."""
-        self._report_state()
-        self.progress.heard(0)
-        self._alarm.set()
+    def _person_spoke(self, now: float) -> Iterator[SessionCommand]:
+        if self._adapter is not None:
+            self._adapter.entered(now)
+        self.outbox.person()
+        self.lifecycle.person()
+        yield events.ResetHandlerLimits()
+        if self._reached:
+            self._reached = False
+            yield events.ReportPerson()
 
-    def hook(self, event: dict[str, Any]) -> None:
-        """The agent's own hook reports."""
-        self.ears.hook(event, self.now())
-        # The agent may wait: what follows from it is for others.
-        asyncio.get_running_loop().call_soon(self.heard_elsewhere)
+    def _terminal_gone(self, now: float) -> Iterator[SessionCommand]:
+        if self.grace.begun:
+            return
+        self.grace.begin(now)
+        commands = list(self.lifecycle.end("hangup", self._run.end_seconds))
+        self._progress.heard(0, now)
+        yield from commands
+        if not commands:  # there are no such hooks, or they have run
+            yield from self.grace.told(set(), now)
 
-    def lost(self) -> None:
-        """The pump has hung up: the agent is gone."""
-        self.exited.set()
+    # -- from the broker --------------------------------------------------------------------------
 
-    # -- from the broker ------------------------------------------------------------------------
-
-    def deliver(self, message: Message) -> None:
-        """A message for the agent."""
-        if message.sender_kind == "relay" and message.created_at < self.facts.started_ms:
+    def _arrived(self, message: Message, now: float) -> Iterator[SessionCommand]:
+        by_relay = message.sender_kind == "relay"
+        if by_relay and message.created_at < self._run.started_ms:
             # What relay told an agent before this one: it may be of another project's memories.
             reason = "the agent that it was for has ended"
-            self.spawn(self.reports.delivery(message, State.FAILED, reason, ""))
+            yield events.ReportDelivery(message, State.FAILED, reason)
             return
-        if self.courier.offer(message) and message.sender_kind != "relay":
-            self.awaiting.heard_from(message.sender)
-            self._messages.append(message)
-            self.lifecycle.message(message.id, message.sender, message.body)
+        if not self._known.add(message.id):
+            return
+        yield events.DeliverMessage(message)
+        if not by_relay:
+            self._replies.answered_by(message.sender)
+            self.messages.append(message)
+            yield from self.lifecycle.message(message.id, message.sender, message.body)
+            self._progress.heard(0, now)
 
-    def receipt(self, fields: dict[str, Any]) -> None:
+    def _receipt(self, fields: dict[str, Any]) -> Iterator[SessionCommand]:
         """A message of the agent's own changed its state."""
         if fields["state"] == State.FAILED:
-            self.tell(f"not delivered to {fields['to']}: {fields.get('reason') or 'unknown'}")
+            why = fields.get("reason") or "unknown"
+            yield events.TellAgent(f"not delivered to {fields['to']}: {why}")
 
-    # -- from the sources -----------------------------------------------------------------------
+    def _delivered(self, event: events.DeliveryReported, now: float) -> None:
+        self._reached |= event.state in (State.SUBMITTED, State.SEEN)
+        self.grace.delivery(event.id, event.state, now)
+        if event.state in (State.SEEN, State.FAILED):
+            self.lifecycle.settled(event.id)
 
-    def heard(self, heard: Detection) -> None:
+    def _go_on(self) -> Iterator[SessionCommand]:
+        if not self.outbox.busy:
+            yield from self._progress.go_on()
+
+    # -- from the sources -------------------------------------------------------------------------
+
+    def _detected(self, heard: Detection, now: float) -> Iterator[SessionCommand]:
         """The agent said something that is for somebody."""
-        if isinstance(heard.found, Match) and heard.found.namespace == "relay":
-            self._messages.append(
-                Message(
-                    id=heard.id,
-                    sender=self.facts.name,
-                    to=heard.found.target,
-                    body=heard.found.body,
-                    created_at=self._now_ms(),
-                )
+        found = heard.found
+        if isinstance(found, Match) and found.namespace == "relay":
+            said = Message(
+                id=heard.id,
+                sender=self._run.name,
+                to=found.target,
+                body=found.body,
+                created_at=self._now_ms(),
             )
-            if (seconds := await_seconds(heard.found)) is not None:
-                self.awaiting.ask(heard.id, heard.found.target, seconds, self.now())
-        self.dispatcher.take(heard)
+            self.messages.append(said)
+            if (seconds := await_seconds(found)) is not None:
+                self._replies.ask(heard.id, found.target, seconds, now)
+        yield from self.dispatcher.take(heard)
 
-    def said(self, texts: list[str]) -> None:
-        """The agent said these lines, whatever they hold."""
-        for text in texts[-OUTPUT_ENTRIES_MAX:]:
-            self._output.append(text)
-        if self.last_words is not None:
-            self.last_words.said(texts)
-        self.lifecycle.output(texts)
-
-    def proof(self, proof: Proof) -> None:
-        """Text that demonstrably reached the agent."""
-        if proof.by == "screen":
-            # A terminal echoes what its program has not read: the door looks for itself.
-            return
-        for message, by in self.courier.proven(proof.text, proof.by):
-            self.spawn(self.reports.delivery(message, State.SEEN, "", by))
-
-    def state_changed(self, change: StateChange) -> None:
-        """The agent is idle, busy or blocked now."""
+    def _state_changed(self, change: StateChange, now: float) -> Iterator[SessionCommand]:
         self._state = change
-        self.guards.changed(change, self.now())
-        self.goodbye.state(change.state, tells=self.ears.source != "screen")
-        self.courier.look_again()
-        self._report_state()
+        self._guards.changed(change, now)
+        self.grace.agent_state(change.state, now, tells=self._sources.source != "screen")
+        yield events.LookAgain()
+        yield events.TurnChanged(change.state)
+        yield from self._report_agent()
 
-    # -- to the agent and to the person ----------------------------------------------------------
+    # -- hooks and time ---------------------------------------------------------------------------
 
-    def tell(self, text: str) -> None:
-        """Explain something to the agent, as a message from relay."""
-        with contextlib.suppress(RelayError):
-            self.actions.tell(text)
+    def _fired(self, fired: events.HooksFired, now: float) -> Iterator[SessionCommand]:
+        told = set()
+        for command in self.lifecycle.fired(fired, now):
+            if isinstance(command, events.InjectText):
+                told.add(command.id)
+            yield command
+        result = fired.result
+        refused = fired.hook in self._observed and result and (result.blocked or result.stop)
+        if refused and self._unheeded.add(fired.hook):
+            yield events.NotePerson(
+                f"{fired.hook.registration}: this agent does not wait for these hooks, so it"
+                " cannot be kept from going on"
+            )
+        if fired.hook is not HookEventName.SESSION_END:
+            return
+        if fired.result is None and not self.grace.begun:
+            yield events.NotePerson(
+                "on_session_end took too long after the agent's end, and was ended"
+            )
+        yield from self.grace.told(None if fired.result is None else told, now)
 
-    def note(self, text: str) -> None:
-        """Something for the person: in ``relay status``, never in the agent's terminal."""
-        self.ears.note(text)
-        self._report_state()
+    def _restore(self, checkpoint: dict[str, Any]) -> Iterator[SessionCommand]:
+        """Go on where an earlier session of this run was; the sources have their part already."""
+        self.lifecycle.restore(checkpoint.get("fired", {}))
+        self._keys_dealt_with = checkpoint.get("pressed", 0)
+        yield from self.dispatcher.restore(checkpoint.get("unfinished", []))
+        yield from self.outbox.restore(checkpoint.get("pending", []))
 
-    # -- inside ---------------------------------------------------------------------------------
+    def _not_injected(
+        self, inject: events.InjectText, error: RelayError, now: float
+    ) -> Iterator[SessionCommand]:
+        self.grace.delivery(inject.id, State.FAILED, now)
+        if inject.match is not None:
+            yield events.TellAgent(not_done(inject.match, error.line))
+        else:
+            why = error.message
+            yield events.NotePerson(f"what a hook has for the agent cannot be sent: {why}")
 
-    def _match_context(self, heard: Detection) -> Context:
-        return Context(self._identity, self.actions.for_match(heard), self._output, self._messages)
+    def _started(self, now: float) -> Iterator[SessionCommand]:
+        """Start delivering, and fire the session-start hooks unless an earlier session has."""
+        if self._sources.source == "screen":
+            # Nothing says when such a program is at rest; what can be seen, typing looks at.
+            self._state = StateChange(AgentState.IDLE)
+            self._guards.state = AgentState.IDLE
+        elif self._sources.agent_state is not AgentState.STARTING:
+            # As the session before this one left it: the source tells only of changes.
+            self._state = StateChange(self._sources.agent_state)
+            self._guards.changed(self._state, now)
+        yield events.StartDelivering()
+        self.lifecycle.begin(now)
+        yield from self.lifecycle.fire(HookEventName.SESSION_START, {"source": "startup"})
+        if self.lifecycle.has(HookEventName.SESSION_END):
+            yield events.KeepTerminal(self._run.end_seconds)
+        yield from self._report_agent()
+
+    def _tick(self, now: float) -> Iterator[SessionCommand]:
+        commands = list(self._due(now))
+        yield from commands
+        if commands:
+            self._progress.heard(0, now)
+        elif self._progress.due(now):
+            # Only in a turn of its own: what other commands lead to belongs into the checkpoint.
+            yield from self._progress.acknowledge(self._checkpoint())
+
+    def _due(self, now: float) -> Iterator[SessionCommand]:
+        yield from self._heard(self._sources.tick(now), now)
+        yield from self.lifecycle.tick(now)
+        yield from self.outbox.tick(now)
+        yield from self._progress.tick(now)
+        yield from self.grace.tick(now)
+        for question in self._replies.overdue(now):
+            text = f"no answer from {question.to} within {question.seconds:g} s"
+            yield events.TellAgent(text)
 
     def _checkpoint(self) -> bytes:
-        extra: dict[str, Any] = {"unfinished": self.dispatcher.state()}
-        extra |= {"pending": self.sender.state(), "fired": self.lifecycle.state()}
-        extra |= {"memory": self.remembering.state(), "pressed": self.guards.sequence}
-        return self.ears.checkpoint(extra | self.more_state())
+        extra: dict[str, Any] = {
+            "unfinished": self.dispatcher.state(),
+            "pending": self.outbox.state(),
+            "fired": self.lifecycle.state(),
+            "pressed": self._guards.sequence,
+        }
+        return self._sources.checkpoint(extra | {n: kept.state() for n, kept in self._kept.items()})
 
-    def _delivery(self, identifier: str, state: State) -> None:
-        self.goodbye.delivery(identifier, state)
-        if state in (State.SEEN, State.FAILED):
-            self.lifecycle.settled(identifier)
+    # -- to the agent, the person and the pump ----------------------------------------------------
 
-    def _deadlines(self) -> tuple[float | None, ...]:
-        """When a source or a hook is due."""
-        ears, lifecycle, awaiting = self.ears, self.lifecycle, self.awaiting
-        return ears.next_deadline(), lifecycle.idle_deadline(), awaiting.deadline()
+    def _tell(self, text: str) -> Iterator[SessionCommand]:
+        fields = {"to": [self._run.name], "body": text, "notice": True, "id": self._new_id()}
+        yield from self.outbox.send(fields)
 
-    def _tick(self, now: float) -> None:
-        self.ears.tick(now)
-        self.lifecycle.tick(now)
-        for question in self.awaiting.overdue(now):
-            self.tell(f"no answer from {question.to} within {question.seconds:g} s")
-
-    def _report_state(self) -> None:
-        change = self._state
-        notes = tuple(self.ears.notes)
-        self.reports.agent((change.state.value, change.reason, self.ears.source, notes))
-
-    def introduce(self) -> None:
-        """The broker has come back, perhaps another one: it knows nothing of how we are."""
-        self.reports.forgotten()
-        self._report_state()
-        self.courier.tell_again()
+    def _report_agent(self) -> Iterator[SessionCommand]:
+        change, notes = self._state, tuple(self._sources.notes)
+        report = events.ReportAgent(change.state.value, change.reason, self._sources.source, notes)
+        if report != self._reported:
+            self._reported = report
+            yield report

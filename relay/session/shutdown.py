@@ -1,57 +1,114 @@
-"""What a session still does once its agent has ended, each of it within a time of its own."""
+"""An agent's time after the person's terminal has gone: what its last hooks tell it is done. Pure.
+
+What a session itself still does after its agent's end is relay.session.driver's.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-if TYPE_CHECKING:
-    from relay.session.session import Session
+from relay.core.message import AgentState, State
+from relay.session.events import KeepTerminal, NotePerson, SessionCommand
 
-#: How long an ended agent's last words, hooks and messages may take.
-CLOSING_DEADLINE = 20.0
-#: How much of that the hooks of what happened before may take from those of the end.
-HOOKS_DEADLINE = 8.0
-#: How long the broker may take to hear of what was noted last.
-TELLING_DEADLINE = 2.0
-#: How long what it said is kept for a broker that is away or has no room: nobody waits for us now.
-SENDING_DEADLINE = 600.0
+#: An agent that tells its state is done once it is at rest and has written nothing for this many
+#: seconds; one that tells nothing, after a longer silence.
+QUIET = 1.0
+QUIET_UNKNOWN = 4.0
+#: What the person is told of a time that was too short.
+HOOKS_LATE = "the session-end hooks took too long: the agent was told nothing"
+AGENT_LATE = "the agent was not done with what its last hooks told it"
 
 
-async def end(session: Session) -> None:
-    """Settle what the agent said, run the last hooks, say what came of it."""
-    # First of all: what anybody is told from now on would reach the next agent of that name.
-    session.lifecycle.agent_gone()
-    session.remembering.agent_gone()
-    session.ears.finish(session.now())
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(CLOSING_DEADLINE):
-            # Before what may take long: it decides whether the next run gets them again.
-            await session.courier.close(session.exit_unread)
-            await session.leaving.agent_gone()
-            # The start comes before the end, and so does what the agent said last.
-            await session.lifecycle.settle(HOOKS_DEADLINE)
-            await _last_hooks(session)
-            await session.dispatcher.settle(CLOSING_DEADLINE)
-    if not await session.remembering.settle(SENDING_DEADLINE):
-        print("given up: memories that the broker did not take", file=sys.stderr)
-    if not await session.sender.settle(SENDING_DEADLINE):
-        left = len(session.sender.state())
-        print(f"given up: {left} messages that the broker did not take", file=sys.stderr)
-    if session.last_words is not None:
-        await session.last_words.end()
-    session.progress.acknowledge()
-    await session.hooks.close(CLOSING_DEADLINE)
-    await session.reports.settle(TELLING_DEADLINE)  # what went wrong at the end, too
-    await session.tasks.end(CLOSING_DEADLINE / 2)
-    session.stop()
+class GraceTimer:
+    """Gives an agent whose terminal has gone time to do what its last hooks tell it. Pure.
 
+    The order is: ``begin`` (the hooks are fired), ``told`` (they have run), and over when the
+    agent has seen what they said and is at rest, when it is gone, or when the time is up.
+    """
 
-async def _last_hooks(session: Session) -> None:
-    try:
-        await session.lifecycle.end("exit")
-    except asyncio.CancelledError:
-        session.note("on_session_end took too long after the agent's end, and was ended")
-        raise
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds  # for all of it
+        self._end: float | None = None  # None until it has begun
+        self._unseen: set[str] | None = None  # ids of what the agent is told; None: hooks run
+        self._over = False
+        self._state = AgentState.IDLE
+        self._tells = False  # the agent says itself how it is, nobody guesses
+        self._last = 0.0  # when something last happened
+
+    @property
+    def begun(self) -> bool:
+        """Whether the person's terminal has gone."""
+        return self._end is not None
+
+    @property
+    def running(self) -> bool:
+        """Whether the agent has time left."""
+        return self._end is not None and not self._over
+
+    def begin(self, now: float) -> None:
+        """The person's terminal has gone, and the last hooks are fired."""
+        self._end = now + self._seconds
+
+    def told(self, identifiers: set[str] | None, now: float) -> Iterator[SessionCommand]:
+        """The last hooks have had the agent told these; None: they took too long."""
+        if not self.running:
+            return
+        if identifiers is None:
+            yield from self._finish(HOOKS_LATE)
+        elif not identifiers:
+            yield from self._finish()
+        else:
+            self._unseen = set(identifiers)
+            yield from self.tick(now)
+
+    def delivery(self, identifier: str, state: State, now: float) -> None:
+        """A message has got this far."""
+        if state in (State.SEEN, State.FAILED):
+            self._last = now
+            if self._unseen is not None:
+                self._unseen.discard(identifier)
+
+    def agent_state(self, state: AgentState, now: float, *, tells: bool) -> None:
+        """The agent is idle, busy or blocked now."""
+        self._state, self._tells, self._last = state, tells, now
+
+    def output(self, now: float) -> None:
+        """The agent wrote something."""
+        self._last = now
+
+    def agent_gone(self) -> Iterator[SessionCommand]:
+        """Nothing more will come of the agent."""
+        if self.running and self._unseen is not None:
+            yield from self._finish(AGENT_LATE)
+
+    def deadline(self) -> float | None:
+        """When ``tick`` is due."""
+        if not self.running or self._unseen is None:
+            return None  # the hooks have a time limit of their own
+        assert self._end is not None
+        rest = self._rests_at()
+        return self._end if rest is None else min(self._end, rest)
+
+    def tick(self, now: float) -> Iterator[SessionCommand]:
+        """Time has passed."""
+        if not self.running or self._unseen is None:
+            return
+        rest = self._rests_at()
+        if rest is not None and now >= rest:
+            yield from self._finish()
+        elif self._end is not None and now >= self._end:
+            yield from self._finish(AGENT_LATE)
+
+    def _rests_at(self) -> float | None:
+        """When it will count as done, if nothing more happens; None while it is busy."""
+        if self._unseen is None or self._unseen:
+            return None
+        if self._tells:
+            return None if self._state is AgentState.BUSY else self._last + QUIET
+        return self._last + QUIET_UNKNOWN
+
+    def _finish(self, note: str = "") -> Iterator[SessionCommand]:
+        self._over = True
+        if note:
+            yield NotePerson(note)
+        yield KeepTerminal(0)

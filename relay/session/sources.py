@@ -8,14 +8,14 @@ works; should it fail, the screen takes over from there, and the reason is kept 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, Protocol
 
 from relay.agents.base import StructuredSource
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Pause, Proof, SourceEvent, StateChange
-from relay.session.detector import Detection, DirectiveDetector
+from relay.session.detector import AgentSaid, DirectiveDetector, Heard
 
 #: A screen does not know turns: a block is given up as unclosed after so many seconds of silence.
 UNCLOSED_PATIENCE = 10.0
@@ -45,34 +45,25 @@ class ScreenLike(Protocol):
 
 
 class SourceSelector:
-    """All that is heard of one agent, as finds with ids; the rest is passed on by callbacks.
-
-    ``on_text`` gets the lines that the agent said, whatever they hold, in order.
-    """
+    """Chooses which source of one agent is believed; each method returns what was heard by it."""
 
     def __init__(
         self,
         hearing: DirectiveDetector,
         screen: ScreenLike,
         structured: StructuredSource | None,
-        *,
-        on_heard: Callable[[Detection], None],
-        on_text: Callable[[list[str]], None],
-        on_state: Callable[[StateChange], None],
-        on_proof: Callable[[Proof], None],
+        notes: Iterable[str] = (),  # remarks for ``relay status`` that there are already
     ) -> None:
         self._hearing = hearing
         self._screen = screen
         self._structured = structured
-        self._on_heard = on_heard
-        self._on_text = on_text
-        self._on_state = on_state
-        self._on_proof = on_proof
         self._last_output: float | None = None
         self._believed = self.source
         self._looks = structured is not None and structured.reads_screen
         self._look_at: float | None = None
         self.notes: list[str] = []
+        for note in notes:
+            self.note(note)
 
     @property
     def source(self) -> str:
@@ -85,37 +76,39 @@ class SourceSelector:
         """What the structured source knows of the agent; idle where there is none."""
         return self._structured.agent_state if self._structured else AgentState.IDLE
 
-    def output(self, data: bytes, now: float) -> None:
-        """The agent wrote ``data``."""
+    def output(self, data: bytes, now: float) -> list[Heard]:
+        """Read what the agent wrote."""
         self._last_output = now
         if self._looks and self._look_at is None:
             self._look_at = now + LOOK_AFTER
-        self._take(self._screen.feed(data, now), "screen")
+        return self._take(self._screen.feed(data, now), "screen")
 
-    def resize(self, cols: int, rows: int, now: float) -> None:
-        """The terminal has another size."""
-        self._take(self._screen.resize(cols, rows, now), "screen")
+    def resize(self, cols: int, rows: int, now: float) -> list[Heard]:
+        """Take the terminal's new size."""
+        return self._take(self._screen.resize(cols, rows, now), "screen")
 
-    def activity(self, kind: bytes, now: float) -> None:
-        """The person pressed keys."""
-        self._take(self._screen.activity(kind, now), "screen")
+    def activity(self, kind: bytes, now: float) -> list[Heard]:
+        """Take note that the person pressed keys."""
+        return self._take(self._screen.activity(kind, now), "screen")
 
-    def hook(self, event: dict[str, Any], now: float) -> None:
-        """The agent's own hook reports."""
-        if self._structured is not None:
-            self._take(self._structured.hook(event, now), "structured")
+    def hook(self, event: dict[str, Any], now: float) -> list[Heard]:
+        """Read a report of the agent's own hook."""
+        if self._structured is None:
+            return []
+        return self._take(self._structured.hook(event, now), "structured")
 
-    def transcript(self, line: str, now: float) -> None:
-        """A line of the agent's own transcript."""
-        if self._structured is not None:
-            self._take(self._structured.transcript(line, now), "structured")
+    def transcript(self, line: str, now: float) -> list[Heard]:
+        """Read a line of the agent's own transcript."""
+        if self._structured is None:
+            return []
+        return self._take(self._structured.transcript(line, now), "structured")
 
-    def reported(self, events: list[SourceEvent]) -> None:
-        """The structured source was fed elsewhere, and this came of it."""
-        self._take(events, "structured")
+    def reported(self, events: list[SourceEvent]) -> list[Heard]:
+        """Take what came of records that the adapter has read itself."""
+        return self._take(events, "structured")
 
     def visible(self) -> list[str]:
-        """The screen's rows."""
+        """Return the screen's rows."""
         return self._screen.visible()
 
     @property
@@ -123,20 +116,21 @@ class SourceSelector:
         """Whether the program takes pastes now."""
         return self._screen.bracketed_paste
 
-    def tick(self, now: float) -> None:
-        """Time has passed."""
-        self._take(self._screen.tick(now), "screen")
+    def tick(self, now: float) -> list[Heard]:
+        """Look again: time has passed."""
+        heard = self._take(self._screen.tick(now), "screen")
         silent = self._silence_ends()
         if silent is not None and now >= silent:
-            self._hear(End(SCREEN))
+            heard += self._hearing.feed(End(SCREEN))
         structured = self._structured
         if structured is not None:
-            self._take(structured.tick(now), "structured")
+            heard += self._take(structured.tick(now), "structured")
             due = self._look_at is not None and now >= self._look_at
             if due or (structured.agent_state is AgentState.BLOCKED and not self._looks):
                 self._look_at = None
                 seen = structured.look(self._screen.visible(), self._screen.title, now)
-                self._take(seen, "structured")
+                heard += self._take(seen, "structured")
+        return heard
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is due."""
@@ -145,13 +139,13 @@ class SourceSelector:
             deadlines.append(self._structured.next_deadline())
         return min((d for d in deadlines if d is not None), default=None)
 
-    def finish(self, now: float) -> None:
-        """The agent is gone: everything settles and ends."""
+    def finish(self, now: float) -> list[Heard]:
+        """Settle and end everything: the agent is gone."""
+        heard: list[Heard] = []
         if self._structured is not None:
-            self._take(self._structured.finish(now), "structured")
-        self._take(self._screen.finish(now), "screen")
-        for heard in self._hearing.close():
-            self._on_heard(heard)
+            heard += self._take(self._structured.finish(now), "structured")
+        heard += self._take(self._screen.finish(now), "screen")
+        return [*heard, *self._hearing.close()]
 
     def checkpoint(self, extra: dict[str, Any]) -> bytes:
         """Everything that a next session needs to go on, with what the caller adds."""
@@ -164,10 +158,11 @@ class SourceSelector:
         }
         return json.dumps(record, separators=(",", ":")).encode()
 
-    def give_up(self, reason: str) -> None:
-        """The structured source cannot hear: the screen stands in from now on."""
-        if self._structured is not None:
-            self._take(self._structured.failed(reason), "structured")
+    def give_up(self, reason: str) -> list[Heard]:
+        """Let the screen stand in from now on: the structured source cannot hear."""
+        if self._structured is None:
+            return []
+        return self._take(self._structured.failed(reason), "structured")
 
     def note(self, reason: str) -> None:
         """Keep a remark for ``relay status``."""
@@ -180,43 +175,42 @@ class SourceSelector:
             return None
         return self._last_output + UNCLOSED_PATIENCE
 
-    def _take(self, events: list[SourceEvent], origin: str) -> None:
+    def _take(self, events: list[SourceEvent], origin: str) -> list[Heard]:
         if self._believed != self.source:
             # What the one began to hear the other does not end: half a message is none.
             self._believed = self.source
             self._hearing.abandon()
+        heard: list[Heard] = []
         for stream, group in groupby(events, _stream_of_line):
             if stream is None:
                 for event in group:
-                    self._take_one(event, origin)
+                    heard += self._take_one(event, origin)
             elif origin == self.source:
-                self._hear_lines(stream, [event.text for event in group if isinstance(event, Line)])
+                texts = [event.text for event in group if isinstance(event, Line)]
+                heard += self._hear_lines(stream, texts)
+        return heard
 
-    def _take_one(self, event: SourceEvent, origin: str) -> None:
+    def _take_one(self, event: SourceEvent, origin: str) -> Sequence[Heard]:
         if isinstance(event, Pause | End):
-            if origin == self.source:
-                self._hear(event)
-        elif isinstance(event, StateChange):
-            self._on_state(event)
-        elif isinstance(event, Proof):
-            self._on_proof(event)
-        elif isinstance(event, Degraded):
+            return self._hearing.feed(event) if origin == self.source else ()
+        if isinstance(event, StateChange | Proof):
+            return (event,)
+        if isinstance(event, Degraded):
             self.note(event.reason)
+        return ()
 
-    def _hear_lines(self, stream: str, texts: list[str]) -> None:
+    def _hear_lines(self, stream: str, texts: list[str]) -> list[Heard]:
         """Lines are passed on together, but no find before the lines that led to it."""
+        heard: list[Heard] = []
         passed = 0
-        for number, heard in self._hearing.lines(stream, texts):
+        for number, detection in self._hearing.lines(stream, texts):
             if number > passed:
-                self._on_text(texts[passed:number])
+                heard.append(AgentSaid(texts[passed:number]))
                 passed = number
-            self._on_heard(heard)
+            heard.append(detection)
         if passed < len(texts):
-            self._on_text(texts[passed:])
-
-    def _hear(self, event: Pause | End) -> None:
-        for heard in self._hearing.feed(event):
-            self._on_heard(heard)
+            heard.append(AgentSaid(texts[passed:]))
+        return heard
 
 
 def _stream_of_line(event: SourceEvent) -> str | None:

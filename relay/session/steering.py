@@ -14,7 +14,7 @@ without that did not get in, and waits again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -22,9 +22,11 @@ from relay.agents.base import Blocked
 from relay.agents.hook_codec import AgentHookCall
 from relay.agents.injection_proof import InjectionProof
 from relay.core.message import AgentState, Message, Mode, State
-from relay.directive.envelope import Envelope, marker_of
+from relay.directive.envelope import Envelope, envelope, marker_of
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated
+from relay.session.background import Tasks
+from relay.session.delivery import DeliveryReports
 from relay.session.typing_policy import Guards
 
 #: So many messages go with one answer, and so many bytes of them.
@@ -108,20 +110,20 @@ class Steering:
         self,
         queue: Queue,
         records: InjectionProof,
-        wrap: Callable[[Message], Envelope],
-        report: Callable[[Message, State, str, str], Awaitable[None]],
-        spawn: Callable[[Awaitable[None]], None],
+        namespaces: frozenset[str],
+        reports: DeliveryReports,
+        tasks: Tasks,
         clock: Callable[[], float],
         *,
         landing_takes: float = PROOF_PATIENCE,
     ) -> None:
-        """``landing_takes``: so many seconds after the start it is known what an earlier session
+        """``landing_takes``: this many seconds after the start it is known what an earlier session
         of this run has given."""
         self._queue = queue
         self._records = records
-        self._wrap = wrap
-        self._report = report
-        self._spawn = spawn
+        self._namespaces = namespaces
+        self._reports = reports
+        self._tasks = tasks
         self._clock = clock
         self._settled = clock() + landing_takes
         self._given: dict[str, _Given] = {}  # by their markers
@@ -144,7 +146,9 @@ class Steering:
         try:
             async with asyncio.timeout(WRITTEN_DOWN):
                 # As always: before the first byte goes over the broker knows.
-                await asyncio.gather(*(self._report(m, State.DELIVERING, "", "") for m in messages))
+                await asyncio.gather(
+                    *(self._reports.delivery(m, State.DELIVERING, "", "") for m in messages)
+                )
             self._records.giving([marker_of(m.id) for m in messages])
         except BaseException as error:
             self._sent(messages, False)
@@ -170,7 +174,7 @@ class Steering:
         if state in (AgentState.IDLE, AgentState.LIMITED) and self._given:
             out = {marker: given for marker, given in self._given.items() if given.out}
             if out:
-                self._spawn(self._look_back(out))
+                self._tasks.spawn(self._look_back(out))
 
     async def _look_back(self, given: dict[str, _Given]) -> None:
         await asyncio.sleep(PROOF_PATIENCE)
@@ -186,7 +190,7 @@ class Steering:
         unseen = [m for m in messages if marker_of(m.id) in self._given]
         for message in unseen if out else []:
             self._given[marker_of(message.id)].out = True
-            self._spawn(self._report(message, State.SUBMITTED, "", ""))
+            self._tasks.spawn(self._reports.delivery(message, State.SUBMITTED, "", ""))
         if not out:
             for message in unseen:
                 del self._given[marker_of(message.id)]
@@ -204,6 +208,9 @@ class Steering:
         return not message.attempt or (
             self._clock() >= self._settled and not self._records.landed(marker_of(message.id))
         )
+
+    def _wrap(self, message: Message) -> Envelope:
+        return envelope(message, style="paste", namespaces=self._namespaces)
 
     def _size(self, message: Message) -> int:
         return len(self._wrap(message).text.encode()) + 2

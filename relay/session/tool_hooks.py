@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
 from relay.agents.hook_codec import AgentHookCall, HookCodec
-from relay.core.errors import RelayError
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
+from relay.session.events import EventQueue, HooksObserved, InjectRequested, PersonNote
 from relay.session.hook_server import Reply
 
 #: Seconds after which a gate has answered, whatever its hooks do. The agent waits a little longer
@@ -61,33 +61,24 @@ class Giver(Protocol):
 
 
 class ToolHookEndpoint:
-    """Answers the hook requests of one agent.
-
-    ``inject`` gives the agent a text as a message; ``note`` is for the person; ``giver`` adds
-    messages to the answers.
-    """
+    """Answers the hook requests of one agent; ``giver`` adds messages to the answers."""
 
     def __init__(
         self,
-        translator: HookCodec,
+        codec: HookCodec,
         engine: Engine,
-        *,
-        inject: Callable[[str], object],
-        note: Callable[[str], None],
-        spawn: Callable[[Awaitable[None]], None],
-        deadline: float = DEADLINE,
+        events: EventQueue,
         giver: Giver | None = None,
+        *,
+        deadline: float = DEADLINE,
     ) -> None:
-        self._giver = giver
-        self._translator = translator
+        self._codec = codec
         self._engine = engine
-        self._inject = inject
-        self._note = note
-        self._spawn = spawn
+        self._events = events
+        self._giver = giver
         self._deadline = deadline
         self._open = 0
         self._prompt = ""
-        self._unheeded: set[HookEventName] = set()
 
     async def answer(self, event: dict[str, Any]) -> dict[str, Any]:
         """What to answer to the agent's hook ``event``. Never raises."""
@@ -100,7 +91,7 @@ class ToolHookEndpoint:
             if call.waits:
                 return await self._answered(call, asked)
             if asked:
-                self._spawn(self._observe(call))
+                self._events.post(HooksObserved(call.event, call.fields))
             return {}
         except Exception as error:
             traceback.print_exc()  # into the log of this run
@@ -113,10 +104,10 @@ class ToolHookEndpoint:
         result = await self._decide(call) if asked else Aggregated()
         given = await self._gift(call, result)
         if given is None:
-            return self._translator.answer(call, result) if asked else {}
+            return self._codec.answer(call, result) if asked else {}
         try:
             context = "\n\n".join(filter(None, (result.context, given.text)))
-            said = self._translator.answer(call, replace(result, context=context))
+            said = self._codec.answer(call, replace(result, context=context))
         except BaseException:
             given.sent(False)
             raise
@@ -133,7 +124,7 @@ class ToolHookEndpoint:
             return None
 
     def _read(self, event: dict[str, Any]) -> AgentHookCall | None:
-        call = self._translator.read(event)
+        call = self._codec.read(event)
         if call is None:
             return None
         if call.event is HookEventName.BEFORE_AGENT:
@@ -154,7 +145,7 @@ class ToolHookEndpoint:
             return self._failed(call, f"its hooks did not end within {self._deadline:g} s")
         finally:
             self._open -= 1
-        self._tell(result, list(result.inject))
+        self._tell(result)
         broken = [error for error in result.errors if error.stage != "hook"]
         if broken and not result.blocked:
             return self._failed(call, f"{broken[0].stage}: {broken[0].message}")
@@ -163,26 +154,16 @@ class ToolHookEndpoint:
             result.reason = _unsaid(result)
         return result
 
-    async def _observe(self, call: AgentHookCall) -> None:
-        result = await self._engine.fire(call.event, call.fields)
-        self._tell(result, [*result.inject, *([result.context] if result.context else [])])
-        if (result.blocked or result.stop) and call.event not in self._unheeded:
-            self._unheeded.add(call.event)
-            self._note(
-                f"{call.event.registration}: this agent does not wait for these hooks, so it"
-                " cannot be kept from going on"
-            )
-
-    def _tell(self, result: Aggregated, texts: list[str]) -> None:
-        for text in texts:
-            try:
-                self._inject(text)
-            except RelayError as error:  # too long, say: no reason to refuse a tool
-                self._note(f"what a hook has for the agent cannot be sent: {error.message}")
+    def _tell(self, result: Aggregated) -> None:
+        for text in result.inject:
+            self._events.post(InjectRequested(text))
         for failure in result.errors:
             self._note(failure.message)
         for conflict in result.conflicts:
             self._note(conflict)
+
+    def _note(self, text: str) -> None:
+        self._events.post(PersonNote(text))
 
     def _failed(self, call: AgentHookCall, why: str) -> Aggregated:
         """Nothing is known of what the hooks would have said."""
@@ -200,7 +181,7 @@ class ToolHookEndpoint:
             call = AgentHookCall(HookEventName.BEFORE_TOOL, {}, waits=True)
         if call.event is not HookEventName.BEFORE_TOOL:
             return {}
-        return self._translator.answer(AgentHookCall(call.event, {}, waits=True), _denied(why))
+        return self._codec.answer(AgentHookCall(call.event, {}, waits=True), _denied(why))
 
 
 def _unsaid(result: Aggregated) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.app.session_main import Start, _configuration
+from relay.app.session_main import _configuration
+from relay.app.session_parts import Start
 from relay.config.load import LoadedConfig
 from relay.config.settings import Settings
 from relay.config.trust import CONFIG_NAME, read_config, trust
@@ -45,7 +46,7 @@ def asked(registry: Registry) -> Aggregated:
 
     async def fire() -> Aggregated:
         functions = FunctionRunner(registry)
-        config = SessionConfig(IDENTITY, context(FakeActions()), str)
+        config = SessionConfig(IDENTITY, context(FakeActions()), None)
         engine = make_engine(config, registry, functions, env={})
         fields = {"tool_name": "Bash", "tool_input": {}}
         result = await engine.fire(HookEventName.BEFORE_TOOL, fields)

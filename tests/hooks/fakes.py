@@ -82,5 +82,5 @@ def engine(
     identity: Identity = IDENTITY,
 ) -> HookEventHandler:
     """The hook engine as a session of ``identity`` has it."""
-    config = SessionConfig(identity, Context(identity, actions), lambda: "")
+    config = SessionConfig(identity, Context(identity, actions), None)
     return make_engine(config, registry, functions, env={})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -12,7 +12,11 @@ from relay.core.message import Mode
 from relay.directive.grammar import Match
 from relay.session.actions import SessionActions
 from relay.session.detector import Detection
+from relay.session.events import EventQueue, MemoryRequested, PersonNote, SendRequested
 from relay.session.memory_commands import Command
+from relay.session.run_info import RunInfo
+
+E = TypeVar("E")
 
 HEARD = Detection(
     "01K00000000000000000000001", Match("relay", "Bob", "hi", {}, False, "@relay:Bob hi")
@@ -20,38 +24,30 @@ HEARD = Detection(
 
 
 class Desk:
+    """Actions of an agent called Alice; messages are answered by ``answer``."""
+
     def __init__(self, **options: Any) -> None:
         self.now_ms = 1_700_000_000_000
-        self.notes: list[str] = []
-        self.sent: list[dict[str, Any]] = []
+        self.events = EventQueue()
         self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.error: RelayError | None = None
-        self.actions = SessionActions(
-            asyncio.get_running_loop(),
-            self.send,
-            self.request,
-            lambda: self.now_ms,
-            own_name="Alice",
-            person="me",
-            note=self.notes.append,
-            **options,
-        )
+        run = RunInfo("run", "Alice", "me", 0, "/src/shop", {}, **options)
+        loop = asyncio.get_running_loop()
+        self.actions = SessionActions(loop, self.events, self, run, lambda: self.now_ms)
 
-    def send(self, fields: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
-        self.sent.append(fields)
-        return self.future({"id": fields["id"]})
+    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
+        self.asked.append((op, fields))
+        return {"agents": [{"name": "Bob"}]}
 
-    def request(self, op: str, extra: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
-        self.asked.append((op, extra))
-        return self.future({"agents": [{"name": "Bob"}]})
+    def taken(self, kind: type[E]) -> list[E]:
+        """The events of one kind that were posted since the last look."""
+        found = []
+        while (event := self.events.take()) is not None:
+            if isinstance(event, kind):
+                found.append(event)
+        return found
 
-    def future(self, answer: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
-        done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        if self.error is not None:
-            done.set_exception(self.error)
-        else:
-            done.set_result(answer)
-        return done
+    def sent(self) -> list[dict[str, Any]]:
+        return [event.fields for event in self.taken(SendRequested)]
 
 
 def test_each_action_is_a_message_with_an_id() -> None:
@@ -60,7 +56,7 @@ def test_each_action_is_a_message_with_an_id() -> None:
         injected, _ = desk.actions.inject("for me")
         sent, _ = desk.actions.send("Bob, Carol", "hello", mode=Mode.STEER, thread="t")
         noted, _ = desk.actions.notify("errors", "it broke")
-        assert desk.sent == [
+        assert desk.sent() == [
             {"id": injected, "to": ["Alice"], "body": "for me", "notice": True},
             {"id": sent, "to": ["Bob", "Carol"], "body": "hello", "thread": "t", "mode": "steer"},
             {"id": noted, "to": ["me"], "body": "it broke", "thread": "errors"},
@@ -79,7 +75,12 @@ def test_from_another_thread_the_answer_comes_through() -> None:
             assert answer.result(10) == {"id": identifier}
             return desk.actions.agents().result(10)
 
-        assert await asyncio.to_thread(work) == [{"name": "Bob"}]
+        working = asyncio.ensure_future(asyncio.to_thread(work))
+        requested = await desk.events.next()
+        assert isinstance(requested, SendRequested)
+        identifier = requested.fields["id"]
+        desk.actions.settle(identifier, {"id": identifier})
+        assert await working == [{"name": "Bob"}]
 
     asyncio.run(scenario())
 
@@ -87,9 +88,20 @@ def test_from_another_thread_the_answer_comes_through() -> None:
 def test_a_refusal_reaches_whoever_waits_for_it() -> None:
     async def scenario() -> None:
         desk = Desk()
-        desk.error = UsageError("cannot send to yourself")
-        _, answer = desk.actions.send("Alice", "x", mode=None, thread=None)
+        identifier, answer = desk.actions.send("Alice", "x", mode=None, thread=None)
+        desk.actions.settle(identifier, UsageError("cannot send to yourself"))
         with pytest.raises(UsageError, match="yourself"):
+            await asyncio.wrap_future(answer)
+
+    asyncio.run(scenario())
+
+
+def test_who_waits_at_the_sessions_end_gets_no_answer() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        _, answer = desk.actions.send("Bob", "x", mode=None, thread=None)
+        desk.actions.close()
+        with pytest.raises(RelayError, match="has ended"):
             await asyncio.wrap_future(answer)
 
     asyncio.run(scenario())
@@ -117,26 +129,27 @@ def test_handlers_that_tell_the_agent_more_and_more_are_stopped_until_the_person
             return not future.done() or future.exception() is None
 
         assert [told() for _ in range(4)] == [True, True, False, False]
-        assert len(desk.notes) == 1 and "2 texts" in desk.notes[0]
-        desk.actions.tell("relay's own word")
-        assert len(desk.sent) == 3
+        (note,) = desk.taken(PersonNote)
+        assert "2 texts" in note.text
         desk.actions.person()
         assert [told() for _ in range(3)] == [True, True, False]
         desk.now_ms += 60_000
-        assert told() and len(desk.notes) == 2
+        assert told() and len(desk.taken(PersonNote)) == 1
 
     asyncio.run(scenario())
 
 
 def test_memory_is_asked_for_where_the_agent_works() -> None:
     async def scenario() -> None:
-        desk = Desk(memory={"cwd": "/src/shop"})
+        desk = Desk()
 
         def work() -> object:
             return desk.actions.memory("save", {"text": "x"}).result(10)
 
         assert await asyncio.to_thread(work) == {"agents": [{"name": "Bob"}]}
-        assert desk.asked == [("memory_save", {"cwd": "/src/shop", "text": "x"})]
+        assert desk.asked == [
+            ("memory_save", {"cwd": "/src/shop", "secrets": "redact", "text": "x"})
+        ]
 
     asyncio.run(scenario())
 
@@ -144,13 +157,12 @@ def test_memory_is_asked_for_where_the_agent_works() -> None:
 def test_what_is_said_to_memory_keeps_its_id_and_its_options_once() -> None:
     async def scenario() -> None:
         desk = Desk()
-        commands: list[Command] = []
-        desk.actions.remember = commands.append
         match = Match("memory", "save", "tea", {"scope": "user"}, False, "@memory:save tea")
         actions = desk.actions.for_match(Detection(HEARD.id, match))
         actions.memory_command("save", "something else")
         actions.memory_command("save", "tea")
         actions.memory_command("save", "tea")
+        commands = [event.command for event in desk.taken(MemoryRequested)]
         assert commands[1] == Command(HEARD.id, "save", "tea", {"scope": "user"})
         assert len({command.id for command in commands}) == 3
         assert commands[2].attributes == {}
@@ -163,7 +175,7 @@ def test_an_answer_of_memory_has_one_id_however_often_it_is_given() -> None:
         desk = Desk(texts_max=2)
         for identifier in (HEARD.id, HEARD.id, "01K00000000000000000000002"):
             desk.actions.answer(identifier, "memory: saved")
-        first, again = desk.sent  # and the third was one too many
+        first, again = desk.sent()  # and the third was one too many
         assert first == again and first["id"] not in (HEARD.id, None) and first["notice"]
         assert first["id"][:10] == HEARD.id[:10] and len(first["id"]) == 26
 

@@ -1,52 +1,173 @@
-"""Delivering by a message interface of the agent's own."""
+"""Delivering by an agent's own message interface, or by typing and beside a draft by that."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 
-from relay.session.native_channel import NativeChannel
+import pytest
+
+from relay.agents.base import AgentAdapter, AgentStart, Blocked, SourceState, StructuredSource
+from relay.core.message import Message
+from relay.directive.envelope import marker_of
+from relay.session import native_channel
+from relay.session.delivery_channel import Submitted
+from relay.session.native_channel import FallbackChannel, NativeChannel
+from relay.session.typing_policy import DRAFT
 from tests.session.test_typing_channel import NAMESPACES, message
 
 
+class FakeInterface(AgentAdapter):
+    """An agent whose message interface fails with ``error`` once it has taken ``room``."""
+
+    def __init__(self, error: Exception, room: int) -> None:
+        super().__init__(AgentStart(0, 1, "/", "/", {}, {}, {}, lambda: 0.0))
+        self.source = StructuredSource(SourceState())
+        self.available = True
+        self.texts: list[str] = []
+        self.error, self.room = error, room
+
+    async def submit(self, text: str, marker: str) -> None:
+        if len(self.texts) >= self.room:
+            self.texts.append(text)
+            raise self.error
+        self.texts.append(text)
+
+    def accepted(self, marker: str) -> bool:
+        return isinstance(self.error, TimeoutError) and any(marker in t for t in self.texts)
+
+
 def test_a_channel_hands_over_one_message_and_says_when_it_is_closed() -> None:
-    sent: list[str] = []
-
-    async def submit(text: str, marker: str) -> None:
-        if not sent:
-            sent.append(text)
-        else:
-            raise ConnectionRefusedError("refused")
-
-    open_now = True
-    door = NativeChannel(
-        submit,
-        lambda: open_now,
-        lambda: NAMESPACES,
-        heard=lambda marker: False,
-        seen=lambda marker: False,
-    )
-    assert door.hold(0.0) is None
-    assert asyncio.run(door.submit([message("hello")])).count == 1
-    refused = asyncio.run(door.submit([message("hello")]))
+    agent = FakeInterface(ConnectionRefusedError("refused"), room=1)
+    channel = NativeChannel(agent, agent, NAMESPACES)
+    assert channel.hold(0.0) is None
+    assert asyncio.run(channel.submit([message("hello")])).count == 1
+    refused = asyncio.run(channel.submit([message("hello")]))
     assert refused.count == 0 and refused.hold is not None
-    open_now = False
-    assert door.hold(0.0) is not None
+    agent.available = False
+    assert channel.hold(0.0) is not None
 
 
 def test_a_try_that_only_seemed_to_fail_is_not_repeated() -> None:
-    taken: list[str] = []
+    agent = FakeInterface(TimeoutError("no answer"), room=0)
+    channel = NativeChannel(agent, agent, NAMESPACES)
+    assert asyncio.run(channel.submit([message("hello")])).count == 0
+    assert asyncio.run(channel.submit([message("hello")])).count == 1
+    assert len(agent.texts) == 1
 
-    async def submit(text: str, marker: str) -> None:
-        taken.append(text)
-        raise TimeoutError("no answer")
 
-    door = NativeChannel(
-        submit,
-        lambda: True,
-        lambda: NAMESPACES,
-        heard=lambda marker: any(marker in text for text in taken),
-        seen=lambda marker: False,
-    )
-    assert asyncio.run(door.submit([message("hello")])).count == 0
-    assert asyncio.run(door.submit([message("hello")])).count == 1
-    assert len(taken) == 1
+class FakeChannel:
+    """Takes one message, and remembers it."""
+
+    landing_takes = 2.0
+    proves_reading = False
+
+    def __init__(self) -> None:
+        self.held: Blocked | None = None
+        self.took: list[str] = []
+        self.ends = True  # whether ``read`` comes to an end
+        self.has_landed = False
+        self.available = True
+
+    def hold(self, now: float) -> Blocked | None:
+        return self.held
+
+    def batch(self, waiting: Sequence[Message]) -> list[Message]:
+        return list(waiting[:1])
+
+    async def submit(self, batch: list[Message]) -> Submitted:
+        self.took += [one.body for one in batch]
+        return Submitted(len(batch))
+
+    async def read(self, batch: list[Message]) -> str | None:
+        if not self.ends:
+            await asyncio.Event().wait()
+        return "read"
+
+    def landed(self, message: Message) -> bool:
+        return self.has_landed
+
+    def left_unread(self, unread: int) -> list[Message]:
+        return []
+
+    def throw_away(self, unread: int) -> list[tuple[Message, bool]]:
+        return []
+
+
+class Both:
+    def __init__(self) -> None:
+        self.typed, self.channel = FakeChannel(), FakeChannel()
+        self.proof: bool | None = False
+        self.proofs: Iterator[bool | None] = iter(())  # what is answered first
+        self.asked: list[str] = []
+        self.door = FallbackChannel(self.typed, self.channel, self)
+
+    def seen(self, marker: str) -> bool | None:
+        self.asked.append(marker)
+        return next(self.proofs, self.proof)
+
+    def pass_on(self, body: str = "hello") -> str | None:
+        """Hand one message over; returns the proof."""
+        batch = self.door.batch([message(body)])
+
+        async def hand_over() -> str | None:
+            await self.door.submit(batch)
+            return await self.door.read(batch)
+
+        return asyncio.run(hand_over())
+
+
+def test_it_types_where_it_can() -> None:
+    both = Both()
+    assert both.door.hold(0.0) is None
+    both.proof = True
+    assert both.pass_on() == "transcript"
+    assert both.typed.took == ["hello"] and both.channel.took == []
+    assert both.asked[-1] == marker_of(message("hello").id)
+
+
+def test_beside_a_draft_the_channel_is_used_if_it_is_open() -> None:
+    both = Both()
+    both.typed.held = Blocked(DRAFT, 1.0)
+    assert both.door.hold(0.0) is None
+    assert both.pass_on() == "read"
+    assert both.channel.took == ["hello"] and both.typed.took == []
+    both.channel.available = False
+    assert both.door.hold(0.0) == both.typed.held
+
+
+@pytest.mark.parametrize("reason", ["a dialog waits for the person", "the agent is busy"])
+def test_nothing_goes_past_a_dialog_or_into_a_turn(reason: str) -> None:
+    both = Both()
+    both.typed.held = Blocked(reason)
+    assert both.door.hold(0.0) == both.typed.held
+
+
+def test_the_next_one_waits_until_what_was_typed_has_begun_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = Both()
+    both.typed.ends = False  # it stands in the input line, for all that can be seen
+    both.proof, both.proofs = True, iter([False, False, False, True])
+    assert both.door.hold(0.0) is None
+    assert both.pass_on() == "transcript"
+    monkeypatch.setattr(native_channel, "PROOF_PATIENCE", 0.01)
+    both = Both()
+    assert both.door.hold(0.0) is None
+    assert both.pass_on() == "read"
+
+
+def test_without_records_what_was_read_counts() -> None:
+    both = Both()
+    both.proof = None
+    assert both.door.hold(0.0) is None
+    assert both.pass_on() == "read"
+
+
+@pytest.mark.parametrize("way", ["typed", "channel"])
+def test_an_earlier_try_may_have_gone_either_way(way: str) -> None:
+    both = Both()
+    assert not both.door.landed(message("hello"))
+    getattr(both, way).has_landed = True
+    assert both.door.landed(message("hello"))
+    assert both.door.landing_takes == 2.0

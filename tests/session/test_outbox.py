@@ -1,105 +1,106 @@
-"""What the agent says to others."""
+"""What the agent says to others, and the answers that it waits for."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from relay.core.errors import BrokerUnavailable, NotFound, RelayError, StorageError
+from relay.directive.grammar import Match
 from relay.session import outbox as module
-from relay.session.outbox import Sender
+from relay.session.builtin import await_seconds
+from relay.session.events import (
+    NotePerson,
+    SendMessage,
+    SessionCommand,
+    SettleSend,
+    TellAgent,
+)
+from relay.session.outbox import QUESTIONS_MAX, RETRY_SECONDS, Outbox, ReplyTimeouts
 
-Answer = dict[str, Any] | RelayError
-
-
-class Desk:
-    """A sender whose broker answers from a list, and repeats its last answer."""
-
-    def __init__(self, *answers: Answer) -> None:
-        self.answers = list(answers)
-        self.asked: list[dict[str, Any]] = []
-        self.told: list[str] = []
-        self.noted: list[str] = []
-        self.tasks: set[asyncio.Task[None]] = set()
-        self.sender = Sender(self.request, self.told.append, self.noted.append, self.spawn)
-
-    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
-        assert op == "send"
-        self.asked.append(fields)
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, RelayError):
-            raise answer
-        return answer
-
-    def spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self.tasks.add(task)
-
-    def run(self, then: Callable[[], object]) -> None:
-        async def scenario() -> None:
-            then()
-            async with asyncio.timeout(10):
-                await asyncio.gather(*self.tasks)
-
-        asyncio.run(scenario())
-
-
-@pytest.fixture(autouse=True)
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
+OK: dict[str, Any] = {
+    "id": "id1",
+    "deliveries": [{"to": "Bob", "state": "queued", "reason": None}],
+}
 
 
 def fields(number: int = 1, **more: Any) -> dict[str, Any]:
     return {"id": f"id{number}", "to": ["Bob"], "body": "hello", **more}
 
 
-OK: Answer = {"id": "id1", "deliveries": [{"to": "Bob", "state": "queued", "reason": None}]}
+def told(commands: Iterable[SessionCommand]) -> list[str]:
+    return [command.text for command in commands if isinstance(command, TellAgent)]
+
+
+def sent(commands: Iterable[SessionCommand]) -> list[str]:
+    return [command.fields["id"] for command in commands if isinstance(command, SendMessage)]
+
+
+def say(outbox: Outbox, answer: dict[str, Any], number: int = 1) -> list[str]:
+    """Send one message that is answered so; what the agent is told of it."""
+    list(outbox.send(fields(number)))
+    return told(outbox.answered(f"id{number}", answer, 0.0))
 
 
 def test_messages_leave_in_order_and_nothing_is_told_when_all_is_well() -> None:
-    desk = Desk(OK)
-    desk.run(lambda: [desk.sender.send(fields(number)) for number in range(5)])
-    assert [one["id"] for one in desk.asked] == [f"id{number}" for number in range(5)]
-    assert desk.told == [] and desk.sender.state() == []
+    outbox = Outbox()
+    left = [list(outbox.send(fields(number))) for number in range(3)]
+    assert left == [[SendMessage(fields(number))] for number in range(3)]
+    assert list(outbox.answered("id1", OK, 0.0)) == [SettleSend("id1", OK)]
+    assert [one["id"] for one in outbox.state()] == ["id0", "id2"]
+
+
+def test_what_is_heard_again_while_it_waits_is_sent_once() -> None:
+    outbox = Outbox()
+    assert sent(outbox.send(fields())) == ["id1"] and sent(outbox.send(fields())) == []
 
 
 @pytest.mark.parametrize("error", [BrokerUnavailable("gone"), StorageError("the disk is full")])
-def test_what_the_broker_cannot_take_now_stays_pending_under_its_id(error: RelayError) -> None:
-    desk = Desk(error, error, OK)
-    desk.run(lambda: desk.sender.send(fields()))
-    assert [one["id"] for one in desk.asked] == ["id1"] * 3
-    assert desk.told == [] and desk.noted and desk.sender.state() == []
+def test_what_the_broker_cannot_take_now_goes_again_later_in_its_order(error: RelayError) -> None:
+    outbox = Outbox()
+    for number in range(3):
+        list(outbox.send(fields(number)))
+    list(outbox.answered("id1", OK, 5.0))
+    assert list(outbox.failed("id2", error, 5.0)) == [
+        NotePerson(f"a message waits: {error.message}")
+    ]
+    assert outbox.deadline() is None  # one is under way still
+    assert sent(outbox.send(fields(7))) == []  # nothing overtakes what waits
+    list(outbox.failed("id0", error, 6.0))
+    assert outbox.deadline() == 6.0 + RETRY_SECONDS
+    assert sent(outbox.tick(6.5)) == []
+    assert sent(outbox.tick(7.0)) == ["id0", "id2", "id7"]
 
 
 def test_a_refusal_is_explained_to_the_agent() -> None:
-    desk = Desk(NotFound("the message is empty", hint="write something"))
-    desk.run(lambda: desk.sender.send(fields()))
-    assert desk.told == ["not sent: the message is empty (write something)"]
-    assert desk.sender.state() == []
+    outbox = Outbox()
+    list(outbox.send(fields()))
+    refused = NotFound("the message is empty", hint="write something")
+    assert list(outbox.failed("id1", refused, 0.0)) == [
+        TellAgent("not sent: the message is empty (write something)"),
+        SettleSend("id1", refused),
+    ]
+    assert outbox.empty
 
 
 def test_a_notice_that_is_refused_is_not_explained_by_another_notice() -> None:
-    desk = Desk(NotFound("no"))
-    desk.run(lambda: desk.sender.send(fields(notice=True)))
-    assert desk.told == []
+    outbox = Outbox()
+    list(outbox.send(fields(notice=True)))
+    assert told(outbox.failed("id1", NotFound("no"), 0.0)) == []
 
 
 def test_an_unknown_name_is_explained_with_who_is_there() -> None:
-    desk = Desk(
-        {
-            "id": "id1",
-            "deliveries": [{"to": "Bbo", "state": "held", "reason": "nobody"}],
-            "did_you_mean": ["Bob"],
-            "present": ["Bob", "Carol"],
-        }
-    )
-    desk.run(lambda: desk.sender.send(fields()))
-    (told,) = desk.told
-    assert "nobody is called Bbo yet" in told
-    assert "Did you mean Bob?" in told and "Bob, Carol" in told and "seven days" in told
+    answer = {
+        "id": "id1",
+        "deliveries": [{"to": "Bbo", "state": "held", "reason": "nobody"}],
+        "did_you_mean": ["Bob"],
+        "present": ["Bob", "Carol"],
+    }
+    (text,) = say(Outbox(), answer)
+    assert "nobody is called Bbo yet" in text
+    assert "Did you mean Bob?" in text and "Bob, Carol" in text and "seven days" in text
 
 
 @pytest.mark.parametrize("parked", [True, False])
@@ -107,93 +108,93 @@ def test_what_stays_held_is_told_once_until_something_changes(parked: bool) -> N
     held = {"to": "Bob", "state": "held", "reason": "too many"} | (
         {"parked": True} if parked else {}
     )
-    desk = Desk({"id": "id1", "deliveries": [held]})
-    number = 0
-
-    def say(answer: Answer | None = None) -> int:
-        nonlocal number
-        number += 1
-        if answer is not None:
-            desk.answers = [answer]
-        desk.tasks.clear()
-        desk.run(lambda: desk.sender.send(fields(number)))
-        return len(desk.told)
-
+    answer = {"id": "id1", "deliveries": [held]}
+    outbox = Outbox()
     # An agent that answers each notice with another message is not kept busy for ever.
-    assert [say(), say(), say()] == [1, 1, 1]
-    say(OK)
-    assert say({"id": "id1", "deliveries": [held]}) == 2
-    assert say() == 2
-    desk.sender.person()
-    assert say() == 3
+    assert [len(say(outbox, answer)) for _ in range(3)] == [1, 0, 0]
+    say(outbox, OK)
+    assert [len(say(outbox, answer)) for _ in range(2)] == [1, 0]
+    outbox.person()
+    assert len(say(outbox, answer)) == 1
 
 
 def test_a_repetition_is_not_explained_again() -> None:
-    desk = Desk({"id": "id1", "duplicate": True, "deliveries": [{"to": "Zoe", "state": "held"}]})
-    desk.run(lambda: desk.sender.send(fields()))
-    assert desk.told == []
+    answer = {"id": "id1", "duplicate": True, "deliveries": [{"to": "Zoe", "state": "held"}]}
+    assert say(Outbox(), answer) == []
 
 
 def test_a_broadcast_to_nobody_says_so() -> None:
-    desk = Desk(
-        {"id": "id1", "deliveries": [{"to": "*", "state": "failed", "reason": "nobody is there"}]}
-    )
-    desk.run(lambda: desk.sender.send(fields()))
-    assert desk.told == ["not delivered to *: nobody is there"]
+    failed = {"to": "*", "state": "failed", "reason": "nobody is there"}
+    answer = {"id": "id1", "deliveries": [failed]}
+    assert say(Outbox(), answer) == ["not delivered to *: nobody is there"]
 
 
 def test_what_was_pending_is_sent_again_by_the_next_session() -> None:
-    stuck = Desk(BrokerUnavailable("gone"))
-
-    async def scenario() -> None:
-        stuck.sender.send(fields())
-        for _ in range(5):
-            await asyncio.sleep(0)
-        for task in stuck.tasks:
-            task.cancel()
-        await asyncio.gather(*stuck.tasks, return_exceptions=True)
-
-    asyncio.run(scenario())
-    pending = stuck.sender.state()
-    desk = Desk(OK)
-    desk.run(lambda: desk.sender.restore(pending))
-    assert [one["id"] for one in desk.asked] == ["id1"]
+    stuck = Outbox()
+    list(stuck.send(fields()))
+    assert sent(Outbox().restore(stuck.state())) == ["id1"]
 
 
-def test_the_queue_is_bounded_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PENDING_MAX", 2)
-    desk = Desk(OK)
-
-    def flood() -> None:
-        for number in range(3):
-            desk.sender.send(fields(number))
-
-    desk.run(flood)
-    assert len(desk.asked) == 2
-    assert "too many messages wait" in desk.told[0]
+def test_no_more_are_under_way_than_the_client_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WINDOW", 2)
+    outbox = Outbox()
+    assert [sent(outbox.send(fields(number))) for number in range(3)] == [["id0"], ["id1"], []]
+    assert sent(outbox.answered("id0", OK, 0.0)) == ["id2"]
 
 
-def test_a_full_queue_is_told_once_and_not_told_of_in_turn(
+def test_the_queue_is_bounded_and_a_notice_has_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "PENDING_MAX", 1)
     monkeypatch.setattr(module, "NOTICES_MAX", 1)
-    desk = Desk(OK)
-
-    def tell(text: str) -> None:
-        # As a session does it: what is told is itself a message.
-        desk.told.append(text)
-        desk.sender.send(fields(100 + len(desk.told), body=text, notice=True))
-
-    desk.sender = Sender(desk.request, tell, desk.noted.append, desk.spawn)
-    desk.run(lambda: [desk.sender.send(fields(number)) for number in range(3)])
-    assert [one["id"] for one in desk.asked] == ["id0", "id101"]
-    assert len(desk.told) == 2 and len(desk.noted) == 1
+    outbox = Outbox()
+    list(outbox.send(fields(1)))
+    commands = list(outbox.send(fields(2)))
+    assert "too many messages wait" in told(commands)[0] and sent(commands) == []
+    assert sent(outbox.send(fields(3, notice=True))) == ["id3"]
+    full = list(outbox.send(fields(4, notice=True)))
+    assert told(full) == [] and isinstance(full[0], NotePerson)
 
 
 def test_what_waits_is_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PENDING_BYTES_MAX", 100)
-    desk = Desk(OK)
-    desk.run(lambda: [desk.sender.send(fields(number, body="€" * 20)) for number in range(2)])
-    assert [one["id"] for one in desk.asked] == ["id0"]
-    assert "too many messages wait" in desk.told[0]
+    outbox = Outbox()
+    assert sent(outbox.send(fields(1, body="€" * 20))) == ["id1"]
+    assert "too many messages wait" in told(outbox.send(fields(2, body="€" * 20)))[0]
+
+
+def test_a_question_without_an_answer_runs_out_once() -> None:
+    waiting = ReplyTimeouts()
+    waiting.ask("id1", "Bob", 30.0, now=100.0)
+    waiting.ask("id1", "Bob", 30.0, now=101.0)
+    assert waiting.deadline() == 130.0
+    assert waiting.overdue(129.0) == []
+    assert [question.to for question in waiting.overdue(130.0)] == ["Bob"]
+    assert waiting.overdue(200.0) == [] and waiting.deadline() is None
+
+
+def test_an_answer_settles_the_oldest_question_to_its_sender() -> None:
+    waiting = ReplyTimeouts()
+    waiting.ask("id1", "Bob", 10.0, now=0.0)
+    waiting.ask("id2", "Bob", 10.0, now=1.0)
+    waiting.ask("id3", "Ann,Carol", 10.0, now=2.0)
+    waiting.answered_by("bob")
+    waiting.answered_by("Carol")
+    waiting.answered_by("Somebody")
+    assert [question.id for question in waiting.overdue(100.0)] == ["id2"]
+
+
+def test_questions_are_bounded() -> None:
+    waiting = ReplyTimeouts()
+    for number in range(QUESTIONS_MAX + 5):
+        waiting.ask(f"id{number}", "Bob", 1.0, now=0.0)
+    assert len(waiting.overdue(10.0)) == QUESTIONS_MAX
+
+
+def test_durations() -> None:
+    def seconds(text: str) -> float | None:
+        return await_seconds(Match("relay", "Bob", "x", {"await": text}, False, ""))
+
+    assert (seconds("30s"), seconds("2m"), seconds("1h"), seconds("45")) == (30, 120, 3600, 45)
+    assert seconds("soon") is None and seconds("") is None
+    assert seconds("99999h") == 24 * 3600

@@ -13,6 +13,7 @@ from relay.core.errors import BrokerUnavailable, RelayError
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.hook_types import Aggregated, Decision, HookOutput
 from relay.session import remote_hooks
+from relay.session.events import EventQueue
 from relay.session.remote_hooks import RemoteRequests
 from tests.hooks.engine_fakes import Engine, definition
 
@@ -30,10 +31,10 @@ class Bench:
         self.engine = Engine(definition())
         self.engine.handler.requests.subscribe(self.heard.append)
         self.sent: list[tuple[str, Json]] = []
-        self.notes: list[str] = []
+        self.events = EventQueue()
         self.errors: list[RelayError] = []
         self.room: asyncio.Event | None = None
-        self.remote = RemoteRequests(self.engine.handler.requests, self.request, self.notes.append)
+        self.remote = RemoteRequests(self.engine.handler.requests, self.request, self.events)
 
     async def request(self, op: str, *, deadline: float, id: str, **answer: Json) -> Json:
         assert op == "answer" and deadline > 0
@@ -67,7 +68,7 @@ def play(scenario: Callable[[Bench], Awaitable[None]]) -> Bench:
             await scenario(bench)
             await bench.engine.handler.close()
             await bench.remote.close(5.0)
-        assert bench.notes == []
+        assert bench.events.take() is None
         return bench
 
     return asyncio.run(whole())

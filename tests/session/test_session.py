@@ -1,431 +1,257 @@
-"""A session between a fake pump and a fake broker."""
+"""A session as a script: events in, commands out."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from relay.agents.base import StructuredSource
 from relay.agents.codex.source import CodexSource
-from relay.core.errors import BrokerUnavailable, RelayError, StorageError, UsageError
-from relay.core.message import AgentState, Message, State
-from relay.core.source_events import StateChange
+from relay.core.errors import BrokerUnavailable, UsageError
+from relay.core.message import AgentState, State
+from relay.core.source_events import Proof, StateChange
 from relay.directive.grammar import Match
-from relay.hooks.context import Context
 from relay.hooks.events import HookEventName
-from relay.hooks.registry import Registry
+from relay.hooks.hook_types import Aggregated, Decision, empty_success
+from relay.hooks.registry import BUILTIN, Registry
 from relay.protocol import frames
-from relay.screen.line_source import LineSource
-from relay.session import builtin, retrying
-from relay.session.delivery import DeliveryQueue
-from relay.session.detector import Detection, DirectiveDetector
-from relay.session.run_info import Facts
-from relay.session.session import Session
-from relay.session.sources import SourceSelector
-from relay.session.typing_policy import Guards
-from tests.session.test_delivery import FakeDoor
+from relay.session import events, outbox
+from relay.session.detector import Detection
+from relay.session.events import (
+    Acknowledge,
+    AgentExited,
+    AgentGone,
+    AgentWrote,
+    BrokerReturned,
+    CallBuiltin,
+    DeliverMessage,
+    DeliveryReported,
+    FireHooks,
+    HandlersEnded,
+    HooksFired,
+    HooksObserved,
+    InjectionRefused,
+    InjectText,
+    InputFlushed,
+    KeepTerminal,
+    LastHooksDue,
+    MessageArrived,
+    PauseReading,
+    PersonNote,
+    PersonTyped,
+    PumpCheckpoint,
+    ReceiptArrived,
+    ReportAgent,
+    ReportDelivery,
+    ReportPerson,
+    ResumeReading,
+    RunHandlers,
+    SendAnswered,
+    SendFailed,
+    SendMessage,
+    SendRequested,
+    SessionStarted,
+    SourcesHeard,
+    TellHeldAgain,
+    TerminalGone,
+    TextProven,
+)
+from relay.session.progress import ACK_BYTES
+from relay.session.shutdown import AGENT_LATE
+from tests.session.playbook import MESSAGE, Playbook, find, notice
+
+OK: dict[str, Any] = {"deliveries": [{"to": "Bob", "state": "queued"}]}
 
 
-class FakeBroker:
-    """Remembers what it is asked; ``errors`` are raised first, by op."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.errors: dict[str, list[RelayError]] = {}
-        self.answer: dict[str, Any] = {}
-
-    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
-        if self.errors.get(op):
-            raise self.errors[op].pop(0)
-        self.asked.append((op, fields))
-        return self.answer
-
-    def states(self, op: str) -> list[str]:
-        return [fields["state"] for asked, fields in self.asked if asked == op]
-
-
-class FakeLink:
-    def __init__(self) -> None:
-        self.acks: list[tuple[int, bytes]] = []
-
-    def ack(self, offset: int, checkpoint: bytes) -> None:
-        self.acks.append((offset, checkpoint))
-
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def notice(self, text: str) -> None: ...
-    def farewell(self, seconds: float) -> None: ...
-
-
-class Desk:
-    def __init__(
-        self,
-        registry: Registry | None = None,
-        *,
-        restarts: int = 0,
-        started_ms: int = 0,
-        structured: StructuredSource | None = None,
-        handler_timeout: float = 30.0,
-    ) -> None:
-        self.broker = FakeBroker()
-        self.link = FakeLink()
-        self.door = FakeDoor()
-        loop = asyncio.get_running_loop()
-        facts = Facts(
-            "run",
-            "Ben",
-            "me",
-            started_ms,
-            "/",
-            {},
-            restarts=restarts,
-            handler_timeout=handler_timeout,
-        )
-        self.session = Session(
-            facts,
-            registry or Registry(),
-            self.broker,
-            self.link,
-            Guards(),
-            clock=loop.time,
-            now_ms=lambda: 0,
-        )
-        session = self.session
-        ears = SourceSelector(
-            DirectiveDetector("run", 0, {"relay", "deploy"}),
-            LineSource(80, 24, now=loop.time()),
-            structured,
-            on_heard=session.heard,
-            on_text=session.said,
-            on_state=session.state_changed,
-            on_proof=session.proof,
-        )
-        session.connect(ears, DeliveryQueue(lambda: self.door, session.reports.delivery, loop.time))
-
-
-def play(scenario: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(20):
-            await scenario()
-
-    asyncio.run(limited())
-
-
-async def until(check: Callable[[], object]) -> None:
-    """Give the others their turn until ``check`` says so."""
-    while not check():
-        await asyncio.sleep(0)
-
-
-@pytest.fixture(autouse=True)
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrying, "RETRY_SECONDS", 0.0)
-
-
-MESSAGE = Message(id=f"01K{1:023d}", sender="Ann", to="Ben", body="hi", created_at=0)
-FIND = Detection(f"01K{2:023d}", Match("deploy", "x", "y", {}, False, "@deploy:x y"))
-
-
-def test_what_came_of_a_message_is_reported_once_the_broker_can_take_it() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        desk.session.begin()
-        desk.broker.errors["state"] = [
-            BrokerUnavailable("away"),
-            StorageError("the disk is full"),
-        ]
-        desk.session.deliver(MESSAGE)
-        await until(lambda: len(desk.broker.states("state")) == 3)
-        assert desk.broker.states("state") == ["delivering", "submitted", "seen"]
-        desk.broker.errors["state"] = [UsageError("no such step")]
-        await desk.session.reports.delivery(MESSAGE, State.SEEN, "", "read")
-        assert any("no such step" in note for note in desk.session.ears.notes)
-        await desk.session.end()
-
-    play(scenario)
-
-
-def test_nothing_is_typed_that_the_broker_does_not_know_of() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        desk.session.begin()
-        desk.broker.errors["state"] = [BrokerUnavailable("away")] * 50
-        desk.session.deliver(MESSAGE)
-        await until(lambda: len(desk.broker.errors["state"]) < 10)
-        assert desk.door.through == []
-        await until(lambda: desk.door.through)
-        await desk.session.end()
-
-    play(scenario)
-
-
-@pytest.mark.parametrize("restarts, calls", [(0, ["x"]), (1, [])])
-def test_a_repeated_claim_is_our_own_unless_there_was_a_session_before(
-    restarts: int, calls: list[str]
-) -> None:
-    called: list[str] = []
+def with_hooks(*names: HookEventName) -> Registry:
     registry = Registry()
-    registry.add_pattern("deploy", "*", lambda target: called.append(target))
-
-    async def scenario() -> None:
-        desk = Desk(registry, restarts=restarts)
-        desk.broker.answer = {"duplicate": True}
-        desk.session.heard(FIND)
-        await desk.session.dispatcher.settle(10.0)
-        await desk.session.end()
-
-    play(scenario)
-    assert called == calls
+    for name in names:
+        registry.add_hook(name, lambda: None)
+    return registry
 
 
-def test_a_state_is_reported_when_the_broker_can_take_it_and_again_when_it_returns() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        desk.broker.errors["agent_state"] = [BrokerUnavailable("away")] * 3
-        desk.session.begin()
-        await until(lambda: desk.broker.states("agent_state") == ["idle"])
-        desk.session.state_changed(StateChange(AgentState.BUSY))
-        await until(lambda: desk.broker.states("agent_state") == ["idle", "busy"])
-        desk.session.introduce()
-        await until(lambda: desk.broker.states("agent_state") == ["idle", "busy", "busy"])
-        await desk.session.end()
-
-    play(scenario)
-
-
-def test_only_the_newest_state_is_reported_late() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        desk.broker.errors["agent_state"] = [BrokerUnavailable("away")]
-        desk.session.begin()
-        await until(lambda: not desk.broker.errors["agent_state"])
-        desk.session.state_changed(StateChange(AgentState.BUSY))
-        await until(lambda: desk.broker.states("agent_state"))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert desk.broker.states("agent_state") == ["busy"]
-        await desk.session.end()
-
-    play(scenario)
-
-
-def test_a_failure_inside_is_noted_and_nothing_else_ends(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    async def scenario() -> None:
-        desk = Desk()
-
-        async def broken() -> None:
-            raise KeyError("what")
-
-        desk.session.spawn(broken())
-        await until(lambda: desk.session.ears.notes)
-        assert "KeyError" in desk.session.ears.notes[0]
-        await desk.session.end()
-
-    play(scenario)
-    assert "KeyError" in capsys.readouterr().err
-
-
-def test_a_checkpoint_that_fits_into_no_frame_is_not_sent() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        desk.session.more_state = lambda: {"transcript": "x" * frames.FRAME_MAX}
-        desk.session.frame(frames.OUTPUT, b"hello\n")
-        await desk.session.end()
-        assert desk.link.acks == [(6, b"")]
-        assert any("too much waits" in note for note in desk.session.ears.notes)
-
-    play(scenario)
-
-
-def test_a_slow_handler_at_the_end_leaves_no_doubt_what_was_read() -> None:
+def with_handlers(*namespaces: str, builtin: bool = False) -> Registry:
     registry = Registry()
-
-    async def scenario() -> None:
-        desk = Desk(registry)
-        order: list[str] = []
-
-        async def on_end() -> None:
-            order.extend(desk.broker.states("state"))
-
-        registry.add_hook("on_session_end", on_end)
-        desk.door.proof = None
-        desk.session.begin()
-        desk.session.deliver(MESSAGE)
-        await until(lambda: desk.broker.states("state")[-1:] == ["submitted"])
-        desk.session.frame(frames.EXIT, json.dumps({"unread": 0}).encode())
-        await desk.session.end()
-        assert order == ["delivering", "submitted", "seen"]
-
-    play(scenario)
+    for namespace in namespaces:
+        if builtin:
+            registry.add_pattern(namespace, "*", lambda target, body: None, source=BUILTIN)
+        else:
+            registry.add_pattern(namespace, "*", lambda target: None)
+    return registry
 
 
-def test_the_start_hooks_of_a_run_are_fired_once_however_often_its_session_dies() -> None:
-    fired: list[str] = []
-    ids: list[str] = []
-
-    async def start(restarts: int) -> None:
-        registry = Registry()
-        registry.add_hook("session_start", lambda ctx: fired.append(ctx.agent_name))
-        desk = Desk(registry, restarts=restarts)
-        desk.broker.answer = {"duplicate": restarts > 0}
-        desk.session.begin()
-        await until(lambda: fired and any(op == "event" for op, _ in desk.broker.asked))
-        await desk.session.end()
-        ids.extend(fields["id"] for op, fields in desk.broker.asked if op == "event")
-
-    async def scenario() -> None:
-        await start(0)
-        await start(1)
-
-    play(scenario)
-    assert len(ids) == 2 and ids[0] == ids[1]
-    assert fired == ["Ben"]
+def asked(target: str) -> Detection:
+    """``@relay:target [await:30s] hi``."""
+    match = Match("relay", target, "hi", {"await": "30s"}, False, "@relay:")
+    return Detection("id1", match)
 
 
-def test_the_start_and_the_last_words_come_before_the_end_however_short_the_life() -> None:
-    async def scenario() -> None:
-        fired: list[str] = []
-        registry = Registry()
-        registry.add_hook("session_start", lambda ctx: fired.append("start"))
-        registry.add_hook("output", lambda output: fired.append(output))
-        registry.add_hook("session_end", lambda reason: fired.append(reason))
-        desk = Desk(registry)
-        desk.session.begin()
-        desk.session.frame(frames.OUTPUT, b"ERROR: boom\r\n")
-        await desk.session.end()
-        assert sorted(fired[:2]) == ["ERROR: boom", "start"] and fired[2:] == ["exit"]
+# -- what the agent says --------------------------------------------------------------------------
 
-    play(scenario)
+
+def test_what_the_agent_says_to_another_is_sent() -> None:
+    playbook = Playbook(with_handlers("relay", builtin=True))
+    playbook >> SessionStarted() >> AgentWrote(b"@relay:Bob hello\r\n\r\n")
+    (call,) = playbook.take(CallBuiltin)
+    assert (call.detection.found.target, call.detection.found.body) == ("Bob", "hello")
+    said = {"id": call.detection.id, "to": ["Bob"], "body": "hello"}
+    playbook >> SendRequested(said) << SendMessage(said)
+    playbook >> SendAnswered(call.detection.id, OK)
+    playbook.done()
+    assert [message.body for message in playbook.session.messages.snapshot()] == ["hello"]
+
+
+def test_a_handler_of_the_users_runs_and_its_answer_is_injected() -> None:
+    playbook = Playbook(with_handlers("deploy"))
+    heard = find("deploy", "staging")
+    playbook >> SourcesHeard([heard]) << RunHandlers(heard)
+    refused = InjectText("new1", "", heard.found)  # type: ignore[arg-type]
+    why = UsageError("the text is empty", hint="give at least one visible character")
+    told = "not done: @deploy:staging: the text is empty (give at least one visible character)"
+    playbook >> InjectionRefused(refused, why) << notice("new1", told)
+    playbook >> HandlersEnded(heard)
+    playbook.done()
+    assert playbook.session.dispatcher.idle
+
+
+def test_an_answer_that_does_not_come_in_time_is_missed_aloud() -> None:
+    playbook = Playbook(with_handlers("relay", builtin=True))
+    question = asked("Bob")
+    playbook >> SourcesHeard([question]) << CallBuiltin(question)
+    playbook.at(29.0).done()
+    playbook.at(30.0) << notice("new1", "no answer from Bob within 30 s")
+
+
+def test_an_answer_in_time_is_not_missed() -> None:
+    playbook = Playbook(with_handlers("relay", builtin=True))
+    question = asked("Ann")
+    playbook >> SourcesHeard([question]) << CallBuiltin(question)
+    playbook >> MessageArrived(MESSAGE) << DeliverMessage(MESSAGE)
+    playbook.at(60.0).done()
+
+
+def test_what_cannot_be_delivered_is_told() -> None:
+    playbook = Playbook()
+    playbook >> ReceiptArrived({"state": "failed", "to": "Bob", "reason": "he has ended"})
+    playbook << notice("new1", "not delivered to Bob: he has ended")
+
+
+def test_while_much_waits_for_the_broker_the_pump_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outbox, "BUSY_AT", 1)
+    playbook = Playbook()
+    said = {"id": "id1", "to": ["Bob"], "body": "hello"}
+    playbook >> SendRequested(said) << SendMessage(said)
+    playbook >> AgentWrote(b"more") << PauseReading()
+    playbook >> SendAnswered("id1", OK) << ResumeReading()
+
+
+# -- what others say ------------------------------------------------------------------------------
+
+
+def test_a_message_is_delivered_once_and_its_hooks_are_told() -> None:
+    playbook = Playbook(with_hooks(HookEventName.MESSAGE_RECEIVED))
+    fields = {"sender": "Ann", "body": "hi"}
+    playbook >> MessageArrived(MESSAGE) << DeliverMessage(MESSAGE)
+    playbook << FireHooks(HookEventName.MESSAGE_RECEIVED, fields)
+    playbook >> MessageArrived(MESSAGE)
+    playbook.done()
 
 
 def test_what_relay_told_an_earlier_agent_of_that_name_is_not_for_this_one() -> None:
-    async def scenario() -> None:
-        desk = Desk(started_ms=1000)
-        desk.session.begin()
-        answer = replace(MESSAGE, sender="relay", sender_kind="relay", created_at=999)
-        desk.session.deliver(answer)
-        await until(lambda: desk.broker.states("state"))
-        [(_, reported)] = [asked for asked in desk.broker.asked if asked[0] == "state"]
-        assert reported["state"] == "failed" and "has ended" in reported["reason"]
-        # What others said waits for whoever has the name, and what relay says now is for this one.
-        desk.session.deliver(replace(MESSAGE, id=f"01K{8:023d}", created_at=999))
-        desk.session.deliver(replace(answer, id=f"01K{9:023d}", created_at=1000))
-        await until(lambda: len(desk.door.through) == 2)
-        await desk.session.end()
-
-    play(scenario)
+    playbook = Playbook(started_ms=1000)
+    old = replace(MESSAGE, sender="relay", sender_kind="relay", created_at=999)
+    why = "the agent that it was for has ended"
+    playbook >> MessageArrived(old) << ReportDelivery(old, State.FAILED, why)
+    # What others said waits for whoever has the name, and what relay says now is for this one.
+    other = replace(MESSAGE, id=f"01K{8:023d}", created_at=999)
+    playbook >> MessageArrived(other) << DeliverMessage(other)
+    new = replace(old, id=f"01K{9:023d}", created_at=1000)
+    playbook >> MessageArrived(new) << DeliverMessage(new)
 
 
-def test_a_key_that_an_earlier_session_dealt_with_hides_no_line_of_the_agents() -> None:
-    async def scenario() -> None:
-        enter = (3).to_bytes(4, "big") + frames.ENTERED
-        first = Desk()
-        first.session.begin()
-        first.session.frame(frames.ACTIVITY, enter)
-        first.session.frame(frames.OUTPUT, b"echo\r\nsaid\r\n")
-        await first.session.end()
-        checkpoint = json.loads(first.link.acks[-1][1])
-        # The pump repeats the last key for a next session.
-        registry = Registry()
-        builtin.register(registry)
-        second = Desk(registry, restarts=1)
-        second.session.restore(checkpoint)
-        second.session.begin()
-        second.session.frame(frames.ACTIVITY, enter)
-        second.session.frame(frames.OUTPUT, b"@relay:Ann first\r\n\r\n")
-        assert second.session.guards.sequence == 3
-        # A key that is new is the person's, and so is its echo.
-        second.session.frame(frames.ACTIVITY, (4).to_bytes(4, "big") + frames.ENTERED)
-        second.session.frame(frames.OUTPUT, b"@relay:Ann typed\r\n@relay:Ann second\r\n\r\n")
-        await second.session.end()
-        sent = [fields["body"] for op, fields in second.broker.asked if op == "send"]
-        assert sent == ["first", "second"]
-
-    play(scenario)
+@pytest.mark.parametrize("by", ["hook", "transcript"])
+def test_what_the_agents_records_show_proves_a_message(by: str) -> None:
+    playbook = Playbook()
+    playbook >> SourcesHeard([Proof("Relay message k3", by)]) << TextProven("Relay message k3", by)
+    playbook >> SourcesHeard([Proof("Relay message k3", "screen")])
+    playbook.done()
 
 
-def test_last_words_are_saved_and_the_next_agent_of_that_name_is_not_told() -> None:
-    async def scenario() -> None:
-        registry = Registry()
-        builtin.register(registry)
-        saved: list[bool] = []
-
-        async def last(ctx: Context) -> None:
-            await until(lambda: "memory_save" in [op for op, _ in desk.broker.asked])
-            await until(lambda: not desk.session.remembering.state())  # it has its answer
-            saved.append(True)
-
-        registry.add_hook("session_end", last)
-        desk = Desk(registry)
-        desk.broker.answer = {
-            "memory": {"id": "k23fb0fc", "text": "x", "scope": "project"},
-            "outcome": "new",
-            "redacted": [],
-        }
-        desk.session.begin()
-        found = Match("memory", "save", "x", {}, False, "@memory:save x")
-        desk.session.heard(Detection(f"01K{3:023d}", found))
-        await desk.session.end()
-        assert saved and "send" not in [op for op, _ in desk.broker.asked]
-
-    play(scenario)
+def test_a_broker_that_returns_is_told_everything_again() -> None:
+    playbook = Playbook()
+    idle = ReportAgent("idle", "", "screen", ())
+    playbook >> SessionStarted() << idle
+    playbook >> BrokerReturned() << idle << TellHeldAgain()
+    playbook >> SourcesHeard([StateChange(AgentState.BUSY)])
+    playbook << ReportAgent("busy", "", "screen", ())
 
 
-def test_last_hooks_that_take_too_long_are_ended_and_that_is_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("relay.session.shutdown.CLOSING_DEADLINE", 0.3)
-
-    async def hang(ctx: object) -> None:
-        await asyncio.Event().wait()
-
-    async def scenario() -> None:
-        registry = Registry()
-        registry.add_hook("session_end", hang)
-        desk = Desk(registry)
-        desk.session.begin()
-        await desk.session.end()
-        told = [fields["notes"] for op, fields in desk.broker.asked if op == "agent_state"]
-        assert any("on_session_end took too long" in note for note in told[-1])
-
-    play(scenario)
-
-
-def test_hooks_have_the_time_that_the_configuration_gives_handlers() -> None:
-    registry = Registry()
-    released = threading.Event()
-    registry.add_hook("session_start", lambda ctx: released.wait(60))
-
-    async def scenario() -> None:
-        desk = Desk(registry, handler_timeout=0.1)
-        result = await desk.session.engine.fire(HookEventName.SESSION_START, {"source": "startup"})
-        released.set()
-        assert "did not end within 0.1 s" in result.errors[0].message
-        await desk.session.end()
-
-    play(scenario)
+# -- the person -----------------------------------------------------------------------------------
 
 
 def test_a_key_that_flushes_counts_like_every_other_key() -> None:
     """The pump numbers it: a session that forgot it would have every later write refused."""
+    playbook = Playbook()
+    playbook >> PersonTyped(7, frames.FLUSHED, 12) << InputFlushed(12)
+    assert playbook.guards.sequence == 7
+    assert playbook.guards.person(1e9) is None
 
-    async def scenario() -> None:
-        desk = Desk()
-        desk.session.begin()
-        desk.session.frame(frames.ACTIVITY, (7).to_bytes(4, "big") + frames.FLUSHED + bytes(4))
-        assert desk.session.guards.sequence == 7
-        assert desk.session.guards.person(1e9) is None
-        await desk.session.end()
 
-    play(scenario)
+def test_a_key_that_an_earlier_session_dealt_with_hides_no_line_of_the_agents() -> None:
+    first = Playbook(with_handlers("relay", builtin=True))
+    first >> SessionStarted() >> PersonTyped(3, frames.ENTERED)
+    checkpoint = first.checkpoint()
+    # The pump repeats the last key for a next session.
+    second = Playbook(with_handlers("relay", builtin=True), restarts=1)
+    second >> PumpCheckpoint(checkpoint) >> SessionStarted()
+    second >> PersonTyped(3, frames.ENTERED) >> AgentWrote(b"@relay:Ann first\r\n\r\n")
+    assert [call.detection.found.body for call in second.take(CallBuiltin)] == ["first"]
+    assert second.guards.sequence == 3
+    # A key that is new is the person's, and so is its echo.
+    second >> PersonTyped(4, frames.ENTERED) << ReportPerson()
+    second >> AgentWrote(b"@relay:Ann typed\r\n@relay:Ann second\r\n\r\n")
+    assert [call.detection.found.body for call in second.take(CallBuiltin)] == ["second"]
+
+
+def test_the_broker_learns_once_that_the_person_spoke_after_something_had_come() -> None:
+    playbook = Playbook()
+    playbook >> PersonTyped(1, frames.ENTERED)
+    playbook >> DeliveryReported(MESSAGE.id, State.SUBMITTED)
+    playbook >> PersonTyped(2, frames.ENTERED) << ReportPerson()
+    playbook >> PersonTyped(3, frames.ENTERED)
+    playbook.done()
+
+
+# -- checkpoints ----------------------------------------------------------------------------------
+
+
+def test_output_is_acknowledged_with_a_checkpoint_in_which_what_it_led_to_stands() -> None:
+    playbook = Playbook(with_handlers("relay", builtin=True), offset=100)
+    line = b"@relay:Bob hello\r\n\r\n"
+    playbook >> AgentWrote(line + bytes(ACK_BYTES))
+    assert not [one for one in playbook.commands if isinstance(one, Acknowledge)]
+    (call,) = playbook.take(CallBuiltin)
+    said = {"id": call.detection.id, "to": ["Bob"], "body": "hello"}
+    playbook >> SendRequested(said) << SendMessage(said)
+    playbook.at(0.0)
+    (ack,) = playbook.take(Acknowledge)
+    assert ack.offset == 100 + len(line) + ACK_BYTES
+    assert json.loads(ack.checkpoint)["pending"] == [said]
+
+
+def test_what_has_no_answer_yet_is_taken_up_by_the_next_session() -> None:
+    first = Playbook(with_handlers("deploy"))
+    heard = find("deploy", "staging")
+    said = {"id": "id7", "to": ["Bob"], "body": "hello"}
+    first >> SourcesHeard([heard]) << RunHandlers(heard)
+    first >> SendRequested(said) << SendMessage(said)
+    first >> SendFailed("id7", BrokerUnavailable("away"))
+    second = Playbook(with_handlers("deploy"))
+    second >> PumpCheckpoint(first.checkpoint()) << RunHandlers(heard) << SendMessage(said)
 
 
 @pytest.mark.parametrize(
@@ -440,25 +266,90 @@ def test_a_key_that_flushes_counts_like_every_other_key() -> None:
 def test_a_next_session_knows_the_state_that_its_source_was_left_in(
     state: AgentState, held: str | None
 ) -> None:
-    async def scenario() -> None:
-        source = CodexSource(0.0)
-        source.restore({**source.state(), "state": state.value})
-        desk = Desk(restarts=1, structured=source)
-        desk.session.begin()
-        await until(lambda: desk.broker.states("agent_state"))
-        assert desk.broker.states("agent_state") == [state.value]
-        guards, now = desk.session.guards, asyncio.get_running_loop().time()
-        hold = guards.person(now) or guards.limited(now)
-        assert (hold.reason if hold else None) == held
-
-    play(scenario)
+    source = CodexSource(0.0)
+    source.restore({**source.state(), "state": state.value})
+    playbook = Playbook(structured=source)
+    playbook >> SessionStarted() << ReportAgent(state.value, "", "structured", ())
+    hold = playbook.guards.person(0.0) or playbook.guards.limited(0.0)
+    assert (hold.reason if hold else None) == held
 
 
-def test_a_word_of_the_person_counts_also_after_a_session_that_was_killed() -> None:
-    async def scenario() -> None:
-        # What has reached the agent, the session before this one reported.
-        desk = Desk(restarts=1)
-        desk.session.frame(frames.ACTIVITY, (1).to_bytes(4, "big") + frames.ENTERED)
-        await until(lambda: ("person", {}) in desk.broker.asked)
+# -- hooks ----------------------------------------------------------------------------------------
 
-    play(scenario)
+
+def test_hooks_that_the_agent_does_not_wait_for_cannot_stop_it_and_that_is_said_once() -> None:
+    before = HookEventName.BEFORE_AGENT
+    playbook = Playbook(with_hooks(before))
+    denied = Aggregated(decision=Decision.DENY, reason="no", inject=["one"], context="two")
+    for first in (1, 3):
+        playbook >> HooksObserved(before, {"prompt": "x"}) << FireHooks(before, {"prompt": "x"})
+        playbook >> HooksFired(before, denied)
+        playbook << InjectText(f"new{first}", "one") << InjectText(f"new{first + 1}", "two")
+    (note,) = playbook.notes
+    assert "cannot be kept from going on" in note
+
+
+def test_what_a_hook_has_for_the_agent_and_cannot_be_sent_is_noted() -> None:
+    playbook = Playbook()
+    playbook >> InjectionRefused(InjectText("new1", "x" * 9), UsageError("the text is too long"))
+    assert "the text is too long" in playbook.notes[0]
+
+
+def test_what_is_noted_stands_in_the_agents_report() -> None:
+    playbook = Playbook()
+    playbook >> PersonNote("the broker is away")
+    playbook << ReportAgent("starting", "", "screen", ("the broker is away",))
+
+
+# -- the end --------------------------------------------------------------------------------------
+
+
+def test_the_agent_has_time_for_what_its_last_hooks_say_when_its_terminal_goes() -> None:
+    end = HookEventName.SESSION_END
+    playbook = Playbook(with_hooks(end), end_seconds=10.0)
+    playbook >> SessionStarted() << KeepTerminal(10.0)
+    playbook >> TerminalGone() << FireHooks(end, {"reason": "hangup"}, 10.0)
+    playbook >> TerminalGone()  # said twice
+    playbook >> HooksFired(end, Aggregated(inject=["save it"])) << InjectText("new1", "save it")
+    playbook.at(3.0).done()
+    playbook >> DeliveryReported("new1", State.SEEN)
+    playbook.at(7.0) << KeepTerminal(0)
+    playbook >> AgentGone() >> LastHooksDue(5.0)  # the hooks are not fired again
+    playbook.done()
+
+
+def test_an_agent_that_is_not_done_with_them_in_time_is_let_go() -> None:
+    end = HookEventName.SESSION_END
+    playbook = Playbook(with_hooks(end), end_seconds=10.0)
+    playbook >> TerminalGone() << FireHooks(end, {"reason": "hangup"}, 10.0)
+    playbook >> HooksFired(end, Aggregated(inject=["save it"])) << InjectText("new1", "save it")
+    playbook.at(10.0)
+    assert playbook.take(KeepTerminal) == [KeepTerminal(0)] and playbook.notes == [AGENT_LATE]
+
+
+def test_without_last_hooks_the_terminal_goes_at_once() -> None:
+    playbook = Playbook()
+    playbook >> TerminalGone() << KeepTerminal(0)
+
+
+def test_the_last_words_are_heard_and_nobody_is_told_what_hooks_say_of_them() -> None:
+    output, end = HookEventName.OUTPUT, HookEventName.SESSION_END
+    playbook = Playbook(with_hooks(output, end))
+    playbook >> SessionStarted() >> AgentWrote(b"ERROR: boom") >> AgentExited(0) >> AgentGone()
+    assert not playbook.session.lifecycle.quiet
+    playbook.at(1.0) << FireHooks(output, {"output": "ERROR: boom"})
+    playbook >> HooksFired(output, Aggregated(inject=["fix it"]))
+    assert playbook.session.lifecycle.quiet
+    playbook >> LastHooksDue(5.0) << FireHooks(end, {"reason": "exit"}, 5.0)
+    playbook >> HooksFired(end, empty_success())
+    playbook.done()
+
+
+def test_last_hooks_that_take_too_long_are_said() -> None:
+    end = HookEventName.SESSION_END
+    playbook = Playbook(with_hooks(end))
+    playbook >> AgentGone() >> LastHooksDue(5.0) << FireHooks(end, {"reason": "exit"}, 5.0)
+    playbook >> HooksFired(end, None)
+    assert any("on_session_end took too long" in note for note in playbook.notes)
+    playbook >> events.EverythingSettled()
+    assert playbook.take(Acknowledge)

@@ -9,7 +9,7 @@ from relay.agents.base import SourceState, StructuredSource
 from relay.core.message import AgentState
 from relay.core.source_events import Line, Pause, Proof, SourceEvent, StateChange
 from relay.directive.grammar import Match, Unclosed
-from relay.session.detector import Detection, DirectiveDetector
+from relay.session.detector import AgentSaid, Detection, DirectiveDetector, Heard
 from relay.session.sources import UNCLOSED_PATIENCE, SourceSelector
 
 
@@ -82,11 +82,18 @@ class Desk:
             DirectiveDetector("01K0000000000000000000RUN1", 0, {"relay"}),
             FakeScreen(),
             structured,
-            on_heard=self.heard.append,
-            on_text=self.text.extend,
-            on_state=self.states.append,
-            on_proof=self.proofs.append,
         )
+
+    def hear(self, heard: list[Heard]) -> None:
+        for one in heard:
+            if isinstance(one, Detection):
+                self.heard.append(one)
+            elif isinstance(one, AgentSaid):
+                self.text += one.texts
+            elif isinstance(one, StateChange):
+                self.states.append(one)
+            else:
+                self.proofs.append(one)
 
     @property
     def bodies(self) -> list[str]:
@@ -95,7 +102,7 @@ class Desk:
 
 def test_without_a_structured_source_the_screen_is_heard() -> None:
     desk = Desk()
-    desk.ears.output(b"@relay:Bob hello\n", 1.0)
+    desk.hear(desk.ears.output(b"@relay:Bob hello\n", 1.0))
     assert desk.bodies == ["hello"] and desk.text == ["@relay:Bob hello"]
     assert desk.ears.source == "screen"
 
@@ -103,33 +110,35 @@ def test_without_a_structured_source_the_screen_is_heard() -> None:
 def test_while_a_structured_source_is_believed_the_screen_is_not() -> None:
     structured = FakeStructured()
     desk = Desk(structured)
-    desk.ears.output(b"@relay:Bob from the screen\n", 1.0)
-    desk.ears.hook({"events": [Line("m1", "@relay:Bob from the hook"), Pause("m1")]}, 2.0)
+    desk.hear(desk.ears.output(b"@relay:Bob from the screen\n", 1.0))
+    desk.hear(
+        desk.ears.hook({"events": [Line("m1", "@relay:Bob from the hook"), Pause("m1")]}, 2.0)
+    )
     assert desk.bodies == ["from the hook"]
     assert desk.ears.source == "structured"
 
 
 def test_a_source_that_fails_hands_over_to_the_screen_visibly() -> None:
     desk = Desk(FakeStructured())
-    desk.ears.give_up("no hooks")
-    desk.ears.output(b"@relay:Bob from the screen\n", 1.0)
+    desk.hear(desk.ears.give_up("no hooks"))
+    desk.hear(desk.ears.output(b"@relay:Bob from the screen\n", 1.0))
     assert desk.bodies == ["from the screen"]
     assert desk.ears.notes == ["no hooks"] and desk.ears.source == "screen"
 
 
 def test_half_a_message_of_a_source_that_fails_is_not_sent() -> None:
     desk = Desk(FakeStructured())
-    desk.ears.hook({"events": [Line("m1", "@relay:Bob half of a")]}, 1.0)
-    desk.ears.give_up("no hooks")
-    desk.ears.output(b"@relay:Bob half of a message\n", 2.0)
-    desk.ears.finish(3.0)
+    desk.hear(desk.ears.hook({"events": [Line("m1", "@relay:Bob half of a")]}, 1.0))
+    desk.hear(desk.ears.give_up("no hooks"))
+    desk.hear(desk.ears.output(b"@relay:Bob half of a message\n", 2.0))
+    desk.hear(desk.ears.finish(3.0))
     assert desk.bodies == ["half of a message"]
 
 
 def test_states_and_proofs_are_passed_on() -> None:
     desk = Desk(FakeStructured())
-    desk.ears.hook({"events": [StateChange(AgentState.BUSY)]}, 1.0)
-    desk.ears.transcript("words", 1.0)
+    desk.hear(desk.ears.hook({"events": [StateChange(AgentState.BUSY)]}, 1.0))
+    desk.hear(desk.ears.transcript("words", 1.0))
     assert desk.states == [StateChange(AgentState.BUSY)]
     assert desk.proofs == [Proof("words", "transcript")]
 
@@ -137,20 +146,20 @@ def test_states_and_proofs_are_passed_on() -> None:
 def test_a_blocked_agent_is_shown_its_screen() -> None:
     structured = FakeStructured()
     desk = Desk(structured)
-    desk.ears.tick(1.0)
+    desk.hear(desk.ears.tick(1.0))
     assert structured.rows == []
     structured.change(AgentState.BLOCKED)
-    desk.ears.tick(2.0)
+    desk.hear(desk.ears.tick(2.0))
     assert structured.rows == ["row"]
 
 
 def test_a_block_that_nobody_closes_is_given_up_after_a_silence() -> None:
     desk = Desk()
-    desk.ears.output(b"@relay:Bob <<<\nsome text\n", 10.0)
+    desk.hear(desk.ears.output(b"@relay:Bob <<<\nsome text\n", 10.0))
     assert desk.ears.next_deadline() == 10.0 + UNCLOSED_PATIENCE
-    desk.ears.tick(10.0 + UNCLOSED_PATIENCE / 2)
+    desk.hear(desk.ears.tick(10.0 + UNCLOSED_PATIENCE / 2))
     assert desk.heard == []
-    desk.ears.tick(10.0 + UNCLOSED_PATIENCE)
+    desk.hear(desk.ears.tick(10.0 + UNCLOSED_PATIENCE))
     assert [type(h.found) for h in desk.heard] == [Unclosed]
     assert desk.ears.next_deadline() is None
 

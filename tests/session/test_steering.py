@@ -13,15 +13,17 @@ from relay.agents.hook_codec import AgentHookCall
 from relay.agents.injection_proof import TranscriptProof, TurnProof
 from relay.core.message import AgentState, Message, Mode, State
 from relay.core.source_events import StateChange
-from relay.directive.envelope import envelope, marker_of
+from relay.directive.envelope import marker_of
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated
 from relay.session import steering
+from relay.session.background import Tasks
 from relay.session.delivery import DeliveryQueue
 from relay.session.delivery_channel import Submitted
+from relay.session.events import EventQueue
 from relay.session.steering import MESSAGES_MAX, Gift, Steering, chosen, waits
 from relay.session.typing_policy import Guards
-from tests.session.test_delivery import FakeDoor
+from tests.session.test_delivery import FakeChannels, FakeDoor
 
 AFTER = AgentHookCall(HookEventName.AFTER_TOOL, {"tool_use_id": "call-1"}, True)
 
@@ -44,8 +46,8 @@ class Desk:
         self.shown: set[str] = set()
         self.reports: list[tuple[str, str]] = []
         self.held_up: asyncio.Event | None = None  # the broker is away until this is set
-        self.tasks: list[asyncio.Future[None]] = []
-        self.courier = DeliveryQueue(lambda: self.door, self.report, lambda: self.now)
+        self.tasks = Tasks(EventQueue())
+        self.courier = DeliveryQueue(FakeChannels(self.door), self, Guards(), lambda: self.now)
         self.records: TranscriptProof | TurnProof = TranscriptProof(
             lambda: self.room, self.shown.__contains__
         )
@@ -56,22 +58,19 @@ class Desk:
         return Steering(
             self.courier,
             self.records,
-            lambda one: envelope(one, style="paste", namespaces=frozenset()),
-            self.report,
-            self.spawn,
+            frozenset(),
+            self,
+            self.tasks,
             lambda: self.now,
         )
 
-    async def report(self, one: Message, state: State, reason: str, proof: str) -> None:
+    async def delivery(self, one: Message, state: State, reason: str, proof: str) -> None:
         if self.held_up is not None:
             await self.held_up.wait()
         self.reports.append((one.body, state.value))
 
-    def spawn(self, work: Awaitable[None]) -> None:
-        self.tasks.append(asyncio.ensure_future(work))
-
     async def settle(self) -> None:
-        await asyncio.gather(*self.tasks)
+        await self.tasks.settle(10.0)
 
     async def give(
         self, call: AgentHookCall = AFTER, result: Aggregated | None = None

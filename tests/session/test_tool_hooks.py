@@ -20,6 +20,13 @@ from relay.hooks.hook_types import (
     HookOutput,
     HookResult,
 )
+from relay.session.events import (
+    EventQueue,
+    HooksObserved,
+    InjectRequested,
+    PersonNote,
+    SessionEvent,
+)
 from relay.session.hook_server import Reply
 from relay.session.tool_hooks import DEADLINE, ToolHookEndpoint
 
@@ -94,20 +101,19 @@ class Bench:
 
     def __init__(self, deadline: float = 30.0) -> None:
         self.engine, self.words = Engine(), Words()
-        self.injected: list[str] = []
-        self.notes: list[str] = []
-        self._tasks: list[asyncio.Future[None]] = []
-        self.gate = ToolHookEndpoint(
-            self.words,
-            self.engine,
-            inject=self.injected.append,
-            note=self.notes.append,
-            spawn=lambda work: self._tasks.append(asyncio.ensure_future(work)),
-            deadline=deadline,
-        )
+        self.events = EventQueue()
+        self.gate = ToolHookEndpoint(self.words, self.engine, self.events, deadline=deadline)
 
-    async def settle(self) -> None:
-        await asyncio.gather(*self._tasks)
+    def posted(self) -> list[SessionEvent]:
+        """What the session was told since the last look."""
+        found = []
+        while (event := self.events.take()) is not None:
+            found.append(event)
+        return found
+
+    @property
+    def notes(self) -> list[str]:
+        return [event.text for event in self.posted() if isinstance(event, PersonNote)]
 
 
 def run(test: Callable[[Bench], Awaitable[None]], deadline: float = 30.0) -> None:
@@ -130,7 +136,7 @@ def test_a_gate_asks_the_engine_and_answers_in_the_agents_words() -> None:
         assert event is HookEventName.BEFORE_TOOL
         given = {"tool_name": "Bash", "tool_input": TOOL["tool_input"], "tool_use_id": ""}
         assert fields == given
-        assert bench.injected == ["look"]
+        assert bench.posted() == [InjectRequested("look")]
 
     run(test)
 
@@ -147,20 +153,14 @@ def test_what_nobody_asked_for_costs_nothing() -> None:
 
 def test_what_is_only_observed_is_not_waited_for() -> None:
     async def test(bench: Bench) -> None:
-        bench.engine.wait = asyncio.Event()
-        bench.engine.result = Aggregated(
-            decision=Decision.DENY, reason="no", inject=["one"], context="two"
-        )
         assert await bench.gate.answer({"kind": "asked", "prompt": "do it"}) == {}
         assert await bench.gate.answer({"kind": "answered", "prompt_response": "done"}) == {}
-        bench.engine.wait.set()
-        await bench.settle()
-        assert bench.engine.fired == [
-            (HookEventName.BEFORE_AGENT, {"prompt": "do it"}),
-            (HookEventName.AFTER_AGENT, {"prompt_response": "done", "prompt": "do it"}),
+        answered = {"prompt_response": "done", "prompt": "do it"}
+        assert bench.posted() == [
+            HooksObserved(HookEventName.BEFORE_AGENT, {"prompt": "do it"}),
+            HooksObserved(HookEventName.AFTER_AGENT, answered),
         ]
-        assert bench.injected == ["one", "two"] * 2
-        assert ["cannot be kept from going on" in note for note in bench.notes] == [True, True]
+        assert bench.engine.fired == []
 
     run(test)
 
@@ -299,10 +299,7 @@ def test_messages_go_with_the_answer_also_where_no_hook_asks(
 ) -> None:
     async def test(bench: Bench) -> None:
         giver = Giver()
-        gate = ToolHookEndpoint(
-            bench.words, bench.engine, inject=bench.injected.append, note=bench.notes.append,
-            spawn=lambda work: None, giver=giver,
-        )  # fmt: skip
+        gate = ToolHookEndpoint(bench.words, bench.engine, bench.events, giver)
         bench.engine.events.clear()
         assert await gate.answer(dict(TOOL)) == {}
         reply = await gate.answer(dict(DONE))

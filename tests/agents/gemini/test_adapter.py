@@ -9,6 +9,8 @@ from relay.agents.base import AgentStart
 from relay.agents.gemini.adapter import SHOW_ITSELF, GeminiAdapter
 from relay.screen.line_source import LineSource
 from relay.session.detector import DirectiveDetector
+from relay.session.driver import AdapterFeed
+from relay.session.events import EventQueue
 from relay.session.sources import SourceSelector
 
 INPUT_LINE = ["─" * 60, " Shift+Tab to accept edits", " >   Type your message or @path/to/file"]
@@ -33,10 +35,6 @@ class Desk:
             DirectiveDetector("run", 0, {"relay"}),
             LineSource(80, 24, now=self.now),
             self.gemini.source,
-            on_heard=lambda heard: None,
-            on_text=lambda texts: None,
-            on_state=lambda change: None,
-            on_proof=lambda proof: None,
         )
 
     def look(self, after: float) -> str:
@@ -46,7 +44,9 @@ class Desk:
         async def once() -> None:
             changed = asyncio.Event()
             watching = asyncio.ensure_future(
-                self.gemini.watch(self.ears, asyncio.Event(), changed.set)
+                self.gemini.watch(
+                    AdapterFeed(self.ears, EventQueue()), asyncio.Event(), changed.set
+                )
             )
             await asyncio.sleep(0)
             watching.cancel()

@@ -1,0 +1,375 @@
+"""The driver of one session: takes events from the queue, carries commands out, keeps the timer.
+
+It decides nothing. What takes time runs beside it (deliveries, requests to the broker, handlers,
+hooks), and what comes of it is posted as an event again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from relay.core.errors import RelayError
+from relay.core.message import State
+from relay.core.source_events import SourceEvent
+from relay.directive.grammar import Match
+from relay.hooks.context import Context, Identity
+from relay.hooks.events import HookEventName
+from relay.hooks.registry import Registry
+from relay.hooks.run_functions import FunctionRunner
+from relay.session import events
+from relay.session.actions import SessionActions
+from relay.session.background import Tasks, failure
+from relay.session.broker_reports import Broker, BrokerReports
+from relay.session.delivery import DeliveryQueue
+from relay.session.detector import Detection, Heard
+from relay.session.dispatch import not_done
+from relay.session.events import EventQueue, SessionCommand, SessionEvent
+from relay.session.hook_setup import SessionHooks
+from relay.session.memory_commands import Remembering
+from relay.session.session import Session
+from relay.session.sources import SourceSelector
+from relay.session.steering import Steering
+
+if TYPE_CHECKING:
+    from relay.session.auto_save import LastWords
+
+#: How long an ended agent's last words, hooks and messages may take.
+CLOSING_DEADLINE = 20.0
+#: How much of that the hooks of what happened before may take from those of the end.
+HOOKS_DEADLINE = 8.0
+#: How long the broker may take to hear of what was noted last.
+TELLING_DEADLINE = 2.0
+#: How long what it said is kept for a broker that is away or has no room: nobody waits for us now.
+SENDING_DEADLINE = 600.0
+
+
+class SessionClock(Protocol):
+    """A monotonic clock in seconds, to which the rests between late output are added."""
+
+    def __call__(self) -> float: ...
+    def skip(self, seconds: float) -> None: ...
+
+
+class PumpEnd(Protocol):
+    """The part of the link to the pump that the driver needs."""
+
+    def ack(self, offset: int, checkpoint: bytes) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def farewell(self, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True)
+class Services:
+    """What carries a session's commands out."""
+
+    pump: PumpEnd
+    broker: Broker
+    reports: BrokerReports
+    deliveries: DeliveryQueue
+    steering: Steering | None  # None for an agent that gets nothing with the answers to its hooks
+    registry: Registry
+    runner: FunctionRunner
+    actions: SessionActions
+    identity: Identity
+    hooks: SessionHooks
+    memories: Remembering
+    last_words: LastWords | None  # with auto_save
+    tasks: Tasks
+
+
+class SessionDriver:
+    """Runs one session until its agent has ended."""
+
+    def __init__(
+        self, queue: EventQueue, session: Session, services: Services, clock: SessionClock
+    ) -> None:
+        self._queue = queue
+        self._session = session
+        self._services = services
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self._handled = asyncio.Event()  # set after each drain
+        self._end: events.AgentExited | events.PumpLost | None = None
+
+    @property
+    def orderly(self) -> bool:
+        """Whether the pump has said that the agent exited."""
+        return isinstance(self._end, events.AgentExited)
+
+    def start(self, checkpoint: events.PumpCheckpoint) -> None:
+        """Go on where an earlier session of this run was, and begin."""
+        self._handle(checkpoint)
+        self._handle(events.SessionStarted())
+        self.drain()
+
+    async def run(self) -> None:
+        """Handle events until cancelled."""
+        while True:
+            await self._queue.filled()
+            self.drain()
+
+    async def until_exit(self) -> None:
+        """Wait until the agent, or the pump, is gone."""
+        await self.until(lambda: self._end is not None, None)
+
+    async def until(self, check: Callable[[], bool], seconds: float | None) -> bool:
+        """Wait until ``check`` holds after some event, at most ``seconds``; whether it does."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not check():
+                    self._handled.clear()
+                    await self._handled.wait()
+        return check()
+
+    def take(self, event: SessionEvent) -> None:
+        """Handle ``event`` here and now, after those before it."""
+        self._queue.post(event)
+        self.drain()
+
+    def drain(self) -> None:
+        """Handle what is queued, and what becomes due meanwhile."""
+        self._handle_queued()
+        due = self._session.deadline()
+        if due is not None and due <= self._clock():
+            self._handle(events.TimePassed())
+            self._handle_queued()
+            due = self._session.deadline()
+        self._set_timer(due)
+        self._handled.set()
+
+    def _handle_queued(self) -> None:
+        while (event := self._queue.take()) is not None:
+            self._handle(event)
+
+    def _handle(self, event: SessionEvent) -> None:
+        if isinstance(event, events.OutputRested):
+            self._clock.skip(event.seconds)
+        elif isinstance(event, events.AgentExited | events.PumpLost):
+            self._end = self._end or event
+        try:
+            for command in self._session.handle(event, self._clock()):
+                self._carry_out(command)
+        except Exception as error:
+            self._queue.post(failure(error))
+
+    def _set_timer(self, due: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if due is not None:
+            delay = max(0.0, due - self._clock())
+            self._timer = asyncio.get_running_loop().call_later(delay, self.drain)
+
+    # -- commands ---------------------------------------------------------------------------------
+
+    def _carry_out(self, command: SessionCommand) -> None:
+        services = self._services
+        match command:
+            case events.Acknowledge():
+                services.pump.ack(command.offset, command.checkpoint)
+            case events.PauseReading():
+                services.pump.pause_reading()
+            case events.ResumeReading():
+                services.pump.resume_reading()
+            case events.KeepTerminal():
+                services.pump.farewell(command.seconds)
+            case events.SendMessage():
+                services.tasks.spawn(self._send(command.fields))
+            case events.ReportAgent():
+                services.reports.agent(command)
+            case events.ReportPerson():
+                services.reports.person()
+            case events.ReportDelivery():
+                report = services.reports.delivery(
+                    command.message, command.state, command.reason, ""
+                )
+                services.tasks.spawn(report)
+            case events.DeliverMessage():
+                services.deliveries.offer(command.message)
+            case events.StartDelivering():
+                services.tasks.spawn(services.deliveries.run())
+            case events.LookAgain():
+                services.deliveries.look_again()
+            case events.InputFlushed():
+                services.tasks.spawn(services.deliveries.thrown_away(command.unread))
+            case events.TextProven():
+                self._prove(command)
+            case events.TurnChanged():
+                if services.steering is not None:
+                    services.steering.rested(command.state)
+            case events.CheckSteered():
+                if services.steering is not None:
+                    self._report_seen(services.steering.heard())
+            case events.TellHeldAgain():
+                services.deliveries.tell_again()
+            case events.CallBuiltin():
+                self._call_builtin(command.detection)
+            case events.RunHandlers():
+                services.tasks.spawn(self._run_handlers(command.detection))
+            case events.FireHooks():
+                services.tasks.spawn(self._fire(command))
+            case events.InjectText():
+                self._inject(command)
+            case events.SettleSend():
+                services.actions.settle(command.id, command.answer)
+            case events.ResetHandlerLimits():
+                services.actions.person()
+            case events.DoMemoryCommand():
+                services.memories.take(command.command)
+            case events.KeepLastWords():
+                if services.last_words is not None:
+                    services.last_words.said(command.texts)
+            case events.AnswerRemote():
+                services.hooks.remote.take(command.fields)
+
+    async def _send(self, fields: dict[str, Any]) -> None:
+        try:
+            answer = await self._services.broker.request("send", **fields)
+        except RelayError as error:
+            self._queue.post(events.SendFailed(fields["id"], error))
+        else:
+            self._queue.post(events.SendAnswered(fields["id"], answer))
+
+    def _prove(self, proof: events.TextProven) -> None:
+        self._report_seen(self._services.deliveries.proven(proof.text, proof.by))
+        if self._services.steering is not None:
+            self._report_seen(self._services.steering.proven(proof.text, proof.by))
+
+    def _report_seen(self, found: list[tuple[Any, str]]) -> None:
+        for message, by in found:
+            report = self._services.reports.delivery(message, State.SEEN, "", by)
+            self._services.tasks.spawn(report)
+
+    def _call_builtin(self, heard: Detection) -> None:
+        match = heard.found
+        assert isinstance(match, Match)
+        given = (match.target, match.body, self._context(heard))
+        for handler in self._services.registry.select(match.namespace, match.target):
+            try:
+                handler.callee.binding.call(handler.callee.function, given)
+            except RelayError as error:
+                self._queue.post(events.AgentNotice(not_done(match, error.line)))
+
+    async def _run_handlers(self, heard: Detection) -> None:
+        match = heard.found
+        assert isinstance(match, Match)
+        ended = events.HandlersEnded(heard)
+        try:
+            if await self._services.reports.claim_match(heard):
+                outcomes = await self._services.runner.run_pattern(
+                    match.namespace, match.target, match.body, self._context(heard)
+                )
+                ended = events.HandlersEnded(heard, outcomes)
+        except RelayError as error:
+            # The next one in this lane has nothing to do with it.
+            ended = events.HandlersEnded(heard, error=error)
+        finally:
+            self._queue.post(ended)
+
+    async def _fire(self, fire: events.FireHooks) -> None:
+        result = None
+        try:
+            async with asyncio.timeout(fire.seconds):
+                first = fire.hook is not HookEventName.SESSION_START
+                if first or await self._services.reports.claim_start():
+                    result = await self._services.hooks.engine.fire(fire.hook, fire.fields)
+        except TimeoutError:
+            pass
+        finally:
+            self._queue.post(events.HooksFired(fire.hook, result))
+
+    def _inject(self, inject: events.InjectText) -> None:
+        try:
+            self._services.actions.give(inject.text, inject.id)
+        except RelayError as error:  # too long, say; the others are no worse for it
+            self._queue.post(events.InjectionRefused(inject, error))
+
+    def _context(self, heard: Detection) -> Context:
+        actions = self._services.actions.for_match(heard)
+        session = self._session
+        return Context(self._services.identity, actions, session.output, session.messages)
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    async def end(self) -> None:
+        """Settle what the agent said, run the last hooks, say what came of it."""
+        session, services = self._session, self._services
+        unread = self._end.unread if isinstance(self._end, events.AgentExited) else None
+        # First of all: what anybody is told from now on would reach the next agent of that name.
+        services.memories.agent_gone()
+        self.take(events.AgentGone())
+        loop = asyncio.get_running_loop()
+        end = loop.time() + CLOSING_DEADLINE
+        # Before what may take long: it decides whether the next run gets them again.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING_DEADLINE):
+                await services.deliveries.close(unread)
+        await self.until(lambda: not session.grace.running, end - loop.time())
+        # The start comes before the end, and so does what the agent said last.
+        await self.until(lambda: session.lifecycle.quiet, min(HOOKS_DEADLINE, end - loop.time()))
+        self.take(events.LastHooksDue(max(0.0, end - loop.time())))
+        await self.until(lambda: not session.lifecycle.ending, end - loop.time() + 1.0)
+        await self.until(lambda: session.dispatcher.idle, end - loop.time())
+        if not await services.memories.settle(SENDING_DEADLINE):
+            print("given up: memories that the broker did not take", file=sys.stderr)
+        if not await self.until(lambda: session.outbox.empty, SENDING_DEADLINE):
+            left = len(session.outbox.state())
+            print(f"given up: {left} messages that the broker did not take", file=sys.stderr)
+        if services.last_words is not None:
+            await services.last_words.end()
+        self.take(events.EverythingSettled())
+        await services.hooks.close(CLOSING_DEADLINE)
+        self.drain()
+        await services.reports.settle(TELLING_DEADLINE)  # what went wrong at the end, too
+        await services.tasks.end(CLOSING_DEADLINE / 2)
+        self.stop()
+
+    def stop(self) -> None:
+        """Nothing is due any more, and nobody who waits for an answer gets one."""
+        self._set_timer(None)
+        self._services.actions.close()
+
+
+class AdapterFeed:
+    """Where an agent's adapter hands over what it has read: at once to its source, then to all."""
+
+    def __init__(self, sources: SourceSelector, queue: EventQueue) -> None:
+        self._sources = sources
+        self._queue = queue
+
+    def transcript(self, line: str, now: float) -> None:
+        self._post(self._sources.transcript(line, now))
+
+    def hook(self, event: dict[str, Any], now: float) -> None:
+        self._post(self._sources.hook(event, now))
+
+    def reported(self, source_events: list[SourceEvent]) -> None:
+        self._post(self._sources.reported(source_events))
+
+    def give_up(self, reason: str) -> None:
+        self._post(self._sources.give_up(reason))
+        self._queue.post(events.SourcesRead())
+
+    def note(self, reason: str) -> None:
+        self._queue.post(events.PersonNote(reason))
+
+    def read(self) -> None:
+        """The adapter has handed over everything that there is for now."""
+        self._queue.post(events.SourcesRead())
+
+    def visible(self) -> list[str]:
+        return self._sources.visible()
+
+    @property
+    def pastes(self) -> bool:
+        return self._sources.pastes
+
+    def _post(self, heard: list[Heard]) -> None:
+        if heard:
+            self._queue.post(events.SourcesHeard(heard))

@@ -1,0 +1,84 @@
+"""How far a session has dealt with the agent's output, and when the pump is told. Pure.
+
+What is acknowledged the pump forgets, so each acknowledgement carries a checkpoint from which a
+next session could go on. While much waits for the broker the pump is not read: it keeps the output
+and, when it cannot keep more, slows the agent down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from relay.protocol import frames
+from relay.session.events import (
+    Acknowledge,
+    NotePerson,
+    PauseReading,
+    ResumeReading,
+    SessionCommand,
+)
+
+#: Output is acknowledged after this many bytes (half of what the pump keeps), or this many seconds
+#: after the first of it. Each acknowledgement costs a checkpoint, some milliseconds.
+ACK_BYTES = 4 * 1024 * 1024
+ACK_SECONDS = 0.1
+#: How long the agent may be kept waiting for the broker at a time; the pump gives a session up that
+#: makes no progress for five seconds.
+PAUSE_MAX = 1.0
+
+
+class Progress:
+    """Counts the output from ``offset`` on and says when it is to be acknowledged."""
+
+    def __init__(self, offset: int) -> None:
+        self._offset = self._acked = offset
+        self._ack_at: float | None = None  # None: nothing has changed since the last one
+        self._resume_at: float | None = None  # None: the pump is read
+
+    def heard(self, size: int, now: float) -> None:
+        """``size`` bytes of output, or with 0 something else: the checkpoint is out of date."""
+        self._offset += size
+        if self._offset - self._acked >= ACK_BYTES:
+            self._ack_at = now
+        elif self._ack_at is None:
+            self._ack_at = now + ACK_SECONDS
+
+    def due(self, now: float) -> bool:
+        """Whether to acknowledge now."""
+        return self._ack_at is not None and now >= self._ack_at
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to acknowledge."""
+        return self._ack_at is not None
+
+    def acknowledge(self, checkpoint: bytes) -> Iterator[SessionCommand]:
+        """Tell the pump what was heard until now."""
+        self._acked, self._ack_at = self._offset, None
+        if len(checkpoint) > frames.FRAME_MAX - 8:
+            # The pump would end this session for it, and the next one for the same reason.
+            yield NotePerson("too much waits to be kept across a restart of relay's session")
+            checkpoint = b""
+        yield Acknowledge(self._offset, checkpoint)
+
+    def slow_down(self, now: float) -> Iterator[SessionCommand]:
+        """Read no more: much waits for the broker; but not for long, should it be away."""
+        if self._resume_at is None:
+            self._resume_at = now + PAUSE_MAX
+            yield PauseReading()
+
+    def go_on(self) -> Iterator[SessionCommand]:
+        """Read again."""
+        if self._resume_at is not None:
+            self._resume_at = None
+            yield ResumeReading()
+
+    def deadline(self) -> float | None:
+        """When ``tick`` is due, or an acknowledgement."""
+        due = (self._ack_at, self._resume_at)
+        return min((one for one in due if one is not None), default=None)
+
+    def tick(self, now: float) -> Iterator[SessionCommand]:
+        """Time has passed."""
+        if self._resume_at is not None and now >= self._resume_at:
+            yield from self.go_on()

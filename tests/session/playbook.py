@@ -1,0 +1,133 @@
+"""A session as a script: ``playbook >> event << command``, without a loop, a socket or a clock.
+
+``>>`` gives the session an event; each ``<<`` says which command comes next. Commands that are of
+no interest to a script (``ROUTINE``) may be left out; any other one must be named.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from itertools import count
+from typing import Any
+
+from relay.agents.base import StructuredSource
+from relay.core.message import Message
+from relay.directive.grammar import Match
+from relay.hooks.registry import Registry
+from relay.screen.line_source import LineSource
+from relay.session import events
+from relay.session.detector import Detection, DirectiveDetector
+from relay.session.events import SessionCommand, SessionEvent
+from relay.session.run_info import RunInfo
+from relay.session.session import Session
+from relay.session.sources import SourceSelector
+from relay.session.typing_policy import Guards
+
+ROUTINE = (
+    events.Acknowledge,
+    events.CheckSteered,
+    events.KeepTerminal,
+    events.LookAgain,
+    events.ReportAgent,
+    events.ResetHandlerLimits,
+    events.SettleSend,
+    events.StartDelivering,
+    events.TurnChanged,
+)
+MESSAGE = Message(id=f"01K{1:023d}", sender="Ann", to="Ben", body="hi", created_at=0)
+
+
+def find(namespace: str, target: str, body: str = "x", number: int = 1) -> Detection:
+    """What the agent said: ``@namespace:target body``."""
+    raw = f"@{namespace}:{target} {body}"
+    return Detection(f"id{number}", Match(namespace, target, body, {}, False, raw))
+
+
+class Playbook:
+    """Plays a script with the session of an agent called Ben."""
+
+    def __init__(
+        self,
+        registry: Registry | None = None,
+        *,
+        structured: StructuredSource | None = None,
+        namespaces: Collection[str] = ("relay", "deploy"),
+        **run: Any,
+    ) -> None:
+        self.now = 0.0
+        self.guards = Guards()
+        self.sources = SourceSelector(
+            DirectiveDetector("run", 0, namespaces), LineSource(80, 24, now=0.0), structured
+        )
+        facts = {"started_ms": 0, "cwd": "/", "env": {}, **run}
+        ids = count(1)
+        self.session = Session(
+            RunInfo("run", "Ben", "me", **facts),
+            registry or Registry(),
+            self.sources,
+            self.guards,
+            None,
+            {},
+            new_id=lambda: f"new{next(ids)}",
+            now_ms=lambda: 0,
+        )
+        self.commands: list[SessionCommand] = []  # that the script has not named yet
+
+    def __rshift__(self, event: SessionEvent) -> Playbook:
+        """The session gets ``event``; all commands before it must have been named."""
+        self.done()
+        self.commands += self.session.handle(event, self.now)
+        return self
+
+    def __lshift__(self, expected: SessionCommand) -> Playbook:
+        """The next command is ``expected``."""
+        while self.commands:
+            command = self.commands.pop(0)
+            if command == expected:
+                return self
+            if not isinstance(command, ROUTINE):
+                raise AssertionError(f"expected {expected}, got {command}")
+        raise AssertionError(f"expected {expected}, got no further command")
+
+    def at(self, now: float) -> Playbook:
+        """Time passes until ``now``; the session does what is due by then."""
+        self.done()
+        for _ in range(1000):
+            due = self.session.deadline()
+            if due is None or due > now:
+                self.now = now
+                return self
+            self.now = max(self.now, due)
+            self.commands += self.session.handle(events.TimePassed(), self.now)
+        raise AssertionError("something is due again and again")
+
+    def done(self) -> None:
+        """Every command has been named."""
+        left = [command for command in self.commands if not isinstance(command, ROUTINE)]
+        assert not left, f"not in the script: {left}"
+        self.commands.clear()
+
+    def take(self, kind: type[Any]) -> list[Any]:
+        """The commands of one kind, whatever the others are."""
+        taken = [command for command in self.commands if isinstance(command, kind)]
+        self.commands.clear()
+        return taken
+
+    @property
+    def notes(self) -> list[str]:
+        """What the person is told."""
+        return self.sources.notes
+
+    def checkpoint(self) -> dict[str, Any]:
+        """What a next session gets."""
+        self.done()
+        self >> events.EverythingSettled()
+        acknowledged = self.take(events.Acknowledge)[-1]
+        state: dict[str, Any] = json.loads(acknowledged.checkpoint)
+        return state
+
+
+def notice(identifier: str, text: str) -> events.SendMessage:
+    """The message by which Ben is told ``text``."""
+    return events.SendMessage({"to": ["Ben"], "body": text, "notice": True, "id": identifier})
