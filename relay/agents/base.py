@@ -12,7 +12,7 @@ import contextlib
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from relay.agents.injection_proof import InjectionProof
 from relay.core.errors import RelayError
@@ -26,6 +26,10 @@ ERROR_RETRY, LIMIT_RETRY = 30.0, 300.0
 #: Characters of an accepted text that are remembered: its envelope's first lines hold the marker.
 HEAD = 400
 _MARKER = re.compile(r"Relay (?:message|notice) (\[[^\[\]\s]{1,16}\])")
+
+
+#: The input line: ``dialog`` stands in its place, there is none now (``busy``), or ``unknown``.
+ComposerState = Literal["empty", "draft", "dialog", "busy", "unknown"]
 
 
 def markers_in(text: str) -> list[str]:
@@ -277,8 +281,8 @@ class AgentAdapter:
         """Seconds from its start during which ``channel`` is waited for instead of typing."""
         return 0.0
 
-    def composer(self, rows: list[str]) -> str:
-        """Tell by the screen how the input line is: empty, draft, dialog, busy or unknown."""
+    def composer(self, rows: list[str]) -> ComposerState:
+        """Tell by the screen's rows how the input line is."""
         raise NotImplementedError
 
     def enter(self, rows: list[str]) -> bytes:

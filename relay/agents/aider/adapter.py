@@ -9,7 +9,7 @@ from typing import Any
 
 from relay.agents.aider.screen import composer_state, multiline
 from relay.agents.aider.source import AiderSource
-from relay.agents.base import AgentAdapter, AgentStart, SourceFeed
+from relay.agents.base import AgentAdapter, AgentStart, ComposerState, SourceFeed
 from relay.agents.follow_file import FileTail
 
 #: Bytes. Each request logs the whole conversation again: a file of ours that is larger is emptied.
@@ -46,7 +46,7 @@ class AiderAdapter(AgentAdapter):
             self._tail.restore({"path": launch["history"], "inode": inode, "offset": size})
         self._place = self._tail.state()
 
-    def composer(self, rows: list[str]) -> str:
+    def composer(self, rows: list[str]) -> ComposerState:
         return composer_state(rows) if self._reads() else "busy"
 
     def enter(self, rows: list[str]) -> bytes:

@@ -14,9 +14,8 @@ asks (``(Y)es/(N)o [Yes]:``) is raw too, and Enter would answer it.
 from __future__ import annotations
 
 import re
-from typing import Literal
 
-Composer = Literal["empty", "draft", "dialog", "busy"]
+from relay.agents.base import ComposerState
 
 _FORMATS = (
     "architect|ask|code|context|diff-fenced|diff|editor-diff-fenced|editor-diff|editor-whole|func"
@@ -35,7 +34,7 @@ _ERROR = re.compile(r"[\s░█]*litellm\.(\w+): ")
 _ANSWERED = re.compile(r"^Tokens: \S+ sent\b.*\breceived\.")
 
 
-def composer_state(rows: list[str]) -> Composer:
+def composer_state(rows: list[str]) -> ComposerState:
     """What stands where aider's prompt would be, on a screen whose terminal is in raw mode."""
     block = _block(rows)
     if question(rows):

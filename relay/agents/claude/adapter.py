@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from relay.agents.base import AgentAdapter, AgentStart, SourceFeed
+from relay.agents.base import AgentAdapter, AgentStart, ComposerState, SourceFeed
 from relay.agents.claude.channel import ClaudeChannel
 from relay.agents.claude.screen import composer_state
 from relay.agents.claude.source import ClaudeSource
@@ -49,7 +49,7 @@ class ClaudeAdapter(AgentAdapter):
         self._entered: float | None = None
         self._searched = 0.0
 
-    def composer(self, rows: list[str]) -> str:
+    def composer(self, rows: list[str]) -> ComposerState:
         return composer_state(rows)
 
     def state(self) -> dict[str, Any]:

@@ -12,9 +12,8 @@ A dialog takes its place, so where the box is missing nothing may be typed.
 from __future__ import annotations
 
 import re
-from typing import Literal
 
-Composer = Literal["empty", "draft", "dialog", "unknown"]
+from relay.agents.base import ComposerState
 
 #: At least so many line characters in a row make a rule (a label may stand in it).
 _RULE = re.compile(r"^\s{0,2}[─━╌]{8,}")
@@ -24,7 +23,7 @@ _CANCEL = re.compile(r"\b(?:Esc to (?:cancel|exit|go back)|Enter to (?:confirm|s
 _SUGGESTION = re.compile(r'Try "[^"]+"|Resend your message to try again')
 
 
-def composer_state(rows: list[str]) -> Composer:
+def composer_state(rows: list[str]) -> ComposerState:
     """Whether the input line is empty, holds a draft, or a dialog stands in its place.
 
     ``rows`` are the screen's rows from top to bottom. ``unknown`` when this is not a screen that

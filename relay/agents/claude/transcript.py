@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import re
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal
+
+from relay.agents.json_lines import object_in, seconds_of, text_in
 
 Kind = Literal[
     "said",  # a text block of the assistant's; text, uuid, message_id
@@ -42,13 +42,10 @@ def parse(line: str) -> list[Record]:
     """What one line says; empty for lines of no concern, of subagents, or that are damaged."""
     if line.startswith('{"type":"api-request'):
         return []  # copies of whole requests, often large
-    try:
-        raw = json.loads(line)
-    except (ValueError, RecursionError):
+    raw = object_in(line)
+    if raw is None or raw.get("isSidechain") or raw.get("isCompactSummary"):
         return []
-    if not isinstance(raw, dict) or raw.get("isSidechain") or raw.get("isCompactSummary"):
-        return []
-    kind, time = raw.get("type"), _time(raw.get("timestamp"))
+    kind, time = raw.get("type"), seconds_of(raw.get("timestamp"))
     if kind == "assistant":
         return _assistant(raw, time)
     if kind == "user":
@@ -56,7 +53,7 @@ def parse(line: str) -> list[Record]:
     if kind == "attachment":
         return _attachment(raw, time)
     if kind == "queue-operation" and raw.get("operation") == "enqueue":
-        return [Record("queued", time, text=_text(raw.get("content")))]
+        return [Record("queued", time, text=text_in(raw.get("content"), "text"))]
     if kind == "system" and raw.get("subtype") == "turn_duration":
         return [Record("turn_end", time)]
     return []
@@ -74,7 +71,7 @@ def _assistant(raw: dict[str, Any], time: float) -> list[Record]:
     records = []
     for number, block in enumerate(blocks):
         if isinstance(block, dict) and block.get("type") == "text":
-            text, own = _text(block.get("text")), f"{uuid}.{number}"
+            text, own = text_in(block.get("text"), "text"), f"{uuid}.{number}"
             records.append(Record("said", time, text=text, message_id=message_id, uuid=own))
             continue
         records.append(Record("break", time, message_id=message_id))
@@ -97,7 +94,7 @@ def _user(raw: dict[str, Any], time: float) -> list[Record]:
     results = [b for b in content if _is(b, "tool_result")] if isinstance(content, list) else []
     if results:
         return [Record("result", time, uuid=str(block.get("tool_use_id"))) for block in results]
-    text = _text(content)
+    text = text_in(content, "text")
     if text.startswith(_INTERRUPTED):
         stopped = str(raw.get("interruptedMessageId") or "")
         return [Record("interrupted", time, message_id=stopped, prompt_id=prompt_id)]
@@ -108,26 +105,11 @@ def _attachment(raw: dict[str, Any], time: float) -> list[Record]:
     attachment = raw.get("attachment")
     if not _is(attachment, "queued_command") or not isinstance(attachment, dict):
         return []
-    return [Record("prompt", time, text=_text(attachment.get("prompt")))]
+    return [Record("prompt", time, text=text_in(attachment.get("prompt"), "text"))]
 
 
 def _is(block: object, kind: str) -> bool:
     return isinstance(block, dict) and block.get("type") == kind
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        return "\n".join(_text(item.get("text")) for item in value if _is(item, "text"))
-    return ""
-
-
-def _time(value: object) -> float:
-    if isinstance(value, str):
-        with contextlib.suppress(ValueError):
-            return datetime.fromisoformat(value).timestamp()
-    return 0.0
 
 
 @dataclass(frozen=True, slots=True)

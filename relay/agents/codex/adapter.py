@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relay.agents.base import AgentAdapter, AgentStart, SourceFeed
+from relay.agents.base import AgentAdapter, AgentStart, ComposerState, SourceFeed
 from relay.agents.codex.channel import CodexChannel
 from relay.agents.codex.rollout import OpenFiles, is_conversation, open_files
 from relay.agents.codex.screen import composer_state
@@ -65,7 +65,7 @@ class CodexAdapter(AgentAdapter):
         if not self._readable:
             source.failed("")  # the launch plan has said why
 
-    def composer(self, rows: list[str]) -> str:
+    def composer(self, rows: list[str]) -> ComposerState:
         """Tell how the input line is; what is pasted into a turn breaks its answer off."""
         found = composer_state(rows)
         if found != "dialog" and self.source.agent_state is AgentState.BUSY:

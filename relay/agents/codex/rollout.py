@@ -7,8 +7,9 @@ import json
 import os
 import re
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal
+
+from relay.agents.json_lines import object_in, seconds_of, text_in
 
 Kind = Literal[
     "said",  # a message of the assistant's is complete; key, text
@@ -42,14 +43,11 @@ class Record:
 
 def parse(line: str) -> list[Record]:
     """What one line says; empty for lines of no concern or that are damaged."""
-    try:
-        raw = json.loads(line)
-    except (ValueError, RecursionError):
+    raw = object_in(line)
+    payload = raw.get("payload") if raw else None
+    if raw is None or not isinstance(payload, dict):
         return []
-    payload = raw.get("payload") if isinstance(raw, dict) else None
-    if not isinstance(payload, dict):
-        return []
-    time = _time(raw.get("timestamp"))
+    time = seconds_of(raw.get("timestamp"))
     if raw.get("type") == "event_msg":
         return _event(payload, time)
     if raw.get("type") == "response_item":
@@ -65,7 +63,7 @@ def _event(payload: dict[str, Any], time: float) -> list[Record]:
         # A summary of a compaction is a response item, too, but never an AgentMessage.
         if isinstance(item, dict) and item.get("type") == "AgentMessage":
             name = str(item.get("id") or f"{key}/{payload.get('completed_at_ms')}")
-            return [Record("said", time, text=_text(item.get("content")), key=name)]
+            return [Record("said", time, text=text_in(item.get("content")), key=name)]
     elif kind in ("task_started", "turn_started"):
         return [Record("begun", time, key=key)]
     elif kind in _ENDS:
@@ -80,10 +78,10 @@ def _event(payload: dict[str, Any], time: float) -> list[Record]:
 def _item(payload: dict[str, Any], time: float) -> list[Record]:
     kind = str(payload.get("type"))
     if kind == "message" and payload.get("role") == "user":
-        text = _text(payload.get("content"))
+        text = text_in(payload.get("content"))
         return [Record("prompt", time, text=text)] if text else []
     if kind == "message" and payload.get("role") == "developer" and _by_hook(payload):
-        return [Record("context", time, text=_text(payload.get("content")))]
+        return [Record("context", time, text=text_in(payload.get("content")))]
     if kind.endswith("_output"):
         return [Record("result", time)]
     return []
@@ -121,22 +119,6 @@ def _resets(limits: object) -> float:
         if isinstance(resets, int | float) and isinstance(used, int | float) and used >= 100:
             ends.append(float(resets))
     return max(ends, default=0.0)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        parts = [item.get("text") for item in value if isinstance(item, dict)]
-        return "\n".join(part for part in parts if isinstance(part, str))
-    return ""
-
-
-def _time(value: object) -> float:
-    if isinstance(value, str):
-        with contextlib.suppress(ValueError):
-            return datetime.fromisoformat(value).timestamp()
-    return 0.0
 
 
 # -- which file ---------------------------------------------------------------------------------

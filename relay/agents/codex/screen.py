@@ -14,9 +14,8 @@ answer it.
 from __future__ import annotations
 
 import re
-from typing import Literal
 
-Composer = Literal["empty", "draft", "dialog", "unknown"]
+from relay.agents.base import ComposerState
 
 _CHOICE = re.compile(r"^\s*(?:[›>❯]\s*)?\d+[.)]\s+\S")
 _ANSWER = re.compile(
@@ -32,7 +31,7 @@ _LOADING = re.compile(r"^\s*loading\s*$")
 _SPINNER = re.compile(r"[\u2801-\u28ff]")
 
 
-def composer_state(rows: list[str]) -> Composer:
+def composer_state(rows: list[str]) -> ComposerState:
     """Whether the input line is empty, holds a draft, or a dialog stands in its place.
 
     ``rows`` are the screen's rows from top to bottom. ``unknown`` when this is not a screen that

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from relay.agents.base import AgentAdapter, AgentStart, SourceFeed
+from relay.agents.base import AgentAdapter, AgentStart, ComposerState, SourceFeed
 from relay.agents.follow_file import FileFollower
 from relay.agents.gemini.screen import composer_state, solid
 from relay.agents.gemini.session_file import Claims, SessionFiles
@@ -66,7 +66,7 @@ class GeminiAdapter(AgentAdapter):
         if not start.launch.get("heard", True):
             self.source.failed("")  # the launch plan has said why
 
-    def composer(self, rows: list[str]) -> str:
+    def composer(self, rows: list[str]) -> ComposerState:
         """Tell how the input line is. What is typed while Gemini CLI works would wait with it, out
         of relay's hands; and whatever has taken the place of the input line reads keys."""
         found = composer_state(rows)

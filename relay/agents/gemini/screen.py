@@ -18,7 +18,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-Composer = Literal["empty", "draft", "dialog", "unknown"]
+from relay.agents.base import ComposerState
+
 Doing = Literal["idle", "busy", "blocked", "unknown"]
 
 _RULE = re.compile(r"^─{20,}\s*$")
@@ -42,7 +43,7 @@ _TOOL = re.compile(r"Allow execution of (?:MCP tool )?[\[\"']([^\]\"']+)")
 _LIMIT = re.compile(r"Usage limit reached")
 
 
-def composer_state(rows: list[str]) -> Composer:
+def composer_state(rows: list[str]) -> ComposerState:
     """Whether the input line is empty, holds a draft, or a dialog stands in its place.
 
     ``rows`` are the screen's rows from top to bottom. ``unknown`` when this is not a screen that

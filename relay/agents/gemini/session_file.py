@@ -10,13 +10,12 @@ what was: history, which is never heard.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
+from relay.agents.json_lines import object_in, seconds_of, text_in
 from relay.core.files import make_private_folder, write_atomically
 
 Kind = Literal[
@@ -49,13 +48,10 @@ class Record:
 
 def parse(line: str) -> Record | None:
     """What one line says; None for what is of no concern, or damaged."""
-    try:
-        raw = json.loads(line)
-    except (ValueError, RecursionError):
+    raw = object_in(line)
+    if raw is None or not isinstance(raw.get("id"), str):
         return None
-    if not isinstance(raw, dict) or not isinstance(raw.get("id"), str):
-        return None
-    id_, time, content = raw["id"], _time(raw.get("timestamp")), raw.get("content")
+    id_, time, content = raw["id"], seconds_of(raw.get("timestamp")), raw.get("content")
     kind = raw.get("type")
     if kind == "gemini":
         # What it has for the model's words that are not words (history, binary data) is a list.
@@ -65,7 +61,7 @@ def parse(line: str) -> Record | None:
     if kind == "user":
         return _user(id_, time, content)
     if kind in ("info", "warning", "error"):
-        text = content if isinstance(content, str) else _text(content)
+        text = text_in(content)
         if text == _CANCELLED:
             return Record("cancelled", id_, time)
         return Record("note", id_, time, text, kind)
@@ -74,11 +70,8 @@ def parse(line: str) -> Record | None:
 
 def session_of(line: str) -> str:
     """The conversation's id, when this is the line of a file that tells it; else ''."""
-    try:
-        raw = json.loads(line)
-    except (ValueError, RecursionError):
-        return ""
-    if not isinstance(raw, dict) or raw.get("kind") == "subagent":
+    raw = object_in(line)
+    if raw is None or raw.get("kind") == "subagent":
         return ""
     found = raw.get("sessionId")
     return found if isinstance(found, str) else ""
@@ -88,22 +81,7 @@ def _user(id_: str, time: float, content: object) -> Record:
     parts = content if isinstance(content, list) else [{"text": content}]
     if any(isinstance(part, dict) and "functionResponse" in part for part in parts):
         return Record("result", id_, time)
-    return Record("prompt", id_, time, _text(parts))
-
-
-def _text(parts: object) -> str:
-    """The texts of a list of parts, as one."""
-    if not isinstance(parts, list):
-        return ""
-    texts: list[Any] = [part.get("text") for part in parts if isinstance(part, dict)]
-    return "\n".join(text for text in texts if isinstance(text, str))
-
-
-def _time(value: object) -> float:
-    if isinstance(value, str):
-        with contextlib.suppress(ValueError):
-            return datetime.fromisoformat(value).timestamp()
-    return 0.0
+    return Record("prompt", id_, time, text_in(parts))
 
 
 # -- which file ------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from relay.agents.base import AgentAdapter, AgentStart, SourceFeed
+from relay.agents.base import AgentAdapter, AgentStart, ComposerState, SourceFeed
 from relay.agents.installed import parse_version
 from relay.agents.opencode.channel import (
     OpencodeChannel,
@@ -84,7 +84,7 @@ class OpencodeAdapter(AgentAdapter):
         waits = self.channel is not None and self.source.trusted and not self.source.connected
         return math.inf if waits else 0.0
 
-    def composer(self, rows: list[str]) -> str:
+    def composer(self, rows: list[str]) -> ComposerState:
         return composer_state(rows)
 
     def state(self) -> dict[str, Any]:

@@ -15,9 +15,8 @@ A dialog takes its place, so where the box is missing nothing may be typed.
 from __future__ import annotations
 
 import re
-from typing import Literal
 
-Composer = Literal["empty", "draft", "dialog", "unknown"]
+from relay.agents.base import ComposerState
 
 _FOOT = re.compile(r"^\s*╹▀{8,}")
 _BAR = re.compile(r"^\s*┃(.*)$")
@@ -31,7 +30,7 @@ SHELL = "Shell"
 _SUGGESTION = re.compile(r'Ask anything… "[^"]*"')
 
 
-def composer_state(rows: list[str]) -> Composer:
+def composer_state(rows: list[str]) -> ComposerState:
     """Whether the input line is empty, holds a draft, or a dialog stands in its place.
 
     ``rows`` are the screen's rows from top to bottom. ``unknown`` when this is not a screen that

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from relay.agents.base import AgentAdapter, AgentStart, Blocked, SourceFeed, poll
+from relay.agents.base import AgentAdapter, AgentStart, Blocked, ComposerState, SourceFeed, poll
 from relay.agents.follow_file import FileFollower
 from relay.agents.injection_proof import TurnProof
 from relay.agents.qwen.channel import QwenChannel
@@ -93,7 +93,7 @@ class QwenAdapter(AgentAdapter):
         self._feed: SourceFeed | None = None
         self._entered: float | None = None
 
-    def composer(self, rows: list[str]) -> str:
+    def composer(self, rows: list[str]) -> ComposerState:
         return composer_state(rows)
 
     def spell(self, text: str) -> str:

@@ -13,9 +13,8 @@ A dialog takes its place, so where the box is missing nothing may be typed.
 from __future__ import annotations
 
 import re
-from typing import Literal
 
-Composer = Literal["empty", "draft", "dialog", "unknown"]
+from relay.agents.base import ComposerState
 
 _RULE = re.compile(r"^─{8,}")
 _MARK = re.compile(r"^[>!*](?: |$)")
@@ -44,7 +43,7 @@ _CANCELLED = re.compile(r"● Request cancelled\.\s*$")
 _SCROLL_BAR = re.compile(r"\s*[│█]?\s*$")
 
 
-def composer_state(rows: list[str]) -> Composer:
+def composer_state(rows: list[str]) -> ComposerState:
     """Whether the input line is empty, holds a draft, or a dialog stands in its place.
 
     ``rows`` are the screen's rows from top to bottom. ``unknown`` when this is not a screen that
