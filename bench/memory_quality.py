@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from relay.memory.embedding import Embedder
-from relay.memory.local.store import LocalStore
+from relay.memory.local.local_store import LocalStore
 from relay.memory.records import Memory, Place, Scope
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open", 4: "single", 5: "adversarial"}

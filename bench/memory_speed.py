@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from relay.memory.local.local_store import LocalStore
 from relay.memory.local.query import expression, words
-from relay.memory.local.store import LocalStore
 from relay.memory.records import Memory, Place, Scope
 
 if TYPE_CHECKING:

@@ -62,7 +62,7 @@ def service_command() -> list[str]:
     return [sys.executable, "-P", "-u", "-c", _RUN, root]
 
 
-class Job:
+class MemoryJob:
     """One request that has no answer yet."""
 
     __slots__ = ("id", "request", "line", "timer", "deaths")
@@ -94,7 +94,7 @@ class MemoryProxy:
         self._command = list(command) or service_command()
         self._deadline = deadline
         self._loop = asyncio.get_running_loop()
-        self._pending: dict[int, Job] = {}
+        self._pending: dict[int, MemoryJob] = {}
         self._size = 0
         self._last_id = 0
         self._starts: deque[float] = deque(maxlen=STARTS_MAX)
@@ -148,7 +148,7 @@ class MemoryProxy:
             "now_ms": batch.now_ms,
             "request": {**passed, "n": request.n, "op": request.op},
         }
-        job = Job(self._last_id, request, json.dumps(asked).encode() + b"\n")
+        job = MemoryJob(self._last_id, request, json.dumps(asked).encode() + b"\n")
         if len(self._pending) >= PENDING_MAX or self._size + len(job.line) > PENDING_SIZE_MAX:
             raise RelayError(
                 "too many requests to the memory wait already", hint="try again", code="busy"
@@ -159,14 +159,14 @@ class MemoryProxy:
         batch.after.append(partial(self._begin, job))
         batch.on_failure.append(partial(self._forget, job))
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: MemoryJob) -> None:
         job.timer = self._loop.call_later(self._deadline, self._late, job)
         if self._service is None:
             self._start()
         else:
             self._service.send(job.line)
 
-    def _late(self, job: Job) -> None:
+    def _late(self, job: MemoryJob) -> None:
         # What has begun cannot be taken back: to save it again then changes nothing more.
         late = f"the memory did not answer within {self._deadline:g} s"
         self._refuse(job, Timeout(late, hint="it may still be done"))
@@ -177,10 +177,10 @@ class MemoryProxy:
             self._forget(job)
             job.request.client.send(line)
 
-    def _refuse(self, job: Job, error: RelayError) -> None:
+    def _refuse(self, job: MemoryJob, error: RelayError) -> None:
         self._answered(job.id, refusal(job.request.n, error))
 
-    def _forget(self, job: Job) -> None:
+    def _forget(self, job: MemoryJob) -> None:
         if self._pending.pop(job.id, None) is not None:
             self._size -= len(job.line)
             if job.timer is not None:

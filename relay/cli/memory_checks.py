@@ -26,7 +26,7 @@ from relay.core.paths import Home
 from relay.memory.embedding.numeric import have_numpy
 from relay.memory.embedding.setup import installed
 from relay.memory.extraction_files import left_in
-from relay.memory.outbox import title_of, waiting_in
+from relay.memory.kept_saves import title_of, waiting_in
 
 #: How long one server may take to answer, name and all, in seconds.
 SERVER_TIMEOUT = 2.0

@@ -18,7 +18,7 @@ from relay.cli.memory_store import applying, connected
 from relay.core.errors import NotFound, StorageError, UsageError
 from relay.core.paths import Home
 from relay.memory.backend import StoreUnavailable
-from relay.memory.outbox import Outbox, Waiting, path_of, title_of, waiting_in
+from relay.memory.kept_saves import KeptSave, KeptSaves, path_of, title_of, waiting_in
 from relay.memory.records import to_json
 
 
@@ -120,21 +120,21 @@ def _move(home: Home, key: str, options: Any) -> int:
     return 0
 
 
-def _given(client: BrokerClient, save: Waiting) -> str:
+def _given(client: BrokerClient, save: KeptSave) -> str:
     answer = ask(client, "memory_import", memories=[to_json(save.memory())])
     return next(name for name in ("new", "same", "conflicting") if answer[name])
 
 
-def _saves(outbox: Outbox) -> Iterator[Waiting]:
+def _saves(outbox: KeptSaves) -> Iterator[KeptSave]:
     for id_ in outbox.ids():
         yield from outbox.starting_with(id_, 1)
 
 
 @contextmanager
-def _opened(home: Home, key: str) -> Iterator[Outbox]:
+def _opened(home: Home, key: str) -> Iterator[KeptSaves]:
     path = path_of(home.memory, key)
     try:
-        outbox = Outbox(path, title=title_of(home.memory, key))
+        outbox = KeptSaves(path, title=title_of(home.memory, key))
     except StoreUnavailable as error:
         raise StorageError(
             f"the broker has the kept saves of that store in hand: {path}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 from relay.core.errors import RelayError
 from relay.memory.records import Hit, Memory, Place, Restored, Saved, Stats
@@ -19,12 +19,28 @@ class StoreUnavailable(RelayError):
     code = "memory_unavailable"
 
 
+class SaveOptions(TypedDict, total=False):
+    """What may be left out of a save."""
+
+    supersedes: str | None
+    meta: Mapping[str, object] | None
+    new_id: str | None
+
+
+class SaveFields(SaveOptions):
+    """What a save is given beside the text and the place: see ``Backend.save``."""
+
+    agent: str | None
+    session: str | None
+    now_ms: int
+
+
 class Backend(Protocol):
     """A store of memories.
 
     All times are milliseconds since the epoch. Whatever is wrong with the request is a UsageError,
     whatever is wrong with the store a StorageError, or StoreUnavailable; then nothing was changed.
-    ``relay.memory.contract`` says what a backend must do, and can be run against any.
+    ``relay.testing.memory_contract`` says what a backend must do, and can be run against any.
     """
 
     def save(

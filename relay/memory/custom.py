@@ -8,13 +8,13 @@ as a traceback, and nothing is taken for saved that may not be.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar, Unpack
 
 from relay.config.memory_spec import StoreSpec
 from relay.core.errors import ConfigError, RelayError, StorageError
 from relay.core.paths import Home
-from relay.memory.backend import Backend, Hits, Memories
+from relay.memory.backend import Backend, Hits, Memories, SaveFields
 from relay.memory.records import Hit, Memory, Place, Restored, Saved, Stats
 
 #: What the object must have; ``relay.memory.backend`` says what each does.
@@ -50,7 +50,7 @@ def load(spec: StoreSpec, home: Home) -> Backend:
     settings = load.load(file, home=home).settings.memory
     if settings.custom is None:
         raise ConfigError(f"memory: {spec.file} configures no custom backend any more")
-    return Checked(made(settings.custom))
+    return CheckedBackend(made(settings.custom))
 
 
 def made(found: Any) -> Backend:
@@ -76,40 +76,16 @@ def lacking(found: Any) -> list[str]:
     return [] if callable(found) and not isinstance(found, type) else missing
 
 
-class Checked:
+class CheckedBackend:
     """A backend whose mistakes are errors of the store."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._closed = False
 
-    def save(
-        self,
-        text: str,
-        place: Place,
-        *,
-        agent: str | None,
-        session: str | None,
-        supersedes: str | None = None,
-        meta: Mapping[str, object] | None = None,
-        now_ms: int,
-        new_id: str | None = None,
-    ) -> Saved:
+    def save(self, text: str, place: Place, **fields: Unpack[SaveFields]) -> Saved:
         """As the backend does."""
-        return _asked(
-            "save",
-            Saved,
-            lambda: self._backend.save(
-                text,
-                place,
-                agent=agent,
-                session=session,
-                supersedes=supersedes,
-                meta=meta,
-                now_ms=now_ms,
-                new_id=new_id,
-            ),
-        )
+        return _asked("save", Saved, lambda: self._backend.save(text, place, **fields))
 
     def search(self, query: str, places: Sequence[Place], limit: int, *, now_ms: int) -> Hits:
         """As the backend does."""
@@ -205,7 +181,7 @@ def _typed(name: str, value: object, kind: type[Result]) -> Result:
         raise StorageError(
             f"the custom memory answered {name} with a {type(value).__name__},"
             f" not with a {kind.__name__} of relay.memory.records",
-            hint="run the contract of relay.memory.contract against it",
+            hint="run the contract of relay.testing.memory_contract against it",
         )
     return value
 

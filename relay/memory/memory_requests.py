@@ -12,7 +12,7 @@ from typing import Any
 
 from relay.core.errors import RelayError, UsageError
 from relay.core.suggest import did_you_mean
-from relay.memory.local.ids import new_id
+from relay.memory.memory_ids import new_id
 from relay.memory.policy import Secrets
 from relay.memory.records import Place, Scope
 

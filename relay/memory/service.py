@@ -50,7 +50,7 @@ _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(slots=True)
-class Job:
+class StoreJob:
     """One request to a store, and the future that gets the answer's fields or a RelayError."""
 
     spec: StoreSpec
@@ -71,7 +71,7 @@ class StoreThread:
     ) -> None:
         """``extractions`` tells what memory_stats says of them. ``may_end`` is asked when the store
         was closed because of ``retire``: whether no request has come meanwhile."""
-        self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self.jobs: queue.SimpleQueue[StoreJob | None] = queue.SimpleQueue()
         #: When the request in hand was begun (monotonic), or None.
         self.begun: float | None = None
         self._home = home
@@ -108,7 +108,7 @@ class StoreThread:
                 self._do(job)
                 self.begun = None
 
-    def _next(self) -> Job | None:
+    def _next(self) -> StoreJob | None:
         """The next request; while there is none, vectors are made and kept saves are tried."""
         while True:
             try:
@@ -128,7 +128,7 @@ class StoreThread:
             traceback.print_exc()
             return True
 
-    def _do(self, job: Job) -> None:
+    def _do(self, job: StoreJob) -> None:
         try:
             fields = self._opened(job.spec).answer(job.ask)
             if job.ask.fields["op"] == "memory_stats":
@@ -161,7 +161,7 @@ class StoreThread:
             traceback.print_exc()
 
 
-class MemoryService:
+class MemoryServer:
     """Gives each request to its store's thread, and the broker its answer."""
 
     def __init__(self, home: Home, channel: socket.socket, opener: Opener) -> None:
@@ -199,7 +199,7 @@ class MemoryService:
             if request["op"] == "memory_extract":
                 self._extractor.take(ask).add_done_callback(answered)
             else:
-                job = Job(StoreSpec.from_json(request.get("store")), ask, asked["until"])
+                job = StoreJob(StoreSpec.from_json(request.get("store")), ask, asked["until"])
                 job.answer.add_done_callback(answered)
                 self._put(job)
         except RelayError as error:
@@ -211,11 +211,11 @@ class MemoryService:
         """The answer to a request of the service's own. Raises RelayError."""
         now_ms = int(time.time() * 1000)
         ask = MemoryRequest(request, agent, run, now_ms)
-        job = Job(StoreSpec.from_json(request.get("store")), ask, float("inf"))
+        job = StoreJob(StoreSpec.from_json(request.get("store")), ask, float("inf"))
         self._put(job)
         return job.answer.result()
 
-    def _put(self, job: Job) -> None:
+    def _put(self, job: StoreJob) -> None:
         """Queue the request for its store. Raises RelayError of the code ``busy``."""
         key = thread_key(job.spec)
         with self._choosing:
@@ -308,7 +308,7 @@ def run(opener: Opener) -> None:
     try:
         _keep_local(os.environ)
         channel = _take_input()
-        MemoryService(Home(sys.argv[1]), channel, opener).run()
+        MemoryServer(Home(sys.argv[1]), channel, opener).run()
     except BaseException:
         traceback.print_exc()
     try:

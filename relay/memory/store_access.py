@@ -17,9 +17,9 @@ from relay.memory.backend import Backend
 from relay.memory.embedding import Embedder
 from relay.memory.embedding.numeric import have_numpy
 from relay.memory.embedding.setup import installed
-from relay.memory.kept import Kept
-from relay.memory.local.store import LocalStore
-from relay.memory.outbox import Outbox, path_of
+from relay.memory.kept_saves import KeptSaves, path_of
+from relay.memory.local.local_store import LocalStore
+from relay.memory.write_queue import WriteQueue
 
 _OLLAMA, _OPENAI = "http://127.0.0.1:11434", "https://api.openai.com"
 _OLLAMA_MODEL = "nomic-embed-text"
@@ -195,15 +195,15 @@ class QueuedAccess:
         self._spec = spec
         self._home = home
         self._opener = opener
-        self._queue: Kept | None = None
+        self._queue: WriteQueue | None = None
 
     def opened(self) -> Backend:
         """The store with what is kept for it. Raises RelayError."""
         if self._queue is None:
             path = path_of(self._home.memory, self._spec.key())
-            outbox = Outbox(path, title=self._spec.title)
-            self._queue = Kept(
-                lambda: self._opener(self._spec, self._home), outbox, name=self._spec.backend
+            saves = KeptSaves(path, title=self._spec.title)
+            self._queue = WriteQueue(
+                lambda: self._opener(self._spec, self._home), saves, name=self._spec.backend
             )
         return self._queue
 

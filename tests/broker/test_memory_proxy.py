@@ -23,9 +23,9 @@ from relay.broker.directory import Directory
 from relay.broker.memory_proxy import DEATHS_MAX, STARTS_MAX, MemoryProxy
 from relay.core.errors import ConfigError, RelayError, StorageError, Timeout
 from relay.core.paths import Home
-from relay.memory.applying import TRIES_MAX
-from relay.memory.outbox import waiting_in
+from relay.memory.kept_saves import waiting_in
 from relay.memory.service import STORES_MAX
+from relay.memory.write_queue import TRIES_MAX
 from relay.protocol.broker import error_from
 from tests.broker.support import Json
 from tests.memory.flaky import saying

@@ -20,7 +20,7 @@ from relay.config.memory_spec import StoreSpec
 from relay.config.settings import memory_settings
 from relay.core.paths import Home
 from relay.memory.extraction_files import Extraction, Folder, folder_of
-from relay.memory.outbox import Outbox, Waiting, path_of
+from relay.memory.kept_saves import KeptSave, KeptSaves, path_of
 from relay.memory.records import Place, Scope
 
 
@@ -194,9 +194,9 @@ def test_what_is_computed_is_not_run(home: Home, tmp_path: Path) -> None:
 
 def test_kept_saves_of_any_store_are_counted(home: Home, tmp_path: Path) -> None:
     for key in (StoreSpec().key(), "0123456789abcdef"):
-        outbox = Outbox(path_of(home.memory, key), title="qdrant at http://q")
+        outbox = KeptSaves(path_of(home.memory, key), title="qdrant at http://q")
         for number in range(2):
-            save = Waiting(f"id{number}", "x", Place(Scope.USER), None, None, None, None, number)
+            save = KeptSave(f"id{number}", "x", Place(Scope.USER), None, None, None, None, number)
             outbox.add(save)
         outbox.close()
     _, *found = memory_lines(home, str(tmp_path), {})

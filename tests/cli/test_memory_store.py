@@ -18,7 +18,7 @@ from relay.core.paths import Home
 from tests.cli.conftest import Run
 
 CONFIG = """\
-from relay.memory.local.store import LocalStore
+from relay.memory.local.local_store import LocalStore
 
 config = {{
     "memory": {{

@@ -18,7 +18,7 @@ CONFIG = """\
 import os
 
 from relay.memory.backend import StoreUnavailable
-from relay.memory.local.store import LocalStore
+from relay.memory.local.local_store import LocalStore
 
 
 class Shared(LocalStore):

@@ -17,7 +17,7 @@ from typing import Any
 
 from relay.core.errors import ConfigError, StorageError
 from relay.memory.backend import Hits, Memories, StoreUnavailable
-from relay.memory.local.store import LocalStore
+from relay.memory.local.local_store import LocalStore
 from relay.memory.records import Memory, Place, Restored, Saved, Stats
 
 

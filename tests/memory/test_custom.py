@@ -15,15 +15,15 @@ from relay.core.errors import ConfigError, NotFound, StorageError
 from relay.core.paths import Home
 from relay.memory import custom
 from relay.memory.backend import Backend
-from relay.memory.contract import BackendContract
-from relay.memory.local.store import LocalStore
+from relay.memory.local.local_store import LocalStore
 from relay.memory.records import Place, Scope
 from relay.memory.store_access import make
+from relay.testing.memory_contract import BackendContract
 
 USER = Place(Scope.USER)
 #: A file as a user writes it; {folder} is where its store is.
 FILE = """\
-from relay.memory.local.store import LocalStore
+from relay.memory.local.local_store import LocalStore
 
 class Mine(LocalStore):
     def __init__(self):
@@ -136,20 +136,20 @@ def asked(backend: Backend) -> Iterator[Any]:
 
 
 def test_what_it_raises_is_the_stores_error() -> None:
-    for call in asked(custom.Checked(Broken(error=ValueError("bad  \n row")))):
+    for call in asked(custom.CheckedBackend(Broken(error=ValueError("bad  \n row")))):
         with pytest.raises(StorageError, match="ValueError: bad row"):
             call()
 
 
 def test_errors_of_relay_pass() -> None:
-    for call in asked(custom.Checked(Broken(error=NotFound("none")))):
+    for call in asked(custom.CheckedBackend(Broken(error=NotFound("none")))):
         with pytest.raises(NotFound):
             call()
 
 
 @pytest.mark.parametrize("answer", [None, {"id": "abc"}, [{"id": "abc"}]])
 def test_an_answer_of_another_type_is_the_stores_error(answer: object) -> None:
-    for call in asked(custom.Checked(Broken(answer))):
+    for call in asked(custom.CheckedBackend(Broken(answer))):
         with pytest.raises(StorageError):
             call()
 
@@ -161,7 +161,7 @@ def test_it_is_closed_once() -> None:
         def close(self) -> None:
             closed.append(self)
 
-    backend = custom.Checked(Mine())
+    backend = custom.CheckedBackend(Mine())
     backend.close()
     backend.close()
     assert len(closed) == 1

@@ -15,9 +15,9 @@ from relay.core.errors import StorageError, UsageError
 from relay.core.paths import Home
 from relay.memory import memory_ops, store_access
 from relay.memory.embedding import EmbedderUnavailable, minilm
+from relay.memory.kept_saves import KeptSave, KeptSaves, path_of, waiting_in
 from relay.memory.memory_ops import MemoryOps
 from relay.memory.memory_requests import MemoryRequest
-from relay.memory.outbox import Outbox, Waiting, path_of, waiting_in
 from relay.memory.records import Place, Scope
 from relay.memory.store_access import LocalAccess
 from tests.memory.local.test_vectors import Words
@@ -149,8 +149,8 @@ def test_a_home_whose_name_is_no_unicode_is_as_good_as_any(tmp_path: Path) -> No
         assert stats["count"] == 1 and stats["folder"].encode().endswith(b"/h ?#?/memory")
         assert ask("list")["memories"]
         ops.close()
-    box = Outbox(path_of(home.memory, "key"))
-    box.add(Waiting("kept0001", "a", Place(Scope.USER), None, None, None, None, 5))
+    box = KeptSaves(path_of(home.memory, "key"))
+    box.add(KeptSave("kept0001", "a", Place(Scope.USER), None, None, None, None, 5))
     assert waiting_in(home.memory) == {"key": (1, 0)}
     box.close()
 

@@ -9,7 +9,7 @@ from relay.memory.embedding import Embedder, EmbedderUnavailable
 from relay.memory.embedding.numeric import load_numpy
 from relay.memory.local import query as queries
 from relay.memory.local import ranking
-from relay.memory.local.shelf import Shelf
+from relay.memory.local.database import PlaceDatabase
 from relay.memory.records import Hit, Place, Tier
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Searcher:
         self,
         text: str,
         places: Sequence[Place],
-        open_shelf: Callable[[Place], Shelf | None],
+        open_shelf: Callable[[Place], PlaceDatabase | None],
         limit: int,
         now_ms: int,
     ) -> list[Hit]:
@@ -92,7 +92,7 @@ class Searcher:
 
     def _rank(
         self,
-        shelf: Shelf,
+        shelf: PlaceDatabase,
         found: list[str],
         vector: NDArray[np.float32] | None,
         hidden: set[str],
@@ -119,14 +119,14 @@ class Searcher:
         return {row: min(1.0, scores[row] * fit) for row in best if scores[row] > 0}
 
     def _fit(
-        self, shelf: Shelf, row: int, found: list[str], cosines: dict[int, float] | None
+        self, shelf: PlaceDatabase, row: int, found: list[str], cosines: dict[int, float] | None
     ) -> float:
         held = shelf.holds(row, [queries.expression([word]) for word in found])
         return ranking.fit(held, len(found), None if cosines is None else cosines.get(row, 0.0))
 
     # -- vectors
 
-    def catch_up(self, shelf: Shelf, limit: int, now_ms: int) -> int:
+    def catch_up(self, shelf: PlaceDatabase, limit: int, now_ms: int) -> int:
         """Make at most ``limit`` of the shelf's missing vectors; how many were made."""
         if limit < 1 or self._embedder is None or _within(RETRY_MS, self._stuck_ms, now_ms):
             return 0
@@ -138,13 +138,13 @@ class Searcher:
         self._stuck_ms = None
         return made
 
-    def pending(self, shelf: Shelf) -> int:
+    def pending(self, shelf: PlaceDatabase) -> int:
         """How many of the shelf's memories have no vector of this embedder."""
         if self._embedder is None:
             return 0
         return shelf.without_vector(self._embedder.name, self._embedder.dims)
 
-    def drop(self, shelf: Shelf) -> None:
+    def drop(self, shelf: PlaceDatabase) -> None:
         """The shelf is closed."""
         self._vectors.pop(shelf.path, None)
 
@@ -168,7 +168,7 @@ class Searcher:
     def _freshen(
         self,
         places: Sequence[Place],
-        open_shelf: Callable[[Place], Shelf | None],
+        open_shelf: Callable[[Place], PlaceDatabase | None],
         now_ms: int,
     ) -> None:
         """Make some of the missing vectors."""
@@ -176,7 +176,7 @@ class Searcher:
             if shelf := open_shelf(place):
                 self.catch_up(shelf, _FRESH, now_ms)
 
-    def _catch_up(self, embedder: Embedder, shelf: Shelf, limit: int) -> int:
+    def _catch_up(self, embedder: Embedder, shelf: PlaceDatabase, limit: int) -> int:
         if embedder.dims == 0:
             embed_texts(embedder, ["a"])  # one that learns its dimensions from its first answer
         load_numpy()
@@ -191,7 +191,7 @@ class Searcher:
             made += len(missing)
         return made
 
-    def _matrix(self, shelf: Shelf) -> Vectors:
+    def _matrix(self, shelf: PlaceDatabase) -> Vectors:
         from relay.memory.local.vectors import Vectors
 
         found = self._vectors.pop(shelf.path, None) or Vectors(shelf)

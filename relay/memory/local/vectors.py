@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relay.memory.local import file
+from relay.memory.local.place_files import SCHEMA
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from relay.memory.embedding import Embedder
-    from relay.memory.local.shelf import Shelf
+    from relay.memory.local.database import PlaceDatabase
 
 _PAGE = 4096
 
@@ -24,7 +24,7 @@ _PAGE = 4096
 class Vectors:
     """The matrix of a shelf, and what has to be made for it. It follows what others write."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: PlaceDatabase) -> None:
         self._shelf = shelf
         self._forget_all()
 
@@ -45,13 +45,13 @@ class Vectors:
                 )
 
     def _known(self) -> tuple[str, int]:
-        with file.guard(self._shelf.path):
+        with SCHEMA.errors(self._shelf.path):
             name, dims = self._shelf.db.execute("SELECT embedder, dims FROM state").fetchone()
         return name, dims
 
     def missing(self, limit: int) -> list[tuple[int, str]]:
         """(row, text) of those without a vector, the newest first."""
-        with file.guard(self._shelf.path):
+        with SCHEMA.errors(self._shelf.path):
             return self._shelf.db.execute(
                 "SELECT m.row, m.text FROM pending p CROSS JOIN memories m ON m.row=p.row"
                 " ORDER BY p.row DESC LIMIT ?",

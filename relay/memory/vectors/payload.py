@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from relay.core.errors import RelayError
-from relay.memory.local.near import near_key
+from relay.memory.local.duplicates import near_key
 from relay.memory.records import PREFIX_MIN, Memory, Place, Scope, check_memory, to_json
 
 TEXT = "data"
@@ -63,7 +63,7 @@ def head(id_: str) -> str:
 
 
 def near(text: str) -> str:
-    """Equal for near duplicates: see relay.memory.local.near."""
+    """Equal for near duplicates: see relay.memory.local.duplicates."""
     return hashlib.sha256(near_key(text).encode()).hexdigest()[:32]
 
 

@@ -11,11 +11,11 @@ from relay.memory.backend import Backend
 from relay.memory.embedding import Embedder
 from relay.memory.records import Memory
 from relay.memory.vectors import payload, words
-from relay.memory.vectors.backend import VectorBackend
 from relay.memory.vectors.embedding import Embedding, needed
 from relay.memory.vectors.merging import spoken
 from relay.memory.vectors.qdrant_opening import WORDS, open_client
 from relay.memory.vectors.qdrant_reader import QdrantReader
+from relay.memory.vectors.vector_backend import VectorBackend
 
 #: A memory's key is made of its id, so that one that is written twice is there once.
 _NAMESPACE = uuid.UUID("5f5c5f0e-0d0b-5c0a-9c0c-72656c617921")

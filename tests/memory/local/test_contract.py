@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from relay.memory.backend import Backend
-from relay.memory.contract import BackendContract
-from relay.memory.local.store import LocalStore
+from relay.memory.local.local_store import LocalStore
+from relay.testing.memory_contract import BackendContract
 
 
 class TestLocal(BackendContract):

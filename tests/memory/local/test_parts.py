@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core.errors import UsageError
-from relay.memory.local import ids, naming, ranking
+from relay.memory import memory_ids as ids
+from relay.memory.local import place_files as naming
+from relay.memory.local import ranking
 from relay.memory.records import Place, Scope
 
 
@@ -37,7 +39,7 @@ def test_ids_have_eight_characters_of_crockfords_alphabet() -> None:
     assert ids.new_id(b"\xff" * 5) == "zzzzzzzz"
     many = {ids.new_id() for _ in range(1000)}
     assert len(many) == 1000
-    assert all(len(id_) == 8 and set(id_) <= set(ids.ALPHABET) for id_ in many)
+    assert all(len(id_) == 8 and set(id_) <= set(ids.ID_ALPHABET) for id_ in many)
 
 
 def test_an_id_is_read_as_it_was_meant() -> None:

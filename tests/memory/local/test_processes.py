@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from relay.memory.local.store import LocalStore
+from relay.memory.local.local_store import LocalStore
 from relay.memory.records import Place, Scope
 
 PLACES = [Place(Scope.PROJECT, "/src/shop"), Place(Scope.USER)]
 #: Saves, and prints the id of each once it is confirmed; searches, lists and forgets in between.
 WORKER = """
 import sys, time
-from relay.memory.local.store import LocalStore
+from relay.memory.local.local_store import LocalStore
 from relay.memory.records import Place, Scope
 
 folder, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])

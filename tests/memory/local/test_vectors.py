@@ -11,11 +11,11 @@ import pytest
 from numpy.typing import NDArray
 
 from relay.memory.backend import Backend
-from relay.memory.contract import BackendContract
 from relay.memory.embedding import EmbedderUnavailable
 from relay.memory.local import search
-from relay.memory.local.store import LocalStore
+from relay.memory.local.local_store import LocalStore
 from relay.memory.records import Memory, Place, Restored, Scope, Tier
+from relay.testing.memory_contract import BackendContract
 
 USER = Place(Scope.USER)
 PROJECT = Place(Scope.PROJECT, "/src/shop")

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from relay.memory.backend import Backend, StoreUnavailable
-from relay.memory.contract import FACTS, NOW, OTHER, PROJECT, USER, save
 from relay.memory.embedding import Embedder
 from relay.memory.records import Outcome
 from relay.memory.vectors import qdrant_opening
 from relay.memory.vectors.mem0_points import open_mem0
 from relay.memory.vectors.qdrant_points import open_qdrant
+from relay.testing.memory_contract import FACTS, NOW, OTHER, PROJECT, USER, save
 from tests.memory.vectors.cheap import Cheap
 
 Opener = Callable[[Mapping[str, Any], str, Embedder | None], Backend]

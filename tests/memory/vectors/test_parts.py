@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.memory.local.near import near_key
+from relay.memory.local.duplicates import near_key
 from relay.memory.records import Memory, Place, Scope, to_json
 from relay.memory.vectors import mem0_config, payload, words
 from relay.memory.vectors.lexicon import Lexicon

@@ -21,10 +21,10 @@ from qdrant_client import models as m
 
 from relay.core.errors import ConfigError, NotFound, error_fields
 from relay.memory.backend import Backend, StoreUnavailable
-from relay.memory.contract import FACTS, NOW, PROJECT, BackendContract, save, texts
 from relay.memory.records import Outcome
 from relay.memory.vectors.mem0_points import open_mem0
 from relay.memory.vectors.qdrant_points import open_qdrant
+from relay.testing.memory_contract import FACTS, NOW, PROJECT, BackendContract, save, texts
 from tests.memory.qdrant_process import QdrantProcess
 from tests.memory.vectors.cheap import Cheap
 

@@ -12,9 +12,9 @@ import pytest
 from relay.core.errors import ConfigError, RelayError, StorageError
 from relay.memory import vectors
 from relay.memory.backend import StoreUnavailable
-from relay.memory.contract import FACTS, NOW, PROJECT, USER, save, texts
 from relay.memory.records import Place, Scope
 from relay.memory.vectors.mem0_points import open_mem0
+from relay.testing.memory_contract import FACTS, NOW, PROJECT, USER, save, texts
 from tests.memory.vectors.cheap import Cheap
 from tests.memory.vectors.test_disk import OPENERS, kinds, opened
 

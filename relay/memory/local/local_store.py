@@ -10,14 +10,14 @@ from dataclasses import replace
 from itertools import islice
 
 from relay.core.errors import NotFound, StorageError
-from relay.memory import answers
+from relay.memory import memory_ids as answers
 from relay.memory.backend import Hits, Memories
 from relay.memory.embedding import Embedder
-from relay.memory.local import file, naming
-from relay.memory.local.ids import new_id as random_id
-from relay.memory.local.ids import readings
+from relay.memory.local import place_files
+from relay.memory.local.database import PlaceDatabase
 from relay.memory.local.search import Searcher
-from relay.memory.local.shelf import Shelf
+from relay.memory.memory_ids import new_id as random_id
+from relay.memory.memory_ids import readings
 from relay.memory.records import (
     Memory,
     Outcome,
@@ -55,7 +55,7 @@ class LocalStore:
                 f"cannot make the folder of memories {folder}: {error.strerror}",
                 hint="make its parent writable, or set RELAY_HOME to another directory",
             ) from error
-        self._shelves: OrderedDict[str, Shelf] = OrderedDict()
+        self._shelves: OrderedDict[str, PlaceDatabase] = OrderedDict()
         self._search = Searcher(embedder)
 
     # -- the protocol
@@ -72,7 +72,7 @@ class LocalStore:
         now_ms: int,
         new_id: str | None = None,
     ) -> Saved:
-        """Durable when it returns. Near duplicates: see relay.memory.local.near."""
+        """Durable when it returns. Near duplicates: see relay.memory.local.duplicates."""
         text = check_text(text)
         check_meta(meta)
         old = self.get(supersedes).id if supersedes is not None else None
@@ -226,11 +226,11 @@ class LocalStore:
     # -- files
 
     def _path(self, place: Place) -> str:
-        return os.path.join(self.folder, naming.file_name(place))
+        return os.path.join(self.folder, place_files.file_name(place))
 
     def _paths(self) -> Sequence[str]:
         try:
-            names = sorted(name for name in os.listdir(self.folder) if naming.is_ours(name))
+            names = sorted(name for name in os.listdir(self.folder) if place_files.is_ours(name))
         except OSError as error:
             raise StorageError(
                 f"cannot read the folder of memories {self.folder}: {error.strerror}",
@@ -238,14 +238,14 @@ class LocalStore:
             ) from error
         return [os.path.join(self.folder, name) for name in names]
 
-    def _shelf(self, path: str, place: Place | None = None) -> Shelf | None:
+    def _shelf(self, path: str, place: Place | None = None) -> PlaceDatabase | None:
         shelf = self._shelves.get(path)
         if shelf is not None and not shelf.moved():
             self._shelves.move_to_end(path)
             return shelf
         if shelf is not None:  # somebody put another file there, or took it away
             self._close(path)
-        shelf = Shelf.open(path, place)
+        shelf = PlaceDatabase.open(path, place)
         if shelf is not None:
             self._shelves[path] = shelf
             while len(self._shelves) > OPEN_MAX:
@@ -257,12 +257,12 @@ class LocalStore:
         self._search.drop(shelf)
         shelf.close()
 
-    def _make(self, place: Place) -> Shelf:
+    def _make(self, place: Place) -> PlaceDatabase:
         shelf = self._shelf(self._path(place), place)
         assert shelf is not None
         return shelf
 
-    def _open(self, place: Place) -> Shelf | None:
+    def _open(self, place: Place) -> PlaceDatabase | None:
         shelf = self._shelf(self._path(place))
         if shelf is not None and shelf.place != place:
             raise StorageError(
@@ -271,7 +271,7 @@ class LocalStore:
             )
         return shelf
 
-    def _all(self, damaged: Errors | None = None) -> Iterator[Shelf]:
+    def _all(self, damaged: Errors | None = None) -> Iterator[PlaceDatabase]:
         """Every file that can be opened; what is wrong with the others goes into ``damaged``."""
         for path in self._paths():
             try:
@@ -300,12 +300,12 @@ class LocalStore:
         if shelf is not None:
             return bool(shelf.by_ids([id_]))
         try:
-            return file.has_id(path, id_)
+            return place_files.has_id(path, id_)
         except StorageError:
             return False  # what cannot be read cannot be asked for by its id either
 
     def _update(
-        self, shelf: Shelf, row: int, there: Memory, fresh: Memory, with_meta: bool
+        self, shelf: PlaceDatabase, row: int, there: Memory, fresh: Memory, with_meta: bool
     ) -> Saved:
         meta = fresh.meta if with_meta else there.meta
         if fresh.text == there.text and meta == there.meta:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from itertools import islice
 
 from relay.core.errors import StorageError
-from relay.memory import answers
+from relay.memory import memory_ids as answers
 from relay.memory.backend import Hits, Memories
 from relay.memory.local import query as queries
-from relay.memory.local.ids import new_id as random_id
-from relay.memory.local.ids import readings
+from relay.memory.memory_ids import new_id as random_id
+from relay.memory.memory_ids import readings
 from relay.memory.records import (
     Memory,
     Outcome,
@@ -57,7 +57,7 @@ class VectorBackend:
         now_ms: int,
         new_id: str | None = None,
     ) -> Saved:
-        """Durable when it returns. Near duplicates: see relay.memory.local.near."""
+        """Durable when it returns. Near duplicates: see relay.memory.local.duplicates."""
         text = check_text(text)
         check_meta(meta)
         old = self.get(supersedes).id if supersedes is not None else None

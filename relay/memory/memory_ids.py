@@ -1,19 +1,48 @@
-"""What every backend of relay's says in the same words: bounds, and ids that name no one memory."""
+"""Ids of memories, and what every backend of relay's says in the same words.
+
+An id is 8 characters of Crockford's base 32 in lower case: 40 bits of randomness.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 
 from relay.core.errors import NotFound, UsageError
 from relay.core.suggest import nearest
-from relay.memory.records import Memory, to_json
+from relay.memory.records import PREFIX_MIN, Memory, to_json
 
+ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+ID_LENGTH = 8
+_LOOK_ALIKE = str.maketrans("oil", "011")
 #: No answer has more memories than this.
 LIMIT_MAX = 1000
 #: So many matches of an ambiguous id are looked for, and all but one of them shown.
 MATCHES_MAX = 11
 #: Ids that an unknown one is compared with.
 SUGGESTED_FROM = 2000
+
+
+def new_id(randomness: bytes | None = None) -> str:
+    """A new id, from 5 random bytes."""
+    value = int.from_bytes(os.urandom(5) if randomness is None else randomness, "big")
+    return "".join(ID_ALPHABET[value >> shift & 31] for shift in range(5 * (ID_LENGTH - 1), -1, -5))
+
+
+def readings(typed: str) -> list[str]:
+    """What somebody may have meant who typed ``typed``, the likelier first.
+
+    As it stands, then with o, i and l as the digits that they look like. Raises UsageError when it
+    is too short to be looked for.
+    """
+    wanted = typed.strip().lower().encode("ascii", "replace").decode()
+    if len(wanted) < PREFIX_MIN:
+        raise UsageError(
+            f"{typed[:80]!r} is too short for an id",
+            hint=f"give at least {PREFIX_MIN} characters of it",
+            code="too_short",
+        )
+    return list(dict.fromkeys((wanted, wanted.translate(_LOOK_ALIKE))))
 
 
 def check_limit(limit: int) -> int:

@@ -8,16 +8,16 @@ process was killed in between, is there once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Unpack
 
-from relay.core.errors import NotFound, RelayError, StorageError, UsageError
-from relay.memory import answers
-from relay.memory.applying import apply, check_may_replace
-from relay.memory.backend import Backend, Hits, Memories, StoreUnavailable
-from relay.memory.local.ids import new_id as random_id
-from relay.memory.local.ids import readings
-from relay.memory.outbox import Outbox, Waiting
+from relay.core.errors import ConfigError, NotFound, RelayError, StorageError, UsageError
+from relay.memory import memory_ids as answers
+from relay.memory.backend import Backend, Hits, Memories, SaveFields, StoreUnavailable
+from relay.memory.kept_saves import KeptSave, KeptSaves
+from relay.memory.memory_ids import new_id as random_id
+from relay.memory.memory_ids import readings
 from relay.memory.records import (
     ID_PATTERN,
     Memory,
@@ -25,6 +25,7 @@ from relay.memory.records import (
     Place,
     Restored,
     Saved,
+    Scope,
     Stats,
     Tier,
     check_meta,
@@ -38,25 +39,34 @@ APPLY_FOR = 5.0
 SLOW, PAUSE_MAX = 1.0, 5.0
 #: How long kept saves are left alone after the store has failed at one. Seconds.
 TRY_AFTER = 15.0
+#: Failures of the store at one save (not: being away), or deaths of its process of it, that make
+#: the save a refused one.
+TRIES_MAX = 8
 
 
-class Kept:
+class Forbidden(RelayError):
+    """A save that its agent may not make."""
+
+    code = "forbidden"
+
+
+class WriteQueue:
     """The backend (see relay.memory.backend) that ``open_backend`` opens, when it can.
 
-    ``name`` is the backend's, for as long as it is away. ``clock`` gives seconds. Owns the outbox:
+    ``name`` is the backend's, for as long as it is away. ``clock`` gives seconds. Owns the saves:
     ``close`` closes it.
     """
 
     def __init__(
         self,
         open_backend: Callable[[], Backend],
-        outbox: Outbox,
+        saves: KeptSaves,
         *,
         name: str = "memory",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._open_backend = open_backend
-        self._outbox = outbox
+        self._saves = saves
         self._name = name
         self._clock = clock
         self._backend: Backend | None = None
@@ -69,42 +79,31 @@ class Kept:
 
     # -- the protocol
 
-    def save(
-        self,
-        text: str,
-        place: Place,
-        *,
-        agent: str | None,
-        session: str | None,
-        supersedes: str | None = None,
-        meta: Mapping[str, object] | None = None,
-        now_ms: int,
-        new_id: str | None = None,
-    ) -> Saved:
+    def save(self, text: str, place: Place, **fields: Unpack[SaveFields]) -> Saved:
         """As the backend does, or KEPT: durable in either case. Nothing overtakes what is kept."""
         text = check_text(text)
+        meta, supersedes = fields.get("meta"), fields.get("supersedes")
         check_meta(meta)
         if supersedes is not None:
-            supersedes = _checked_id(self._outbox.alias(supersedes) or supersedes)
-        id_ = new_id or random_id()
-        plain = None if meta is None else dict(meta)
-        wanted = Waiting(id_, text, place, agent, session, supersedes, plain, now_ms)
+            supersedes = _checked_id(self._saves.alias(supersedes) or supersedes)
+            fields["supersedes"] = supersedes
+        wanted = KeptSave(
+            fields.get("new_id") or random_id(),
+            text,
+            place,
+            fields["agent"],
+            fields["session"],
+            supersedes,
+            None if meta is None else dict(meta),
+            fields["now_ms"],
+        )
         try:
             backend = self._ready()
-            if self._outbox.first() is not None:
+            if self._saves.first() is not None:
                 return self._keep(wanted, self._failed or "earlier saves are being stored still")
             if supersedes != self._seen:
                 check_may_replace(backend, wanted)
-            return backend.save(
-                text,
-                place,
-                agent=agent,
-                session=session,
-                supersedes=supersedes,
-                meta=meta,
-                now_ms=now_ms,
-                new_id=new_id,
-            )
+            return backend.save(text, place, **fields)
         except StoreUnavailable as error:
             return self._keep(wanted, error.message)
 
@@ -126,7 +125,7 @@ class Kept:
         if waiting is None:
             with _Telling(self):
                 return self._ready().forget(memory.id)
-        self._outbox.remove(waiting)
+        self._saves.remove(waiting)
         return memory
 
     def list(
@@ -161,29 +160,29 @@ class Kept:
         except StoreUnavailable as error:
             found = Stats(self._name, Tier.WORDS, {}, 0, None, 0)
             problem = error.message
-        kept, refused = self._outbox.counts()
+        kept, refused = self._saves.counts()
         problems = (problem, self._failed, self._refusals(refused), found.problem)
         text = "; ".join(part for part in problems if part)
         return replace(found, problem=text, kept=kept, refused=refused)
 
     def close(self) -> None:
-        """Close the store and the outbox."""
+        """Close the store and the saves."""
         backend, self._backend = self._backend, None
         try:
             if backend is not None:
                 backend.close()
         finally:
-            self._outbox.close()
+            self._saves.close()
 
     # -- beyond the protocol
 
     def waiting(self) -> int:
         """How many saves are kept."""
-        return self._outbox.counts()[0]
+        return self._saves.counts()[0]
 
     def catch_up(self, seconds: float) -> int:
         """Apply what is kept for about so long; how many still wait. Raises as opening does."""
-        if self._outbox.first() is not None:
+        if self._saves.first() is not None:
             self._apply(self._opened(), seconds)
         return self.waiting()
 
@@ -227,15 +226,17 @@ class Kept:
 
     # -- keeping and applying
 
-    def _keep(self, save: Waiting, why: str) -> Saved:
-        while self._known(save.id):
-            save = replace(save, id=random_id())
-        self._outbox.add(save)
+    def _keep(self, save: KeptSave, why: str) -> Saved:
+        same = [one for one in self._saves.starting_with(save.id, 1) if one.text == save.text]
+        if not same:  # else it is repeated, after a service that has died
+            while self._known(save.id):
+                save = replace(save, id=random_id())
+            self._saves.add(save)
         return Saved(save.memory(), Outcome.KEPT, problem=why)
 
     def _known(self, id_: str) -> bool:
-        there = self._outbox.starting_with(id_, 1)
-        return bool(there) and there[0].id == id_ or self._outbox.alias(id_) is not None
+        there = self._saves.starting_with(id_, 1)
+        return bool(there) and there[0].id == id_ or self._saves.alias(id_) is not None
 
     def _apply(self, backend: Backend, seconds: float) -> None:
         """Until nothing waits, the time is over, or the store fails. Raises StoreUnavailable."""
@@ -245,9 +246,9 @@ class Kept:
         end = self._clock() + seconds
         applied = 0
         try:
-            while (save := self._outbox.first()) is not None:
+            while (save := self._saves.first()) is not None:
                 self._seen = ""  # whoever asks now asks for something else
-                self._failed = apply(self._outbox, backend, save)
+                self._failed = apply(self._saves, backend, save)
                 if self._failed:
                     self._try_after = self._clock() + TRY_AFTER
                     return
@@ -256,16 +257,16 @@ class Kept:
                     return
         finally:
             if applied:
-                self._outbox.purge()
+                self._saves.purge()
 
     # -- what is kept, beside what is stored
 
-    def _get(self, id_: str) -> tuple[Memory, Waiting | None]:
+    def _get(self, id_: str) -> tuple[Memory, KeptSave | None]:
         told = readings(id_)
-        there = next((found for one in told if (found := self._outbox.alias(one))), None)
-        kept: list[Waiting] = []
+        there = next((found for one in told if (found := self._saves.alias(one))), None)
+        kept: list[KeptSave] = []
         for one in told:
-            kept = kept or self._outbox.starting_with(one, answers.MATCHES_MAX)
+            kept = kept or self._saves.starting_with(one, answers.MATCHES_MAX)
         if len(kept) == 1 and kept[0].id in told and there is None:
             # What the person sees of it is its place in the queue; it may be stored any moment.
             return self._now_stored(kept[0])
@@ -285,21 +286,21 @@ class Kept:
             return matches[0], None if stored else kept[0]
         raise answers.ambiguous(id_, matches)
 
-    def _now_stored(self, save: Waiting) -> tuple[Memory, Waiting | None]:
+    def _now_stored(self, save: KeptSave) -> tuple[Memory, KeptSave | None]:
         if save.refused is None:
             try:
                 backend = self._ready()
                 if not self._waits(save):
-                    return backend.get(self._outbox.alias(save.id) or save.id), None
+                    return backend.get(self._saves.alias(save.id) or save.id), None
             except StoreUnavailable:
                 pass
         return save.memory(), save
 
-    def _waits(self, save: Waiting) -> bool:
-        return any(one.id == save.id for one in self._outbox.starting_with(save.id, 1))
+    def _waits(self, save: KeptSave) -> bool:
+        return any(one.id == save.id for one in self._saves.starting_with(save.id, 1))
 
     def _refusals(self, count: int) -> str:
-        last = self._outbox.last_refused() if count else None
+        last = self._saves.last_refused() if count else None
         if last is None:
             return ""
         return (
@@ -312,8 +313,8 @@ class Kept:
 class _Telling:
     """Adds to a StoreUnavailable how many saves wait."""
 
-    def __init__(self, kept: Kept) -> None:
-        self._kept = kept
+    def __init__(self, queue: WriteQueue) -> None:
+        self._queue = queue
 
     def __enter__(self) -> None:
         return None
@@ -321,7 +322,7 @@ class _Telling:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not isinstance(error, StoreUnavailable):
             return
-        count = self._kept.waiting()
+        count = self._queue.waiting()
         if not count or "kept" in error.details:
             return
         said = "1 save is" if count == 1 else f"{count} saves are"
@@ -337,3 +338,63 @@ def _checked_id(id_: str) -> str:
     if not ID_PATTERN.fullmatch(found):
         raise UsageError(f"{id_[:80]!r} cannot be an id", hint="give the id of a memory")
     return found
+
+
+def apply(saves: KeptSaves, backend: Backend, save: KeptSave) -> str:
+    """Give ``save`` to the store. "" when the next one may be tried: it is stored, or refused.
+
+    Else why the store failed. Raises StoreUnavailable and ConfigError: no save can be stored now.
+    """
+    if save.tries >= TRIES_MAX:
+        saves.refuse(save, "the store's process ended each time it was to store it")
+        return ""
+    # Counted before: whoever tries it may not live to count it.
+    saves.trying(save)
+    try:
+        id_ = _stored(saves, backend, save)
+    except (StoreUnavailable, ConfigError):
+        saves.untried(save)
+        raise
+    except (UsageError, NotFound, Forbidden) as error:
+        saves.refuse(save, error.message)
+        return ""
+    except Exception as error:
+        why = error.message if isinstance(error, RelayError) else f"{error!r}"[:500]
+        if save.tries + 1 < TRIES_MAX:
+            return why
+        saves.refuse(save, why)
+        return ""
+    saves.applied(save, id_)
+    return ""
+
+
+def check_may_replace(backend: Backend, save: KeptSave) -> None:
+    """Raises Forbidden when an agent supersedes what it could not be shown when it asked for that,
+    and what is not its own.
+
+    Narrower than what one may who is there: nothing of another project than the save's own.
+    """
+    if save.supersedes is None or save.agent is None:
+        return
+    old = backend.get(save.supersedes).place
+    own = Place(Scope.AGENT, save.agent)
+    if old.scope is not Scope.USER and old not in (save.place, own):
+        raise Forbidden(f"{save.agent} may not replace a memory of {old}", hint="ask the person")
+
+
+def _stored(saves: KeptSaves, backend: Backend, save: KeptSave) -> str:
+    """The id under which the store has it now."""
+    if save.supersedes is not None:
+        save = replace(save, supersedes=saves.alias(save.supersedes) or save.supersedes)
+        check_may_replace(backend, save)
+    saved = backend.save(
+        save.text,
+        save.place,
+        agent=save.agent,
+        session=save.session,
+        supersedes=save.supersedes,
+        meta=save.meta,
+        now_ms=save.now_ms,
+        new_id=save.id,
+    )
+    return saved.memory.id

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from relay.core.errors import ConfigError, NotFound, RelayError, UsageError
-from relay.memory.applying import TRIES_MAX
 from relay.memory.backend import Backend, StoreUnavailable
-from relay.memory.contract import BackendContract
-from relay.memory.kept import TRY_AFTER, Kept
-from relay.memory.outbox import Outbox, waiting_in
+from relay.memory.kept_saves import KeptSaves, waiting_in
 from relay.memory.records import Memory, Outcome, Place, Saved, Scope
+from relay.memory.write_queue import TRIES_MAX, TRY_AFTER, WriteQueue
+from relay.testing.memory_contract import BackendContract
 from tests.memory.flaky import Flaky, saying
 
 NOW = 1_795_000_000_000
@@ -33,7 +32,7 @@ class Clock:
 
 
 class Rig:
-    """A Kept around a Flaky in ``folder``, which can be killed and opened again."""
+    """A WriteQueue around a Flaky in ``folder``, which can be killed and opened again."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,11 +40,11 @@ class Rig:
         self.at = NOW
         self.kept = self._made()
 
-    def _made(self) -> Kept:
-        outbox = Outbox(str(self.folder / "kept" / "key.db"))
-        return Kept(lambda: Flaky(self.folder), outbox, name="flaky", clock=self.clock)
+    def _made(self) -> WriteQueue:
+        outbox = KeptSaves(str(self.folder / "kept" / "key.db"))
+        return WriteQueue(lambda: Flaky(self.folder), outbox, name="flaky", clock=self.clock)
 
-    def reopened(self) -> Kept:
+    def reopened(self) -> WriteQueue:
         self.kept.close()
         self.kept = self._made()
         return self.kept
@@ -78,8 +77,8 @@ class TestContract(BackendContract):
 
     def make(self, folder: Path) -> Backend:
         folder.mkdir(exist_ok=True)
-        outbox = Outbox(str(folder / "kept.db"))
-        return Kept(lambda: Flaky(folder), outbox)
+        outbox = KeptSaves(str(folder / "kept.db"))
+        return WriteQueue(lambda: Flaky(folder), outbox)
 
 
 @pytest.mark.parametrize("opened_before", [True, False])
@@ -273,8 +272,8 @@ def test_a_full_outbox_refuses_clearly(tmp_path: Path) -> None:
     saying(tmp_path, away="")
     each: list[dict[str, Any]] = [{"saves_max": 2}, {"size_max": 20}]
     for bounds in each:
-        outbox = Outbox(str(tmp_path / f"{len(bounds)}{[*bounds][0]}.db"), **bounds)
-        kept = Kept(lambda: Flaky(tmp_path), outbox)
+        outbox = KeptSaves(str(tmp_path / f"{len(bounds)}{[*bounds][0]}.db"), **bounds)
+        kept = WriteQueue(lambda: Flaky(tmp_path), outbox)
         fields: Any = {"agent": None, "session": None, "now_ms": NOW}
         told = [kept.save(f"fact {number}  ", USER, **fields).memory for number in range(2)]
         with pytest.raises(RelayError) as full:

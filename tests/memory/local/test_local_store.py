@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from relay.core.errors import NotFound, StorageError, UsageError
-from relay.memory.local import file as files
-from relay.memory.local import store as module
-from relay.memory.local.naming import file_name
-from relay.memory.local.store import LocalStore
+from relay.memory.local import database
+from relay.memory.local import local_store as module
+from relay.memory.local import place_files as files
+from relay.memory.local.local_store import LocalStore
+from relay.memory.local.place_files import file_name
 from relay.memory.records import Memory, Place, Scope, Tier
 
 USER = Place(Scope.USER)
@@ -93,7 +94,7 @@ def test_forgetting_says_so_when_the_log_cannot_be_emptied(
 ) -> None:
     memory = save(store, "the text that stays")
     store._make(USER).db.execute("PRAGMA busy_timeout=10")
-    monkeypatch.setattr(files, "BUSY", 0.05)
+    monkeypatch.setattr(database, "SCHEMA", replace(files.SCHEMA, busy=0.05))
     path = path_of(store, USER)
     with closing(sqlite3.connect(path, isolation_level=None)) as reader:
         reader.execute("BEGIN")
@@ -141,7 +142,7 @@ def test_a_newer_schema_is_refused(store: LocalStore) -> None:
     save(store, "x")
     store.close()
     with closing(sqlite3.connect(path_of(store, USER))) as db:
-        db.execute(f"PRAGMA user_version={files.VERSION + 1}")
+        db.execute(f"PRAGMA user_version={files.SCHEMA.version + 1}")
     with pytest.raises(StorageError, match="newer relay"):
         store.search("x", [USER], 5, now_ms=1)
 
@@ -262,7 +263,7 @@ def test_a_full_disk_is_told_and_costs_nothing(store: LocalStore) -> None:
 def test_without_an_embedder_numpy_is_not_imported(tmp_path: Path) -> None:
     code = f"""
 import sys
-from relay.memory.local.store import LocalStore
+from relay.memory.local.local_store import LocalStore
 from relay.memory.records import Place, Scope
 store = LocalStore({str(tmp_path)!r})
 store.save("x", Place(Scope.USER), agent=None, session=None, now_ms=1)

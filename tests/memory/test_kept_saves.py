@@ -13,31 +13,30 @@ from pathlib import Path
 import pytest
 
 from relay.core.errors import StorageError
-from relay.memory import outbox as outbox_module
-from relay.memory import outbox_file
+from relay.memory import kept_saves
 from relay.memory.backend import StoreUnavailable
-from relay.memory.outbox import ALIASES_MAX, Outbox, Waiting, waiting_in
+from relay.memory.kept_saves import ALIASES_MAX, KeptSave, KeptSaves, waiting_in
 from relay.memory.records import Place, Scope
 from tests.support import wait_until
 
 USER = Place(Scope.USER)
 
 
-def waiting(number: int, text: str = "a fact") -> Waiting:
-    return Waiting(f"kept{number:04}", text, USER, "ada", "run-1", None, {"ä": [1]}, 5, 0, None)
+def waiting(number: int, text: str = "a fact") -> KeptSave:
+    return KeptSave(f"kept{number:04}", text, USER, "ada", "run-1", None, {"ä": [1]}, 5, 0, None)
 
 
 def test_what_was_added_comes_back_as_it_was(tmp_path: Path) -> None:
     path = str(tmp_path / "deep" / "key.db")
-    with_none = Waiting(
+    with_none = KeptSave(
         "kept0002", "日本語", Place(Scope.PROJECT, "/x"), None, None, "abc", None, 6
     )
-    first = Outbox(path)
+    first = KeptSaves(path)
     first.add(waiting(1))
     first.add(with_none)
     first.close()
     first.close()
-    second = Outbox(path)
+    second = KeptSaves(path)
     assert second.first() == waiting(1)
     second.applied(waiting(1), "kept0001")
     assert second.first() == with_none and second.alias("kept0001") is None
@@ -48,12 +47,12 @@ def test_what_was_added_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_the_bounds_are_counted_again_when_it_is_opened(tmp_path: Path) -> None:
     path = str(tmp_path / "key.db")
-    box = Outbox(path)
+    box = KeptSaves(path)
     for number in range(3):
         box.add(waiting(number, "schön"))
     size = box._size
     box.close()
-    box = Outbox(path)
+    box = KeptSaves(path)
     assert (box._size, box._count) == (size, 3)
     for number in range(3):
         box.applied(waiting(number, "schön"), "other")
@@ -62,9 +61,9 @@ def test_the_bounds_are_counted_again_when_it_is_opened(tmp_path: Path) -> None:
 
 
 def test_aliases_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ALIASES_MAX == outbox_module.SAVES_MAX
-    monkeypatch.setattr(outbox_module, "ALIASES_MAX", 3)
-    box = Outbox(str(tmp_path / "key.db"))
+    assert ALIASES_MAX == kept_saves.SAVES_MAX
+    monkeypatch.setattr(kept_saves, "ALIASES_MAX", 3)
+    box = KeptSaves(str(tmp_path / "key.db"))
     for number in range(6):
         box.add(waiting(number))
         box.applied(waiting(number), "real")
@@ -76,21 +75,21 @@ def test_aliases_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_only_one_process_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "key.db")
     code = (
-        "import sys, signal; from relay.memory.outbox import Outbox;"
-        "box = Outbox(sys.argv[1]); print('has it', flush=True); signal.pause()"
+        "import sys, signal; from relay.memory.kept_saves import KeptSaves;"
+        "box = KeptSaves(sys.argv[1]); print('has it', flush=True); signal.pause()"
     )
     other = subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE)
     try:
         assert other.stdout is not None and other.stdout.readline() == b"has it\n"
-        monkeypatch.setattr(outbox_file, "OWNER_WAIT", 0.1)
+        monkeypatch.setattr(kept_saves, "OWNER_WAIT", 0.1)
         with pytest.raises(StoreUnavailable, match="another process"):
-            Outbox(path)
+            KeptSaves(path)
         assert waiting_in(str(tmp_path.parent)) == {}
     finally:
         other.send_signal(signal.SIGKILL)
         other.wait(20)
         other.stdout and other.stdout.close()
-    Outbox(path).close()
+    KeptSaves(path).close()
 
 
 @pytest.mark.parametrize("content", [b"not a database", b"sqlite"])
@@ -106,7 +105,7 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path, content: bytes) -> None:
     before = path.read_bytes()
     for _ in range(2):  # the lock is given back
         with pytest.raises(StorageError) as refused:
-            Outbox(str(path))
+            KeptSaves(str(path))
         assert refused.value.hint and str(path) in refused.value.message
     assert path.read_bytes() == before
 
@@ -114,10 +113,10 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path, content: bytes) -> None:
 SAVING = """
 import sys
 from relay.memory.records import Place, Scope
-from relay.memory.outbox import Outbox, Waiting
-box, number = Outbox(sys.argv[1]), int(sys.argv[2])
+from relay.memory.kept_saves import KeptSaves, KeptSave
+box, number = KeptSaves(sys.argv[1]), int(sys.argv[2])
 while True:
-    box.add(Waiting(f"kept{number:06}", "x" * 500, Place(Scope.USER), None, None, None, None, 5))
+    box.add(KeptSave(f"kept{number:06}", "x" * 500, Place(Scope.USER), None, None, None, None, 5))
     print(number, flush=True)
     number += 1
 """
@@ -134,7 +133,7 @@ def test_what_was_added_outlives_sigkill(tmp_path: Path) -> None:
             child.send_signal(signal.SIGKILL)
             for line in child.stdout.read().split(b"\n")[:-1]:
                 confirmed = int(line)
-        box = wait_until(lambda: Outbox(path))
+        box = wait_until(lambda: KeptSaves(path))
         count = box.counts()[0]
         # One may be there that nobody was told of.
         assert count in (confirmed + 1, confirmed + 2)

@@ -1,4 +1,4 @@
-"""Saves that wait for a store that cannot be reached: one SQLite file for each store.
+"""Saves that wait for a store that cannot be reached: an SQLite file for each store.
 
 A save is on the disk when ``add`` returns, and leaves only after the store has it, or when somebody
 forgets it. What leaves is overwritten with zeros, in the log too.
@@ -6,16 +6,19 @@ forgets it. What leaves is overwritten with zeros, in the log too.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from urllib.parse import quote
 
+from relay.core import sqlite
 from relay.core.errors import RelayError
-from relay.memory import outbox_file
+from relay.core.files import make_private_folder
+from relay.memory.backend import StoreUnavailable
 from relay.memory.records import Memory, Place, Scope
 
 #: Bounds of what waits: beyond them a save is refused.
@@ -23,17 +26,45 @@ SAVES_MAX = 10_000
 SIZE_MAX = 64 * 1024 * 1024
 #: Ids that were told for what the store had under another one; the oldest are forgotten.
 ALIASES_MAX = 10_000
+#: Seconds to wait for the process that has the file.
+OWNER_WAIT = 10.0
 #: Bytes of a store's title.
 _TITLE_MAX = 4096
 _COLUMNS = "id, text, scope, owner, agent, session, supersedes, meta, now_ms, tries, refused"
 
+_MIGRATION = (
+    """CREATE TABLE saves (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        text TEXT NOT NULL,
+        scope TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        agent TEXT,
+        session TEXT,
+        supersedes TEXT,
+        meta TEXT,
+        now_ms INTEGER NOT NULL,
+        tries INTEGER NOT NULL DEFAULT 0,
+        refused TEXT
+    )""",
+    # To count them, and to find the oldest, without reading their texts.
+    "CREATE INDEX saves_refused ON saves (refused)",
+    "CREATE TABLE aliases (seq INTEGER PRIMARY KEY AUTOINCREMENT, told TEXT NOT NULL UNIQUE,"
+    " id TEXT NOT NULL)",
+)
+SCHEMA = sqlite.Schema(
+    title="the saves kept in {path}",
+    noun="a file of kept saves",
+    application_id=0x726B7074,  # "rkpt"
+    migrations=(_MIGRATION,),
+    pragmas=("secure_delete=ON",),  # what leaves is overwritten with zeros
+    busy=10.0,
+)
+
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """One save as it was asked for. ``meta`` None: none was given, which is not the same as {}.
-
-    ``tries``: how often the store failed at it. ``refused``: why the store will never take it.
-    """
+class KeptSave:
+    """One save as it was asked for."""
 
     id: str
     text: str
@@ -41,10 +72,10 @@ class Waiting:
     agent: str | None
     session: str | None
     supersedes: str | None
-    meta: dict[str, object] | None
+    meta: dict[str, object] | None  # None: none was given, which is not the same as {}
     now_ms: int
-    tries: int = 0
-    refused: str | None = None
+    tries: int = 0  # how often the store failed at it
+    refused: str | None = None  # why the store will never take it
 
     def memory(self) -> Memory:
         """What it will be, unless the store has it already."""
@@ -61,7 +92,7 @@ class Waiting:
         )
 
 
-class Outbox:
+class KeptSaves:
     """The saves that wait, oldest first. Raises StorageError; only one process has it open.
 
     Some seconds are given to a former process that is just ending, then
@@ -80,11 +111,11 @@ class Outbox:
         self.path = path
         self._saves_max = saves_max
         self._size_max = size_max
-        self._lock = outbox_file.own(path)
+        self._lock = own(path)
         try:
             self._entitle(title)
-            self._db = outbox_file.opened(path)
-            with self._guarded():
+            self._db = sqlite.connect(path, SCHEMA)
+            with SCHEMA.errors(path):
                 count, size = self._db.execute(
                     "SELECT count(*), coalesce(sum(length(CAST(text AS BLOB))"
                     " + coalesce(length(CAST(meta AS BLOB)), 0)), 0) FROM saves"
@@ -96,7 +127,7 @@ class Outbox:
         self._count: int = count
         self._size: int = size
 
-    def add(self, save: Waiting) -> None:
+    def add(self, save: KeptSave) -> None:
         """Keep it. Raises RelayError of the code ``full`` when no more may wait."""
         size = _size(save)
         if self._count >= self._saves_max or self._size + size > self._size_max:
@@ -118,14 +149,14 @@ class Outbox:
         self._count += 1
         self._size += size
 
-    def first(self) -> Waiting | None:
+    def first(self) -> KeptSave | None:
         """The oldest that the store has not refused."""
         found = self._rows("WHERE refused IS NULL ORDER BY seq LIMIT 1")
         return found[0] if found else None
 
     def counts(self) -> tuple[int, int]:
         """How many wait, and how many the store has refused."""
-        with self._guarded():
+        with SCHEMA.errors(self.path):
             waiting, refused = self._db.execute(
                 "SELECT count(*) FILTER (WHERE refused IS NULL), count(refused) FROM saves"
             ).fetchone()
@@ -133,15 +164,15 @@ class Outbox:
 
     def ids(self) -> list[str]:
         """Of all that are here, refused ones too, the oldest first."""
-        with self._guarded():
+        with SCHEMA.errors(self.path):
             return [id_ for (id_,) in self._db.execute("SELECT id FROM saves ORDER BY seq")]
 
-    def last_refused(self) -> Waiting | None:
+    def last_refused(self) -> KeptSave | None:
         """The newest that the store has refused."""
         found = self._rows("WHERE refused NOT NULL ORDER BY seq DESC LIMIT 1")
         return found[0] if found else None
 
-    def starting_with(self, prefix: str, limit: int) -> list[Waiting]:
+    def starting_with(self, prefix: str, limit: int) -> list[KeptSave]:
         """Those whose ids begin so, refused ones too; the one with just this id alone."""
         exact = self._rows("WHERE id=?", prefix)
         return exact or self._rows(
@@ -150,11 +181,11 @@ class Outbox:
 
     def alias(self, told: str) -> str | None:
         """The store's id for what was told ``told`` when it was kept."""
-        with self._guarded():
+        with SCHEMA.errors(self.path):
             row = self._db.execute("SELECT id FROM aliases WHERE told=?", (told,)).fetchone()
         return None if row is None else str(row[0])
 
-    def applied(self, save: Waiting, id_: str) -> None:
+    def applied(self, save: KeptSave, id_: str) -> None:
         """The store has it, as ``id_``."""
         with self._writing():
             self._db.execute("DELETE FROM saves WHERE id=?", (save.id,))
@@ -168,15 +199,15 @@ class Outbox:
                 )
         self._gone(save)
 
-    def trying(self, save: Waiting) -> None:
+    def trying(self, save: KeptSave) -> None:
         """The store is about to get it; outlives this process, though not the machine's power."""
         self._set_tries(save.id, save.tries + 1)
 
-    def untried(self, save: Waiting) -> None:
+    def untried(self, save: KeptSave) -> None:
         """It came to nothing, and was not its fault."""
         self._set_tries(save.id, save.tries)
 
-    def refuse(self, save: Waiting, why: str) -> None:
+    def refuse(self, save: KeptSave, why: str) -> None:
         """The store will never take it. It stays, and is tried no more.
 
         What supersedes it supersedes what it would have, as when one forgets.
@@ -185,7 +216,7 @@ class Outbox:
             self._db.execute("UPDATE saves SET refused=? WHERE id=?", (why, save.id))
             self._relink(save)
 
-    def remove(self, save: Waiting) -> None:
+    def remove(self, save: KeptSave) -> None:
         """Forget it: nothing of its text is left. The same that was said again goes with it, for in
         the store they were one; but not what another save replaces, nor what is said anew then."""
         same = self._rows(
@@ -204,7 +235,7 @@ class Outbox:
 
     def purge(self) -> None:
         """Empty the log: what has left stands in it still."""
-        with self._guarded():
+        with SCHEMA.errors(self.path):
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def close(self) -> None:
@@ -212,7 +243,7 @@ class Outbox:
         if self._lock < 0:
             return
         try:
-            with self._guarded():
+            with SCHEMA.errors(self.path):
                 self._db.close()
         finally:
             os.close(self._lock)
@@ -225,34 +256,34 @@ class Outbox:
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, title.encode(errors="replace")[:_TITLE_MAX], 0)
         except OSError as error:
-            raise outbox_file.storage_error(self.path, error) from error
+            raise SCHEMA.error(error, self.path) from error
 
     def _set_tries(self, id_: str, tries: int) -> None:
-        with self._guarded():
+        with SCHEMA.errors(self.path):
             self._db.execute("PRAGMA synchronous=NORMAL")
             try:
                 self._db.execute("UPDATE saves SET tries=? WHERE id=?", (tries, id_))
             finally:
                 self._db.execute("PRAGMA synchronous=FULL")
 
-    def _relink(self, save: Waiting) -> None:
+    def _relink(self, save: KeptSave) -> None:
         self._db.execute(
             "UPDATE saves SET supersedes=? WHERE supersedes=?", (save.supersedes, save.id)
         )
 
-    def _gone(self, save: Waiting) -> None:
+    def _gone(self, save: KeptSave) -> None:
         self._count -= 1
         self._size -= _size(save)
 
-    def _rows(self, where: str, *values: object) -> list[Waiting]:
-        with self._guarded():
+    def _rows(self, where: str, *values: object) -> list[KeptSave]:
+        with SCHEMA.errors(self.path):
             rows = self._db.execute(f"SELECT {_COLUMNS} FROM saves {where}", values).fetchall()
-        return [_waiting(row) for row in rows]
+        return [_kept_save(row) for row in rows]
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """One transaction, on the disk at its end."""
-        with self._guarded():
+        with SCHEMA.errors(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -262,12 +293,33 @@ class Outbox:
                     self._db.execute("ROLLBACK")
                 raise
 
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
+
+def own(path: str, clock: Callable[[], float] = time.monotonic) -> int:
+    """The descriptor of the lock of ``path``, which makes this process its owner.
+
+    Of the POSIX kind: a child that somebody forks does not have it.
+    """
+    try:
+        make_private_folder(os.path.dirname(path))
+        lock = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise SCHEMA.error(error, path) from error
+    end = clock() + OWNER_WAIT
+    while True:
         try:
-            yield
-        except sqlite3.Error as error:
-            raise outbox_file.storage_error(self.path, error) from error
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except (BlockingIOError, PermissionError) as error:
+            if clock() > end:
+                os.close(lock)
+                raise StoreUnavailable(
+                    "another process of relay still has this store",
+                    hint="it ends by itself when its broker has ended: try again",
+                ) from error
+            time.sleep(0.05)  # it ends; there is no event to wait for with a deadline
+        except OSError as error:
+            os.close(lock)
+            raise SCHEMA.error(error, path) from error
 
 
 def path_of(folder: str, key: str) -> str:
@@ -296,10 +348,8 @@ def waiting_in(folder: str) -> dict[str, tuple[int, int]]:
         return {}
     found: dict[str, tuple[int, int]] = {}
     for name in names:
-        path = os.fsencode(os.path.join(kept, name))  # a folder's name may be no Unicode
-        address = f"file:{quote(path)}?mode=ro"
         try:
-            with closing(sqlite3.connect(address, uri=True, timeout=1.0)) as db:
+            with closing(sqlite.connect_read_only(os.path.join(kept, name), SCHEMA)) as db:
                 waiting, refused = db.execute(
                     "SELECT count(*) FILTER (WHERE refused IS NULL), count(refused) FROM saves"
                 ).fetchone()
@@ -310,15 +360,15 @@ def waiting_in(folder: str) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _size(save: Waiting) -> int:
+def _size(save: KeptSave) -> int:
     """Bytes, as they are counted when the file is opened."""
     meta = "" if save.meta is None else json.dumps(save.meta, ensure_ascii=False)
     return len(save.text.encode()) + len(meta.encode())
 
 
-def _waiting(row: tuple[object, ...]) -> Waiting:
+def _kept_save(row: tuple[object, ...]) -> KeptSave:
     id_, text, scope, owner, agent, session, supersedes, meta, now_ms, tries, refused = row
-    return Waiting(
+    return KeptSave(
         str(id_),
         str(text),
         Place(Scope(str(scope)), str(owner)),

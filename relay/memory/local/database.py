@@ -14,8 +14,9 @@ from typing import Any
 
 from relay.core.errors import StorageError
 from relay.memory.days import day
-from relay.memory.local import file
-from relay.memory.local.near import near_key
+from relay.memory.local import place_files
+from relay.memory.local.duplicates import near_key
+from relay.memory.local.place_files import SCHEMA
 from relay.memory.records import Memory, Place, check_meta
 
 _COLUMNS = "id, text, agent, session, created_ms, updated_ms, supersedes, meta"
@@ -23,22 +24,22 @@ _COLUMNS = "id, text, agent, session, created_ms, updated_ms, supersedes, meta"
 _PAGE = 500
 
 
-class Shelf:
+class PlaceDatabase:
     """An open file. Every failure of SQLite is a StorageError."""
 
     def __init__(self, path: str, connection: sqlite3.Connection) -> None:
         self.path = path
         self.db = connection
         self._file = _identity(path)
-        with file.guard(path):
-            self.place = file.read_place(connection)
+        with SCHEMA.errors(path):
+            self.place = place_files.read_place(connection)
             if self._unclean():
                 self._empty_log()
 
     @classmethod
-    def open(cls, path: str, place: Place | None = None) -> Shelf | None:
+    def open(cls, path: str, place: Place | None = None) -> PlaceDatabase | None:
         """The file at ``path``, created for ``place`` (else None where there is none)."""
-        connection = file.connect(path, place)
+        connection = place_files.connect(path, place)
         if connection is None:
             return None
         try:
@@ -58,7 +59,7 @@ class Shelf:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction: durable when it is left, undone when something is raised."""
-        with file.guard(self.path):
+        with SCHEMA.errors(self.path):
             self.db.execute("BEGIN IMMEDIATE")
             try:
                 yield self.db
@@ -71,7 +72,7 @@ class Shelf:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """One state of the file for several statements."""
-        with file.guard(self.path):
+        with SCHEMA.errors(self.path):
             self.db.execute("BEGIN")
             try:
                 yield self.db
@@ -82,7 +83,7 @@ class Shelf:
 
     def starting_with(self, prefix: str, limit: int) -> list[Memory]:
         """Those whose id is ``prefix``, else begins so."""
-        with file.guard(self.path):
+        with SCHEMA.errors(self.path):
             found = self.db.execute(
                 f"SELECT {_COLUMNS} FROM memories WHERE id=?", (prefix,)
             ).fetchall()
@@ -97,7 +98,7 @@ class Shelf:
 
     def by_ids(self, ids: Iterable[str]) -> dict[str, Memory]:
         """Those of ``ids`` that are here."""
-        with file.guard(self.path):
+        with SCHEMA.errors(self.path):
             found = self.db.execute(
                 f"SELECT {_COLUMNS} FROM memories WHERE id IN (SELECT value FROM json_each(?))",
                 (json.dumps(list(ids)),),
@@ -106,7 +107,7 @@ class Shelf:
 
     def newest_ids(self, limit: int) -> list[str]:
         """The ids of the newest."""
-        with file.guard(self.path):
+        with SCHEMA.errors(self.path):
             found = self.db.execute(
                 "SELECT id FROM memories ORDER BY updated_ms DESC LIMIT ?", (limit,)
             ).fetchall()
@@ -114,7 +115,7 @@ class Shelf:
 
     def newest(self, limit: int, before_ms: int | None, before_id: str = "") -> list[Memory]:
         """The newest first, of those before this time and id."""
-        with file.guard(self.path):
+        with SCHEMA.errors(self.path):
             found = self.db.execute(
                 f"SELECT {_COLUMNS} FROM memories WHERE (updated_ms, id) < (?, ?)"
                 " ORDER BY updated_ms DESC, id DESC LIMIT ?",
@@ -124,7 +125,7 @@ class Shelf:
 
     def page(self, after: str) -> list[Memory]:
         """Some of those behind the id ``after``, by id; none when there are no more."""
-        with file.guard(self.path):
+        with SCHEMA.errors(self.path):
             page = self.db.execute(
                 f"SELECT {_COLUMNS} FROM memories WHERE id>? ORDER BY id LIMIT ?", (after, _PAGE)
             ).fetchall()
@@ -132,7 +133,7 @@ class Shelf:
 
     def rows(self, rows: Sequence[int]) -> dict[int, Memory]:
         """The memories of these rows."""
-        with file.guard(self.path):
+        with SCHEMA.errors(self.path):
             found = self.db.execute(
                 f"SELECT {_COLUMNS}, row FROM memories"
                 " WHERE row IN (SELECT value FROM json_each(?))",
@@ -142,7 +143,7 @@ class Shelf:
 
     def superseded(self) -> set[str]:
         """The ids (also of other places) that memories of this place replace."""
-        with file.guard(self.path):
+        with SCHEMA.errors(self.path):
             found = self.db.execute(
                 "SELECT supersedes FROM memories WHERE supersedes NOT NULL"
             ).fetchall()
@@ -150,7 +151,7 @@ class Shelf:
 
     def rows_of(self, ids: Iterable[str]) -> set[int]:
         """The rows of those of ``ids`` that are here."""
-        with file.guard(self.path):
+        with SCHEMA.errors(self.path):
             found = self.db.execute(
                 "SELECT row FROM memories WHERE id IN (SELECT value FROM json_each(?))",
                 (json.dumps(list(ids)),),
@@ -159,7 +160,7 @@ class Shelf:
 
     def match(self, expression: str, limit: int) -> dict[int, float]:
         """Row -> BM25 (higher is better) of the best for an FTS5 expression."""
-        with file.guard(self.path):
+        with SCHEMA.errors(self.path):
             found = self.db.execute(
                 "SELECT rowid, rank FROM texts WHERE texts MATCH ? ORDER BY rank LIMIT ?",
                 (expression, limit),
@@ -168,7 +169,7 @@ class Shelf:
 
     def holds(self, row: int, expressions: Iterable[str]) -> int:
         """How many of the FTS5 expressions match this row."""
-        with file.guard(self.path):
+        with SCHEMA.errors(self.path):
             return sum(
                 self.db.execute(
                     "SELECT 1 FROM texts WHERE texts MATCH ? AND rowid=?", (one, row)
@@ -179,12 +180,12 @@ class Shelf:
 
     def count(self) -> int:
         """How many there are."""
-        with file.guard(self.path):
+        with SCHEMA.errors(self.path):
             return int(self.db.execute("SELECT count(*) FROM memories").fetchone()[0])
 
     def without_vector(self, embedder: str, dims: int) -> int:
         """How many have no vector of this embedder."""
-        with file.guard(self.path):
+        with SCHEMA.errors(self.path):
             return int(
                 self.db.execute(
                     "SELECT CASE WHEN embedder=? AND dims=? THEN (SELECT count(*) FROM pending)"
@@ -291,8 +292,8 @@ class Shelf:
         program reads for so long that this cannot be done now; then it is done at the next
         opening."""
         # SQLite waits for readers by itself, but not for others that empty the log just now.
-        end, pause = time.monotonic() + file.BUSY, threading.Event()
-        with file.guard(self.path):
+        end, pause = time.monotonic() + SCHEMA.busy, threading.Event()
+        with SCHEMA.errors(self.path):
             while not self._empty_log():
                 if time.monotonic() < end:
                     pause.wait(0.01)
