@@ -17,6 +17,7 @@ of the medians; goal: accepted / raw at least 0.35.
 
 from __future__ import annotations
 
+import _socket
 import argparse
 import itertools
 import json
@@ -75,7 +76,7 @@ def raw(folder: str, count: int) -> float:
     return count / seconds
 
 
-def pipelined(connection: socket.socket, lines: list[bytes]) -> float:
+def pipelined(connection: _socket.socket, lines: list[bytes]) -> float:
     """Lines a second, with ``IN_FLIGHT`` out; every line is answered with one line."""
     begin = time.perf_counter()
     connection.sendall(b"".join(lines[:IN_FLIGHT]))

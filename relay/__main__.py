@@ -1,7 +1,7 @@
 """The console script: ``relay VERB …``.
 
-``wrap`` is dispatched before anything heavy is imported; every other verb goes through argparse
-in :mod:`relay.cli.main`.
+``wrap`` has a frame of its own: it ends as the agent ends. Every other verb is run by
+:mod:`relay.cli.command_line`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def main(argv: list[str] | None = None) -> int:
         from relay.cli.wrap import main as wrap
 
         return wrap(args[1:])
-    from relay.cli.main import main as dispatch
+    from relay.cli.command_line import main as dispatch
 
     return dispatch(args)
 

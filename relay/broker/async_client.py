@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -255,7 +256,7 @@ class AsyncClient:
 
     async def _try(self, deadline: float) -> tuple[_Link, Json]:
         """A link and its hello. Raises OSError when there is no broker, or it goes away."""
-        connection = open_socket(self.home)
+        connection = socket.socket(fileno=open_socket(self.home).detach())
         connection.setblocking(False)
         loop = asyncio.get_running_loop()
         _, link = await loop.create_unix_connection(lambda: _Link(self._heard), sock=connection)

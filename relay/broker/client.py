@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
-from collections import deque
-from types import TracebackType
 
 from relay.broker.start import DEADLINE, Starter, open_socket
 from relay.core.errors import BrokerUnavailable, RelayError, Timeout
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.protocol.broker import LINE_MAX, ONCE, PROTOCOL, Json, decode, encode, error_from
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import _socket
+    from types import TracebackType
 
 #: Pushes that nobody has asked for yet; beyond it the oldest go (they only say "ask again").
 _PUSHES_MAX = 1024
@@ -36,10 +38,10 @@ class BrokerClient:
         self._start = start
         self._deadline = deadline
         self._n = 0
-        self._socket: socket.socket | None = None
+        self._socket: _socket.socket | None = None
         self._part = bytearray()
-        self._lines: deque[Json] = deque()
-        self._pushes: deque[Json] = deque(maxlen=_PUSHES_MAX)
+        self._lines: list[Json] = []  # the next one last
+        self._pushes: list[Json] = []
         self._open()
 
     def request(self, op: str, *, deadline: float = 30.0, **fields: object) -> Json:
@@ -69,7 +71,7 @@ class BrokerClient:
     def next_push(self, timeout: float) -> Json | None:
         """The next thing the broker sends unasked; None after ``timeout`` seconds."""
         if self._pushes:
-            return self._pushes.popleft()
+            return self._pushes.pop(0)
         end = time.monotonic() + timeout
         while True:
             record = self._receive(end)
@@ -143,6 +145,7 @@ class BrokerClient:
                 raise Timeout("the broker did not answer in time", hint="relay broker status")
             if "push" in record:
                 self._pushes.append(record)
+                del self._pushes[:-_PUSHES_MAX]
             elif record.get("n") in (self._n, None):
                 if record.get("ok"):
                     return record
@@ -172,7 +175,7 @@ class BrokerClient:
                 self.close()
                 raise _Broken("the broker went away", hint="run the command again")
             self._split(data)
-        return self._lines.popleft()
+        return self._lines.pop()
 
     def _split(self, data: bytes) -> None:
         first = len(self._part)
@@ -180,8 +183,8 @@ class BrokerClient:
         end = self._part.rfind(b"\n", first)
         if end < 0:
             return
-        for line in bytes(self._part[:end]).split(b"\n"):
-            self._lines.append(decode(line))
+        # Only called when no line waits.
+        self._lines = [decode(line) for line in bytes(self._part[:end]).split(b"\n")][::-1]
         del self._part[: end + 1]
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import _socket
 import os
-import socket
-import subprocess
 import sys
 import time
 
+from relay.core import json_text
+from relay.core.descriptors import is_own_peer
 from relay.core.errors import BrokerUnavailable, RelayError
 from relay.core.paths import Home
 from relay.protocol.broker import error_from
@@ -69,7 +69,7 @@ class Starter:
         try:
             path = os.path.join(self._home.run, "broker.failed")
             with open(path, encoding="utf-8") as file:
-                record = json.load(file)
+                record = json_text.loads(file.read())
             if record["at"] >= self._begun:
                 return error_from(record["error"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -79,6 +79,9 @@ class Starter:
 
 def launch(home: Home) -> None:
     """Start a broker process that is nobody's child and has no terminal."""
+    # Imported on use: most verbs find a broker that runs.
+    import subprocess
+
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     try:
         with open(home.broker_log, "ab") as log:
@@ -101,11 +104,12 @@ def launch(home: Home) -> None:
         ) from error
 
 
-def open_socket(home: Home) -> socket.socket:
-    """A connected socket, checked to be our own user's broker. Raises OSError, RelayError."""
-    from relay.core.descriptors import is_own_peer
+def open_socket(home: Home) -> _socket.socket:
+    """A connected socket, checked to be our own user's broker. Raises OSError, RelayError.
 
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    The C class itself: the ``socket`` module imports ``enum`` and ``selectors`` (5 ms).
+    """
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         connection.settimeout(DEADLINE)
         connection.connect(home.broker_socket)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
 import sys
 from typing import Any
 
+from relay.cli.parser import Options
 from relay.config.load import LoadedConfig, load
 from relay.config.outline import COMPUTED, Outline, outline
 from relay.config.settings import Settings
@@ -29,7 +29,7 @@ from relay.hooks.hook_files import is_hook_file, read_hook_file
 from relay.hooks.hook_types import Url
 
 
-def run_trust(args: argparse.Namespace) -> int:
+def run_trust(args: Options) -> int:
     """Show what the file would register, and pin its hash."""
     home = Home.from_env()
     if args.revoke:
@@ -72,7 +72,7 @@ def run_trust(args: argparse.Namespace) -> int:
     return 0
 
 
-def run_show(args: argparse.Namespace) -> int:
+def run_show(args: Options) -> int:
     """Print every value and where it comes from. Runs the file only if it is trusted."""
     home = Home.from_env()
     path = find_config(os.getcwd(), args.path)
@@ -96,7 +96,7 @@ def run_show(args: argparse.Namespace) -> int:
     return 0
 
 
-def run_check(args: argparse.Namespace) -> int:
+def run_check(args: Options) -> int:
     """Exit 0 when the file can be used, 2 (ConfigError) when not."""
     home = Home.from_env()
     file = _file(args.path)
@@ -144,7 +144,7 @@ def _of_memory(settings: Settings) -> list[str]:
     return config_warnings(settings.memory, os.environ)
 
 
-def _revoke(home: Home, args: argparse.Namespace) -> int:
+def _revoke(home: Home, args: Options) -> int:
     # The file itself may be gone already: its trust can still be taken back.
     path = os.path.realpath(args.path) if args.path else find_config(os.getcwd())
     had = untrust(home, path) if path else False

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
-from typing import Any
 
+from relay.cli.parser import Options, Parser
+from relay.cli.verbs import verb
 from relay.config.trust import CONFIG_NAME
 from relay.core.errors import RelayError
 from relay.core.files import write_atomically
@@ -55,46 +55,41 @@ hooks = {
 '''
 
 
-def add(subparsers: Any) -> None:
-    """Add the verbs to the command line."""
-    init = subparsers.add_parser(
-        "init",
-        help=f"write a commented {CONFIG_NAME} in this folder",
-        description=f"Write a commented {CONFIG_NAME} in this folder.",
-    )
+def add(verbs: Parser) -> None:
+    """Declare the verbs."""
+    init = verb(verbs, "init")
     init.add_argument("--force", action="store_true", help="replace the file that is there")
-    _json_option(init)
+    init.add_argument("--json", action="store_true", help="print JSON")
     init.set_defaults(run=run_init)
 
-    verb = subparsers.add_parser(
-        "trust",
-        help="let a configuration or hook file run, as it is now",
-        description="Let a configuration or hook file run, as it is now. A changed one asks again.",
+    said = "Let a configuration or hook file run, as it is now. A changed one asks again."
+    parser = verb(verbs, "trust", description=said)
+    parser.add_argument(
+        "path", nargs="?", metavar="PATH", help="default: the one that applies here"
     )
-    verb.add_argument("path", nargs="?", metavar="PATH", help="default: the one that applies here")
-    choice = verb.add_mutually_exclusive_group()
-    choice.add_argument("--show", action="store_true", help="only show it; change nothing")
-    choice.add_argument("--revoke", action="store_true", help="take the trust back")
-    _json_option(verb)
-    verb.set_defaults(run=run_trust)
+    one_of: list[str] = []
+    parser.add_argument(
+        "--show", action="store_true", help="only show it; change nothing", excludes=one_of
+    )
+    parser.add_argument(
+        "--revoke", action="store_true", help="take the trust back", excludes=one_of
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run_trust)
 
-    group = subparsers.add_parser(
-        "config",
-        help="show or check the configuration",
-        description="Show or check the configuration that applies here.",
-    )
-    kinds = group.add_subparsers(dest="config_verb", metavar="VERB", required=True)
+    said = "Show or check the configuration that applies here."
+    kinds = verb(verbs, "config", description=said).add_subparsers(metavar="VERB")
     for name, function, text in (
         ("show", run_show, "the values that apply, and where each comes from"),
         ("check", run_check, "find mistakes; a file that is not trusted is read, not run"),
     ):
         kind = kinds.add_parser(name, help=text, description=text.capitalize() + ".")
         kind.add_argument("path", nargs="?", metavar="PATH", help="default: what applies here")
-        _json_option(kind)
+        kind.add_argument("--json", action="store_true", help="print JSON")
         kind.set_defaults(run=function)
 
 
-def run_init(args: argparse.Namespace) -> int:
+def run_init(args: Options) -> int:
     """Create the file; an existing one is only replaced with --force."""
     path = os.path.join(os.getcwd(), CONFIG_NAME)
     try:
@@ -122,26 +117,22 @@ def run_init(args: argparse.Namespace) -> int:
     return 0
 
 
-def run_trust(options: argparse.Namespace) -> int:
+def run_trust(options: Options) -> int:
     """Show what the file would register, and pin its hash."""
     from relay.cli import config_report
 
     return config_report.run_trust(options)
 
 
-def run_show(options: argparse.Namespace) -> int:
+def run_show(options: Options) -> int:
     """Print every value and where it comes from. Runs the file only if it is trusted."""
     from relay.cli import config_report
 
     return config_report.run_show(options)
 
 
-def run_check(options: argparse.Namespace) -> int:
+def run_check(options: Options) -> int:
     """Exit 0 when the file can be used, 2 (ConfigError) when not."""
     from relay.cli import config_report
 
     return config_report.run_check(options)
-
-
-def _json_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
+from relay.cli.parser import Options, Parser
+from relay.cli.verbs import verb
 
 
-def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register the verb."""
-    parser = subparsers.add_parser(
-        "demo", help="two small wrapped agents talk to each other, on this terminal"
-    )
+def add(verbs: Parser) -> None:
+    """Declare the verb."""
+    parser = verb(verbs, "demo")
     parser.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(_: Options) -> int:
     """Play the demo; 0 when every message was seen."""
     import signal
     import sys

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from relay.cli.parser import Options, Parser
+from relay.cli.verbs import verb
 
 if TYPE_CHECKING:
     from relay.cli.checks import Check
@@ -14,18 +16,15 @@ if TYPE_CHECKING:
 _MARKS = {"ok": "✓", "warn": "!", "bad": "✗", "absent": "·"}
 
 
-def add(subparsers: Any) -> None:
-    """Add the verb to the command line."""
-    parser = subparsers.add_parser(
-        "doctor",
-        help="what is installed, what works here, what to run next",
-        description="Say what is installed, what works here and what to run next. Changes nothing.",
-    )
+def add(verbs: Parser) -> None:
+    """Declare the verb."""
+    said = "Say what is installed, what works here and what to run next. Changes nothing."
+    parser = verb(verbs, "doctor", description=said)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Options) -> int:
     """Exit 0 unless something essential is broken."""
     from dataclasses import asdict
 

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from relay.broker.client import connect
-from relay.cli import output
-from relay.cli.listing import print_rows
-from relay.cli.messages import speaker, verb
+from relay.cli import output, table
+from relay.cli.parser import Parser
+from relay.cli.verbs import verb
 from relay.core.errors import UsageError
 from relay.core.paths import Home
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def add(subparsers: Any) -> None:
-    """Add the verbs to the command line."""
-    held = verb(
-        subparsers,
-        "held",
-        "messages between agents that wait for you to let them go on",
-        "relay held\n  relay held --json",
-    )
+
+def add(verbs: Parser) -> None:
+    """Declare the verbs."""
+    held = verb(verbs, "held", "relay held\n  relay held --json")
     held.add_argument("--json", action="store_true", help="for programs")
     held.set_defaults(run=held_verb)
-    _add_decision(subparsers, "allow", "let held messages go on", refuse=False)
-    _add_decision(subparsers, "refuse", "let held messages fail", refuse=True)
+    _add_decision(verbs, "allow", refuse=False)
+    _add_decision(verbs, "refuse", refuse=True)
 
 
-def _add_decision(subparsers: Any, name: str, text: str, *, refuse: bool) -> None:
-    parser = verb(
-        subparsers, name, text, f"relay {name} 4QXK\n  relay {name} Bob\n  relay {name} --all"
-    )
+def _add_decision(verbs: Parser, name: str, *, refuse: bool) -> None:
+    parser = verb(verbs, name, f"relay {name} 4QXK\n  relay {name} Bob\n  relay {name} --all")
     parser.add_argument(
         "which", nargs="*", metavar="ID|NAME", help="a message, or all that an agent is part of"
     )
@@ -42,7 +37,7 @@ def held_verb(options: Any) -> int:
     """``relay held``."""
     with connect(Home.from_env()) as client:
         answer = client.request("held")
-    print_rows(answer, options.json, "nothing waits for you")
+    table.messages(answer, options.json, "nothing waits for you")
     if answer["rows"] and not options.json:
         output.note("relay allow ID lets one go on, relay refuse ID lets it fail; both know --all")
     return 0
@@ -53,10 +48,10 @@ def decide_verb(options: Any) -> int:
     if bool(options.which) == options.all:
         raise UsageError("name held messages or agents, or give --all", hint="see: relay held")
     which = {} if options.all else {"which": options.which}
-    fields = {"refuse": options.refuse, **which, **speaker()}
+    fields = {"refuse": options.refuse, **which, **output.speaker()}
     with connect(Home.from_env()) as client:
         rows = found = client.request("decide", **fields)["rows"]
-        while options.all and found:  # so many are decided on at a time
+        while options.all and found:  # one request decides on a limited number
             found = client.request("decide", **fields)["rows"]
             rows += found
     if options.json:

@@ -1,31 +1,77 @@
-"""``relay hooks list|test|fire|log``: their options."""
+"""``relay hooks list|test|fire|log``: the hooks that apply, trying them out, and how they ran."""
 
 from __future__ import annotations
 
-import argparse
+import asyncio
+import json
+import os
+import time
+from concurrent.futures import Future
 from typing import Any
 
-from relay.cli.messages import verb
+from relay.broker.client import connect
+from relay.broker.hookcall import fire
+from relay.cli import output, table
+from relay.cli.parser import Options, Parser
+from relay.cli.verbs import verb
+from relay.config.load import LoadedConfig, load_for_session
+from relay.core.errors import EXIT_FAILED, NotFound, UsageError
+from relay.core.ids import new_ulid
+from relay.core.message import Mode
+from relay.core.paths import Home
+from relay.hooks.context import Context, Identity
+from relay.hooks.events import EVENTS, HookEventName, RegistrationError, event_name, problem
+from relay.hooks.hook_log import aggregated_record
+from relay.hooks.hook_types import HookDefinition
+from relay.hooks.run_functions import FunctionRunner
+from relay.session.hook_setup import SessionConfig, make_engine
+
+_HEAD = ("EVENT", "HOOK", "KIND", "MATCHER", "PRIORITY", "ON FAILURE", "TRUSTED")
+_LOG_HEAD = ("TIME", "AGENT", "EVENT", "HOOK", "RESULT", "SECONDS", "ERROR")
+
+#: What an event is about that does not say it: the fields that are left out of ``--input``.
+_USUAL: dict[HookEventName, dict[str, Any]] = {
+    HookEventName.SESSION_START: {"source": "startup"},
+    HookEventName.SESSION_END: {"reason": "exit"},
+    HookEventName.BEFORE_TOOL: {"tool_input": {}},
+    HookEventName.AFTER_TOOL: {"tool_input": {}, "tool_response": ""},
+    HookEventName.AFTER_AGENT: {"prompt": "", "prompt_response": ""},
+    HookEventName.PRE_COMPRESS: {"trigger": "auto"},
+}
+_EXAMPLES: dict[HookEventName, dict[str, Any]] = {
+    HookEventName.OUTPUT: {"output": "what it said"},
+    HookEventName.MESSAGE_RECEIVED: {"sender": "Bob", "body": "hi"},
+    HookEventName.BEFORE_TOOL: {"tool_name": "Bash", "tool_input": {"command": "ls"}},
+    HookEventName.AFTER_TOOL: {
+        "tool_name": "Bash",
+        "tool_input": {"command": "ls"},
+        "tool_response": "README.md",
+    },
+    HookEventName.BEFORE_AGENT: {"prompt": "mend the tests"},
+    HookEventName.BEFORE_MODEL: {"llm_request": {"messages": []}},
+    HookEventName.AFTER_MODEL: {"llm_request": {"messages": []}, "llm_response": {"text": ""}},
+    HookEventName.BEFORE_TOOL_SELECTION: {"llm_request": {"messages": []}},
+    HookEventName.NOTIFICATION: {"notification_type": "idle_prompt", "message": "waiting"},
+}
 
 
-def add(subparsers: Any) -> None:
-    """Add the verbs to the command line."""
+def add(verbs: Parser) -> None:
+    """Declare the verbs."""
     group = verb(
-        subparsers,
+        verbs,
         "hooks",
-        "the hooks that apply here, trying them out, and how they ran",
         "relay hooks list\n"
         '  relay hooks test before_tool --input \'{"tool_name": "Bash"}\'\n'
         '  relay hooks fire Alice before_tool --input \'{"tool_name": "Bash"}\'\n'
         "  relay hooks log --failed",
     )
-    verbs = group.add_subparsers(dest="hooks_verb", metavar="list|test|fire|log", required=True)
-    listed = verbs.add_parser("list", help="the hooks of the configuration that applies here")
+    own = group.add_subparsers(metavar="list|test|fire|log")
+    listed = own.add_parser("list", help="the hooks of the configuration that applies here")
     _common(listed)
     _path(listed)
-    listed.set_defaults(run=_run_list)
+    listed.set_defaults(run=run_list)
 
-    test = verbs.add_parser(
+    test = own.add_parser(
         "test",
         help="run the hooks for an event that did not happen",
         description="Run the hooks for an event that did not happen, and show what would come of "
@@ -34,9 +80,9 @@ def add(subparsers: Any) -> None:
     _event(test)
     _common(test)
     _path(test)
-    test.set_defaults(run=_run_test)
+    test.set_defaults(run=run_test)
 
-    fire = verbs.add_parser(
+    fire = own.add_parser(
         "fire",
         help="run the hooks of an agent that runs, in its session",
         description="Run the hooks for an event in the session of an agent that runs, and show "
@@ -49,52 +95,265 @@ def add(subparsers: Any) -> None:
         "--timeout", type=float, default=30.0, metavar="S", help="seconds, at most 120 (30)"
     )
     _common(fire)
-    fire.set_defaults(run=_run_fire)
+    fire.set_defaults(run=run_fire)
 
-    log = verbs.add_parser("log", help="how hooks ran, the newest last")
+    log = own.add_parser("log", help="how hooks ran, the newest last")
     log.add_argument("--agent", metavar="NAME", help="only this agent's")
     log.add_argument("--event", metavar="EVENT", help="only of this event")
     log.add_argument("--hook", metavar="TEXT", help="only those with this in their name")
     log.add_argument("--failed", action="store_true", help="only those that failed")
     log.add_argument("--limit", type=int, default=50, metavar="N", help="at most so many (50)")
     _common(log)
-    log.set_defaults(run=_run_log)
+    log.set_defaults(run=run_log)
 
 
-def _event(parser: argparse.ArgumentParser) -> None:
+def _event(parser: Parser) -> None:
     parser.add_argument("event", metavar="EVENT", help="before_tool, session_start …")
     parser.add_argument("--input", metavar="JSON", default="{}", help="what the event is about")
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
+def _common(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
-def _path(parser: argparse.ArgumentParser) -> None:
+def _path(parser: Parser) -> None:
     parser.add_argument(
         "--config", metavar="FILE", help="the configuration file (default: the one that applies)"
     )
 
 
-def _run_list(options: argparse.Namespace) -> int:
-    from relay.cli.hooks_report import run_list
+def run_list(options: Options) -> int:
+    """Every hook of the configuration that applies here, in the order in which they would run."""
+    loaded = _load(options)
+    order = {event: number for number, event in enumerate(HookEventName)}
+    hooks = sorted(
+        loaded.registry.all_hooks(), key=lambda one: (order[one.event], -one.priority, one.order)
+    )
+    if options.json:
+        output.as_json([_shown(hook) for hook in hooks])
+        return 0
+    if not hooks:
+        output.note("no hook is registered: see docs/hooks.md, or relay init")
+        return 0
+    table.table(_HEAD, [_cells(hook) for hook in hooks], width=table.columns())
+    return 0
 
-    return run_list(options)
+
+def run_test(options: Options) -> int:
+    """Run the hooks for an event that did not happen; nothing is sent or injected."""
+    try:
+        event = event_name(options.event)
+    except RegistrationError as error:
+        raise UsageError(error.message, hint=error.hint) from None
+    given = _input(options)
+    loaded = _load(options)
+    usual = _USUAL.get(event, {}) | {"idle_seconds": loaded.settings.idle_seconds}
+    fields = {name: usual[name] for name in EVENTS[event].required if name in usual} | given
+    wrong = problem(event, fields)
+    if wrong:
+        example = json.dumps(_EXAMPLES.get(event, usual), ensure_ascii=False)
+        raise UsageError(wrong, hint=f"for example --input '{example}'")
+    return _shown_test(asyncio.run(_fire(loaded, event, fields)), options)
 
 
-def _run_test(options: argparse.Namespace) -> int:
-    from relay.cli.hooks_report import run_test
-
-    return run_test(options)
-
-
-def _run_fire(options: argparse.Namespace) -> int:
-    from relay.cli.hooks_report import run_fire
-
-    return run_fire(options)
+def run_fire(options: Options) -> int:
+    """Run the hooks of an agent that runs, in its session."""
+    fields = _input(options)
+    with connect(Home.from_env()) as client:
+        record = fire(
+            client, options.agent, options.event, fields, options.timeout, **output.speaker()
+        )
+    return _shown_test(record, options)
 
 
-def _run_log(options: argparse.Namespace) -> int:
-    from relay.cli.hooks_report import run_log
+def _input(options: Options) -> dict[str, Any]:
+    try:
+        fields = json.loads(options.input)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--input is no JSON: {error}", hint="give an object: {}") from None
+    if not isinstance(fields, dict):
+        raise UsageError("--input is no JSON object", hint='for example {"tool_name": "Bash"}')
+    return fields
 
-    return run_log(options)
+
+def _shown_test(record: dict[str, Any], options: Options) -> int:
+    if options.json:
+        output.as_json(record)
+    else:
+        _print_test(record)
+    return 0 if record["success"] else EXIT_FAILED
+
+
+def run_log(options: Options) -> int:
+    """How hooks ran, as the broker's ledger has it."""
+    fields: dict[str, Any] = {"limit": options.limit, "failed": options.failed}
+    if options.event:
+        fields["event"] = event_name(options.event).value
+    for name in ("agent", "hook"):
+        if getattr(options, name):
+            fields[name] = getattr(options, name)
+    with connect(Home.from_env()) as client:
+        answer = client.request("hook_log", **fields)
+    rows = list(reversed(answer["rows"]))
+    if options.json:
+        output.as_json([_log_row(row) for row in rows])
+    elif not rows:
+        output.note("no hook has run")
+    else:
+        table.table(_LOG_HEAD, [_log_cells(row) for row in rows], width=table.columns())
+    if answer["more"]:
+        output.note("older ones are left out: --limit N shows more")
+    return 0
+
+
+def _load(options: Options) -> LoadedConfig:
+    loaded = load_for_session(Home.from_env(), os.getcwd(), options.config)
+    if loaded.untrusted:
+        raise UsageError(
+            f"{loaded.untrusted} is not trusted, so its hooks do not run",
+            hint=f"look at it, then: relay trust {loaded.untrusted}",
+        )
+    for warning in (*loaded.warnings, *loaded.hook_problems):
+        output.note(warning)
+    return loaded
+
+
+class _DryActions:
+    """Does nothing of what handlers ask for, and remembers it."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def inject(self, text: str) -> tuple[str, Future[Any]]:
+        return self._note(inject=text)
+
+    def send(
+        self, to: str, text: str, *, mode: Mode | None, thread: str | None
+    ) -> tuple[str, Future[Any]]:
+        return self._note(send=text, to=to)
+
+    def notify(self, topic: str, text: str) -> tuple[str, Future[Any]]:
+        return self._note(notify=text, topic=topic)
+
+    def agents(self) -> Future[list[dict[str, Any]]]:
+        future: Future[list[dict[str, Any]]] = Future()
+        future.set_result([])
+        return future
+
+    def memory(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
+        """A dry run finds nothing, and saves nothing."""
+        future: Future[dict[str, Any]] = Future()
+        if op in ("get", "forget"):
+            future.set_exception(NotFound("a dry run looks up no memory"))
+            return future
+        now_ms = time.time_ns() // 1_000_000
+        memory = {
+            "id": "dry-run",
+            "text": fields.get("text", ""),
+            "scope": fields.get("scope") or "project",
+            "owner": "",
+            "agent": "test",
+            "session": "dry-run",
+            "created_ms": now_ms,
+            "updated_ms": now_ms,
+            "supersedes": fields.get("supersedes"),
+            "meta": fields.get("meta") or {},
+        }
+        future.set_result({"memory": memory, "outcome": "new", "redacted": [], "memories": []})
+        if op == "save":
+            self._note(memory=memory["text"])
+        return future
+
+    def memory_command(self, action: str, text: str) -> None:
+        self._note(memory=text, action=action)
+
+    def _note(self, **what: str) -> tuple[str, Future[Any]]:
+        self.asked.append(what)
+        future: Future[Any] = Future()
+        future.set_result({})
+        return new_ulid(time.time_ns() // 1_000_000), future
+
+
+async def _fire(
+    loaded: LoadedConfig, event: HookEventName, fields: dict[str, Any]
+) -> dict[str, Any]:
+    actions = _DryActions()
+    task = loaded.settings.task
+    identity = Identity("test", "test", "dry-run", os.getcwd(), dict(os.environ), task)
+    context = Context(identity, actions)
+    functions = FunctionRunner(loaded.registry, timeout=loaded.settings.handler_timeout)
+    engine = make_engine(
+        SessionConfig(identity, context, None), loaded.registry, functions, env=dict(os.environ)
+    )
+    try:
+        result = await engine.fire(event, fields)
+    finally:
+        await engine.close()
+        await functions.close()
+    return {"event": event.value, **aggregated_record(result), "asked": actions.asked}
+
+
+def _print_test(record: dict[str, Any]) -> None:
+    if not record["results"] and not record["errors"]:
+        output.note(f"no hook matches this {record['event']}")
+    for one in record["results"]:
+        word = "ok" if one["success"] else "failed"
+        decision = f", {one['decision']}" if one["decision"] else ""
+        output.data(f"{output.visible(one['hook'])}: {word}{decision} ({one['duration']:.3f} s)")
+        for name in ("error", "stdout", "stderr"):
+            if one[name]:
+                output.data(f"  {name}: {output.visible(one[name].strip())[:500]}")
+    for failure in record["errors"]:
+        if failure["stage"] != "hook":
+            output.data(f"{failure['stage']}: {output.visible(failure['message'])}")
+    said = {
+        name: record[name]
+        for name in ("decision", "reason", "stop_reason", "system_message", "context", "input")
+        if record[name]
+    }
+    said |= {name: record[name] for name in ("response", "request", "tools") if record[name]}
+    for name, value in said.items():
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        output.data(f"{name.replace('_', ' ')}: {output.visible(text)}")
+    for text in record["inject"]:
+        output.data(f"inject: {output.visible(text)}")
+    for asked in record.get("asked", ()):
+        output.data(f"asked: {output.visible(json.dumps(asked, ensure_ascii=False))}")
+    for conflict in record["conflicts"]:
+        output.data(f"conflict: {output.visible(conflict)}")
+
+
+def _shown(hook: HookDefinition) -> dict[str, Any]:
+    return {
+        "event": hook.event.value,
+        "name": hook.name,
+        "kind": hook.kind,
+        "matcher": hook.matcher,
+        "priority": hook.priority,
+        "on_failure": hook.on_failure.value,
+        "sequential": hook.sequential,
+        "timeout": hook.timeout,
+        "source": hook.source,
+        "trusted": hook.trusted,
+        "dialect": hook.dialect.value,
+    }
+
+
+def _cells(hook: HookDefinition) -> tuple[object, ...]:
+    name, matcher = output.visible(hook.name), output.visible(hook.matcher) or "*"
+    trusted = "yes" if hook.trusted else "no: relay trust"
+    where = (hook.event.value, name, hook.kind, matcher)
+    return *where, hook.priority, hook.on_failure.value, trusted
+
+
+def _log_row(row: dict[str, Any]) -> dict[str, Any]:
+    shown = {key: value for key, value in row.items() if key != "created_ms"}
+    return {"created_at": output.iso(row["created_ms"]), **shown}
+
+
+def _log_cells(row: dict[str, Any]) -> tuple[object, ...]:
+    result = row["decision"] or ("ok" if row["success"] else "failed")
+    error = output.visible(" ".join(row["error"].split()))
+    hook = output.visible(row["hook"])
+    when = output.clock(row["created_ms"], time.time_ns() // 1_000_000)
+    return when, row["agent"], row["event"], hook, result, f"{row['duration']:.3f}", error

@@ -10,9 +10,8 @@ import time
 from typing import Any
 
 from relay.broker.client import BrokerClient
-from relay.cli import output
+from relay.cli import output, table
 from relay.cli.memory_store import connected
-from relay.cli.messages import speaker
 from relay.config.memory_spec import StoreSpec
 from relay.core.errors import UsageError
 from relay.core.json_text import named
@@ -53,7 +52,7 @@ def run(options: Any) -> int:
 
 def ask(client: BrokerClient, op: str, **fields: object) -> Json:
     """The broker's answer, to the agent in whose tools this runs or to the person."""
-    answer = client.request(op, deadline=_DEADLINE, **fields, **speaker())
+    answer = client.request(op, deadline=_DEADLINE, **fields, **output.speaker())
     if op in ("memory_search", "memory_list") and answer.get("problem"):
         output.note(f"not all could be read: {output.visible(answer['problem'])}")
     return answer
@@ -166,7 +165,7 @@ def _table(rows: list[Json], none: str) -> None:
         output.note(none)
         return
     now_ms = int(time.time() * 1000)
-    output.table(
+    table.table(
         ("ID", "SCOPE", "BY", "SAVED", "TEXT"),
         [
             (
@@ -178,7 +177,7 @@ def _table(rows: list[Json], none: str) -> None:
             )
             for row in rows
         ],
-        width=output.columns(),
+        width=table.columns(),
     )
 
 

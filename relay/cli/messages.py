@@ -2,72 +2,78 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 import time
-from typing import Any
 
 from relay.broker.client import BrokerClient, connect
-from relay.cli import output
-from relay.cli.arguments import WAIT, count, moment, wait_seconds
-from relay.cli.listing import print_rows
+from relay.cli import output, table
+from relay.cli.parser import WAIT, Parser, count, moment, wait_seconds
+from relay.cli.verbs import verb
 from relay.core import signals
 from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, BrokerUnavailable, UsageError
-from relay.core.message import BODY_MAX, Mode
 from relay.core.paths import Home
 
-Json = dict[str, Any]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
+    from relay.cli.output import Json
+
+#: The values of ``relay.core.message.Mode``, whose module imports ``enum`` and ``dataclasses``.
+MODES = ("followup", "steer", "collect", "interrupt")
+#: Seconds between two questions of ``inbox --follow`` when the broker pushes nothing.
 _FOLLOW_CHECK = 30.0
 
 
-def add(subparsers: Any) -> None:
-    """Add the verbs to the command line."""
-    _add_send(subparsers)
-    _add_inbox(subparsers)
-    sent = verb(
-        subparsers,
-        "sent",
-        "the messages you sent, and how far they are",
-        "relay sent\n  relay sent --limit 5 --json",
+def add(verbs: Parser) -> None:
+    """Declare the verbs."""
+    _add_send(verbs)
+    inbox = verb(
+        verbs,
+        "inbox",
+        "relay inbox\n  relay inbox --follow\n  relay inbox Bob       (what waits for Bob)",
     )
+    inbox.add_argument("name", nargs="?", metavar="NAME", help="somebody else's")
+    inbox.add_argument("--follow", action="store_true", help="go on as messages come")
+    inbox.add_argument("--all", action="store_true", help="also what was seen before")
+    inbox.add_argument("--peek", action="store_true", help="do not mark it as seen")
+    _limit_and_json(inbox)
+    inbox.set_defaults(run=inbox_verb)
+
+    sent = verb(verbs, "sent", "relay sent\n  relay sent --limit 5 --json")
     sent.add_argument("name", nargs="?", metavar="NAME", help="somebody else's")
     _limit_and_json(sent)
     sent.set_defaults(run=sent_verb)
-    show = verb(
-        subparsers, "show", "one message and its deliveries", "relay show 01J8ZD\n  relay show 4QXK"
-    )
+
+    show = verb(verbs, "show", "relay show 01J8ZD\n  relay show 4QXK")
     show.add_argument("id", metavar="ID", help="the id, or a unique beginning or end of it")
     show.add_argument("--json", action="store_true", help="for programs")
     show.set_defaults(run=show_verb)
-    _add_history(subparsers)
 
-
-def verb(subparsers: Any, name: str, text: str, examples: str) -> argparse.ArgumentParser:
-    """A new verb; ``text`` says what it does, ``examples`` are indented by two spaces."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        name,
-        help=text,
-        usage=argparse.SUPPRESS,
-        description=f"examples:\n  {examples}\n\n{text[0].upper()}{text[1:]}.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    history = verb(
+        verbs,
+        "history",
+        "relay history --agent Bob --since 2h\n  relay history --grep deploy --json",
     )
-    parser.usage = None
-    return parser
+    history.add_argument("--agent", metavar="NAME", help="from or to this one")
+    history.add_argument("--thread", metavar="T", help="in this thread")
+    history.add_argument(
+        "--since", type=moment, metavar="WHEN", help="90s, 10m, 2h, 3d, or an ISO 8601 time"
+    )
+    history.add_argument("--grep", metavar="TEXT", help="with this in the body, whatever its case")
+    _limit_and_json(history)
+    history.set_defaults(run=history_verb)
 
 
-def _limit_and_json(parser: argparse.ArgumentParser) -> None:
+def _limit_and_json(parser: Parser) -> None:
     parser.add_argument("--limit", type=count, metavar="N", help="at most so many")
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
-def _add_send(subparsers: Any) -> None:
+def _add_send(verbs: Parser) -> None:
     parser = verb(
-        subparsers,
+        verbs,
         "send",
-        "write to an agent or a person",
         'relay send Bob "please run the tests"\n'
         "  git diff | relay send Bob,Carol -\n"
         '  relay send "*" --wait=30 "who is there?"',
@@ -77,7 +83,7 @@ def _add_send(subparsers: Any) -> None:
     parser.add_argument("--from", dest="sender", metavar="NAME", help="your name (not an agent's)")
     parser.add_argument(
         "--mode",
-        choices=[mode.value for mode in Mode],
+        choices=MODES,
         metavar="MODE",
         help="when TO is busy: followup (default) waits, steer joins the turn; collect, interrupt",
     )
@@ -85,6 +91,7 @@ def _add_send(subparsers: Any) -> None:
     parser.add_argument(
         "--wait",
         type=wait_seconds,
+        bare="",
         metavar="S",
         help=f"wait until it is seen, at most S seconds ({WAIT:.0f}); write --wait or --wait=S",
     )
@@ -93,38 +100,6 @@ def _add_send(subparsers: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.set_defaults(run=send_verb)
-
-
-def _add_inbox(subparsers: Any) -> None:
-    parser = verb(
-        subparsers,
-        "inbox",
-        "what agents wrote to you; reading it marks it as seen",
-        "relay inbox\n  relay inbox --follow\n  relay inbox Bob       (what waits for Bob)",
-    )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="somebody else's")
-    parser.add_argument("--follow", action="store_true", help="go on as messages come")
-    parser.add_argument("--all", action="store_true", help="also what was seen before")
-    parser.add_argument("--peek", action="store_true", help="do not mark it as seen")
-    _limit_and_json(parser)
-    parser.set_defaults(run=inbox_verb)
-
-
-def _add_history(subparsers: Any) -> None:
-    parser = verb(
-        subparsers,
-        "history",
-        "all messages, oldest first",
-        "relay history --agent Bob --since 2h\n  relay history --grep deploy --json",
-    )
-    parser.add_argument("--agent", metavar="NAME", help="from or to this one")
-    parser.add_argument("--thread", metavar="T", help="in this thread")
-    parser.add_argument(
-        "--since", type=moment, metavar="WHEN", help="90s, 10m, 2h, 3d, or an ISO 8601 time"
-    )
-    parser.add_argument("--grep", metavar="TEXT", help="with this in the body, whatever its case")
-    _limit_and_json(parser)
-    parser.set_defaults(run=history_verb)
 
 
 # -- send
@@ -140,7 +115,7 @@ def send_verb(options: Any) -> int:
         "mode": options.mode,
         "thread": options.thread,
         "offline": options.offline,
-        **speaker(),
+        **output.speaker(),
     }
     if options.sender is not None:
         fields["from"] = options.sender
@@ -207,6 +182,8 @@ def _body(text: str | None) -> str:
         except UnicodeEncodeError as error:
             raise UsageError("the text is not valid UTF-8") from error
         return text
+    from relay.core.message import BODY_MAX
+
     # One byte more than is possible shows that it is too much, without reading it all.
     raw = sys.stdin.buffer.read(BODY_MAX + 2)
     if len(raw) > BODY_MAX + 1:
@@ -221,12 +198,6 @@ def _body(text: str | None) -> str:
         raise UsageError("the text on stdin is not valid UTF-8") from error
 
 
-def speaker() -> Json:
-    """Inside an agent's tools the message is that agent's, and the broker checks it."""
-    run, token = os.environ.get("RELAY_RUN"), os.environ.get("RELAY_TOKEN")
-    return {"auth": {"run": run, "token": token}} if run and token else {}
-
-
 # -- inbox
 
 
@@ -239,7 +210,7 @@ def inbox_verb(options: Any) -> int:
         answer = client.request("inbox", **_inbox_fields(options))
         rows = answer["rows"]
         if options.json:
-            output.as_json([output.message(row) for row in rows])
+            output.as_json([table.message(row) for row in rows])
         else:
             _print_inbox(rows, answer["name"])
         _mark(client, options, answer, rows)
@@ -249,7 +220,7 @@ def inbox_verb(options: Any) -> int:
 
 
 def _inbox_fields(options: Any) -> Json:
-    return {"name": options.name, "all": options.all, "limit": options.limit, **speaker()}
+    return {"name": options.name, "all": options.all, "limit": options.limit, **output.speaker()}
 
 
 def _print_inbox(rows: list[Json], name: str) -> None:
@@ -269,7 +240,7 @@ def _mark(client: BrokerClient, options: Any, answer: Json, rows: list[Json]) ->
     """A person's messages are seen once they are printed; an agent's are not ours to mark."""
     sys.stdout.flush()
     new = [row["id"] for row in rows if row["state"] not in ("seen", "failed")]
-    if new and answer["kind"] == "person" and not options.peek and not speaker():
+    if new and answer["kind"] == "person" and not options.peek and not output.speaker():
         client.request("read", name=answer["name"], ids=new)
 
 
@@ -292,12 +263,13 @@ def _follow(client: BrokerClient, options: Any) -> int:
         for row in rows:
             after = max(after, row["delivery"])
             if options.json:
-                output.as_json_line(output.message(row))
+                output.as_json_line(table.message(row))
             else:
                 _print_inbox([row], answer["name"])
         _mark(client, options, answer, rows)
         first = first and not rows
-        if not answer["more"]:
+        # After rows once more: to mark them may have needed a connection that follows nothing.
+        if not answer["more"] and not rows:
             _next_news(client)
 
 
@@ -315,8 +287,8 @@ def _next_news(client: BrokerClient) -> None:
 def sent_verb(options: Any) -> int:
     """``relay sent``."""
     with connect(Home.from_env()) as client:
-        answer = client.request("sent", name=options.name, limit=options.limit, **speaker())
-    print_rows(answer, options.json, f"{answer['name']} has sent nothing")
+        answer = client.request("sent", name=options.name, limit=options.limit, **output.speaker())
+    table.messages(answer, options.json, f"{answer['name']} has sent nothing")
     return 0
 
 
@@ -332,7 +304,7 @@ def history_verb(options: Any) -> int:
             limit=options.limit,
             deadline=300.0,
         )
-    print_rows(answer, options.json, "no messages")
+    table.messages(answer, options.json, "no messages")
     return 0
 
 

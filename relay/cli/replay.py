@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
-from relay.cli import output
+from relay.cli import output, table
+from relay.cli.parser import Options, Parser
+from relay.cli.verbs import verb
 from relay.core.errors import NotFound, RelayError
 from relay.core.paths import Home
 
@@ -20,30 +21,31 @@ if TYPE_CHECKING:
 
 #: The longest line that is read of a file.
 _LINE_MAX = 64 * 1024 * 1024
-_TITLE = "what would fire in a recorded terminal; nothing is sent"
-_TEXT = """\
-Hear a recording (asciicast, see relay wrap --record) as relay hears a terminal, and print what
-would fire. Nothing is sent and no handler runs.
-"""
+_TEXT = (
+    "Hear a recording (asciicast, see relay wrap --record) as relay hears a terminal, and print "
+    "what would fire. Nothing is sent and no handler runs."
+)
 
 
-def add(subparsers: Any) -> None:
-    """Add the verb to the command line."""
-    verb = subparsers.add_parser("replay", help=_TITLE, description=_TEXT)
-    verb.add_argument("file", metavar="FILE", help="the recording; - reads stdin")
-    verb.add_argument("--misses", action="store_true", help="also what looks like it, and why not")
-    verb.add_argument("--config", metavar="FILE", help="use this configuration, if it is trusted")
-    verb.add_argument("--name", metavar="NAME", help="the agent's name (default: as recorded)")
-    verb.add_argument(
+def add(verbs: Parser) -> None:
+    """Declare the verb."""
+    parser = verb(verbs, "replay", description=_TEXT)
+    parser.add_argument("file", metavar="FILE", help="the recording; - reads stdin")
+    parser.add_argument(
+        "--misses", action="store_true", help="also what looks like it, and why not"
+    )
+    parser.add_argument("--config", metavar="FILE", help="use this configuration, if it is trusted")
+    parser.add_argument("--name", metavar="NAME", help="the agent's name (default: as recorded)")
+    parser.add_argument(
         "--source",
         choices=("screen", "lines"),
         help="how to hear it (default: the screen where its emulator is installed)",
     )
-    verb.add_argument("--json", action="store_true", help="print JSON, with whole bodies")
-    verb.set_defaults(run=run)
+    parser.add_argument("--json", action="store_true", help="print JSON, with whole bodies")
+    parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Play the file and print the findings."""
     from relay.app.replay_recording import Replay
     from relay.core.asciicast import CastError, read
@@ -172,4 +174,4 @@ def _table(found: list[Finding]) -> None:
         rows.append((f"{finding.at:.3f}", what, handlers, output.visible(first)))
         remarks.append(output.visible(finding.why) or None)
     head = ("TIME", "DIRECTIVE", "HANDLER", "TEXT")
-    output.table(head, rows, width=output.columns(), remarks=remarks)
+    table.table(head, rows, width=table.columns(), remarks=remarks)

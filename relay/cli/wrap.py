@@ -1,6 +1,6 @@
 """``relay wrap``: run a program in a terminal that relay listens to.
 
-Everything here happens before the agent starts, so nothing heavy is imported: no argparse (4 ms).
+Everything here happens before the agent starts, so nothing heavy is imported.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import sys
 
 from relay.app.wrap import Choices, exit_status, run
+from relay.cli.parser import Options, Parser
 from relay.core.errors import EXIT_FAILED, EXIT_USAGE, RelayError, UsageError
 
 HELP = """\
@@ -41,20 +42,6 @@ found, 126 when it cannot be run, 1 when relay cannot start, 2 for a mistake in
 the options.
 """
 
-_VALUED = ("--name", "--task", "--config", "--record")
-_FLAGS = ("--no-primer", "--record-input", "--overwrite", "--help")
-
-
-class Options:
-    """The parsed command line; ``command`` is COMMAND and its arguments."""
-
-    __slots__ = ("values", "flags", "command")
-
-    def __init__(self) -> None:
-        self.values: dict[str, str] = {}
-        self.flags: set[str] = set()
-        self.command: list[str] = []
-
 
 def main(argv: list[str]) -> int:
     """Run ``relay wrap`` with ``argv`` (without the verb); returns the exit status."""
@@ -62,8 +49,8 @@ def main(argv: list[str]) -> int:
 
     signals.plain_interrupt()
     try:
-        options = parse(argv)
-        if "--help" in options.flags:
+        options = PARSER.parse(argv)
+        if options.run is not wrap:  # --help
             sys.stdout.write(HELP)
             return 0
         if not options.command:
@@ -75,7 +62,7 @@ def main(argv: list[str]) -> int:
         what = f"{error.filename}: " if error.filename else ""
         return _fail(f"cannot start: {what}{error.strerror}", "", EXIT_FAILED)
     except Exception:
-        from relay.cli.main import fault
+        from relay.cli.command_line import fault
 
         error_of_ours = fault()
         return _fail(error_of_ours.message, error_of_ours.hint, EXIT_FAILED)
@@ -86,67 +73,37 @@ def main(argv: list[str]) -> int:
     os._exit(exit_status(status))
 
 
-def parse(argv: list[str]) -> Options:
-    """Options up to ``--`` or the first word that is none. Raises UsageError."""
-    options = Options()
-    at = 0
-    while at < len(argv):
-        word = argv[at]
-        at += 1
-        if word == "--":
-            options.command = argv[at:]
-            break
-        if not word.startswith("-") or word == "-":
-            options.command = argv[at - 1 :]
-            break
-        name, equals, value = word.partition("=")
-        if name == "-h":
-            name = "--help"
-        if name in _VALUED:
-            if not equals:
-                if at == len(argv):
-                    raise UsageError(f"{name} needs a value", hint="see: relay wrap --help")
-                value = argv[at]
-                at += 1
-            options.values[name] = value
-        elif name in _FLAGS and not equals:
-            options.flags.add(name)
-        else:
-            raise _unknown(word, name)
-    return options
-
-
-def _unknown(word: str, name: str) -> UsageError:
-    if name in _FLAGS:
-        return UsageError(f"{name} takes no value: {word}", hint="see: relay wrap --help")
-    import difflib
-
-    close = difflib.get_close_matches(name, (*_VALUED, *_FLAGS), 1, 0.5)
-    meant = f"did you mean {close[0]}?" if close else "see: relay wrap --help"
-    return UsageError(
-        f"unknown option {word}",
-        hint=f"{meant} (options of the program itself go after its name)",
-    )
-
-
 def wrap(options: Options) -> int:
     """Do what the command line says; returns what ``run`` does. Raises RelayError."""
-    values = options.values
-    for flag in ("--record-input", "--overwrite"):
-        if flag in options.flags and "--record" not in values:
+    for flag, given in (
+        ("--record-input", options.record_input),
+        ("--overwrite", options.overwrite),
+    ):
+        if given and options.record is None:
             raise UsageError(f"{flag} without --record", hint=f"add --record FILE, or leave {flag}")
     choices = Choices(
         options.command,
-        name=values.get("--name"),
-        task=values.get("--task"),
-        config=values.get("--config"),
-        primer="--no-primer" not in options.flags,
-        record=values.get("--record"),
-        record_input="--record-input" in options.flags,
-        overwrite="--overwrite" in options.flags,
+        name=options.name,
+        task=options.task,
+        config=options.config,
+        primer=not options.no_primer,
+        record=options.record,
+        record_input=options.record_input,
+        overwrite=options.overwrite,
         exclusive=True,
     )
     return run(choices)
+
+
+def _declared() -> Parser:
+    parser = Parser("relay wrap", stops=True)
+    for name in ("--name", "--task", "--config", "--record"):
+        parser.add_argument(name)
+    for name in ("--no-primer", "--record-input", "--overwrite"):
+        parser.add_argument(name, action="store_true")
+    parser.add_argument("command", nargs="*")
+    parser.set_defaults(run=wrap)
+    return parser
 
 
 def _fail(message: str, hint: str, status: int) -> int:
@@ -154,3 +111,6 @@ def _fail(message: str, hint: str, status: int) -> int:
     if hint:
         print(f"  {hint}", file=sys.stderr)
     return status or EXIT_USAGE
+
+
+PARSER = _declared()

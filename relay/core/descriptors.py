@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import socket
+    import _socket
 
 # From sys/un.h on macOS and the BSDs; Python's socket module does not name them.
 _SOL_LOCAL = 0
@@ -69,23 +69,22 @@ def open_missing() -> None:
             os.set_inheritable(fd, True)
 
 
-def is_own_peer(connection: socket.socket) -> bool:
+def is_own_peer(connection: _socket.socket) -> bool:
     """Whether the peer runs as this process's user (or the system cannot tell: then the
     directory's mode 0700 is what protects)."""
     uid = _peer_uid(connection)
     return uid is None or uid == os.geteuid()
 
 
-def _peer_uid(connection: socket.socket) -> int | None:
+def _peer_uid(connection: _socket.socket) -> int | None:
     """The user id of the peer; None where the system cannot tell. Raises OSError."""
-    import socket
-    import struct
+    import _socket
 
     if sys.platform == "linux":
-        size = struct.calcsize("3i")
-        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-        return int(struct.unpack("3i", raw)[1])
+        # struct ucred: the process, the user, the group; an int each.
+        raw = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+        return int.from_bytes(raw[4:8], sys.byteorder)
     if sys.platform == "darwin":
         raw = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, 76)
-        return int(struct.unpack_from("=II", raw)[1])
+        return int.from_bytes(raw[4:8], sys.byteorder)  # struct xucred: a version, the user
     return None

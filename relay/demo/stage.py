@@ -20,7 +20,7 @@ from typing import Any
 from ptyprocess import PtyProcess
 
 from relay.broker.client import connect
-from relay.cli import output
+from relay.cli import table
 from relay.core.errors import BrokerUnavailable, Timeout
 from relay.core.paths import Home
 
@@ -128,7 +128,7 @@ def receive(actor: Actor, out: Callable[[str], None]) -> None:
         text = line.decode("utf-8", "replace").rstrip("\r")
         actor.lines.append(text)
         if text.strip():
-            for row in folded(text, output.columns()):
+            for row in folded(text, table.columns()):
                 out(f"  {actor.name} │ {row}")
 
 

@@ -92,12 +92,15 @@ Pushes:
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
+from relay.core import json_text
 from relay.core.errors import BY_CODE, NotDelivered, NotFound, RelayError, Timeout, UsageError
 from relay.core.errors import error_fields as error_fields
-from relay.core.message import Message, Mode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from relay.core.message import Message
 
 PROTOCOL = 1
 
@@ -113,20 +116,18 @@ ASK_TIMEOUT_MAX = 120.0
 #: What does something beyond the ledger: a client never repeats it by itself.
 ONCE = frozenset({"stop", "ask"})
 
-Json = dict[str, Any]
+Json = dict[str, "Any"]
 
 #: For errors whose code is finer than their class: the exit status is kept.
 _BY_STATUS: dict[int, type[RelayError]] = {
     cls.exit_status: cls for cls in (UsageError, NotFound, NotDelivered, Timeout)
 }
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
-
 
 def encode(record: Json) -> bytes:
     """One line. Raises RelayError for text that UTF-8 cannot carry (lone surrogates)."""
     try:
-        return _encode(record).encode() + b"\n"
+        return json_text.dumps(record, ascii=False).encode() + b"\n"
     except UnicodeEncodeError as error:
         raise not_unicode() from error
 
@@ -142,7 +143,7 @@ def check_unicode(record: Json) -> None:
     No answer could repeat it, and the database would not take it.
     """
     try:
-        _encode(record).encode()
+        json_text.dumps(record, ascii=False).encode()
     except UnicodeEncodeError as error:
         raise not_unicode() from error
     except RecursionError as error:
@@ -162,7 +163,7 @@ def too_deep(value: Any, most: int) -> bool:
 
 def decode(line: bytes) -> Json:
     """One object. Raises ValueError for anything else."""
-    record = json.loads(line)
+    record = json_text.loads(line.decode("utf-8", "surrogatepass"))
     if not isinstance(record, dict):
         raise ValueError("not an object")
     return record
@@ -172,7 +173,7 @@ def refusal(n: int | None, error: RelayError) -> bytes:
     """The line that refuses request ``n``. Always one: an error may name a file whose name is no
     Unicode, which is told with question marks."""
     record = {"n": n, "ok": False, "error": error_fields(error)}
-    line = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+    line = json_text.dumps(record, ascii=False)
     return line.encode(errors="replace") + b"\n"
 
 
@@ -191,6 +192,9 @@ def error_from(fields: Json) -> RelayError:
 
 def message_from(row: Json) -> Message:
     """The message in a ``deliver`` push or in any row."""
+    # Imported on use: a verb of the command line does without dataclasses and enums.
+    from relay.core.message import Message, Mode
+
     return Message(
         id=row["id"],
         sender=row["from"],

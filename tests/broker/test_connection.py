@@ -75,7 +75,8 @@ def test_half_a_character_is_refused_whatever_is_asked(
         for half in (json.dumps(HALF)[1:-1], json.dumps(HALF)[1:-1].upper().replace("U", "u")):
             line = json.dumps({"n": 1, **request_}).replace(r"\ud800", half)
             raw.sendall(f"{line}\n{json.dumps(whole)}\n".encode())
-            with raw.makefile("rb") as lines:
+            raw.setblocking(True)
+            with open(raw.fileno(), "rb", closefd=False) as lines:
                 refused, other = decode(lines.readline()), decode(lines.readline())
             assert (refused["n"], refused["error"]["code"]) == (1, "usage")
             assert "surrogate" in refused["error"]["message"]
@@ -89,7 +90,8 @@ def test_bytes_that_are_no_text_are_refused_and_the_line_beside_them_is_not(home
         raw = client._socket
         assert raw is not None
         raw.sendall(b'{"n":1,"op":"wait","id":"\xff","timeout":0}\n{"n":2,"op":"hello"}\n')
-        with raw.makefile("rb") as lines:
+        raw.setblocking(True)
+        with open(raw.fileno(), "rb", closefd=False) as lines:
             answers = {one["n"]: one for one in (decode(lines.readline()) for _ in range(2))}
         assert answers[1]["error"]["code"] == "usage"
         assert answers[2]["ok"]

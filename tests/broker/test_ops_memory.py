@@ -50,7 +50,7 @@ def texts(client: BrokerClient, **fields: Any) -> list[str]:
         ("relay.broker.__main__, relay.broker.server", set()),
         (
             "relay.app.session_main, relay.app.session_parts, relay.app.wrap,"
-            " relay.session.session, relay.cli.main",
+            " relay.session.session, relay.cli.command_line",
             set(),
         ),
     ],
@@ -60,7 +60,6 @@ def test_nothing_of_memory_is_imported_before_it_is_asked_for(
 ) -> None:
     code = (
         f"import sys, {modules};"
-        "build = getattr(sys.modules.get('relay.cli.main'), 'build', None); build and build();"
         "print(*(m for m in sys.modules"
         " if m.split('.')[:2] == ['relay', 'memory'] or m in ('numpy', 'mem0', 'qdrant_client')))"
     )

@@ -220,7 +220,8 @@ def test_a_response_that_fits_into_no_line_is_an_internal_error(home: Home) -> N
         raw.settimeout(20)
         raw.sendall(answer % push["id"].encode() + floats)
         asker.settimeout(20)
-        with asker.makefile("rb") as lines:
+        asker.setblocking(True)
+        with open(asker.fileno(), "rb", closefd=False) as lines:
             line = lines.readline()
     assert b'"code":"internal_error"' in line and b"bytes" in line
 
@@ -228,7 +229,8 @@ def test_a_response_that_fits_into_no_line_is_an_internal_error(home: Home) -> N
 def test_half_a_character_is_refused_on_both_ways(home: Home) -> None:
     with register(home, "Ann") as ann, closing(open_socket(home)) as asker:
         asker.settimeout(20)
-        with asker.makefile("rb") as lines:
+        asker.setblocking(True)
+        with open(asker.fileno(), "rb", closefd=False) as lines:
             asks = b'{"n":%d,"op":"ask","agent":"Ann","kind":"hooks","request":%s}\n'
             asker.sendall(asks % (1, b'{"input":"\\ud800"}'))
             assert b'"code":"usage"' in lines.readline()
@@ -366,7 +368,8 @@ def test_there_is_an_end_to_what_all_agents_have_in_hand(home: Home) -> None:
                 b"".join(encode({"n": m, **fields}) for m in range(ops_hooks.PER_AGENT_MAX))
             )
             raw.sendall(encode({"n": 99, "op": "hello"}))
-            with raw.makefile("rb") as lines:
+            raw.setblocking(True)
+            with open(raw.fileno(), "rb", closefd=False) as lines:
                 assert b'"n":99' in lines.readline()
         with connect(home) as client, pytest.raises(RelayError, match="512 requests") as caught:
             client.request("ask", agent=f"A{full}", kind="hooks", request=REQUEST)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from relay.broker import memory_proxy
-from relay.cli import broker_verbs
+from relay.cli import status
 from relay.core.paths import Home
 from tests.broker.support import wait_for_broker
 from tests.cli.conftest import Run
@@ -17,11 +17,11 @@ from tests.cli.conftest import Run
 
 def test_status_and_stop(relay: Run, broker_home: Home) -> None:
     relay("agents")
-    status = json.loads(relay("broker", "status", "--json").stdout)
-    assert list(status) == ["running", "pid", "socket", "home", "version", "uptime_s"]
-    assert status["running"] is True and status["home"] == broker_home.root
+    found = json.loads(relay("broker", "status", "--json").stdout)
+    assert list(found) == ["running", "pid", "socket", "home", "version", "uptime_s"]
+    assert found["running"] is True and found["home"] == broker_home.root
     stopped = json.loads(relay("broker", "stop", "--json").stdout)
-    assert stopped == {"stopped": True, "pid": status["pid"]}
+    assert stopped == {"stopped": True, "pid": found["pid"]}
     again = relay("broker", "stop", "--json")
     assert again.returncode == 0 and json.loads(again.stdout)["stopped"] is False
 
@@ -31,8 +31,8 @@ def test_run_serves_until_interrupted(relay: Run, broker_home: Home) -> None:
         [sys.executable, "-m", "relay", "broker", "run"], stderr=subprocess.PIPE, text=True
     ) as process:
         wait_for_broker(broker_home)
-        status = json.loads(relay("broker", "status", "--json").stdout)
-        assert status["pid"] == process.pid
+        found = json.loads(relay("broker", "status", "--json").stdout)
+        assert found["pid"] == process.pid
         second = relay("broker", "run")
         assert second.returncode == 2 and "running already" in second.stderr
         process.send_signal(signal.SIGINT)
@@ -62,4 +62,4 @@ def test_a_home_that_cannot_be_written(relay: Run, tmp_path: Path) -> None:
 
 def test_stop_waits_until_what_hangs_in_the_broker_is_given_up() -> None:
     longest = memory_proxy.CLOSE_DEADLINE + memory_proxy.KILL_DEADLINE
-    assert longest < broker_verbs._STOP_WITHIN
+    assert longest < status._STOP_WITHIN

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -57,17 +55,3 @@ def test_init_does_not_follow_a_link(relay: Verb, tmp_path: Path) -> None:
 def test_init_as_json(relay: Verb, capsys: pytest.CaptureFixture[str]) -> None:
     relay("init", "--json")
     assert printed_json(capsys)["next"][0] == "relay trust"
-
-
-def test_the_parsers_cost_other_verbs_nothing() -> None:
-    heavy = ("ast", "asyncio", "hashlib", "inspect", "platform", "sqlite3", "traceback")
-    code = (
-        "import sys, argparse\n"
-        "base = set(sys.modules)\n"
-        "from relay.cli import config_verbs, doctor\n"
-        "verbs = argparse.ArgumentParser().add_subparsers()\n"
-        "config_verbs.add(verbs), doctor.add(verbs)\n"
-        f"print([m for m in {heavy!r} if m in set(sys.modules) - base])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -1,4 +1,4 @@
-"""What the verbs print cannot steer a terminal, and tables line up."""
+"""What the verbs print cannot steer a terminal."""
 
 from __future__ import annotations
 
@@ -36,20 +36,6 @@ def test_lines_and_tabs_stay() -> None:
 def test_a_long_body_is_one_short_line() -> None:
     assert output.summary("a\n  b\tc") == "a b c"
     assert len(output.summary("x" * 500)) == 60
-
-
-def test_a_table_of_wide_characters_lines_up(capsys: pytest.CaptureFixture[str]) -> None:
-    output.table(("A", "B"), [("漢字", 1), ("x", None)])
-    assert capsys.readouterr().out == "A     B\n漢字  1\nx     -\n"
-
-
-def test_a_table_keeps_to_the_width(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [("x", "漢字" * 10), ("y", "short")]
-    output.table(("A", "B"), rows, width=20, remarks=["why x is so", None])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines == ["A  B", "x  漢字漢字漢字漢字…", "   why x is so", "y  short"]
-    output.table(("A", "B"), rows, width=3)
-    assert capsys.readouterr().out.splitlines()[2] == "y  short"
 
 
 def test_a_persons_time_is_local_and_short(monkeypatch: pytest.MonkeyPatch) -> None:

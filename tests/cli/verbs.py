@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,16 +10,18 @@ from typing import Any
 
 import pytest
 
+from relay.cli.parser import Parser
+
 Verb = Callable[..., int]
 
 
 def verbs_of(module: ModuleType) -> Verb:
     """``run("config", "show", "--json")`` -> the exit status; errors come through."""
-    parser = argparse.ArgumentParser(prog="relay")
-    module.add(parser.add_subparsers())
+    parser = Parser("relay")
+    module.add(parser.add_subparsers(metavar="VERB"))
 
     def run(*words: str) -> int:
-        options = parser.parse_args(words)
+        options = parser.parse(list(words))
         status: int = options.run(options)
         return status
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from relay.cli import listing, output
+from relay.cli import table
 
 ID = "01M80A3SJCBYEWEDVSTKKKPE1S"
 REASON = "the program takes neither lines nor pastes now"
@@ -26,7 +26,7 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_pipe_gets_the_whole_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    listing.print_rows({"rows": [row()], "more": True}, False, "nothing")
+    table.messages({"rows": [row()], "more": True}, False, "nothing")
     printed = capsys.readouterr()
     assert f"2026-11-21T23:42:22.028Z  {ID}  Alice  Bob  held ({REASON})  please" in printed.out
     assert "--limit N shows more" in printed.err
@@ -35,9 +35,9 @@ def test_a_pipe_gets_the_whole_rows(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_terminal_gets_lines_that_fit(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "columns", lambda: 80)
+    monkeypatch.setattr(table, "columns", lambda: 80)
     rows = [row(), row(state="seen", reason=None, body="short")]
-    listing.print_rows({"rows": rows, "more": False}, False, "nothing")
+    table.messages({"rows": rows, "more": False}, False, "nothing")
     head, first, reason, second = capsys.readouterr().out.splitlines()
     assert max(map(len, (head, first, reason, second))) <= 80
     assert ID[-8:] in first and ID not in first and first.endswith("…")
@@ -47,5 +47,19 @@ def test_a_terminal_gets_lines_that_fit(
 
 
 def test_nothing_is_said_to_be_there(capsys: pytest.CaptureFixture[str]) -> None:
-    listing.print_rows({"rows": [], "more": False}, False, "no messages")
+    table.messages({"rows": [], "more": False}, False, "no messages")
     assert capsys.readouterr() == ("", "no messages\n")
+
+
+def test_a_table_of_wide_characters_lines_up(capsys: pytest.CaptureFixture[str]) -> None:
+    table.table(("A", "B"), [("漢字", 1), ("x", None)])
+    assert capsys.readouterr().out == "A     B\n漢字  1\nx     -\n"
+
+
+def test_a_table_keeps_to_the_width(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [("x", "漢字" * 10), ("y", "short")]
+    table.table(("A", "B"), rows, width=20, remarks=["why x is so", None])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["A  B", "x  漢字漢字漢字漢字…", "   why x is so", "y  short"]
+    table.table(("A", "B"), rows, width=3)
+    assert capsys.readouterr().out.splitlines()[2] == "y  short"

@@ -1,42 +1,48 @@
-"""The verbs ``agents`` and ``status``: who is there, and how they do."""
+"""The verbs ``agents``, ``status`` and ``broker``: who is there, and how they and the broker do."""
 
 from __future__ import annotations
 
+import os
 import time
-from typing import Any
 
 from relay import __version__
 from relay.broker.client import connect
-from relay.cli import output
-from relay.cli.messages import verb
-from relay.core.errors import BrokerUnavailable
+from relay.cli import output, table
+from relay.cli.parser import Parser
+from relay.cli.verbs import verb
+from relay.core.errors import BrokerUnavailable, Timeout, UsageError
 from relay.core.paths import Home
 
-Json = dict[str, Any]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from relay.cli.output import Json
 
 #: What ``agents --json`` shows of each. Scripts rely on the first seven.
 _FIELDS = ("name", "state", "kind", "pid", "cwd", "unread", "since", "command", "last_seen")
+#: Longer than a broker takes that must kill a store which hangs. Seconds.
+_STOP_WITHIN = 30.0
 
 
-def add(subparsers: Any) -> None:
-    """Add the verbs to the command line."""
-    agents = verb(
-        subparsers,
-        "agents",
-        "the agents that are there, and those that were",
-        "relay agents\n  relay agents --live --json",
-    )
+def add(verbs: Parser) -> None:
+    """Declare the verbs."""
+    agents = verb(verbs, "agents", "relay agents\n  relay agents --live --json")
     agents.add_argument("--live", action="store_true", help="only those that are there now")
     agents.add_argument("--json", action="store_true", help="for programs")
     agents.set_defaults(run=agents_verb)
-    status = verb(
-        subparsers,
-        "status",
-        "the broker and every agent, with what does not work as it should",
-        "relay status\n  relay status --json",
-    )
+    status = verb(verbs, "status", "relay status\n  relay status --json")
     status.add_argument("--json", action="store_true", help="for programs")
     status.set_defaults(run=status_verb)
+    broker = verb(
+        verbs,
+        "broker",
+        "relay broker status --json\n  relay broker stop\n"
+        "  relay broker run      (in the foreground; else it starts by itself)",
+    )
+    broker.add_argument("action", choices=("run", "status", "stop"), metavar="run|status|stop")
+    broker.add_argument("--json", action="store_true", help="for programs")
+    broker.set_defaults(run=broker_verb)
 
 
 def agents_verb(options: Any) -> int:
@@ -55,18 +61,12 @@ def agents_verb(options: Any) -> int:
 
 
 def _print_agents(rows: list[Json]) -> None:
-    width = output.columns()
-    now_ms = time.time_ns() // 1_000_000
-    since = [
-        output.iso(row["since_ms"]) if width is None else output.clock(row["since_ms"], now_ms)
-        for row in rows
-    ]
-    output.table(
+    table.table(
         ("NAME", "STATE", "KIND", "PID", "UNREAD", "SINCE", "CWD"),
         [
             tuple(row[key] for key in ("name", "state", "kind", "pid", "unread"))
-            + (when, output.visible(row["cwd"] or "-"))
-            for row, when in zip(rows, since, strict=True)
+            + (table.when(row["since_ms"]), output.visible(row["cwd"] or "-"))
+            for row in rows
         ],
     )
 
@@ -137,3 +137,85 @@ def _agent(row: Json) -> Json:
 def _source(row: Json) -> str:
     source = f", source {row['source']}" if row["source"] else ""
     return f"{source}, {row['unread']} unread" if row["unread"] else source
+
+
+# -- broker
+
+
+def broker_verb(options: Any) -> int:
+    """``relay broker …``."""
+    home = Home.from_env()
+    if options.action == "status":
+        return _status(home, options.json)
+    if options.action == "stop":
+        return _stop(home, options.json)
+    return _run(home)
+
+
+def _status(home: Home, in_json: bool) -> int:
+    found = broker_status(home)
+    if in_json:
+        names = ("running", "pid", "socket", "home", "version", "uptime_s")
+        output.as_json({name: found[name] for name in names})
+    else:
+        print_broker(found)
+    return 0
+
+
+def _run(home: Home) -> int:
+    from relay.broker.main import run
+    from relay.core.log import Log
+
+    if broker_status(home)["running"]:
+        raise UsageError("a broker is running already", hint="relay broker stop ends it")
+    output.note(f"serving {home.root}; Ctrl-C ends it")
+    return run(home, Log(home.broker_log))
+
+
+def _stop(home: Home, in_json: bool) -> int:
+    try:
+        with connect(home, start=False) as client:
+            pid = client.request("stop")["pid"]
+    except BrokerUnavailable as error:
+        if "no broker is running" not in error.message:
+            raise
+        pid = None
+    if pid is not None:
+        _wait_for_end(home, pid)
+    if in_json:
+        output.as_json({"stopped": pid is not None, "pid": pid})
+    else:
+        output.note(f"stopped (pid {pid})" if pid else "no broker is running")
+    return 0
+
+
+def _wait_for_end(home: Home, pid: int) -> None:
+    """Return when the broker has let go of its lock, so that the next start finds it free."""
+    import fcntl
+
+    end = time.monotonic() + _STOP_WITHIN
+    lock = os.open(home.broker_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if _succeeded(home, pid):
+                    return
+                if time.monotonic() > end:
+                    raise Timeout(
+                        f"the broker (pid {pid}) has not ended yet", hint=f"kill {pid}"
+                    ) from None
+                time.sleep(0.02)
+    finally:
+        os.close(lock)
+
+
+def _succeeded(home: Home, pid: int) -> bool:
+    """Whether another broker has the lock by now: a session may have started it at once."""
+    try:
+        with open(home.broker_lock, encoding="ascii") as file:
+            return file.read().strip() not in (str(pid), "")
+    except (OSError, UnicodeDecodeError):
+        return False

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from relay.cli import main as cli
+from relay.broker.client import connect
+from relay.cli import command_line, messages, verbs
+from relay.core.message import Mode
+from relay.core.paths import Home
 from tests.cli.conftest import Run
 
 
-def test_every_module_that_is_listed_adds_its_verbs() -> None:
-    _, verbs = cli.build()
-    assert {"send", "inbox", "sent", "show", "history", "agents", "status", "broker"} <= set(verbs)
+def test_every_verb_is_declared_by_the_module_that_is_listed_with_it() -> None:
+    for name in verbs.VERBS.keys() - {"wrap"}:
+        assert name in verbs.group_of(name).verbs
+
+
+def test_the_modes_of_send_are_those_of_messages() -> None:
+    assert list(messages.MODES) == [mode.value for mode in Mode]
 
 
 def test_help_begins_with_examples(relay: Run) -> None:
@@ -56,10 +65,28 @@ def test_a_fault_is_one_line_and_a_log(
         raise ZeroDivisionError("a bug")
 
     (isolated_home / "log").mkdir(parents=True)
-    monkeypatch.setattr(cli, "_run", broken)
-    assert cli.main(["agents"]) == 1
+    monkeypatch.setattr(command_line, "_run", broken)
+    assert command_line.main(["agents"]) == 1
     printed = capsys.readouterr()
     assert "Traceback" not in printed.err and "cli.log" in printed.err
     assert "ZeroDivisionError: a bug" in (isolated_home / "log" / "cli.log").read_text()
-    assert cli.main(["agents", "--json"]) == 1
+    assert command_line.main(["agents", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "internal"
+
+
+def test_common_verbs_import_nothing_slow(broker_home: Home) -> None:
+    """What each of these would add to the start is in bench/start.py."""
+    slow = ("argparse", "asyncio", "collections", "enum", "json", "re", "socket", "typing")
+    code = (
+        "import sys\n"
+        "base = set(sys.modules)\n"
+        "from relay.__main__ import main\n"
+        "main(sys.argv[1:])\n"
+        f"print([m for m in {slow!r} if m in set(sys.modules) - base])\n"
+    )
+    with connect(broker_home):
+        for words in (["--version"], ["agents"], ["send", "Bob", "hi", "--offline"]):
+            done = subprocess.run(
+                [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60
+            )
+            assert done.stdout.endswith("[]\n"), done.stdout + done.stderr

@@ -1,0 +1,68 @@
+"""The verbs: which module has each, and what it does in a line.
+
+A module has ``add(verbs)``, which declares its verbs. Only the one that is asked for is imported.
+"""
+
+from __future__ import annotations
+
+from relay.cli.parser import Parser
+
+#: name -> (module of this folder, what the verb does).
+VERBS = {
+    "wrap": ("wrap", "run a program as an agent that others can write to"),
+    "send": ("messages", "write to an agent or a person"),
+    "inbox": ("messages", "what agents wrote to you; reading it marks it as seen"),
+    "sent": ("messages", "the messages you sent, and how far they are"),
+    "show": ("messages", "one message and its deliveries"),
+    "history": ("messages", "all messages, oldest first"),
+    "held": ("held", "messages between agents that wait for you to let them go on"),
+    "allow": ("held", "let held messages go on"),
+    "refuse": ("held", "let held messages fail"),
+    "agents": ("status", "the agents that are there, and those that were"),
+    "status": ("status", "the broker and every agent, with what does not work as it should"),
+    "broker": ("status", "the process that keeps the messages: run, status, stop"),
+    "init": ("config_verbs", "write a commented relay.config.py in this folder"),
+    "trust": ("config_verbs", "let a configuration or hook file run, as it is now"),
+    "config": ("config_verbs", "show or check the configuration"),
+    "hooks": ("hooks_verbs", "the hooks that apply here, trying them out, and how they ran"),
+    "memory": ("memory_verbs", "what agents and you have saved: find it, add to it, move it"),
+    "replay": ("replay", "what would fire in a recorded terminal; nothing is sent"),
+    "doctor": ("doctor", "what is installed, what works here, what to run next"),
+    "demo": ("demo", "two small wrapped agents talk to each other, on this terminal"),
+}
+
+#: ``relay --help``.
+HELP = """\
+usage: relay VERB …
+
+Wrap command-line agents so that they can talk to each other.
+
+options:
+  -h, --help  show this help message and exit
+  --version   show program's version number and exit
+
+examples:
+  relay wrap --name Bob -- claude     run an agent that others can write to
+  relay send Bob "run the tests"      write to it from any shell
+  relay send Bob --wait=60 "ready?"   … and wait until Bob has seen it
+  relay agents                        who is there
+  relay inbox --follow                what agents write to you, as it comes
+
+verbs:
+""" + "\n".join(f"  {name:<8} {text}" for name, (_, text) in VERBS.items())
+
+
+def group_of(name: str) -> Parser:
+    """The verbs of the module that has ``name``, declared."""
+    verbs = Parser("relay")
+    __import__(f"relay.cli.{VERBS[name][0]}", fromlist=["add"]).add(verbs)
+    return verbs
+
+
+def verb(verbs: Parser, name: str, examples: str = "", description: str = "") -> Parser:
+    """Declare a verb; ``examples`` are indented by two spaces."""
+    text = VERBS[name][1]
+    said = description or f"{text[0].upper()}{text[1:]}."
+    if examples:
+        said = f"examples:\n  {examples}\n\n{said}"
+    return verbs.add_parser(name, description=said)
