@@ -30,6 +30,21 @@ def which(program: str, env: dict[str, str]) -> str | None:
     return None
 
 
+def version_of(
+    program: str, env: dict[str, str], package: str, *, in_path: bool = False
+) -> Version | None:
+    """The version of the installed ``program``, of the npm package ``package``, if it can be told.
+
+    ``in_path``: it may also stand in the path, as ``…/0.169.0-x86_64-unknown-linux-musl/bin/codex``
+    (Homebrew, a native installer).
+    """
+    path = which(program, env)
+    if path is None:
+        return None
+    folders = reversed(path.split(os.sep)[:-1]) if in_path else ()
+    return npm_version(path, package) or next(filter(None, map(parse_version, folders)), None)
+
+
 def npm_version(path: str, package: str) -> Version | None:
     """The version of the npm package ``package`` that the file ``path`` is a part of.
 

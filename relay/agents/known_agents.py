@@ -86,7 +86,7 @@ def make_hook_codec(kind: str) -> HookCodec | None:
 def ungated(
     kind: str, launch: Mapping[str, Any], has: Callable[[HookEventName], bool]
 ) -> list[str]:
-    """What there is to say of hooks for tool calls that this agent's do not reach.
+    """Name the configuration's hooks for tool calls that this agent's calls do not reach, and why.
 
     ``launch`` is the plan's ``data``: ``gates`` are the events that were put in, ``ungated`` says
     why they were not. ``has`` tells whether there is any hook for an event.
@@ -100,7 +100,7 @@ def ungated(
 
 
 def untold(kind: str, launch: Mapping[str, Any], has: Callable[[HookEventName], bool]) -> list[str]:
-    """What there is to say of hooks for turns and notices of which this agent tells nothing.
+    """Name the configuration's hooks for turns and notices that never run here, and why.
 
     ``launch`` is the plan's ``data``: ``tells`` are the events that were put in, ``untold`` says
     why they were not, and ``hooks`` is true where all of them are, whatever was foreseen.

@@ -1,4 +1,4 @@
-"""How an agent is started so that relay can hear it: flags and environment for one run only.
+"""Plans for starting agents so that relay can read what they say: flags, environment.
 
 The pump imports this before it starts the agent: nothing heavy may be imported at the top, and
 nothing here writes a file, but for those in the run's own folder. What an agent does not offer is
@@ -15,15 +15,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """What the pump knows about this run when it asks for a plan.
-
-    ``port`` is the loopback port that the session answers on, or None when none was bound;
-    ``token`` is what a hook must present there; ``socket`` is the session's unix socket.
-    ``folder`` is a place for files that the agent and the session share during this run: a planner
-    that needs it makes it (mode 0700), and it goes with the run. ``primer``: the agent is told how
-    to talk to others, with one example for each of ``namespaces``. ``hooks`` are the events (values
-    of HookEventName) that something may be registered for: an agent is asked for no others.
-    """
+    """What the pump knows about this run when it asks for a plan."""
 
     __slots__ = (
         *("name", "run_id", "token", "port", "socket", "folder", "primer", "namespaces", "hooks"),
@@ -44,21 +36,25 @@ class Run:
     ) -> None:
         self.name = name
         self.run_id = run_id
+        #: What a hook must present on the loopback port.
         self.token = token
+        #: The loopback port that the session answers on; None when none was bound.
         self.port = port
+        #: The session's unix socket.
         self.socket = socket
+        #: For files that agent and session share during this run, and that go with it. A planner
+        #: that needs it makes it (mode 0700).
         self.folder = folder
+        #: The agent is told how to talk to others, with one example for each of ``namespaces``.
         self.primer = primer
         self.namespaces = namespaces
+        #: Events (values of HookEventName) that something may be registered for: an agent is asked
+        #: for no others.
         self.hooks = hooks
 
 
 class Launch:
-    """A plan: what to run (``argv``), what to add to the environment (``env``), for whom.
-
-    ``profile`` names the agent's kind (see relay.agents.registry); ``data`` is JSON for the
-    session, among it ``degraded``: why less than usual can be heard.
-    """
+    """A plan for the start of one program."""
 
     __slots__ = ("argv", "env", "profile", "data")
 
@@ -66,8 +62,11 @@ class Launch:
         self, argv: list[str], env: dict[str, str], profile: str, data: dict[str, object]
     ) -> None:
         self.argv = argv
+        #: What is added to the environment.
         self.env = env
+        #: The kind of the program, see relay.agents.known_agents.
         self.profile = profile
+        #: JSON for the session, among it ``degraded``: why less than usual can be read.
         self.data = data
 
 
@@ -110,26 +109,23 @@ TOOL_EVENTS = ("BeforeTool", "AfterTool")
 TURN_EVENTS = ("BeforeAgent", "AfterAgent", "Notification", "PreCompress")
 
 
-def gated(run: Run, reason: str = "") -> dict[str, object]:
-    """What a plan says of tool calls: which of their events were put in, or ``reason`` why none.
+def wanted_hooks(run: Run, events: tuple[str, ...]) -> list[str]:
+    """Return those of ``events`` that the configuration may register hooks for."""
+    return [event for event in events if event in run.hooks]
 
-    Only what the configuration may register counts; {} where that is nothing.
+
+def planned_hooks(run: Run, no_tools: str = "", no_turns: str = "") -> dict[str, object]:
+    """Return what a plan's ``data`` says of hooks: the events put in, or why none of them is.
+
+    ``gates`` are those about tool calls, or ``ungated`` is ``no_tools``; ``tells`` are those about
+    turns and notices, or ``untold`` is ``no_turns``.
     """
-    wanted = [event for event in TOOL_EVENTS if event in run.hooks]
-    if not wanted:
-        return {}
-    return {"ungated": reason} if reason else {"gates": wanted}
-
-
-def told(run: Run, reason: str = "") -> dict[str, object]:
-    """What a plan says of turns and notices: of which the agent tells, or ``reason`` why of none.
-
-    Only what the configuration may register counts; {} where that is nothing.
-    """
-    wanted = [event for event in TURN_EVENTS if event in run.hooks]
-    if not wanted:
-        return {}
-    return {"untold": reason} if reason else {"tells": wanted}
+    found: dict[str, object] = {}
+    if tools := wanted_hooks(run, TOOL_EVENTS):
+        found |= {"ungated": no_tools} if no_tools else {"gates": tools}
+    if turns := wanted_hooks(run, TURN_EVENTS):
+        found |= {"untold": no_turns} if no_turns else {"tells": turns}
+    return found
 
 
 def is_native(argv: list[str]) -> bool:

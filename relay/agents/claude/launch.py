@@ -14,7 +14,13 @@ import os
 
 from relay.agents.hook_scripts import reporter
 from relay.agents.installed import npm_version, parse_version, which
-from relay.agents.launch import GATE_TIMEOUT, Launch, Run, gated, told, word_set
+from relay.agents.launch import (
+    GATE_TIMEOUT,
+    Launch,
+    Run,
+    planned_hooks,
+    word_set,
+)
 from relay.agents.primer import primer
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
@@ -76,7 +82,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         try:
             arguments, theirs = _take_settings(argv[1:], os.getcwd())
             off = _why_no_gates(theirs, env, run)
-            data |= gated(run, off) | told(run, off)
+            data |= planned_hooks(run, off, off)
             settings = json.dumps(_merged(theirs, hooks(run)), separators=(",", ":"))
             if len(settings) > ARGUMENT_MAX:
                 raise ValueError("they are too long for a command line")
@@ -86,7 +92,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
             data["hooks"] = True
             more = {_SCRIPT: _REPORT} if "PreCompress" in run.hooks else {}
             return Launch([argv[0], "--settings", settings, *arguments], more, "claude", data)
-    data = {"hooks": False, **gated(run, reason), **told(run, reason)}
+    data = {"hooks": False, **planned_hooks(run, reason, reason)}
     data["degraded"] = f"{reason}; what Claude says is read from its transcript"
     return Launch(list(argv), {}, "claude", data)
 

@@ -19,8 +19,14 @@ import json
 import os
 
 from relay.agents.hook_scripts import ANSWER_TIMEOUT, asker, reporter
-from relay.agents.installed import npm_version, parse_version, which
-from relay.agents.launch import GATE_TIMEOUT, Launch, Run, gated, told, word_set
+from relay.agents.installed import version_of
+from relay.agents.launch import (
+    GATE_TIMEOUT,
+    Launch,
+    Run,
+    planned_hooks,
+    word_set,
+)
 from relay.agents.primer import primer
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
@@ -76,7 +82,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     reason = _why_unheard(argv, env)
     if reason is not None:
         data: dict[str, Any] = {"heard": False, "hooks": False, "degraded": reason}
-        data |= gated(run, reason) | told(run, reason)
+        data |= planned_hooks(run, reason, reason)
         return Launch(list(argv), {}, "codex", data)
     options, _ = _parse(argv[1:])
     data = {"heard": True, "hooks": True, "program": argv[0]}
@@ -86,7 +92,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     except ValueError as error:
         data["hooks"] = False
         reason = f"the hooks on the command line cannot be extended ({error})"
-        data |= gated(run, reason) | told(run, reason)
+        data |= planned_hooks(run, reason, reason)
         data["degraded"] = (
             f"no hooks were put in, because those on the command line cannot be extended ({error});"
             " a permission dialog is noticed on the screen only, and the model was not told how to"
@@ -96,25 +102,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     if run.port is None:
         data["degraded"] = "no loopback port could be bound for hooks; the session file is read"
     off = _why_no_gates(options, env, run)
-    data |= gated(run, off) | told(run, off)
+    data |= planned_hooks(run, off, off)
     return Launch([argv[0], *chosen, *added, *kept], {}, "codex", data)
-
-
-def version_of(program: str, env: dict[str, str]) -> tuple[int, ...] | None:
-    """The version of an installed Codex, without starting it; None when it cannot be told.
-
-    It stands in the package around the program (npm), or in the path (Homebrew, the release's own
-    folder of its background server).
-    """
-    path = which(program, env)
-    if path is None:
-        return None
-    found = npm_version(path, PACKAGE)
-    for part in [] if found else reversed(path.split("/")[:-1]):
-        # ``0.169.0`` or ``0.169.0-x86_64-unknown-linux-musl``
-        if part[:1].isdigit() and (found := parse_version(part)):
-            break
-    return found
 
 
 def _why_no_gates(options: list[tuple[str, str]], env: dict[str, str], run: Run) -> str:
@@ -130,7 +119,7 @@ def _why_unheard(argv: list[str], env: dict[str, str]) -> str | None:
     options, _ = _parse(argv[1:])
     if any(name == "--remote" for name, _ in options):
         return "with --remote the session is kept elsewhere: Codex is heard by its screen"
-    version = version_of(argv[0], env)
+    version = version_of(argv[0], env, PACKAGE, in_path=True)
     if version is None or version < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         found = "cannot be told" if version is None else ".".join(map(str, version))

@@ -11,8 +11,16 @@ from __future__ import annotations
 import os
 
 from relay.agents.gemini import hook_settings
-from relay.agents.installed import npm_version, read_text, which
-from relay.agents.launch import Launch, Run, gated, told, word_set
+from relay.agents.installed import read_text, version_of
+from relay.agents.launch import (
+    TOOL_EVENTS,
+    TURN_EVENTS,
+    Launch,
+    Run,
+    planned_hooks,
+    wanted_hooks,
+    word_set,
+)
 from relay.agents.primer import primer
 from relay.core.files import make_private_folder
 
@@ -65,7 +73,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     more, untold = _teaching(options, env, run)
     if untold:
         data["degraded"] = untold
-    version = version_of(argv[0], env)
+    version = version_of(argv[0], env, PACKAGE)
     if version is None or version < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         found = "cannot be told" if version is None else ".".join(map(str, version))
@@ -78,7 +86,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
             ]
         )
         unknown = "the hooks of this Gemini CLI are not known to relay"
-        data |= gated(run, unknown) | told(run, unknown)
+        data |= planned_hooks(run, unknown, unknown)
         return Launch([argv[0], *more, *argv[1:]], {}, "gemini", data)
     added = _gate(options, env, run, data)
     given = options.get("--session-id")
@@ -97,8 +105,8 @@ def _gate(
     options: dict[str, str], env: dict[str, str], run: Run, data: dict[str, Any]
 ) -> dict[str, str]:
     """What brings our hooks in, as environment; ``data`` says of what, or why not."""
-    gates: Any = gated(run).get("gates", [])
-    tells: Any = told(run).get("tells", [])
+    gates = wanted_hooks(run, TOOL_EVENTS)
+    tells = wanted_hooks(run, TURN_EVENTS)
     if not gates and not tells:
         return {}
     off = hook_settings.why_off(options, env, run)
@@ -110,7 +118,7 @@ def _gate(
     except (OSError, ValueError, TypeError) as error:
         ungated = untold = f"no hooks could be put in: {error}"
     distrust = hook_settings.untrusting(options, env)
-    data |= gated(run, ungated or distrust) | told(run, untold or distrust)
+    data |= planned_hooks(run, ungated or distrust, untold or distrust)
     return added
 
 
@@ -167,12 +175,6 @@ def new_session_id() -> str:
     """An id for a conversation: a random UUID (RFC 9562, version 4)."""
     chance = os.urandom(16).hex()
     return f"{chance[:8]}-{chance[8:12]}-4{chance[13:16]}-8{chance[17:20]}-{chance[20:32]}"
-
-
-def version_of(program: str, env: dict[str, str]) -> tuple[int, ...] | None:
-    """The version of an installed Gemini CLI, without starting it; None when it cannot be told."""
-    path = which(program, env)
-    return None if path is None else npm_version(path, PACKAGE)
 
 
 def _is_uuid(text: str) -> bool:

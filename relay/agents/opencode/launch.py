@@ -10,8 +10,13 @@ from __future__ import annotations
 import json
 import os
 
-from relay.agents.installed import npm_version, parse_version, which
-from relay.agents.launch import Launch, Run, gated, told, word_set
+from relay.agents.installed import version_of, which
+from relay.agents.launch import (
+    Launch,
+    Run,
+    planned_hooks,
+    word_set,
+)
 from relay.agents.primer import primer
 from relay.core.files import make_private_folder
 
@@ -77,20 +82,9 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     if "--fork" in words["options"]:
         data["session"], data["continues"] = "", False  # it is told when it is made
     ungated = _why_no_gate(words, argv[0], env, run)
-    data |= gated(run, ungated) | told(run, ungated)
+    data |= planned_hooks(run, ungated, ungated)
     _configure(env, run, added, data)
     return Launch(started, added, "opencode", data)
-
-
-def version_of(program: str, env: dict[str, str]) -> tuple[int, ...] | None:
-    """The version of an installed opencode, without starting it; None when it cannot be told."""
-    path = which(program, env)
-    if path is None:
-        return None
-    folders = path.split(os.sep)[:-1]
-    return npm_version(path, PACKAGE) or next(
-        (version for part in reversed(folders) if (version := parse_version(part))), None
-    )
 
 
 def _why_no_server(words: dict[str, Any], program: str, env: dict[str, str]) -> str | None:
@@ -98,7 +92,7 @@ def _why_no_server(words: dict[str, Any], program: str, env: dict[str, str]) -> 
         return "its server is another program's"
     if "--mini" in words["options"]:
         return "--mini has no server"
-    version = version_of(program, env)
+    version = version_of(program, env, PACKAGE, in_path=True)
     if version is not None and version < OLDEST:
         wanted = ".".join(map(str, OLDEST))
         return f"opencode before {wanted} is not known to relay"
@@ -176,7 +170,7 @@ def _why_no_gate(words: dict[str, Any], program: str, env: dict[str, str], run: 
         return "opencode --mini has not been seen to load plugins"
     if "--pure" in words["options"] or env.get("OPENCODE_PURE", "").lower() in ("1", "true"):
         return "opencode loads no plugins with --pure or OPENCODE_PURE"
-    version = version_of(program, env)
+    version = version_of(program, env, PACKAGE, in_path=True)
     if (version is not None and version < OLDEST) or _is_another(which(program, env)):
         return "the plugins of this opencode are not known to relay"
     return ""
@@ -198,9 +192,10 @@ def _configure(env: dict[str, str], run: Run, added: dict[str, str], data: dict[
         if run.primer:
             data["untaught"] = f"opencode could not be told how to talk: {error}"
         why = f"opencode's configuration could not be extended: {error}"
-        for put_in, missed in (("gates", gated(run, why)), ("tells", told(run, why))):
-            if data.pop(put_in, None):
-                data |= missed
+        if gates:
+            data.pop("gates", None)
+            data.pop("tells", None)
+            data |= planned_hooks(run, why, why)
         return
     if gates:
         added["RELAY_GATES"] = ",".join(gates)

@@ -11,8 +11,17 @@ import os
 import sys
 
 from relay.agents import hook_scripts
-from relay.agents.installed import Version, npm_version, read_settings, which
-from relay.agents.launch import GATE_TIMEOUT, Launch, Run, gated, told, word_set
+from relay.agents.installed import read_settings, version_of
+from relay.agents.launch import (
+    GATE_TIMEOUT,
+    TOOL_EVENTS,
+    TURN_EVENTS,
+    Launch,
+    Run,
+    planned_hooks,
+    wanted_hooks,
+    word_set,
+)
 from relay.agents.primer import primer
 from relay.core.files import make_private_folder
 
@@ -102,8 +111,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     reason = _why_not(argv, env, run)
     if reason is not None:
         data["degraded"] = f"{reason}; Qwen Code is heard by its screen, and messages are typed"
-        data |= gated(run, f"no hooks are put in: {reason}")
-        data |= told(run, f"no hooks are put in: {reason}")
+        none = f"no hooks are put in: {reason}"
+        data |= planned_hooks(run, none, none)
         return Launch(list(argv), {}, "qwen", data)
     options, _ = _read(argv)
     theirs = _theirs(env)
@@ -127,26 +136,20 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
 
 def _gate(options: set[str], env: dict[str, str], run: Run, data: dict[str, Any]) -> dict[str, str]:
     """What brings our hooks in, as environment; ``data`` says of what, or why not."""
-    wanted: Any = gated(run).get("gates", [])
-    watched: Any = told(run).get("tells", [])
+    wanted = wanted_hooks(run, TOOL_EVENTS)
+    watched = wanted_hooks(run, TURN_EVENTS)
     reason, added = _why_no_hooks(options, env, run), {}
     if not reason:
         try:
             added = _put_in(env, run, wanted, watched)
         except (OSError, ValueError, TypeError) as error:
             reason = f"no hooks could be put in: {error}"
-    data |= gated(run, reason) | told(run, reason)
+    data |= planned_hooks(run, reason, reason)
     return added
 
 
-def version_of(program: str, env: dict[str, str]) -> Version | None:
-    """The version of an installed Qwen Code, without starting it; None when it cannot be told."""
-    path = which(program, env)
-    return None if path is None else npm_version(path, PACKAGE)
-
-
 def _why_not(argv: list[str], env: dict[str, str], run: Run) -> str | None:
-    version = version_of(argv[0], env)
+    version = version_of(argv[0], env, PACKAGE)
     if version is None:
         return "the version of this Qwen Code cannot be told"
     if version < OLDEST:

@@ -10,6 +10,7 @@ import pytest
 
 from relay.agents.codex import launch
 from relay.agents.codex.launch import REPORTED, trusted_hash
+from relay.agents.installed import version_of
 from relay.agents.launch import Run, plan, wants_tcp
 
 
@@ -150,8 +151,8 @@ def test_the_version_stands_in_the_path_where_no_package_does(tmp_path: Path) ->
     program = folder / "codex"
     program.write_text("")
     program.chmod(0o755)
-    assert launch.version_of("codex", {"PATH": str(folder)}) == (0, 170, 1)
-    assert launch.version_of("codex", {"PATH": str(tmp_path)}) is None
+    assert version_of("codex", {"PATH": str(folder)}, launch.PACKAGE, in_path=True) == (0, 170, 1)
+    assert version_of("codex", {"PATH": str(tmp_path)}, launch.PACKAGE, in_path=True) is None
 
 
 def snake(event: str) -> str:
