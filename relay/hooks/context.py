@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeVar
 
 from relay.core.errors import UsageError
 from relay.core.message import BODY_MAX, Message, Mode
 from relay.core.suggest import did_you_mean
-from relay.hooks.memories import MemoryActions, MemoryService
-from relay.hooks.promises import WAIT_DEFAULT, awaitable, wait
+from relay.hooks.context_memory import ContextMemory, MemoryActions
+from relay.hooks.promises import WAIT_DEFAULT, LaterList, awaitable, wait
 
 T = TypeVar("T")
 
@@ -81,33 +81,6 @@ class Receipt(str):
     def __await__(self) -> Generator[Any, None, str]:
         yield from awaitable(self._future)
         return str(self)
-
-
-class Agents(Sequence[Agent]):
-    """The agents that the broker knows: a list in a sync handler, ``await`` it in an async one."""
-
-    def __init__(self, future: Future[list[Agent]]) -> None:
-        self._future = future
-
-    def wait(self, timeout: float = WAIT_DEFAULT) -> list[Agent]:
-        """The list. ``timeout`` in seconds; then errors.Timeout."""
-        return wait(self._future, timeout)
-
-    def __await__(self) -> Generator[Any, None, list[Agent]]:
-        return (yield from awaitable(self._future))
-
-    def __len__(self) -> int:
-        return len(self.wait())
-
-    def __iter__(self) -> Iterator[Agent]:
-        return iter(self.wait())
-
-    @overload
-    def __getitem__(self, index: int) -> Agent: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Agent]: ...
-    def __getitem__(self, index: int | slice) -> Agent | list[Agent]:
-        return self.wait()[index]
 
 
 class Recent(Generic[T]):
@@ -190,9 +163,9 @@ class RelayService:
         """Send ``text`` to everyone else."""
         return self.send("*", text, mode=mode)
 
-    def agents(self) -> Agents:
+    def agents(self) -> LaterList[Agent]:
         """Who is there; dicts as ``relay agents --json`` shows them."""
-        return Agents(self._actions.agents())
+        return LaterList(self._actions.agents())
 
 
 class Context:
@@ -214,7 +187,7 @@ class Context:
         self.working_dir = identity.working_dir
         self.task = identity.task
         self.relay = RelayService(actions)
-        self.memory = MemoryService(actions)
+        self.memory = ContextMemory(actions)
         self._env = dict(identity.env)
         self._actions = actions
         self._output = recent_output() if output is None else output

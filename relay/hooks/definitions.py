@@ -78,7 +78,7 @@ class Problems:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class HookFileReader:
     """Reads the definitions of one event. ``env``: see relay.hooks.hook_files.read_hook_file."""
 
     event: HookEventName

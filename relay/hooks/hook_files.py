@@ -18,7 +18,7 @@ from typing import Any
 
 from relay.core.errors import RelayError
 from relay.directive.escape import clean
-from relay.hooks.definitions import HookSpec, Problems, Reader, shown
+from relay.hooks.definitions import HookFileReader, HookSpec, Problems, shown
 from relay.hooks.dialects import event_in
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Command, Dialect
@@ -70,7 +70,7 @@ def read_hook_file(
         elif not isinstance(groups, list):
             problems.say(where, f"must be a list, not {shown(groups)}")
         else:
-            reader = Reader(event, dialect, problems, env or {})
+            reader = HookFileReader(event, dialect, problems, env or {})
             found = (spec for spec in reader.groups(where, groups) if not off.covers(spec))
             for spec in found:
                 if len(specs) == HOOKS_MAX:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Protocol
 
@@ -29,12 +30,15 @@ Record = dict[str, Any]
 class HookLog(Protocol):
     """Takes records of any of the kinds above. It is called in the engine's loop: it must not wait.
 
-    What it raises is dropped. One that has a method ``soon`` is given, by that, what makes the
-    records of an event and logs them (a function without arguments), to be called, in order, once
-    nobody waits for what the hooks said; else they are made before.
+    What it raises is dropped.
     """
 
-    def log(self, kind: str, record: Record) -> None: ...
+    def log(self, kind: str, record: Record) -> None:
+        """Take one record."""
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Call ``work``, which makes records and logs them, in order, once nobody waits for what
+        the hooks said."""
 
 
 def write(
@@ -43,31 +47,28 @@ def write(
     results: Sequence[HookResult],
     correlation_id: str,
 ) -> None:
-    """The records of one event's hooks to ``log``, if there is one, soon. Never raises.
+    """Log the records of one event's hooks, if there is a log, soon. Never raises.
 
     Each hook's own, in the order of ``results``, then the summary.
     """
-    if log is not None:
-        _soon(log, partial(_write_all, log, event, tuple(results), correlation_id))
+    if log is None:
+        return
+    kept = tuple(results)
 
+    def write_all() -> None:
+        for result in kept:
+            _write(log, RESULT, partial(result_record, result, correlation_id))
+            if not result.success:
+                _write(log, FAILURE, partial(failure_record, result, correlation_id))
+        _write(log, BATCH_SUMMARY, lambda: batch_summary(event, kept, correlation_id))
 
-def _write_all(
-    log: HookLog,
-    event: HookEventName,
-    results: Sequence[HookResult],
-    correlation_id: str,
-) -> None:
-    for result in results:
-        _write(log, RESULT, partial(result_record, result, correlation_id))
-        if not result.success:
-            _write(log, FAILURE, partial(failure_record, result, correlation_id))
-    _write(log, BATCH_SUMMARY, partial(batch_summary, event, results, correlation_id))
+    _soon(log, write_all)
 
 
 def write_engine_failure(log: HookLog | None, failure: Failure) -> None:
-    """That the engine failed, to ``log``, if there is one, soon. Never raises."""
+    """Log that the engine failed, if there is a log, soon. Never raises."""
     if log is not None:
-        _soon(log, partial(_write, log, ENGINE_FAILURE, partial(engine_failure_record, failure)))
+        _soon(log, lambda: _write(log, ENGINE_FAILURE, lambda: asdict(failure)))
 
 
 def result_record(result: HookResult, correlation_id: str) -> Record:
@@ -118,17 +119,6 @@ def batch_summary(
     }
 
 
-def engine_failure_record(failure: Failure) -> Record:
-    """{stage, message, details, event, correlation_id}."""
-    return {
-        "stage": failure.stage,
-        "message": failure.message,
-        "details": failure.details,
-        "event": failure.event,
-        "correlation_id": failure.correlation_id,
-    }
-
-
 def aggregated_record(aggregated: Aggregated, correlation_id: str = "") -> Record:
     """All of ``aggregated`` for another process. What hooks gave (``input``, ``response``,
     ``request``) is as they gave it."""
@@ -136,8 +126,8 @@ def aggregated_record(aggregated: Aggregated, correlation_id: str = "") -> Recor
     return {
         "success": aggregated.success,
         "results": [result_record(result, correlation_id) for result in aggregated.results],
-        "outputs": [_output_record(output) for output in aggregated.outputs],
-        "errors": [engine_failure_record(failure) for failure in aggregated.errors],
+        "outputs": [{**_said(output), "last": output.last} for output in aggregated.outputs],
+        "errors": [asdict(failure) for failure in aggregated.errors],
         **_said(aggregated),
         "tools": None
         if tools is None
@@ -165,10 +155,6 @@ def error_details(error: BaseException) -> str:
     return f"{type(error).__name__}\n{frames[-_TEXT_MAX:]}".strip()
 
 
-def _output_record(output: HookOutput) -> Record:
-    return {**_said(output), "last": output.last}
-
-
 def _said(said: Aggregated | HookOutput) -> Record:
     """What one hook and all of them together have the same fields for."""
     return {
@@ -187,13 +173,8 @@ def _said(said: Aggregated | HookOutput) -> Record:
 
 
 def _soon(log: HookLog, work: Callable[[], None]) -> None:
-    soon: Callable[[Callable[[], None]], None] | None = getattr(log, "soon", None)
     with contextlib.suppress(Exception):  # see _write
-        (soon or _now)(work)
-
-
-def _now(work: Callable[[], None]) -> None:
-    work()
+        log.soon(work)
 
 
 def _write(log: HookLog, kind: str, record: Callable[[], Record]) -> None:

@@ -1,4 +1,4 @@
-"""The records that the parts of the hook engine hand to each other. No behaviour beyond views.
+"""Types that the parts of the hook engine hand to each other. Pure; no behaviour beyond views.
 
 registry -> planner -> runner -> aggregator: a ``HookDefinition`` is registered, a ``Plan`` holds
 those that an event selects, each of them ends as a ``HookResult``, and all results together are
@@ -7,13 +7,15 @@ one ``Aggregated``. Times are in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from relay.hooks.binding import Binding
 from relay.hooks.events import HookEventName
+
+R = TypeVar("R")
 
 
 class Decision(StrEnum):
@@ -49,30 +51,30 @@ class ToolMode(StrEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Callee:
-    """One registered function. Compared by identity: registered twice, it runs twice.
+    """One registered function. Compared by identity: registered twice, it runs twice."""
 
-    ``name`` is for people. ``timeout`` is in seconds; None means the configured default.
-    """
-
+    #: For people.
     name: str
     function: Callable[..., object]
     binding: Binding
     is_async: bool
+    #: Seconds; None means the configured default.
     timeout: float | None
+    #: The file or program that it comes from.
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """An external program. ``argv`` is run as it is; ``shell`` is a line for ``sh -c``.
+    """An external program: either ``argv`` or ``shell``."""
 
-    Exactly one of them is given. ``env`` is added to the environment. It starts in the agent's
-    working directory unless ``cwd`` says another one.
-    """
-
+    #: Run as it is.
     argv: tuple[str, ...] = ()
+    #: A line for ``sh -c``.
     shell: str = ""
+    #: Where it starts; "" means the agent's working directory.
     cwd: str = ""
+    #: Added to its environment.
     env: tuple[tuple[str, str], ...] = ()
 
 
@@ -86,22 +88,22 @@ class Url:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HookDefinition:
-    """One hook: what it runs, for what, and what its failure means.
-
-    A higher ``priority`` runs earlier, then the lower ``order`` (of registration). ``matcher`` is
-    in the manner of ``dialect``; "" matches everything. One ``sequential`` hook makes all of its
-    plan run one after the other. ``source`` is the file or program that it comes from.
-    """
+    """One hook: what it runs, for what, and what its failure means."""
 
     event: HookEventName
     name: str
     action: Callee | Command | Url
+    #: The file or program that it comes from.
     source: str
+    #: Chooses by what the event is about, in the manner of ``dialect``; "" matches everything.
     matcher: str = ""
+    #: A higher one runs earlier, then the lower ``order`` (of registration).
     priority: int = 0
     order: int = 0
+    #: Seconds.
     timeout: float | None = None
     on_failure: OnFailure = OnFailure.ALLOW
+    #: One such hook makes all of its plan run one after the other.
     sequential: bool = False
     trusted: bool = True
     dialect: Dialect = Dialect.RELAY
@@ -130,35 +132,37 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class ToolSelection:
-    """What a hook says of the tools that a model may choose. ``names`` None: unrestricted."""
+    """What a hook says of the tools that a model may choose."""
 
     mode: ToolMode = ToolMode.AUTO
+    #: None: unrestricted.
     names: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HookOutput:
-    """What one hook said, whatever language it said it in.
-
-    ``stop`` ends the agent's turn, ``last`` (relay's own ``{"stop": True}``) keeps later hooks of
-    a sequence from running. ``context`` is for the model. ``input`` has the keys of a tool's input
-    that are replaced; ``response`` replaces what a tool gave back (None: nothing is replaced);
-    ``request`` has the keys of a model's request or response that are replaced. ``inject`` are
-    texts for the agent, as messages of their own.
-    """
+    """What one hook said, whatever language it said it in."""
 
     decision: Decision | None = None
     reason: str = ""
+    #: The agent's turn ends.
     stop: bool = False
     stop_reason: str = ""
+    #: For the person.
     system_message: str | None = None
     suppress_output: bool = False
+    #: For the model.
     context: str = ""
+    #: The keys of a tool's input that are replaced.
     input: Mapping[str, Any] | None = None
+    #: Replaces what a tool gave back; None: nothing is replaced.
     response: Any = None
+    #: The keys of a model's request or response that are replaced.
     request: Mapping[str, Any] | None = None
     tools: ToolSelection | None = None
+    #: Texts for the agent, as messages of their own.
     inject: tuple[str, ...] = ()
+    #: Later hooks of a sequence do not run (relay's own ``{"stop": True}``).
     last: bool = False
 
 
@@ -168,21 +172,22 @@ NOTHING_SAID = HookOutput()
 
 @dataclass(frozen=True, slots=True)
 class HookResult:
-    """How one hook ended. ``error`` is one line for people, "" exactly when ``success``.
-
-    A hook that failed but guards something (``OnFailure.BLOCK``) has an ``output`` that denies.
-    ``exit_status`` is None for what is no program (and for one that never ran); ``stdout`` and
-    ``stderr`` are cut to a bounded length.
-    """
+    """How one hook ended."""
 
     hook: HookDefinition
     success: bool
+    #: A hook that failed but guards something (``OnFailure.BLOCK``) has one that denies.
     output: HookOutput | None = None
+    #: One line for people, "" exactly when ``success``.
     error: str = ""
+    #: Seconds.
     duration: float = 0.0
+    #: None for what is no program, and for one that never ran.
     exit_status: int | None = None
+    #: Cut to a bounded length.
     stdout: str = ""
     stderr: str = ""
+    #: Where in the user's code it was raised.
     trace: str = ""
 
 
@@ -201,10 +206,10 @@ class Failure:
 class Aggregated:
     """All results of one event as one. A new one for each event: the lists are the caller's own.
 
-    ``success``: every hook succeeded and so did the engine. ``conflicts`` says, a line each, where
-    two hooks rewrote the same key to different values, and whose counts.
+    What hooks can say is explained at HookOutput.
     """
 
+    #: Every hook succeeded and so did the engine.
     success: bool = True
     results: list[HookResult] = field(default_factory=list)
     errors: list[Failure] = field(default_factory=list)
@@ -220,7 +225,9 @@ class Aggregated:
     request: dict[str, Any] | None = None
     tools: ToolSelection | None = None
     inject: list[str] = field(default_factory=list)
+    #: A line for each key that two hooks set to different values: who did, and whose counts.
     conflicts: list[str] = field(default_factory=list)
+    #: Seconds, of all hooks together.
     duration: float = 0.0
 
     @property
@@ -242,3 +249,52 @@ class Aggregated:
 def empty_success() -> Aggregated:
     """The result of an event that no hook is for: a new one each time."""
     return Aggregated()
+
+
+@dataclass(slots=True)
+class Call(Generic[R]):
+    """One handler to be called."""
+
+    callee: Callee
+    #: Makes all that is offered to the handler; it is called in the handler's thread.
+    arguments: Callable[[], Sequence[object]]
+    #: What the handler returned, and its name for people, to what that means. Raises HandlerError.
+    read: Callable[[object, str], R]
+    #: Seconds; None means the handler's own limit, else the configured one.
+    timeout: float | None = None
+
+    def begin(self) -> Any:
+        """Call the handler, here and now."""
+        return self.callee.binding.call(self.callee.function, self.arguments())
+
+
+class CallEnd(StrEnum):
+    """How a call ended."""
+
+    DONE = "done"
+    RAISED = "raised"
+    TIMEOUT = "timeout"
+    NONSENSE = "nonsense"  # it returned what means nothing
+    OFF = "off"  # its handler is switched off
+    REFUSED = "refused"
+
+
+@dataclass(slots=True)
+class CallOutcome(Generic[R]):
+    """What became of one call of one handler."""
+
+    #: The handler's name for people.
+    handler: str
+    end: CallEnd
+    #: What the handler said, read; None unless ``ok``.
+    result: R | None = None
+    #: One line for people.
+    error: str = ""
+    #: Seconds.
+    duration: float = 0.0
+    #: Where in the user's code it was raised.
+    trace: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.end is CallEnd.DONE

@@ -15,14 +15,12 @@ import inspect
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import Context as Variables
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from relay.hooks.handler_threads import LoopThread, Workers
-from relay.hooks.hook_types import Callee
+from relay.hooks.hook_types import Call, Callee, CallEnd, CallOutcome
 from relay.hooks.output_keys import HandlerError
 from relay.hooks.outputs import Result, read_pattern_value
 from relay.hooks.registry import TIMEOUT_DEFAULT, Registry
@@ -40,55 +38,6 @@ HUNG_PER_HANDLER, HUNG_MAX = 3, 256
 _TEXT_MAX = 4000
 
 R = TypeVar("R")
-
-
-@dataclass(slots=True)
-class Call(Generic[R]):
-    """One handler to be called."""
-
-    callee: Callee
-    #: Makes all that is offered to the handler; it is called in the handler's thread.
-    arguments: Callable[[], Sequence[object]]
-    #: What the handler returned, and its name for people, to what that means. Raises HandlerError.
-    read: Callable[[object, str], R]
-    #: Seconds; None means the handler's own limit, else the configured one.
-    timeout: float | None = None
-
-    def begin(self) -> Any:
-        """Call the handler, here and now."""
-        return self.callee.binding.call(self.callee.function, self.arguments())
-
-
-class CallEnd(StrEnum):
-    """How a call ended."""
-
-    DONE = "done"
-    RAISED = "raised"
-    TIMEOUT = "timeout"
-    NONSENSE = "nonsense"  # it returned what means nothing
-    OFF = "off"  # its handler is switched off
-    REFUSED = "refused"
-
-
-@dataclass(slots=True)
-class CallOutcome(Generic[R]):
-    """What became of one call of one handler."""
-
-    #: The handler's name for people.
-    handler: str
-    end: CallEnd
-    #: What the handler said, read; None unless ``ok``.
-    result: R | None = None
-    #: One line for people.
-    error: str = ""
-    #: Seconds.
-    duration: float = 0.0
-    #: Where in the user's code it was raised.
-    trace: str = ""
-
-    @property
-    def ok(self) -> bool:
-        return self.end is CallEnd.DONE
 
 
 class FunctionRunner:

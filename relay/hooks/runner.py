@@ -19,7 +19,9 @@ from relay.hooks import outputs, run_programs
 from relay.hooks.dialects import spelled_input
 from relay.hooks.events import EVENTS, HookEventName, arguments
 from relay.hooks.hook_types import (
+    Call,
     Callee,
+    CallOutcome,
     Command,
     Decision,
     Dialect,
@@ -30,7 +32,7 @@ from relay.hooks.hook_types import (
     Url,
 )
 from relay.hooks.registry import TIMEOUT_DEFAULT
-from relay.hooks.run_functions import Call, CallOutcome, FunctionRunner
+from relay.hooks.run_functions import FunctionRunner
 
 #: Seconds that a program has when nothing else is configured.
 COMMAND_TIMEOUT = 60.0

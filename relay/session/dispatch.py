@@ -14,9 +14,9 @@ from typing import Any
 
 from relay.core.suggest import did_you_mean
 from relay.directive.grammar import Found, Match, TooLong, Unclosed
+from relay.hooks.hook_types import CallOutcome
 from relay.hooks.outputs import Result
 from relay.hooks.registry import Registry
-from relay.hooks.run_functions import CallOutcome
 from relay.session.detector import Detection
 from relay.session.events import (
     CallBuiltin,

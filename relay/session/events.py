@@ -16,9 +16,8 @@ from relay.core.errors import RelayError
 from relay.core.message import AgentState, Message, State
 from relay.directive.grammar import Match
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_types import Aggregated
+from relay.hooks.hook_types import Aggregated, CallOutcome
 from relay.hooks.outputs import Result
-from relay.hooks.run_functions import CallOutcome
 from relay.session.detector import Detection, Heard
 from relay.session.memory_commands import Command as MemoryCommand
 

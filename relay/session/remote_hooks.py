@@ -1,7 +1,8 @@
 """Answers what other processes ask of this session through the broker, each request once.
 
-Today they ask for its hooks. The broker watches over their time: when it is up, the asker has been
-told, and nothing is sent.
+Apart from hook_setup, as more kinds of requests (approvals, the console) come in here, and tested
+by itself. Today they ask for its hooks. The broker watches over their time: when it is up, the
+asker has been told, and nothing is sent.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from relay.config.trust import CONFIG_NAME, read_config, trust
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
 from relay.hooks.events import EVENTS, HookEventName
-from relay.hooks.hook_types import Aggregated
+from relay.hooks.hook_types import Aggregated, CallOutcome
 from relay.hooks.outputs import Result
-from relay.hooks.run_functions import CallOutcome, FunctionRunner
+from relay.hooks.run_functions import FunctionRunner
 from tests.hooks.fakes import FakeActions, context, engine
 
 ROOT = Path(__file__).parents[2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from relay.hooks.engine import HookEventHandler
@@ -158,6 +158,9 @@ class FakeLog:
         if self.broken:
             raise OSError("the disk is full")
         self.records.append((kind, record))
+
+    def soon(self, work: Callable[[], None]) -> None:
+        work()
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [record for found, record in self.records if found == kind]

@@ -11,13 +11,13 @@ from relay.hooks.context import (
     MESSAGES_MAX,
     OUTPUT_BYTES_MAX,
     OUTPUT_ENTRIES_MAX,
-    Agents,
     Context,
     Receipt,
     Recent,
     recent_messages,
     recent_output,
 )
+from relay.hooks.promises import LaterList
 from tests.hooks.fakes import IDENTITY, FakeActions, context
 
 
@@ -131,7 +131,7 @@ def test_waiting_ends_and_never_blocks_a_loop() -> None:
     assert caught.value.hint == "use await"
 
     async def count() -> int:
-        return len(Agents(Future()))
+        return len(LaterList(Future()))
 
     with pytest.raises(UsageError):
         asyncio.run(count())

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -174,7 +175,7 @@ def test_whatever_fails_comes_back_as_an_envelope(stage: str) -> None:
     assert (failure.stage, failure.message) == (stage, "it is broken")
     assert (failure.event, failure.correlation_id) == ("BeforeTool", "C1")
     assert failure.details.startswith("ValueError\n")
-    assert log.of(hook_log.ENGINE_FAILURE) == [hook_log.engine_failure_record(failure)]
+    assert log.of(hook_log.ENGINE_FAILURE) == [asdict(failure)]
 
 
 def test_an_input_that_cannot_be_built_is_an_envelope(monkeypatch: pytest.MonkeyPatch) -> None:

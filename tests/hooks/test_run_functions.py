@@ -12,9 +12,10 @@ import pytest
 
 from relay.hooks import run_functions as module
 from relay.hooks.events import HookEventName
+from relay.hooks.hook_types import Call, CallEnd, CallOutcome
 from relay.hooks.outputs import Result, read_pattern_value
 from relay.hooks.registry import Registry
-from relay.hooks.run_functions import Call, CallEnd, CallOutcome, FunctionRunner
+from relay.hooks.run_functions import FunctionRunner
 
 SHORT = 0.05
 

@@ -6,9 +6,9 @@ import json
 
 from relay.core.errors import UsageError
 from relay.directive.grammar import TooLong, Unclosed
+from relay.hooks.hook_types import CallEnd, CallOutcome
 from relay.hooks.outputs import Result
 from relay.hooks.registry import BUILTIN, Registry
-from relay.hooks.run_functions import CallEnd, CallOutcome
 from relay.protocol import frames
 from relay.session.detector import Detection
 from relay.session.dispatch import Dispatcher

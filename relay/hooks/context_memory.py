@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Protocol
 
 from relay.core.errors import UsageError
 from relay.core.suggest import did_you_mean
-from relay.hooks.promises import WAIT_DEFAULT, awaitable, wait
+from relay.hooks.promises import Later, LaterList
 
-T = TypeVar("T")
 #: How many memories are found or listed when nobody says.
 FOUND_MAX, LISTED_MAX = 10, 20
 #: What a save answers beside the memory.
@@ -56,42 +55,7 @@ class MemoryList(list[Remembered]):
         return "\n".join(f"- {' '.join(str(memory).split())}" for memory in self)
 
 
-class Later(Generic[T]):
-    """What will be answered: ``await`` it, or ``wait()`` for it in a sync handler."""
-
-    def __init__(self, future: Future[dict[str, Any]], convert: Callable[[Any], T]) -> None:
-        self._future = future
-        self._convert = convert
-
-    def wait(self, timeout: float = WAIT_DEFAULT) -> T:
-        """The answer. ``timeout`` in seconds; then errors.Timeout."""
-        return self._convert(wait(self._future, timeout))
-
-    def __await__(self) -> Generator[Any, None, T]:
-        return self._convert((yield from awaitable(self._future)))
-
-
-class LaterList(Later[MemoryList], Sequence[Remembered]):
-    """Memories that are on their way: a list in a sync handler, ``await`` it in an async one."""
-
-    def __len__(self) -> int:
-        return len(self.wait())
-
-    def __iter__(self) -> Iterator[Remembered]:
-        return iter(self.wait())
-
-    @overload
-    def __getitem__(self, index: int) -> Remembered: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Remembered]: ...
-    def __getitem__(self, index: int | slice) -> Remembered | list[Remembered]:
-        return self.wait()[index]
-
-    def __str__(self) -> str:
-        return str(self.wait())
-
-
-class MemoryService:
+class ContextMemory:
     """``ctx.memory``. Scopes are ``user``, ``project`` and ``agent``.
 
     Options may also come as one dictionary, in either spelling, as the design document writes
@@ -110,12 +74,12 @@ class MemoryService:
 
     def search(
         self, query: str, options: Mapping[str, Any] | None = None, **more: Any
-    ) -> LaterList:
+    ) -> LaterList[Remembered]:
         """The best for ``query``, first. Options: ``scope`` (all that apply), ``limit`` (10)."""
         fields = {"limit": FOUND_MAX} | _options(options, more, ("scope", "limit"))
         return LaterList(self._ask("search", query=_text(query), **fields), _many)
 
-    def list(self, options: Mapping[str, Any] | None = None, **more: Any) -> LaterList:
+    def list(self, options: Mapping[str, Any] | None = None, **more: Any) -> LaterList[Remembered]:
         """The newest, first. Options: ``scope`` (all that apply), ``limit`` (20)."""
         fields = {"limit": LISTED_MAX} | _options(options, more, ("scope", "limit"))
         return LaterList(self._ask("list", **fields), _many)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from relay.core.errors import NotFound, UsageError
-from relay.hooks.memories import MemoryList
+from relay.hooks.context_memory import MemoryList
 from tests.hooks.fakes import FakeActions, context
 
 MEMORY = {"id": "k23fb0fc", "text": "the port\nis 6379", "scope": "project", "created_ms": 7}
