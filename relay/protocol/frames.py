@@ -27,7 +27,7 @@ Session to pump:
     ACK       uint64 offset, bytes: all output before ``offset`` is dealt with; the bytes, if any,
               are the checkpoint from which a next session can go on at this offset
     SIGNAL    one byte: send this signal to the agent's foreground process group
-    FAREWELL  uint16: when the person's terminal goes, the agent's stays for so many seconds; 0:
+    FAREWELL  uint16: when the person's terminal goes, the agent's stays for this many seconds; 0:
               it need not, or need not any longer
     NOTICE    UTF-8: a line for the person, shown on stderr once the agent has exited
 """

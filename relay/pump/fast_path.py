@@ -1,8 +1,7 @@
-"""The fast lane of the pump: bytes from terminal to terminal, and nothing else yet.
+"""The pump's fast path: bytes from terminal to terminal at once, their book-keeping later.
 
-Whoever presses a key waits for these few lines, and a flood passes through them; what else there is
-to know about the bytes is noted for later. The lane takes only what is simple; what it leaves has
-not been read, and is for the pump's careful way.
+A person who presses a key waits for these few lines, and a flood passes through them. The fast path
+takes only what is simple; what it leaves has not been read, and is for the pump's main loop.
 """
 
 from __future__ import annotations
@@ -22,23 +21,24 @@ if TYPE_CHECKING:
     #: A descriptor and what poll said of it.
     Ready = tuple[int, int]
 
-#: What has passed is noted once nothing has come for so long, in ms: nobody is to wait for it, and
+#: What has passed is noted once nothing has come for this many ms: nobody is to wait for it, and
 #: the session must not wake up in the middle of an answer to a key.
 QUIET = 1
 _READ = 8192  # a pseudo-terminal yields some 4 KiB at a time
-#: A read that brings as much has more behind it: so many are made before anybody looks at the keys.
+#: A read of this many bytes has more behind it: at most this many are made between two looks at the
+#: keys.
 _FULL = 4000
 _AT_ONCE = 4
-#: Where no quiet moment comes, the session gets its copy after so many seconds, and with so many
-#: bytes waiting after some more.
+#: Where no quiet moment comes, the session gets its copy after this many seconds, and when this
+#: many bytes wait after some more.
 _LATEST = 0.010
 _MUCH = 256 * 1024
 _MUCH_LATEST = 0.250
-#: A flood: so many bytes a second, seen for so many seconds.
+#: A flood: at least this many bytes a second, seen for this many seconds.
 FLOOD_RATE = 8 * 1024 * 1024
 _WINDOW = 0.050
-#: For so many seconds a session waits for a flood to end; then it hears without a rest, until it is
-#: no more than so many bytes behind.
+#: Seconds that a session waits for a flood to end; then it reads without a rest, until it is no
+#: more than this many bytes behind.
 FLOOD_LATEST = 10.0
 _BEHIND = 1024 * 1024
 

@@ -77,6 +77,19 @@ class WriteGate:
         """The ids of words that went in whole, or will: what has begun is always finished."""
         return [*self.finished, self._queue[0].number] if self.writing else self.finished
 
+    def press(self, keys: bytes) -> None:
+        """Queue the person's keys."""
+        self.keys += keys
+
+    def next_sequence(self) -> int:
+        """Count one more ACTIVITY."""
+        self.sequence += 1
+        return self.sequence
+
+    def report_waits(self, waits: bool) -> None:
+        """Note whether keys were pressed after the last ACTIVITY."""
+        self.unreported = waits
+
     def words(self, number: int, sequence: int, text: bytes) -> bool:
         """Queue the words of a WRITE. False when too many wait already."""
         if len(self._queue) >= QUEUE_MAX:
@@ -156,8 +169,8 @@ class Input:
         return len(self.gate.keys) < KEYS_MAX
 
     def keep(self, keys: bytes) -> None:
-        """Text that the terminal did not take from the lane: it waits."""
-        self.gate.keys += keys
+        """Keep text that the terminal did not take on the fast path."""
+        self.gate.press(keys)
         self.direct = False
 
     def press(self, data: bytes, now: float) -> None:
@@ -172,7 +185,7 @@ class Input:
             self._activity(frames.FLUSHED, left.to_bytes(4, "big"))
             self._link.flush(now)  # it must not take what is thrown away for read
         waits = self.gate.waiting
-        self.gate.keys += keys
+        self.gate.press(keys)
         if waits:  # words among it must not follow these keys as if nobody had pressed them
             self.note(data, now)
         self.write(now)
@@ -186,7 +199,7 @@ class Input:
 
             self._keyboard = Keyboard(self._activity)
         self._keyboard.pressed(keys, self._cooked(), now)
-        self.gate.unreported = self._keyboard.unreported
+        self.gate.report_waits(self._keyboard.unreported)
 
     def obey(self, payload: bytes) -> None:
         """A WRITE frame of the session's."""
@@ -226,7 +239,7 @@ class Input:
         due = None if self._keyboard is None else self._keyboard.deadline()
         if self._keyboard is not None and due is not None and now >= due:
             self._keyboard.tick(self._cooked(), now)
-            self.gate.unreported = self._keyboard.unreported
+            self.gate.report_waits(self._keyboard.unreported)
 
     def deadline(self, now: float) -> float | None:
         """When ``tick`` or ``write`` has something to do; None for never."""
@@ -260,8 +273,7 @@ class Input:
         return [key for key in signals_keys if isinstance(key, bytes) and key != b"\0"]
 
     def _activity(self, kind: bytes, more: bytes = b"") -> None:
-        self.gate.sequence += 1
-        sequence = self.gate.sequence.to_bytes(4, "big")
+        sequence = self.gate.next_sequence().to_bytes(4, "big")
         self._link.event(frames.ACTIVITY, sequence + kind + more)
 
     def _settled(self) -> bool:

@@ -57,7 +57,7 @@ class Jobs:
             self._go_raw()
 
     def agent_continued(self) -> None:
-        """The agent runs, whoever continued it."""
+        """Somebody has continued the agent."""
         self._stopped = False
 
     def agent_stopped(self, number: int, pending: Callable[[], bytes]) -> None:
@@ -112,8 +112,7 @@ class Jobs:
         self._link.resumed(now)
         foreground = True
         if self._console is not None:
-            foreground = tty.in_foreground(self._console.keys)
-            self._console.background = not foreground
+            foreground = self._console.in_foreground()
             if foreground:
                 self._go_raw()
                 self.resize()
@@ -127,8 +126,7 @@ class Jobs:
         console = self._console
         if console is None or not console.background or console.gone:
             return
-        if self._in_foreground():
-            console.background = False
+        if console.in_foreground():
             self._go_raw()
             self.resize()
             self._agent.set_foreground(True)
@@ -141,13 +139,9 @@ class Jobs:
 
     def resize(self) -> None:
         """Hand the outer terminal's size on, if it has changed."""
-        if self._console is None:
-            return
-        size = tty.read_size(self._console.screen)
-        if size.packed() != self._console.size.packed():
-            self._console.size = size
-            tty.write_size(self._master, size)
-            self._link.event(frames.SIZE, size.packed())
+        if self._console is not None and self._console.measure():
+            tty.write_size(self._master, self._console.size)
+            self._link.event(frames.SIZE, self._console.size.packed())
 
     def _go_raw(self) -> None:
         if self._console is not None:

@@ -26,9 +26,9 @@ from relay.pump.session_link import Frame, SessionLink
 _TAIL_MAX = 256 * 1024
 #: In the background nobody tells us that a shell's ``fg`` gave us the terminal: look this often.
 _BACKGROUND_LOOK = 0.25
-#: A terminal that takes nothing for so long does not get the tail of the output.
+#: A terminal that takes nothing for this many seconds does not get the tail of the output.
 _TAIL_PATIENCE = 60.0
-#: After a hang-up the agent has so long before its terminal goes, and once more before we go.
+#: Seconds that the agent has after a hang-up before its terminal goes, and again before we go.
 _HANGUP_GRACE = 1.0
 _NOTICES_MAX = 20
 _NOTICE_LENGTH = 500
@@ -67,9 +67,9 @@ class Pump:
         self._tail_until = 0.0
         self._poll = select.poll()
         self._polled: dict[int, int] = {}
-        self._lane: FastPath | None = None
+        self._fast_path: FastPath | None = None
         if console is not None:
-            self._lane = FastPath(
+            self._fast_path = FastPath(
                 console, master, self.input, link, self._poll.poll, self._watch_room
             )
         self._pace = Pace()
@@ -84,11 +84,11 @@ class Pump:
         self._register()
         while not self._finished():
             timeout = self._timeout()
-            if self._lane is None or self._status is not None:
+            if self._fast_path is None or self._status is not None:
                 ready = dict(self._poll.poll(timeout))
             else:
-                ready = dict(self._lane.wait(timeout))
-                self._lane.note()
+                ready = dict(self._fast_path.wait(timeout))
+                self._fast_path.note()
             now = time.monotonic()
             self._handle(ready, now)
             self._inform(ready, now)
@@ -126,7 +126,7 @@ class Pump:
         if link.fd < 0:
             return
         if ready.get(link.fd, 0) & select.POLLOUT:
-            link.blocked = False
+            link.writable()
         convenient = not ready or link.fd in ready
         due = self._pace.due(link.written, link.backlog, convenient, now)
         if due or link.fresh or link.full:
@@ -365,8 +365,8 @@ class Pump:
             os.close(self.master)
             self.master = -1
             self.input.close()
-            if self._lane is not None:
-                self._lane.close()
+            if self._fast_path is not None:
+                self._fast_path.close()
 
     # -- the end
 

@@ -14,7 +14,7 @@ from relay.pump import tty
 
 #: Output that waits for a terminal that does not read; beyond it the agent is not read.
 PENDING_MAX = 128 * 1024
-#: Chunks that may pass the lane before somebody must take note of them.
+#: Chunks that may take the fast path before they are noted.
 UNNOTED_MAX = 64
 _READ = 4096  # a terminal yields no more at a time
 
@@ -35,6 +35,16 @@ class OuterTerminal:
         self.gone = False
         self.background = not tty.in_foreground(self.keys)
         self.size = tty.read_size(self.screen)
+
+    def in_foreground(self) -> bool:
+        """Look whether the terminal is ours now, and remember it."""
+        self.background = not tty.in_foreground(self.keys)
+        return not self.background
+
+    def measure(self) -> bool:
+        """Read the terminal's size; return whether it has changed."""
+        before, self.size = self.size, tty.read_size(self.screen)
+        return before.packed() != self.size.packed()
 
     def read(self) -> bytes:
         """Keys; empty when there are none. A hung-up terminal is ``gone`` afterwards."""

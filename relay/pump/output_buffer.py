@@ -30,16 +30,16 @@ _BATCH = 128
 #: Bytes on disk, about: less where the disk has little room, of which this share is taken.
 SPOOL_MAX = 1024 * 1024 * 1024
 _SHARE = 4
-#: A file takes so many bytes, about: closing a larger one would hold the person's keys up.
+#: Bytes of one file, about: closing a larger one would hold the person's keys up.
 FILE_MAX = 32 * 1024 * 1024
-#: A disk on which one write takes so many seconds is written to no more: the agent waits behind it.
+#: A disk on which one write takes this many seconds gets no more: the agent waits behind it.
 _SLOW = 0.25
 
 
 class OutputBuffer:
     """A stream in pieces: adding, handing out and dropping copy nothing that is large.
 
-    ``memory_max``: with so many bytes in memory it is ``full``, and more should not be added.
+    ``memory_max``: with this many bytes in memory it is ``full``, and more should not be added.
     """
 
     def __init__(self, memory_max: int, make_store: MakeStore | None = None) -> None:

@@ -61,7 +61,7 @@ def run(
     else:
         master, slave = _open_terminal(console)
         path = os.ttyname(slave)
-        session.args["terminal"] = console.name()
+        session.tell_terminal(console.name())
         agent = agent_process.start_monitored(
             program, slave, console.keys, terminals, not console.background
         )
@@ -90,9 +90,8 @@ def run(
         raise
     if pump.close():
         leave_behind(link)
-    if recording is not None:
-        pump.notices += recording.finish()
-    _say(pump, session, program)
+    said = recording.finish() if recording is not None else []
+    _say([*pump.notices, *said], pump, session, program)
     if not exclusive:
         signals.give_back(caught)
         descriptors.close([signals_fd, wake])
@@ -125,7 +124,7 @@ def _open_terminal(console: OuterTerminal) -> tuple[int, int]:
     master, slave = os.openpty()
     if console.modes.original is not None:
         tty.set_modes(slave, console.modes.original)
-    console.size = tty.read_size(console.screen)
+    console.measure()
     tty.write_size(slave, console.size)
     os.set_blocking(master, False)
     return master, slave
@@ -135,9 +134,8 @@ def _unpack(packed: bytes) -> list[int]:
     return [int.from_bytes(packed[at : at + 2], "big") for at in (0, 2, 4, 6)]
 
 
-def _say(pump: Pump, session: SessionCommand, program: Program) -> None:
+def _say(lines: list[str], pump: Pump, session: SessionCommand, program: Program) -> None:
     """What the person should know, now that the terminal is theirs again."""
-    lines = list(pump.notices)
     if pump.failure:
         name = os.fsdecode(program.path)
         lines.append(f"cannot run {name}: {os.strerror(pump.failure)}")

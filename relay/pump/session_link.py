@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: that starts (it reads nothing for 300 ms). A store gets what is more than a quarter of it.
 KEPT_MAX = 32 * 1024 * 1024
 PATIENCE = 5.0
-#: So many deaths within so many seconds, and no further session is started.
+#: After this many deaths within this many seconds no further session is started.
 DEATHS_MAX = 5
 DEATHS_WITHIN = 60.0
 _BACKOFF = 0.1
@@ -42,8 +42,8 @@ _EVENTS_AT_ONCE = 256
 #: Events waiting for the socket; beyond it the oldest activity, size or rest is dropped. Answers
 #: are never more than the words that the pump has taken.
 _EVENTS_MAX = 4096
-#: A rest of the agent's as short as this ends what it said, in seconds. So many rests and key
-#: strokes are kept beside the output, for a session that gets it again; the oldest go first.
+#: A rest of the agent's as short as this ends what it said, in seconds. At most this many rests
+#: and key strokes are kept beside the output, for a session that gets it again; the latest ones.
 _REST_MIN = 0.02
 _PAST_MAX = 1024
 _SIZES_MAX = 1024
@@ -257,6 +257,10 @@ class SessionLink:
         if self.full:
             times.append(self._progress + PATIENCE)
         return min(times, default=None)
+
+    def writable(self) -> None:
+        """Poll says that the socket takes more."""
+        self.blocked = False
 
     def resumed(self, now: float) -> None:
         """We were stopped ourselves: that time does not count against the session."""

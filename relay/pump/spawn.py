@@ -107,6 +107,10 @@ class SessionCommand:
         self.socket = socket
         self.entry = entry
 
+    def tell_terminal(self, name: str | None) -> None:
+        """Let the sessions know the path of the person's terminal."""
+        self.args["terminal"] = name
+
     def start(self) -> tuple[int, int]:
         """(our non-blocking end of the socketpair, the session's pid). Raises OSError."""
         ours_socket, theirs_socket = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)

@@ -150,7 +150,7 @@ class Outer:
     def enter(self, tell: Callable[[Attributes, Attributes], None]) -> None:
         """Make it raw, remembering what it was unless it is ours already.
 
-        ``tell`` hears the original modes and ours, for whoever restores them should we be killed.
+        ``tell`` is called with the original modes and ours, to restore them should we be killed.
         """
         now = get_modes(self.fd)
         if now is None:

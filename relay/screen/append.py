@@ -7,9 +7,10 @@ reflow, so nothing is read twice and, because looks are never far apart, nothing
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from relay.core.state import from_json, to_json
 from relay.protocol import frames
 from relay.screen import checkpoint
 from relay.screen.emulator import Emulator, Mark
@@ -222,7 +223,7 @@ class AppendReader:
 
     # -- checkpoint ----------------------------------------------------------------------------
 
-    def save(self) -> dict[str, Any]:
+    def save(self) -> Any:
         """Return the state as JSON values; of a line that has left the screen the beginning."""
         saved = replace(
             self._state,
@@ -230,11 +231,11 @@ class AppendReader:
             head=checkpoint.beginning("".join(self._head), _HEAD_KEPT),
             person=self._emulator.from_bottom(self._person),
         )
-        return asdict(saved)
+        return to_json(saved)
 
     def load(self, saved: dict[str, Any]) -> None:
         """Go on from ``save``."""
-        self._state = state = _State(**saved)
+        self._state = state = from_json(_State, saved)
         self._head, self._head_size = [state.head], len(state.head)
         self._person = self._emulator.mark_from_bottom(state.person)
         if (front := self._emulator.mark_from_bottom(state.front)) is not None:

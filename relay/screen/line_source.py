@@ -282,10 +282,7 @@ class LineSource:
                 "saved_at": self._now,
                 "line": base64.b64encode(line).decode(),
                 "held": base64.b64encode(self._held[:_CHECKPOINT_HELD]).decode(),
-                "on": sorted(self._modes.on),
-                "off": sorted(self._modes.off),
-                "kitty": self._modes.kitty,
-                "title": self._modes.title,
+                "modes": self._modes.save(),
                 "person": [self._person, self._entered],
                 "out": self._out.save(),
             }
@@ -301,8 +298,7 @@ class LineSource:
             source = cls(cols, rows, now=now)
             source._line += base64.b64decode(state["line"])
             source._held = base64.b64decode(state["held"])
-            source._modes.on, source._modes.off = set(state["on"]), set(state["off"])
-            source._modes.kitty, source._modes.title = state["kitty"], state["title"]
+            source._modes.load(state["modes"])
             source._person, source._entered = state["person"]
             source._out.load(checkpoint.moved_in_time(state["out"], now - state["saved_at"]))
         except (KeyError, TypeError) as problem:

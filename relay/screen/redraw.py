@@ -7,9 +7,10 @@ with what was seen.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from relay.core.state import from_json, to_json
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.checkpoint import size_of
 from relay.screen.emulator import Emulator, Mark, slice_rows
@@ -285,10 +286,10 @@ class FrameScheduler:
 
     # -- checkpoint ----------------------------------------------------------------------------
 
-    def save(self) -> dict[str, Any]:
+    def save(self) -> Any:
         """Return the state as JSON values. A picture of more than 24 KiB is left out."""
         state = self._state
-        return asdict(
+        return to_json(
             replace(
                 state,
                 picture=state.picture if size_of(state.picture) <= _PICTURE_KEPT else None,
@@ -299,7 +300,7 @@ class FrameScheduler:
 
     def load(self, saved: dict[str, Any]) -> None:
         """Go on from ``save``."""
-        self._state = state = _State(**saved)
+        self._state = state = from_json(_State, saved)
         state.picture = Snapshot(*state.picture) if state.picture else None
         self._top = self._emulator.mark_from_bottom(state.top) or self._top
         self._input.load(state.input)

@@ -8,9 +8,10 @@ still streams, only when it has rested longer. Rows that were wrapped are joined
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from relay.core.state import from_json, to_json
 from relay.directive.grammar import Scanner
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.alignment import Entry, ScreenAlignment
@@ -369,8 +370,8 @@ class RedrawReader:
         for entry in reversed(self._alignment.entries[-_KEPT_ROWS:]):
             row = visible.get(id(entry))
             kept = {
-                "entry": asdict(entry),
-                "row": row and asdict(row),
+                "entry": to_json(entry),
+                "row": row and to_json(row),
                 "last": entry is self._last,
             }
             room -= size_of(kept)
@@ -378,20 +379,18 @@ class RedrawReader:
                 break
             seen.append(kept)
         begun = beginning(self._state.begun, _BEGUN_KEPT)
-        state = asdict(replace(self._state, begun=begun, grammar=self._scanner.state()))
+        state = to_json(replace(self._state, begun=begun, grammar=self._scanner.state()))
         return {**state, "seen": seen[::-1]}
 
     def load(self, saved: dict[str, Any]) -> None:
         """Go on from ``save``."""
         for kept in saved.pop("seen"):
-            entry = Entry(**kept["entry"])
+            entry = from_json(Entry, kept["entry"])
             self._alignment.entries.append(entry)
             if kept["row"]:
-                row = Row(**kept["row"])
-                row.kind = Kind(row.kind)
-                self._view.append((row, entry))
+                self._view.append((from_json(Row, kept["row"]), entry))
             if kept["last"]:
                 self._last = entry
-        self._state = _State(**saved)
+        self._state = from_json(_State, saved)
         self._scanner = Scanner.from_state(self._state.grammar, self._namespaces, body_max=0)
         self.deadline = self._next_settling(self._waiting())

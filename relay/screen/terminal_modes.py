@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from typing import Any
 
 BRACKETED_PASTE = 2004
 ALT_SCREEN = (47, 1047, 1049)
@@ -96,7 +97,17 @@ class ModeScanner:
         elif number in DISTURBING or number in ALT_SCREEN:
             (self.on.add if value else self.on.discard)(number)
 
+    def save(self) -> dict[str, Any]:
+        """Return the state as JSON values."""
+        on, off = sorted(self.on), sorted(self.off)
+        return {"on": on, "off": off, "kitty": self.kitty, "title": self.title}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Go on from ``save``."""
+        self.on, self.off = set(saved["on"]), set(saved["off"])
+        self.kitty, self.title = saved["kitty"], saved["title"]
+
     def reset_sequences(self) -> bytes:
-        """The bytes that undo all that is set."""
+        """Return the bytes that undo all that is set."""
         on = {mode for mode in self.on if mode not in ALT_SCREEN}
         return reset_bytes(on, self.off, kitty=self.kitty, alt=self.alt)

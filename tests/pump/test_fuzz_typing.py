@@ -41,10 +41,10 @@ class Desk:
     def press(self, count: int, reported: bool) -> None:
         keys = bytes(KEY + (len(self.pressed) + n) % 128 for n in range(count))
         self.pressed += keys
-        self.typing.keys += keys
+        self.typing.press(keys)
         if reported:
-            self.typing.sequence += 1
-        self.typing.unreported = not reported
+            self.typing.next_sequence()
+        self.typing.report_waits(not reported)
 
     def ask(self, size: int, behind: int | None) -> None:
         number = len(self.texts)

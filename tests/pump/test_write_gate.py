@@ -14,7 +14,7 @@ def head_of(gate: WriteGate, now: float, settled: bool) -> bytearray:
 
 def test_keys_go_at_once() -> None:
     gate = WriteGate()
-    gate.keys += b"keys"
+    gate.press(b"keys")
     head = head_of(gate, 0.0, True)
     assert head == b"keys"
     assert gate.taken(head, 4) is None
@@ -27,7 +27,7 @@ def test_keys_wait_behind_words_that_have_begun() -> None:
     head = head_of(gate, 0.0, True)
     assert head == b"words"
     assert gate.taken(head, 2) is None
-    gate.keys += b"k"
+    gate.press(b"k")
     head = head_of(gate, HOLD - 0.1, True)
     assert head == b"rds"
     assert gate.deadline(HOLD - 0.1) == HOLD and gate.deadline(HOLD) is None
@@ -40,7 +40,7 @@ def test_keys_do_not_wait_for_ever() -> None:
     gate.words(1, 0, b"words")
     head = head_of(gate, 0.0, True)
     gate.taken(head, 2)
-    gate.keys += b"k"
+    gate.press(b"k")
     assert head_of(gate, HOLD, True) == b"k"
 
 
@@ -63,14 +63,14 @@ def test_words_are_refused_after_typing_but_not_once_begun() -> None:
 def test_nothing_is_decided_inside_a_key_sequence() -> None:
     gate = WriteGate()
     gate.words(1, 0, b"a")
-    gate.unreported = True
+    gate.report_waits(True)
     assert gate.refused(False) == [] and head_of(gate, 0.0, False) == b""
     assert gate.refused(True) == [1]
 
 
 def test_keys_before_words() -> None:
     gate = WriteGate()
-    gate.keys += b"k"
+    gate.press(b"k")
     gate.words(1, ANY_SEQUENCE, b"a")
     assert head_of(gate, 0.0, True) == b"k"
 
