@@ -62,7 +62,7 @@ _REPORT = (
 """,
     """exit 0' 2>/dev/null""",
 )
-# Around what nobody waits for. It begins after the event has been read: whoever runs the command
+# Around what nobody waits for. It begins after the event has been read: the agent
 # takes its end for the end of its reading, and the rest of a long event would be lost.
 _ASIDE = "{\n", "} </dev/null >/dev/null 2>&1 &\n"
 # $1: seconds to wait, $2: the status without an answer, $3: what to say then. An answer that is cut

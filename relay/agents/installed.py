@@ -19,6 +19,11 @@ _COMMENT = r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/'
 Version = tuple[int, ...]
 
 
+def word_set(text: str) -> frozenset[str]:
+    """Return the words of ``text``: names of options, programs, subcommands."""
+    return frozenset(text.split())
+
+
 def which(program: str, env: dict[str, str]) -> str | None:
     """The file that ``program`` names, links followed, looked for in ``env``'s PATH."""
     if os.sep in program:

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 
-from relay.agents.launch import word_set
+from relay.agents.installed import word_set
 
 #: Ends the kind of a program that reads commands at a prompt: ``python-repl``.
 REPL = "-repl"

@@ -70,11 +70,6 @@ class Launch:
         self.data = data
 
 
-def word_set(text: str) -> frozenset[str]:
-    """Return the words of ``text``: names of options, programs, subcommands."""
-    return frozenset(text.split())
-
-
 def program(argv: list[str]) -> str:
     """The name of the program that ``argv`` starts, without its directory."""
     return os.path.basename(argv[0]) if argv else ""

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import os
 
-from relay.agents.installed import pip_version
-from relay.agents.launch import Launch, Run, after_module, word_set
+from relay.agents.installed import pip_version, word_set
+from relay.agents.launch import (
+    Launch,
+    Run,
+    after_module,
+)
 from relay.agents.primer import primer
 from relay.core.files import make_private_folder
 

@@ -1,8 +1,8 @@
-"""Handing a message to Claude Code by its own messaging socket: no keys, no composer, no dialog.
+"""The message channel of Claude Code, its own messaging socket: no keys, no composer, no dialog.
 
 Claude Code opens the socket by itself and names it to its hooks. It takes one JSON line for each
 message, answers nothing, and queues what it cannot use at once. So a write is no proof: that the
-model got the message shows in the hooks and the transcript (``ClaudeSource``).
+model got the message shows in the hooks and the transcript (``ClaudeSource``). Tested by itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ClaudeChannel:
     async def submit(self, text: str, marker: str) -> None:
         """Hand ``text`` over. Raises ChannelClosed when it was certainly not taken.
 
-        ``marker`` is not sent: it stands in ``text``, and ``ClaudeSource.heard`` finds it there.
+        ``marker`` is not sent: it stands in ``text``, and ``ClaudeSource.accepted`` finds it there.
         """
         path = self._path()
         if not path or not self.available:

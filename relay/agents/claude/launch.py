@@ -13,13 +13,12 @@ import json
 import os
 
 from relay.agents.hook_scripts import reporter
-from relay.agents.installed import npm_version, parse_version, which
+from relay.agents.installed import npm_version, parse_version, which, word_set
 from relay.agents.launch import (
     GATE_TIMEOUT,
     Launch,
     Run,
     planned_hooks,
-    word_set,
 )
 from relay.agents.primer import primer
 

@@ -1,13 +1,15 @@
-"""From Claude Code's two reports of one message to its lines, each heard once. Pure.
+"""Pairs Claude Code's two reports of one message, so that each line goes out once. Pure.
+
+A file of its own beside the source: the pairing is tested by itself.
 
 The display hook brings a message while it is written: pieces that may arrive in any order, late or
 not at all, under an id of their own. The transcript brings its text blocks when it is finished,
 under the API's id. Nothing but the words ties the two together, so that is what is compared:
 
-* what is displayed is heard at once, line by line;
+* what is displayed goes out at once, line by line;
 * the last line waits a moment for the transcript, which knows whether text goes on in a new block
   (the display glues blocks together without a line break);
-* a block that was never displayed is heard from the transcript after a grace period;
+* a block that was never displayed is taken from the transcript after DISPLAY_GRACE seconds;
 * a piece that never came is taken from the transcript.
 
 A stream is named after the prompt and the position of the message in its turn, which both reports
@@ -46,7 +48,7 @@ class ShownMessage:
     pieces: dict[int, str] = field(default_factory=dict)  # what came beyond a gap
     next_index: int = 0
     final: int | None = None
-    heard: int = 0  # characters that went out as lines
+    emitted: int = 0  # characters that went out as lines
     accounted: int = 0  # characters that the transcript has too
     breaks: list[int] = field(default_factory=list)  # where a block begins that is not glued on
     owed: str = ""  # the block that begins at ``owed_at``, as the transcript has it
@@ -54,7 +56,7 @@ class ShownMessage:
     message_id: str = ""  # the API's id, once known
     touched: float = 0.0
     closed: bool = False
-    muted: bool = False  # the transcript's words were heard in its place
+    muted: bool = False  # the transcript's words went out in its place
 
     @property
     def complete(self) -> bool:
@@ -63,7 +65,7 @@ class ShownMessage:
     def forget_words(self) -> None:
         """Keep no more than that this message was dealt with."""
         self.text, self.owed, self.pieces = "", "", {}
-        self.heard = self.accounted = self.owed_at = 0
+        self.emitted = self.accounted = self.owed_at = 0
         self.breaks.clear()
 
     @property
@@ -155,7 +157,7 @@ class Messages:
         return self.settle(now)
 
     def interrupted(self, message_id: str) -> list[SourceEvent]:
-        """The person stopped the model: what was not complete is not heard any more."""
+        """The person stopped the model: what was not complete does not go out any more."""
         self._saved.pending = [b for b in self._saved.pending if b.message_id != message_id]
         return [e for shown in self._open() if not shown.complete for e in _abort(shown)]
 
@@ -165,7 +167,7 @@ class Messages:
         self._saved.pending = [
             block
             for block in self._saved.pending
-            if not self._account(block) and not self._unheard(block, now, at_end, events)
+            if not self._account(block) and not self._emit_overdue(block, now, at_end, events)
         ]
         for shown in self._open():
             events += self._advance(shown, now, at_end)
@@ -212,7 +214,7 @@ class Messages:
         if len(shown.text) > TEXT_MAX:
             lost: SourceEvent = Degraded("a message of more than 4 MiB was not heard to its end")
             return [lost, *_abort(shown)]
-        if self._was_heard(shown):
+        if self._was_emitted(shown):
             shown.muted = True
             shown.closed = shown.complete
             return []
@@ -229,13 +231,13 @@ class Messages:
             events += _abort(shown)
         return events
 
-    def _was_heard(self, shown: ShownMessage) -> bool:
+    def _was_emitted(self, shown: ShownMessage) -> bool:
         """Whether the transcript was believed before this message was displayed."""
-        if shown.heard or shown.message_id:
+        if shown.emitted or shown.message_id:
             return False
         text = shown.text.lstrip("\n")
-        for message_id, heard in self._saved.unshown.items():
-            if text and heard.startswith(text.rstrip()):
+        for message_id, text_before in self._saved.unshown.items():
+            if text and text_before.startswith(text.rstrip()):
                 if shown.complete:
                     del self._saved.unshown[message_id]
                 return True
@@ -265,10 +267,10 @@ class Messages:
             return True
         return False
 
-    def _unheard(
+    def _emit_overdue(
         self, block: TextBlock, now: float, at_end: bool, events: list[SourceEvent]
     ) -> bool:
-        """Hear a block from the transcript when its display is overdue; whether that was done."""
+        """Take a block from the transcript when its display is overdue; whether that was done."""
         if self._saved.displays and not at_end and now - block.since < DISPLAY_GRACE:
             return False
         before = self._saved.unshown.get(block.message_id, "")
@@ -276,15 +278,15 @@ class Messages:
             # The display, if it comes at all, must not give its name to the next message.
             counts = self._counts_of(block.stream.rpartition("/")[0])
             counts[0] = max(counts[0], int(block.stream.rpartition("/")[2]) + 1)
-        heard = before + block.text if before else block.text.lstrip("\n")
-        self._saved.unshown[block.message_id] = heard[-TEXT_MAX:]
+        text = before + block.text if before else block.text.lstrip("\n")
+        self._saved.unshown[block.message_id] = text[-TEXT_MAX:]
         events += [Line(block.stream, text) for text in block.text.split("\n")]
         events.append(Pause(block.stream))
         self._saved.written.add(block.stream)
         return True
 
     def end_of_turn(self) -> list[SourceEvent]:
-        """The turn is over: what was heard from the transcript ends."""
+        """The turn is over: what was taken from the transcript ends."""
         ends: list[SourceEvent] = [End(stream) for stream in self._saved.written]
         self._saved.written.clear()
         return ends
@@ -325,18 +327,18 @@ def _place(shown: ShownMessage, text: str) -> tuple[int, str] | None:
 
 
 def _lines(shown: ShownMessage) -> list[SourceEvent]:
-    """The lines that are complete and were not heard yet."""
+    """The lines that are complete and have not gone out yet."""
     events: list[SourceEvent] = []
-    while (end := shown.text.find("\n", shown.heard)) >= 0:
+    while (end := shown.text.find("\n", shown.emitted)) >= 0:
         events += _split(shown, end)
-        shown.heard = end + 1
+        shown.emitted = end + 1
     return events
 
 
 def _split(shown: ShownMessage, end: int) -> list[SourceEvent]:
-    """The line from ``heard`` to ``end``, cut where a new block begins within it."""
-    cuts = [at for at in shown.breaks if shown.heard < at < end]
-    edges = [shown.heard, *cuts, end]
+    """The line from ``emitted`` to ``end``, cut where a new block begins within it."""
+    cuts = [at for at in shown.breaks if shown.emitted < at < end]
+    edges = [shown.emitted, *cuts, end]
     parts = [shown.text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
     events: list[SourceEvent] = []
     for number, part in enumerate(parts):
@@ -348,8 +350,8 @@ def _split(shown: ShownMessage, end: int) -> list[SourceEvent]:
 
 def _close(shown: ShownMessage) -> list[SourceEvent]:
     """The rest, and the end."""
-    events = _split(shown, len(shown.text)) if shown.heard < len(shown.text) else []
-    shown.heard = len(shown.text)
+    events = _split(shown, len(shown.text)) if shown.emitted < len(shown.text) else []
+    shown.emitted = len(shown.text)
     shown.closed = True
     return [*events, End(shown.stream)]
 

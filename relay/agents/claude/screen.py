@@ -1,4 +1,4 @@
-"""What Claude Code's screen says about its input line; only for typing, never for hearing. Pure.
+"""Reads from Claude Code's screen how its input line is, for typing. Pure.
 
 Both renderers draw the input line between two rules, its first row headed by a mark::
 
@@ -15,7 +15,7 @@ import re
 
 from relay.agents.base import ComposerState
 
-#: At least so many line characters in a row make a rule (a label may stand in it).
+#: At least 8 line characters in a row make a rule (a label may stand in it).
 _RULE = re.compile(r"^\s{0,2}[─━╌]{8,}")
 _CHOICE = re.compile(r"^\s*(?:❯\s*)?(\d)[.)]\s+\S")
 _CANCEL = re.compile(r"\b(?:Esc to (?:cancel|exit|go back)|Enter to (?:confirm|select|continue))\b")

@@ -2,7 +2,7 @@
 
 The session feeds hook events and lines of the transcript; lines of the assistant's own text,
 changes of state and proofs come out. Thinking, tool calls, tool output, subagents, the
-program's own words and what was said before this run are never heard.
+program's own words and what was said before this run never come out.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ClaudeState(SourceState):
     #: Keys of calls that wait for consent.
     asked: deque[str] = field(default_factory=lambda: deque(maxlen=CALLS_MAX))
     #: A hook has come.
-    hooks_heard: bool = False
+    hooks_came: bool = False
     transcript: str | None = None
     socket: str | None = None
 
@@ -126,7 +126,7 @@ class ClaudeSource(StructuredSource):
     def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
         """One hook event, as Claude Code sends it (and ``relay`` with our own headers)."""
         self.saved.failed, self._silent_since = False, None
-        self.saved.hooks_heard = self.saved.messages.displays = True
+        self.saved.hooks_came = self.saved.messages.displays = True
         own = event.get("relay")
         if isinstance(own, dict) and own.get("door"):
             self.saved.socket = str(own["door"])
@@ -229,11 +229,11 @@ class ClaudeSource(StructuredSource):
         self._watch_hooks(now)
         if record.kind in ("said", "break"):
             events = self._messages.transcript(record, now)
-            return events if self.saved.hooks_heard else self._change(AgentState.BUSY) + events
+            return events if self.saved.hooks_came else self._change(AgentState.BUSY) + events
         if record.kind == "prompt":
             self._messages.prompt(record.prompt_id)
             events = self._accept(record.text, "transcript")
-            if not self.saved.hooks_heard:
+            if not self.saved.hooks_came:
                 self.saved.prompt = record.prompt_id or self.saved.prompt
                 events += self._change(AgentState.BUSY)
             return events
@@ -248,7 +248,7 @@ class ClaudeSource(StructuredSource):
         if record.kind == "interrupted":
             broken_off = self._messages.interrupted(record.message_id)
             return broken_off + self._turn_over(record.prompt_id or self.saved.prompt)
-        return self._turn_over(self.saved.prompt) if not self.saved.hooks_heard else []
+        return self._turn_over(self.saved.prompt) if not self.saved.hooks_came else []
 
     def _result(self, key: str) -> list[SourceEvent]:
         """A tool has run or was refused. Another one may still wait for the person's consent."""
@@ -274,7 +274,7 @@ class ClaudeSource(StructuredSource):
 
     def _watch_hooks(self, now: float) -> None:
         """Start the clock when the transcript grows though hooks should have come before it."""
-        if self._hooks_planned and not self.saved.hooks_heard and self._silent_since is None:
+        if self._hooks_planned and not self.saved.hooks_came and self._silent_since is None:
             self._silent_since = now
 
     # -- time ---------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""Claude Code's transcript: what its lines mean, and where the file is."""
+"""Claude Code's transcript: what its lines mean, and where the file is.
+
+A file of its own beside the source, which is pure: here files are looked for.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +128,7 @@ def whereabouts(config: str, pid: int) -> Whereabouts:
 
     ``config`` is ``$CLAUDE_CONFIG_DIR``, usually ``~/.claude``. The transcript appears with the
     first prompt. It is never guessed by its folder alone: another Claude Code in the same project
-    would be heard as this one.
+    would be taken for this one.
     """
     try:
         with open(os.path.join(config, "sessions", f"{pid}.json"), encoding="utf-8") as file:

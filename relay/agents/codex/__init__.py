@@ -1,1 +1,1 @@
-"""Codex CLI: how it is started, heard and written to."""
+"""Codex CLI: how it is started, read and written to."""

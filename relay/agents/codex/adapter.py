@@ -13,12 +13,12 @@ from relay.agents.follow_file import FileFollower
 from relay.agents.injection_proof import TranscriptProof
 from relay.core.message import AgentState
 
-#: A turn has run for so many seconds without a session file: the screen is believed instead.
+#: Seconds of a turn without a session file after which the screen is believed instead.
 SHOW_ITSELF = 15.0
 #: What the process holds open is looked up again after this many seconds, when its session file is
 #: not known yet, and when it is (``/new`` and ``/resume`` go on in another one).
 LOOK_AGAIN, LOOK_LATER = 0.5, 2.0
-#: Of what a hook adds Codex gives its model so many bytes for certain; the rest goes to a file.
+#: Bytes of what a hook adds that Codex gives its model for certain; the rest goes to a file.
 CONTEXT_ROOM = 8000
 #: Conversations of one process that are followed; those that are open no more are dropped first.
 FOLLOWED_MAX = 16

@@ -19,13 +19,12 @@ import json
 import os
 
 from relay.agents.hook_scripts import ANSWER_TIMEOUT, asker, reporter
-from relay.agents.installed import version_of
+from relay.agents.installed import version_of, word_set
 from relay.agents.launch import (
     GATE_TIMEOUT,
     Launch,
     Run,
     planned_hooks,
-    word_set,
 )
 from relay.agents.primer import primer
 
@@ -79,7 +78,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """
     if not converses(argv):
         return Launch(list(argv), {}, "command", {})
-    reason = _why_unheard(argv, env)
+    reason = _why_unreadable(argv, env)
     if reason is not None:
         data: dict[str, Any] = {"heard": False, "hooks": False, "degraded": reason}
         data |= planned_hooks(run, reason, reason)
@@ -115,7 +114,7 @@ def _why_no_gates(options: list[tuple[str, str]], env: dict[str, str], run: Run)
     return f"{off} turns off all hooks (features.hooks)" if off else ""
 
 
-def _why_unheard(argv: list[str], env: dict[str, str]) -> str | None:
+def _why_unreadable(argv: list[str], env: dict[str, str]) -> str | None:
     options, _ = _parse(argv[1:])
     if any(name == "--remote" for name, _ in options):
         return "with --remote the session is kept elsewhere: Codex is heard by its screen"

@@ -1,4 +1,7 @@
-"""Codex's session file (its "rollout"): what its lines mean, and which one is this process's."""
+"""Codex's session file (its "rollout"): what its lines mean, and which one is this process's.
+
+A file of its own beside the source, which is pure: here files are looked for.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +139,7 @@ def open_files(pid: int, proc: str = "/proc") -> OpenFiles:
     """What Codex holds open, be it the process ``pid`` or one that it has started; nothing where
     that cannot be told.
 
-    A file is never guessed by its folder: another Codex in the same project would be heard as
+    A file is never guessed by its folder: another Codex in the same project would be taken for
     this one. Nor is it looked for below Codex itself: what runs there are its tools, ``codex exec``
     perhaps.
     """

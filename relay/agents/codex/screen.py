@@ -1,4 +1,4 @@
-"""What Codex's screen says: the input line, a dialog, a turn that runs. Never for hearing. Pure.
+"""Reads from Codex's screen how its input line is, and whether a dialog or a turn shows. Pure.
 
 The input line is headed by a mark, with a footer below it; both renderers draw it alike::
 

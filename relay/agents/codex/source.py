@@ -26,12 +26,12 @@ from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent
 
 #: Texts whose arrival is remembered.
 ACCEPTED_MAX = 256
-#: Messages that are remembered as heard, and turns as ended.
+#: Messages that are remembered as told, and turns as ended.
 SAID_MAX = 1024
 ENDED_MAX = 64
-#: A dialog that a hook has reported is on the screen after so many seconds, or it is gone.
+#: Seconds after which a dialog that a hook has reported is on the screen, or is gone.
 DRAWN = 2.0
-#: A turn is over when the screen shows none, and has not changed for so many seconds.
+#: Seconds without a change of a screen that shows no turn, after which the turn is over.
 STALE = 10.0
 #: Seconds without any hook, once a turn has begun, after which hooks are taken as dead.
 HOOKS_DEADLINE = 10.0
@@ -118,7 +118,7 @@ class CodexSource(StructuredSource):
         return POLL_BUSY if self.saved.open else POLL_IDLE
 
     def found(self, path: str) -> None:
-        """A session file of this process's was found: it can be heard (again)."""
+        """A session file of this process's was found: it can be read (again)."""
         self.saved.failed = False
         self.saved.path = self.saved.path or path
 

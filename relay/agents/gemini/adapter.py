@@ -21,11 +21,11 @@ from relay.core.message import AgentState
 SHOW_ITSELF = 15.0
 #: The session file is looked for again after this many seconds.
 LOOK_AGAIN = 0.5
-#: So long after a prompt is shown it may turn up in another file: a new conversation was begun.
+#: Seconds after a prompt is shown in which it may turn up in another file (a new conversation).
 MAY_CHANGE = 15.0
-#: What is in the file that is read already is heard before another one is looked for.
+#: Seconds for what is in the present file to be read before another one is looked for.
 SETTLED = 0.5
-#: A row that was cut at the screen's edge tells a prompt only when it has so many characters.
+#: Characters that a row cut at the screen's edge must have to tell a prompt.
 ROW_TELLS = 20
 
 #: Where Gemini CLI sees a file, a folder or one of its agents named: unless a backslash stands

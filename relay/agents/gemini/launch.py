@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from relay.agents.gemini import hook_settings
-from relay.agents.installed import read_text, version_of
+from relay.agents.installed import read_text, version_of, word_set
 from relay.agents.launch import (
     TOOL_EVENTS,
     TURN_EVENTS,
@@ -19,7 +19,6 @@ from relay.agents.launch import (
     Run,
     planned_hooks,
     wanted_hooks,
-    word_set,
 )
 from relay.agents.primer import primer
 from relay.core.files import make_private_folder

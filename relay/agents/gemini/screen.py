@@ -1,6 +1,6 @@
-"""What Gemini CLI's screen and title say about its input line and what it does. Pure.
+"""Reads from Gemini CLI's screen and title how its input line is and what it does. Pure.
 
-Never for hearing. Below everything else stands, under a rule, how tools are approved and then the
+Below everything else stands, under a rule, how tools are approved and then the
 input line, headed by a mark; where the terminal has all colours it lies on a band of its own::
 
     ────────────────────────────
@@ -28,7 +28,7 @@ _FRAME = re.compile(r"^╭─{10,}")
 _INPUT = re.compile(r"^ ([>*!])(?: (.*))?$")
 #: What stands in an empty line, behind the cursor's place.
 _PLACEHOLDER = re.compile(r"^  (?:Type your message or @path/to/file|Press '.*' for \w+ mode\.)$")
-#: The input line is at most so many rows under the rule: how tools are approved, in a narrow
+#: Rows under the rule within which the input line stands: how tools are approved, in a narrow
 #: terminal the context files, servers and skills in rows of their own, and a band.
 _HEAD = 10
 _CHOICE = re.compile(r"^[\s│┃|]*(?:[●○❯>]\s*)?(\d)[.)]?\s+\S")

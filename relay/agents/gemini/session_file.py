@@ -4,7 +4,7 @@ A file of its own beside the source, which is pure: here files are looked for an
 
 The file holds the conversation's id and, as it goes, one record for each message. A record may be
 written again under its id (its tool calls are added to it), and ``$set`` and ``$rewindTo`` change
-what was: history, which is never heard.
+what was: history.
 """
 
 from __future__ import annotations

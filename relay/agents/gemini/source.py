@@ -3,7 +3,7 @@
 The session file has each of the model's messages when it is complete, the prompts that went to the
 model, and why a turn failed. It does not say when a turn is over or a dialog is open: the terminal
 title does, and where that is turned off, the screen. Thinking, tool calls, tool output, what the
-program itself says and what was said before this run are never heard.
+program itself says and what was said before this run never come out.
 """
 
 from __future__ import annotations

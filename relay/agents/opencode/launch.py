@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 import os
 
-from relay.agents.installed import version_of, which
+from relay.agents.installed import version_of, which, word_set
 from relay.agents.launch import (
     Launch,
     Run,
     planned_hooks,
-    word_set,
 )
 from relay.agents.primer import primer
 from relay.core.files import make_private_folder

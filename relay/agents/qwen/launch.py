@@ -11,7 +11,7 @@ import os
 import sys
 
 from relay.agents import hook_scripts
-from relay.agents.installed import read_settings, version_of
+from relay.agents.installed import read_settings, version_of, word_set
 from relay.agents.launch import (
     GATE_TIMEOUT,
     TOOL_EVENTS,
@@ -20,7 +20,6 @@ from relay.agents.launch import (
     Run,
     planned_hooks,
     wanted_hooks,
-    word_set,
 )
 from relay.agents.primer import primer
 from relay.core.files import make_private_folder
