@@ -23,6 +23,7 @@ from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import BUILTIN, Registry
+from relay.memory.session_addon import register_memory
 from relay.session.builtin import register
 from relay.session.events import EventQueue, PumpCheckpoint, PumpHello
 from relay.session.pump_link import PumpLink
@@ -141,7 +142,8 @@ async def _configuration(start: Start, home: Home) -> tuple[LoadedConfig, str]:
             problem = "the configuration with which this agent was started is gone"
         if problem:
             _stay_shut(config.registry, problem)
-    register(config.registry, config.settings.memory)
+    register(config.registry)
+    register_memory(config.registry, config.settings.memory)
     return config, problem
 
 

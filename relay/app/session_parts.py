@@ -32,6 +32,8 @@ from relay.core.plain import encodable
 from relay.hooks.context import Context, Identity
 from relay.hooks.events import HookEventName
 from relay.hooks.run_functions import FunctionRunner
+from relay.memory.session_addon import MemoryAddOn
+from relay.memory.session_store import MemoryGate, chosen
 from relay.screen.line_source import make_source
 from relay.session.actions import SessionActions
 from relay.session.agent_tty import InnerTerminal, NoTerminal
@@ -50,8 +52,6 @@ from relay.session.events import (
 )
 from relay.session.hook_server import HookServer
 from relay.session.hook_setup import SessionConfig, SessionHooks
-from relay.session.memory_commands import Remembering
-from relay.session.memory_scope import MemoryGate, chosen
 from relay.session.native_channel import AgentRecords, ChannelSelector
 from relay.session.pump_link import PumpLink
 from relay.session.run_info import TEXTS_MAX, RunInfo
@@ -63,7 +63,7 @@ from relay.session.typing_channel import TypingChannel
 from relay.session.typing_policy import Guards
 
 if TYPE_CHECKING:
-    from relay.session.auto_save import LastWords
+    from relay.memory.last_words import LastWords
 
 #: When a hook's answer takes longer, the agent's records are read meanwhile. Seconds.
 _HELD_UP = 0.05
@@ -242,7 +242,6 @@ class SessionParts:
             end_seconds=settings.end_seconds,
             offset=self._hello["offset"],
             restarts=self._hello["restarts"],
-            auto_save=settings.memory.auto_save and settings.memory.llm is not None,
             secrets=settings.memory.secrets,
             store=store,
         )
@@ -294,13 +293,14 @@ class SessionParts:
         deliveries = self._make_deliveries(reports)
         loop = asyncio.get_running_loop()
         actions = SessionActions(loop, queue, broker, run, _now_ms)
-        memories = Remembering(
+        memories = MemoryAddOn(
             broker.request,
             actions.answer,
             self._note,
             tasks.spawn,
             settings=run.memory_fields,
             changed=lambda: queue.post(KeptStateChanged()),
+            last_words=self._last_words(config, broker),
         )
         memories.restore(self._checkpoint.state.get("memory", []))
         kept: dict[str, Kept] = {"memory": memories}
@@ -342,8 +342,7 @@ class SessionParts:
             actions=actions,
             identity=identity,
             hooks=hooks,
-            memories=memories,
-            last_words=self._last_words(config, broker),
+            add_ons={"memory": memories},
             tasks=tasks,
         )
         return SessionDriver(queue, session, services, self._clock)
@@ -399,9 +398,9 @@ class SessionParts:
 
     def _last_words(self, config: LoadedConfig, broker: Broker) -> LastWords | None:
         llm = config.settings.memory.llm
-        if not self._run.auto_save or llm is None:
+        if not config.settings.memory.auto_save or llm is None:
             return None
-        from relay.session.auto_save import LastWords  # nothing of it is imported without
+        from relay.memory.last_words import LastWords  # nothing of it is imported without
 
         return LastWords(
             llm, self._run.env, broker.request, self._note, settings=self._run.memory_fields

@@ -115,8 +115,10 @@ def _source(kind: str | None, header: Header, home: Home, namespaces: Collection
 def _registry(home: Home, config: str | None) -> Registry:
     """The handlers that a session started here would have."""
     from relay.config.load import LoadedConfig, load_for_session
+    from relay.config.memory_settings import MemorySettings
     from relay.config.settings import Settings
     from relay.hooks.registry import Registry
+    from relay.memory.session_addon import register_memory
     from relay.session.builtin import register
 
     try:
@@ -129,6 +131,7 @@ def _registry(home: Home, config: str | None) -> Registry:
     if loaded.untrusted:
         output.note(f"note: {loaded.untrusted} is not trusted, so its handlers do not run")
     register(loaded.registry)
+    register_memory(loaded.registry, MemorySettings())
     return loaded.registry
 
 

@@ -13,12 +13,12 @@ from relay.core.errors import RelayError
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import Mode
 from relay.directive.grammar import Match
+from relay.hooks.add_ons import AddOnCommand
 from relay.hooks.context import checked_body
 from relay.session.broker_reports import Broker
 from relay.session.builtin import send_fields
 from relay.session.detector import Detection
-from relay.session.events import EventQueue, MemoryRequested, PersonNote, SendRequested
-from relay.session.memory_commands import Command
+from relay.session.events import AddOnRequested, EventQueue, PersonNote, SendRequested
 from relay.session.run_info import RunInfo
 
 
@@ -129,15 +129,15 @@ class SessionActions:
 
     def memory_command(self, action: str, text: str) -> None:
         """Do what ``@memory:action text`` does, and tell the agent what came of it."""
-        self._command(Command(new_ulid(self._now_ms()), action, text))
+        self._command(AddOnCommand(new_ulid(self._now_ms()), action, text))
 
     def answer(self, identifier: str, text: str) -> None:
         """Tell the agent what came of the command with this id, once however often it is asked."""
         if self._admits():
             self._tell(text, identifier[:10] + derived_ulid(0, identifier, "memory")[10:])
 
-    def _command(self, command: Command) -> None:
-        self._call(lambda: self._events.post(MemoryRequested(command)), Future())
+    def _command(self, command: AddOnCommand) -> None:
+        self._call(lambda: self._events.post(AddOnRequested("memory", command)), Future())
 
     def for_match(self, heard: Detection) -> MatchActions:
         """The same for the handlers of one match: what they send first is that match."""
@@ -208,7 +208,7 @@ class MatchActions(SessionActions):
             super().memory_command(action, text)
             return
         self._heard = None
-        self._command(Command(heard.id, action, text, dict(match.attributes)))
+        self._command(AddOnCommand(heard.id, action, text, dict(match.attributes)))
 
 
 def _said(match: Match) -> tuple[str, str]:

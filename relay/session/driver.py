@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from relay.core.errors import RelayError
 from relay.core.message import State
 from relay.core.source_events import SourceEvent
 from relay.directive.grammar import Match
+from relay.hooks.add_ons import AddOn
 from relay.hooks.context import Context, Identity
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
@@ -30,13 +31,9 @@ from relay.session.detector import Detection, Heard
 from relay.session.dispatch import not_done
 from relay.session.events import EventQueue, SessionCommand, SessionEvent
 from relay.session.hook_setup import SessionHooks
-from relay.session.memory_commands import Remembering
 from relay.session.session import Session
 from relay.session.sources import SourceSelector
 from relay.session.steering import Steering
-
-if TYPE_CHECKING:
-    from relay.session.auto_save import LastWords
 
 #: How long an ended agent's last words, hooks and messages may take.
 CLOSING_DEADLINE = 20.0
@@ -78,8 +75,7 @@ class Services:
     actions: SessionActions
     identity: Identity
     hooks: SessionHooks
-    memories: Remembering
-    last_words: LastWords | None  # with auto_save
+    add_ons: Mapping[str, AddOn]  # by the namespace of their directives
     tasks: Tasks
 
 
@@ -220,11 +216,11 @@ class SessionDriver:
                 services.actions.settle(command.id, command.answer)
             case events.ResetHandlerLimits():
                 services.actions.person()
-            case events.DoMemoryCommand():
-                services.memories.take(command.command)
-            case events.KeepLastWords():
-                if services.last_words is not None:
-                    services.last_words.said(command.texts)
+            case events.DoAddOnCommand():
+                services.add_ons[command.namespace].take(command.command)
+            case events.TellAddOns():
+                for add_on in services.add_ons.values():
+                    add_on.said(command.texts)
             case events.AnswerRemote():
                 services.hooks.remote.take(command.fields)
 
@@ -302,7 +298,8 @@ class SessionDriver:
         session, services = self._session, self._services
         unread = self._end.unread if isinstance(self._end, events.AgentExited) else None
         # First of all: what anybody is told from now on would reach the next agent of that name.
-        services.memories.agent_gone()
+        for add_on in services.add_ons.values():
+            add_on.agent_gone()
         self.take(events.AgentGone())
         loop = asyncio.get_running_loop()
         end = loop.time() + CLOSING_DEADLINE
@@ -316,13 +313,14 @@ class SessionDriver:
         self.take(events.LastHooksDue(max(0.0, end - loop.time())))
         await self.until(lambda: not session.lifecycle.ending, end - loop.time() + 1.0)
         await self.until(lambda: session.dispatcher.idle, end - loop.time())
-        if not await services.memories.settle(SENDING_DEADLINE):
-            print("given up: memories that the broker did not take", file=sys.stderr)
+        for name, add_on in services.add_ons.items():
+            if not await add_on.settle(SENDING_DEADLINE):
+                print(f"given up: {name} that the broker did not take", file=sys.stderr)
         if not await self.until(lambda: session.outbox.empty, SENDING_DEADLINE):
             left = len(session.outbox.state())
             print(f"given up: {left} messages that the broker did not take", file=sys.stderr)
-        if services.last_words is not None:
-            await services.last_words.end()
+        for add_on in services.add_ons.values():
+            await add_on.end()
         self.take(events.EverythingSettled())
         await services.hooks.close(CLOSING_DEADLINE)
         self.drain()

@@ -15,11 +15,11 @@ from typing import Any
 from relay.core.errors import RelayError
 from relay.core.message import AgentState, Message, State
 from relay.directive.grammar import Match
+from relay.hooks.add_ons import AddOnCommand
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, CallOutcome
 from relay.hooks.outputs import Result
 from relay.session.detector import Detection, Heard
-from relay.session.memory_commands import Command as MemoryCommand
 
 # -- events: from the pump ------------------------------------------------------------------------
 
@@ -211,10 +211,11 @@ class InjectRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryRequested:
-    """The agent or a handler has something done with the memories."""
+class AddOnRequested:
+    """The agent or a handler has something done by an add-on."""
 
-    command: MemoryCommand
+    namespace: str
+    command: AddOnCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +301,7 @@ SessionEvent = (
     | SendRequested
     | HooksObserved
     | InjectRequested
-    | MemoryRequested
+    | AddOnRequested
     | InjectionRefused
     | AgentNotice
     | PersonNote
@@ -475,15 +476,16 @@ class ResetHandlerLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class DoMemoryCommand:
-    """Do it, and tell the agent what came of it."""
+class DoAddOnCommand:
+    """Have the add-on of this namespace do it, and tell the agent what came of it."""
 
-    command: MemoryCommand
+    namespace: str
+    command: AddOnCommand
 
 
 @dataclass(frozen=True, slots=True)
-class KeepLastWords:
-    """The agent said these lines: ``auto_save`` may want them at its end."""
+class TellAddOns:
+    """The agent said these lines."""
 
     texts: list[str]
 
@@ -535,8 +537,8 @@ SessionCommand = (
     | InjectText
     | SettleSend
     | ResetHandlerLimits
-    | DoMemoryCommand
-    | KeepLastWords
+    | DoAddOnCommand
+    | TellAddOns
     | AnswerRemote
     | TellAgent
     | NotePerson

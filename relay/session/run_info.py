@@ -32,7 +32,6 @@ class RunInfo:
     end_seconds: float = 10.0  # for what the session-end hooks tell the agent
     offset: int = 0  # in the agent's output: what an earlier session has dealt with
     restarts: int = 0  # sessions of this run before this one
-    auto_save: bool = False  # what the agent said last is handed to the memories at its end
     secrets: str = "redact"  # what is done with them in what is saved as a memory
     store: dict[str, Any] = field(default_factory=dict)  # fields that name it; of the default none
 

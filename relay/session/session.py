@@ -170,8 +170,8 @@ class Session:
             case events.HooksObserved():
                 self._observed.add(event.hook)
                 yield from self.lifecycle.fire(event.hook, event.fields)
-            case events.MemoryRequested():
-                yield events.DoMemoryCommand(event.command)
+            case events.AddOnRequested():
+                yield events.DoAddOnCommand(event.namespace, event.command)
             case events.InjectionRefused():
                 yield from self._not_injected(event.inject, event.error, now)
             case events.AgentNotice():
@@ -205,8 +205,7 @@ class Session:
             elif isinstance(one, AgentSaid):
                 for text in one.texts[-OUTPUT_ENTRIES_MAX:]:
                     self.output.append(text)
-                if self._run.auto_save:
-                    yield events.KeepLastWords(one.texts)
+                yield events.TellAddOns(one.texts)
                 yield from self.lifecycle.output(one.texts, now)
             elif isinstance(one, StateChange):
                 yield from self._state_changed(one, now)

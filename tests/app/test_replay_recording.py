@@ -7,8 +7,10 @@ import json
 import pytest
 
 from relay.app.replay_recording import Finding, Replay
+from relay.config.memory_settings import MemorySettings
 from relay.core.asciicast import Event, Header, read
 from relay.hooks.registry import Registry
+from relay.memory.session_addon import register_memory
 from relay.screen.line_source import LineSource
 from relay.screen.source import ScreenSource
 from relay.session.builtin import register
@@ -23,6 +25,7 @@ HEARD = SAID[: SAID.index("@relay:Dana <<<")]
 def registry() -> Registry:
     handlers = Registry()
     register(handlers)
+    register_memory(handlers, MemorySettings())
     return handlers
 
 

@@ -51,7 +51,13 @@ def texts(client: BrokerClient, **fields: Any) -> list[str]:
         (
             "relay.app.session_main, relay.app.session_parts, relay.app.wrap,"
             " relay.session.session, relay.cli.command_line",
-            set(),
+            # The add-on that every session has, and nothing of a store.
+            {
+                "relay.memory",
+                "relay.memory.session_addon",
+                "relay.memory.session_store",
+                "relay.memory.session_texts",
+            },
         ),
     ],
 )

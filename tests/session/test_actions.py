@@ -10,10 +10,10 @@ import pytest
 from relay.core.errors import RelayError, UsageError
 from relay.core.message import Mode
 from relay.directive.grammar import Match
+from relay.hooks.add_ons import AddOnCommand
 from relay.session.actions import SessionActions
 from relay.session.detector import Detection
-from relay.session.events import EventQueue, MemoryRequested, PersonNote, SendRequested
-from relay.session.memory_commands import Command
+from relay.session.events import AddOnRequested, EventQueue, PersonNote, SendRequested
 from relay.session.run_info import RunInfo
 
 E = TypeVar("E")
@@ -162,8 +162,8 @@ def test_what_is_said_to_memory_keeps_its_id_and_its_options_once() -> None:
         actions.memory_command("save", "something else")
         actions.memory_command("save", "tea")
         actions.memory_command("save", "tea")
-        commands = [event.command for event in desk.taken(MemoryRequested)]
-        assert commands[1] == Command(HEARD.id, "save", "tea", {"scope": "user"})
+        commands = [event.command for event in desk.taken(AddOnRequested)]
+        assert commands[1] == AddOnCommand(HEARD.id, "save", "tea", {"scope": "user"})
         assert len({command.id for command in commands}) == 3
         assert commands[2].attributes == {}
 

@@ -54,6 +54,7 @@ from relay.session.events import (
     SendRequested,
     SessionStarted,
     SourcesHeard,
+    TellAddOns,
     TellHeldAgain,
     TerminalGone,
     TextProven,
@@ -336,6 +337,7 @@ def test_the_last_words_are_heard_and_nobody_is_told_what_hooks_say_of_them() ->
     output, end = HookEventName.OUTPUT, HookEventName.SESSION_END
     playbook = Playbook(with_hooks(output, end))
     playbook >> SessionStarted() >> AgentWrote(b"ERROR: boom") >> AgentExited(0) >> AgentGone()
+    playbook << TellAddOns(["ERROR: boom"])
     assert not playbook.session.lifecycle.quiet
     playbook.at(1.0) << FireHooks(output, {"output": "ERROR: boom"})
     playbook >> HooksFired(output, Aggregated(inject=["fix it"]))

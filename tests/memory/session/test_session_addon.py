@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from relay.core.errors import BrokerUnavailable, NotFound, RelayError, StorageError
-from relay.session import memory_commands
-from relay.session.memory_commands import Command, Remembering
+from relay.hooks.add_ons import AddOnCommand
+from relay.memory import session_addon as memory_commands
+from relay.memory.session_addon import MemoryAddOn
 
 MEMORY = {"id": "k23fb0fc", "text": "the port is 6379", "scope": "project"}
 REPLY = {"memory": MEMORY, "outcome": "new", "redacted": [], "memories": [MEMORY], "more": False}
@@ -25,7 +26,7 @@ class Desk:
         self.gate = asyncio.Event()
         self.gate.set()
         self.tasks: list[asyncio.Future[None]] = []
-        self.memory = Remembering(
+        self.memory = MemoryAddOn(
             self.request,
             lambda identifier, text: self.told.append((identifier, text)),
             self.noted.append,
@@ -46,7 +47,7 @@ class Desk:
         return REPLY
 
     def say(self, action: str, text: str = "", id_: str = "1", **attributes: str) -> None:
-        self.memory.take(Command(id_, action, text, attributes))
+        self.memory.take(AddOnCommand(id_, action, text, attributes))
 
     async def settled(self) -> Desk:
         assert await self.memory.settle(20)
@@ -84,15 +85,15 @@ def test_each_command_is_an_op_in_the_place_where_the_agent_works() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        Command("1", "save", "  "),
-        Command("1", "frobnicate", "x"),
-        Command("1", "save", "x" * (memory_commands.TEXT_MAX + 1)),
-        Command("1", "forget", "x", {"scope": "user"}),
-        Command("1", "search", "x", {"limit": "0"}),
-        Command("1", "search", "x", {"limit": "ten"}),
+        AddOnCommand("1", "save", "  "),
+        AddOnCommand("1", "frobnicate", "x"),
+        AddOnCommand("1", "save", "x" * (memory_commands.TEXT_MAX + 1)),
+        AddOnCommand("1", "forget", "x", {"scope": "user"}),
+        AddOnCommand("1", "search", "x", {"limit": "0"}),
+        AddOnCommand("1", "search", "x", {"limit": "ten"}),
     ],
 )
-def test_what_cannot_be_done_is_refused_at_once(command: Command) -> None:
+def test_what_cannot_be_done_is_refused_at_once(command: AddOnCommand) -> None:
     async def scenario() -> None:
         desk = Desk()
         desk.memory.take(command)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from relay.config.memory_spec import StoreSpec
 from relay.core.errors import ConfigError, RelayError
 
-if TYPE_CHECKING:
-    from relay.session.broker_reports import Broker
+
+class Requests(Protocol):
+    """Whoever takes requests to the broker."""
+
+    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
+        """The answer's fields. Raises RelayError."""
 
 
 class NoStore(ConfigError):
@@ -61,7 +65,7 @@ def chosen(
 class MemoryGate:
     """A broker that is asked nothing about memories while it is not known in which store."""
 
-    def __init__(self, broker: Broker, problem: RelayError) -> None:
+    def __init__(self, broker: Requests, problem: RelayError) -> None:
         self._broker = broker
         self._problem = problem
 

@@ -9,8 +9,8 @@ from typing import Any
 from relay.config.memory_settings import MemorySettings
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
-from relay.session import builtin, memory_texts
-from relay.session.memory_scope import NoStore
+from relay.memory import session_addon, session_texts
+from relay.memory.session_store import NoStore
 from tests.hooks.fakes import FakeActions, context
 
 ROW = {
@@ -23,13 +23,13 @@ ROW = {
 
 def registered(memories: MemorySettings | None = None) -> Registry:
     registry = Registry()
-    builtin.register(registry, memories or MemorySettings())
+    session_addon.register_memory(registry, memories or MemorySettings())
     return registry
 
 
 def test_memory_has_four_actions_of_relays_own() -> None:
     registry = registered()
-    assert registry.namespaces() == {"relay", "memory"}
+    assert registry.namespaces() == {"memory"}
     for action in ("save", "search", "forget", "list"):
         [handler] = registry.select("memory", action)
         actions = FakeActions()
@@ -54,8 +54,8 @@ def test_hooks_at_the_start_and_the_end_by_the_settings() -> None:
 def test_a_start_recalls_what_fits_the_task_and_what_is_newest() -> None:
     actions = FakeActions()
     actions.memories = {"memories": [ROW], "more": False}
-    text = asyncio.run(builtin.recall(context(actions)))
-    assert text == memory_texts.at_start([ROW])
+    text = asyncio.run(session_addon.recall(context(actions)))
+    assert text == session_texts.at_start([ROW])
     assert actions.done == [
         ("search", {"query": "the task", "limit": 20}),
         ("list", {"limit": 20}),
@@ -66,16 +66,16 @@ def test_a_start_recalls_nothing_of_its_own_session() -> None:
     actions = FakeActions()
     ctx = context(actions)
     actions.memories = {"memories": [{**ROW, "session": ctx.session_id}], "more": False}
-    assert asyncio.run(builtin.recall(ctx)) is None
+    assert asyncio.run(session_addon.recall(ctx)) is None
 
 
 def test_a_folder_whose_name_is_no_unicode_costs_only_that_name() -> None:
     actions = FakeActions()
     ctx = context(actions)
     ctx.working_dir = "/src/caf\udce9"
-    asyncio.run(builtin.recall(ctx))
+    asyncio.run(session_addon.recall(ctx))
     ctx.task = None
-    asyncio.run(builtin.recall(ctx))
+    asyncio.run(session_addon.recall(ctx))
     assert actions.done == [
         ("search", {"query": "the task", "limit": 20}),
         ("list", {"limit": 20}),
@@ -84,7 +84,7 @@ def test_a_folder_whose_name_is_no_unicode_costs_only_that_name() -> None:
 
 
 def test_a_start_without_memories_says_nothing() -> None:
-    assert asyncio.run(builtin.recall(context(FakeActions()))) is None
+    assert asyncio.run(session_addon.recall(context(FakeActions()))) is None
 
 
 def test_a_start_without_a_store_is_no_failure_of_a_hook() -> None:
@@ -94,4 +94,4 @@ def test_a_start_without_a_store_is_no_failure_of_a_hook() -> None:
             future.set_exception(NoStore("the environment variable Q is not set"))
             return future
 
-    assert asyncio.run(builtin.recall(context(Nowhere()))) is None
+    assert asyncio.run(session_addon.recall(context(Nowhere()))) is None

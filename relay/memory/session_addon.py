@@ -1,4 +1,6 @@
-"""What the agent says to ``@memory:``, done in the order in which it was said.
+"""Memory as an agent has it: ``@memory:``, recall at its start, reminder and auto_save at its end.
+
+Commands are done in the order in which they were said.
 
 A save or a forget that the broker cannot take now is asked again until it has an answer, and is
 part of the checkpoint: a session that is killed asks again, which changes nothing that was done.
@@ -8,14 +10,24 @@ A search is of use only soon: after SEARCH_DEADLINE the agent is told that nothi
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
+from relay.config.memory_settings import MemorySettings
 from relay.core.errors import BrokerUnavailable, RelayError, Timeout
+from relay.core.json_text import named
 from relay.core.suggest import did_you_mean
-from relay.session import memory_texts
+from relay.hooks.add_ons import AddOnCommand
+from relay.hooks.context import Context
+from relay.hooks.registry import BUILTIN, Registry
+from relay.memory import session_texts as memory_texts
+from relay.memory.session_store import NoStore
+
+if TYPE_CHECKING:
+    from relay.memory.last_words import LastWords
 
 ACTIONS = ("save", "search", "forget", "list")
 #: Commands, and characters of their texts, that wait; beyond it the agent is told. As JSON in the
@@ -27,6 +39,12 @@ TEXT_MAX = 64 * 1024
 #: How long a search may wait for a broker that is away, and between two tries. Seconds.
 SEARCH_DEADLINE = 60.0
 RETRY_SECONDS = 1.0
+#: Memories that are looked at for an agent that starts; how many fit is decided by their length.
+RECALLED_MAX = 20
+REMINDER = (
+    "This session ends. If you learned something that later sessions should know, save it now, one"
+    " line each, as @memory:save and the text, and nothing that is a secret. Otherwise do nothing."
+)
 _LASTING = ("save", "forget")
 _OPTIONS = {
     "save": ("scope", "supersedes"),
@@ -38,17 +56,46 @@ _OPTIONS = {
 Request = Callable[..., Awaitable[dict[str, Any]]]
 
 
-@dataclass(frozen=True)
-class Command:
-    """One ``@memory:action text``. ``id`` stays the same when it is heard again."""
+def register_memory(registry: Registry, settings: MemorySettings) -> None:
+    """Add the handlers of memory; what the user's configuration overrides does not run."""
+    for action in ACTIONS:
+        registry.add_pattern("memory", action, memory, source=BUILTIN)
+    if settings.inject_on_start:
+        registry.add_hook("session_start", recall, name="memory", source=BUILTIN)
+    if settings.prompt_on_end:
+        registry.add_hook("session_end", remind, name="memory", source=BUILTIN)
 
-    id: str
-    action: str
-    text: str
-    attributes: dict[str, str] = field(default_factory=dict)
+
+def memory(target: str, message: str, ctx: Context) -> None:
+    """``@memory:save text``: save ``text``; and so on for the other ACTIONS."""
+    ctx.memory.command(target, message)
 
 
-class Remembering:
+async def recall(ctx: Context) -> str | None:
+    """What was saved before that this agent may need, at its start."""
+    try:
+        return await _recalled(ctx)
+    except NoStore:
+        return None
+
+
+async def _recalled(ctx: Context) -> str | None:
+    # Bytes that are no Unicode, in the name of a folder say, cannot be asked for.
+    words = (named(ctx.task or ""), named(os.path.basename(ctx.working_dir)))
+    about = " ".join(filter(None, words)).strip()
+    found = await ctx.memory.search(about, limit=RECALLED_MAX) if about else []
+    newest = await ctx.memory.list(limit=RECALLED_MAX)
+    # A slow store answers when this agent has saved something already.
+    earlier = [memory for memory in (*found, *newest) if memory["session"] != ctx.session_id]
+    return memory_texts.at_start(earlier) or None
+
+
+def remind(ctx: Context) -> str:
+    """The last chance to save something, where the agent still has a moment."""
+    return REMINDER
+
+
+class MemoryAddOn:
     """Does the commands of one agent.
 
     ``answer(command_id, text)`` tells the agent what came of one, once; ``note(text)`` is for the
@@ -65,21 +112,24 @@ class Remembering:
         *,
         settings: dict[str, Any],
         changed: Callable[[], None] = lambda: None,
+        last_words: LastWords | None = None,
     ) -> None:
+        """``last_words``: what auto_save keeps, or None."""
         self._request = request
         self._answer = answer
         self._note = note
         self._spawn = spawn
         self._settings = settings
         self._changed = changed
-        self._pending: OrderedDict[str, Command] = OrderedDict()
+        self._last_words = last_words
+        self._pending: OrderedDict[str, AddOnCommand] = OrderedDict()
         self._size = 0
         self._working = False
         self._gone = False
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def take(self, command: Command) -> None:
+    def take(self, command: AddOnCommand) -> None:
         """Do it, after those that came before it."""
         if command.id in self._pending:
             return  # heard again while it waits
@@ -96,6 +146,16 @@ class Remembering:
             self._working = True
             self._idle.clear()
             self._spawn(self._work())
+
+    def said(self, texts: list[str]) -> None:
+        """The agent said these lines: auto_save may want them."""
+        if self._last_words is not None:
+            self._last_words.said(texts)
+
+    async def end(self) -> None:
+        """Hand over what auto_save has kept."""
+        if self._last_words is not None:
+            await self._last_words.end()
 
     def agent_gone(self) -> None:
         """Nobody is told any more what comes of a command: searches need not be done."""
@@ -117,7 +177,7 @@ class Remembering:
     def restore(self, state: list[dict[str, Any]]) -> None:
         """Go on with what an earlier session of this run had heard."""
         for fields in state:
-            self.take(Command(**fields))
+            self.take(AddOnCommand(**fields))
 
     async def _work(self) -> None:
         try:
@@ -133,7 +193,7 @@ class Remembering:
             self._working = False
             self._idle.set()
 
-    async def _do(self, command: Command) -> None:
+    async def _do(self, command: AddOnCommand) -> None:
         try:
             told = memory_texts.answer(command.action, command.text, await self._asked(command))
         except RelayError as error:
@@ -143,7 +203,7 @@ class Remembering:
         if not self._gone:
             self._answer(command.id, told)
 
-    async def _asked(self, command: Command) -> dict[str, Any]:
+    async def _asked(self, command: AddOnCommand) -> dict[str, Any]:
         end = asyncio.get_running_loop().time() + SEARCH_DEADLINE
         op, fields = f"memory_{command.action}", _fields(command)
         while True:
@@ -157,7 +217,7 @@ class Remembering:
                 self._waits(command, error, end)
             await asyncio.sleep(RETRY_SECONDS)
 
-    def _waits(self, command: Command, error: RelayError, end: float) -> None:
+    def _waits(self, command: AddOnCommand, error: RelayError, end: float) -> None:
         """Note that it waits; raises ``error`` when it is not worth waiting any longer."""
         late = asyncio.get_running_loop().time() >= end
         if command.action not in _LASTING and (late or self._gone):
@@ -165,7 +225,7 @@ class Remembering:
         self._note(f"@memory:{command.action} waits: {error.message}")
 
 
-def _problem(command: Command) -> str:
+def _problem(command: AddOnCommand) -> str:
     """What is wrong with it; empty for a command that can be done."""
     if command.action not in ACTIONS:
         return f"memory has no {command.action!r}; {did_you_mean(command.action, ACTIONS)}"
@@ -183,7 +243,7 @@ def _problem(command: Command) -> str:
     return ""
 
 
-def _fields(command: Command) -> dict[str, Any]:
+def _fields(command: AddOnCommand) -> dict[str, Any]:
     attributes: dict[str, Any] = dict(command.attributes)
     if command.action in ("search", "list"):
         limit = int(attributes.get("limit", memory_texts.LINES_MAX))
@@ -192,5 +252,5 @@ def _fields(command: Command) -> dict[str, Any]:
     return attributes | ({key: command.text.strip()} if key else {})
 
 
-def _refused(command: Command, why: str) -> str:
+def _refused(command: AddOnCommand, why: str) -> str:
     return f"not done: @memory:{command.action}: {why}"

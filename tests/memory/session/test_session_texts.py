@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from relay.core.message import Message
 from relay.directive.envelope import envelope
-from relay.session import memory_texts
+from relay.memory import session_texts as memory_texts
 from tests.directive.whole_text import scan
 
 EVIL = [

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core.errors import BrokerUnavailable, RelayError
-from relay.session.auto_save import KEPT_MAX, TAIL_MAX, LastWords, tail
+from relay.memory.last_words import KEPT_MAX, TAIL_MAX, LastWords, tail
 
 OPENAI = {"provider": "openai", "model": "m", "url": "http://127.0.0.1:9"}
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
@@ -124,7 +124,7 @@ def test_a_folder_that_cannot_be_named_has_no_project() -> None:
 def test_nothing_of_it_is_imported_without_auto_save() -> None:
     code = (
         "import sys, relay.app.session_main, relay.app.session_parts, relay.broker.server;"
-        "print([m for m in sys.modules if m in ('relay.session.auto_save', 'relay.memory.llm',"
+        "print([m for m in sys.modules if m in ('relay.memory.last_words', 'relay.memory.llm',"
         " 'relay.memory.extraction')])"
     )
     done = subprocess.run(
