@@ -76,14 +76,13 @@ class ClientRequest:
 class Accepted:
     """A message or an event that will be a row: everything is checked, nothing is stored yet."""
 
+    request: ClientRequest | None  # who gets an answer
     id: str
+    given: bool  # the client chose the id, so it may be a repetition
     kind: str
     sender: str
     origin: str
     body: str | None
-    client: Client | None = None  # who gets the answer to request ``n``
-    n: int = 0
-    given: bool = False  # the client chose the id, so it may be a repetition
     mode: str | None = None
     thread: str | None = None
     meta: str | None = None
@@ -356,19 +355,21 @@ def _deliveries(message: Accepted, ledger: Ledger) -> list[DeliveryTuple]:
 
 
 def _answer_simple(message: Accepted, to: str, batch: Batch) -> None:
-    if message.client is not None:
+    request = message.request
+    if request is not None:
         # Names are plain ASCII, so the commonest answer can be written without an encoder.
         line = (
-            f'{{"n":{message.n},"ok":true,"id":"{message.id}","from":"{message.sender}",'
+            f'{{"n":{request.n},"ok":true,"id":"{message.id}","from":"{message.sender}",'
             f'"duplicate":false,"deliveries":[{{"to":"{to}","state":"queued",'
             '"reason":null}]}\n'
         )
-        batch.answers.append((message.client, line.encode()))
+        batch.answers.append((request.client, line.encode()))
 
 
 def _answer(message: Accepted, batch: Batch) -> None:
     routing = message.routing
-    if message.client is None:
+    request = message.request
+    if request is None:
         return
     if routing is not None and _is_simple(routing):
         _answer_simple(message, routing.routes[0].to, batch)
@@ -382,11 +383,12 @@ def _answer(message: Accepted, batch: Batch) -> None:
         ]
         fields["did_you_mean"] = routing.did_you_mean
         fields["present"] = routing.present
-    batch.answer(message.client, message.n, fields)
+    batch.answer(request.client, request.n, fields)
 
 
 def _answer_repeated(ledger: Ledger, message: Accepted, batch: Batch) -> None:
-    if message.client is None:
+    request = message.request
+    if request is None:
         return
     fields: Json = {"id": message.id, "from": message.sender, "duplicate": True}
     if message.kind == "message":
@@ -394,4 +396,4 @@ def _answer_repeated(ledger: Ledger, message: Accepted, batch: Batch) -> None:
             {"to": d["to"], "state": d["state"], "reason": d["reason"]}
             for d in queries.deliveries(ledger, message.id)
         ]
-    batch.answer(message.client, message.n, fields)
+    batch.answer(request.client, request.n, fields)

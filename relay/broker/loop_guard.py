@@ -153,7 +153,9 @@ class HeldMessages:
 
     def _notice(self, message: Accepted, to: str, reason: str, now_ms: int) -> Accepted:
         return Accepted(
+            request=None,
             id=new_ulid(now_ms),
+            given=False,
             kind="message",
             sender="relay",
             origin="relay",

@@ -59,18 +59,18 @@ class MessageOps:
                 f"there is no mode {mode!r}", hint=f"modes: {', '.join(sorted(_MODES))}"
             )
         to, id_ = fields.get("to"), fields.get("id")
+        # By position: this is the broker's hottest call, and names cost half a microsecond.
         message = Accepted(
-            id=new_ulid(batch.now_ms) if id_ is None else _checked_id(id_),
-            kind="message",
-            sender=sender,
-            origin=origin,
-            body=body,
-            client=request.client,
-            n=request.n,
-            given=id_ is not None,
-            mode=mode,
-            thread=_thread(fields),
-            meta=_meta(fields, to, member),
+            request,
+            new_ulid(batch.now_ms) if id_ is None else _checked_id(id_),
+            id_ is not None,
+            "message",
+            sender,
+            origin,
+            body,
+            mode,
+            _thread(fields),
+            _meta(fields, to, member),
         )
         try:
             message.routing = self._route(to, sender, origin == "person", fields)
@@ -98,8 +98,7 @@ class MessageOps:
             sender="relay",
             origin="relay",
             body=body,
-            client=request.client,
-            n=request.n,
+            request=request,
             given=id_ is not None,
             mode=_FOLLOWUP,
             thread=_thread(request.fields),
@@ -127,8 +126,7 @@ class MessageOps:
             sender=self._sender(member, fields.get("from"), batch),
             origin="person" if member is None else "agent",
             body=text,
-            client=request.client,
-            n=request.n,
+            request=request,
             given=id_ is not None,
             thread=_thread(fields),
             meta=_as_meta({"meta": meta}) if meta else None,

@@ -175,7 +175,7 @@ def test_what_cannot_be_stored_does_not_count_and_is_told_of_again() -> None:
         """The state in which a message begins, and how many notices go with it."""
         routing = Routing((Route("B"),))
         message, batch = (
-            Accepted("id", "message", "A", "agent", "x", routing=routing),
+            Accepted(None, "id", False, "message", "A", "agent", "x", routing=routing),
             Batch(now_ms),
         )
         held.admit(message, al, batch)

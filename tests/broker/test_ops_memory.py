@@ -47,7 +47,7 @@ def texts(client: BrokerClient, **fields: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("modules", "allowed"),
     [
-        ("relay.broker.__main__, relay.broker.server", set()),
+        ("relay.broker.main, relay.broker.server", set()),
         (
             "relay.app.session_main, relay.app.session_parts, relay.app.wrap,"
             " relay.session.session, relay.cli.command_line",
