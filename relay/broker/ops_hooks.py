@@ -42,7 +42,7 @@ PENDING_MAX = 512
 #: Bytes of one request, and of all that one agent has in hand.
 REQUEST_MAX = 1024 * 1024
 AGENT_BYTES_MAX = 4 * 1024 * 1024
-#: How deep a request or a response may be nested: whoever reads it must be able to.
+#: How deep a request or a response may be nested: a JSON reader must be able to read it.
 DEPTH_MAX = 120
 #: Records of hooks in one request, characters of one text in them, and rows of one answer.
 RECORDS_MAX = 200

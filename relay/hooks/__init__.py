@@ -1,1 +1,1 @@
-"""Hooks and pattern handlers: what the user registered, and how it is run."""
+"""Library: the hook engine, which plans, runs and aggregates what the user registered."""

@@ -1,4 +1,4 @@
-"""What all hooks of one event said, as one. No I/O.
+"""Merges what all hooks of one event said into one result. Pure.
 
 Everything is merged in the order of the plan, never in the order in which the hooks ended, so that
 the same hooks that say the same have the same effect each time.
@@ -23,7 +23,7 @@ from relay.hooks.hook_types import (
     ToolSelection,
 )
 
-#: A value in a line about a conflict is cut to so many characters.
+#: The most characters of a value in a line about a conflict.
 SHOWN_MAX = 60
 #: After these there is nothing left to forbid: what a hook makes of the past stays.
 _PAST = (HookEventName.AFTER_TOOL, HookEventName.AFTER_AGENT, HookEventName.AFTER_MODEL)

@@ -1,4 +1,4 @@
-"""How a handler is called: with as many of the offered arguments as it takes.
+"""Binds a handler's parameters to the arguments that it is offered. Pure.
 
 A parameter that has the name of an offered argument gets that one; a required parameter of
 another name gets the first offered argument that no name has claimed; an optional parameter of

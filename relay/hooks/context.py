@@ -1,4 +1,4 @@
-"""What handlers are given as ``ctx``: who the agent is, what was said, and what can be done.
+"""Defines ``ctx`` for handlers: who the agent is, what was said, and what can be done.
 
 A Context is used from any thread. Its actions never block: they hand the request over and return
 an Answer, which a sync handler may wait for, an async one may await, and either may ignore.

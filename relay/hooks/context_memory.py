@@ -1,4 +1,4 @@
-"""``ctx.memory``: what handlers save and find, in sync and in async ones."""
+"""Defines ``ctx.memory``: saving and finding memories, in sync and in async handlers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relay.core.errors import UsageError
 from relay.core.suggest import did_you_mean
 from relay.hooks.promises import Later, LaterList
 
-#: How many memories are found or listed when nobody says.
+#: How many memories are found or listed by default.
 FOUND_MAX, LISTED_MAX = 10, 20
 #: What a save answers beside the memory.
 EXTRA = ("outcome", "former", "redacted", "problem")

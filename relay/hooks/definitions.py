@@ -1,6 +1,6 @@
-"""The definitions in a hook file, one at a time, and what is said of those left out. No I/O.
+"""Reads the definitions in a hook file one by one, and says why one is left out. Pure.
 
-What each of them may have, and where that is, relay.hooks.hook_files tells.
+What each of them may have, and where that is, relay.hooks.hook_files says.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from relay.hooks.hook_types import Command, Dialect, OnFailure, Url
 from relay.hooks.planner import slow
 from relay.hooks.registry import TIMEOUT_MAX
 
-#: Lines that are said of one file; more are counted.
+#: The most lines about one file; further ones are only counted.
 PROBLEMS_MAX = 50
 #: How long a hook may take that says nothing of it, in seconds (the engines' own defaults).
 CLAUDE_TIMEOUT, CLAUDE_PROMPT_TIMEOUT, GEMINI_TIMEOUT = 600.0, 30.0, 60.0
-#: Lines and values in what is said are cut to so many characters.
+#: The most characters of a line, and of a value in it.
 _LINE_MAX, _SHOWN_MAX = 300, 80
 #: What a hook of Claude Code can say that relay cannot do, and what would be lost.
 _NOT_HERE = {

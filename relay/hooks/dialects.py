@@ -1,7 +1,7 @@
-"""How other engines spell an event and its input, for hooks that were written for them. Pure.
+"""Spells an event and its input as another engine does, for hooks written for that. Pure.
 
 relay's own names are those of Gemini CLI; Claude Code has others for the same events. What stands
-in the input beyond the other engine's own fields is left there: nobody minds a further field.
+in the input beyond the other engine's own fields is left there: hooks ignore further fields.
 Sources: the hook references of Claude Code and Gemini CLI.
 """
 

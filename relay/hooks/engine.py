@@ -1,4 +1,4 @@
-"""The hook engine's front: one method for each event, and requests for them.
+"""Fires events: plans, runs and aggregates their hooks, and never raises.
 
 registry -> planner -> runner -> aggregator. Whatever goes wrong between them comes back as a
 failure envelope, never as an exception: an Aggregated that has not succeeded and says at which

@@ -1,4 +1,4 @@
-"""The hook files that users of Claude Code and Gemini CLI already have. No I/O.
+"""Reads the hook files that users of Claude Code and Gemini CLI already have. Pure.
 
 Both are a ``settings.json`` with ``"hooks": {EVENT: [{"matcher": …, "hooks": [{…}]}]}``. What a
 hook means is what it means to its own engine: its matcher, its unit of time, its default time

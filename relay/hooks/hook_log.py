@@ -1,6 +1,6 @@
-"""What is written down of hooks that ran, as plain dicts for logs, the ledger and other processes.
+"""Makes records of hooks that ran: plain dicts for logs, the ledger and other processes.
 
-No I/O: whoever holds a ``HookLog`` decides where a record goes. Durations are in seconds.
+Pure: a ``HookLog`` decides where a record goes. Durations are in seconds.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class HookLog(Protocol):
         """Take one record."""
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Call ``work``, which makes records and logs them, in order, once nobody waits for what
-        the hooks said."""
+        """Call ``work``, which makes records and logs them, in order, once the hooks' answer
+        has been given."""
 
 
 def write(

@@ -1,4 +1,4 @@
-"""What a mapping means that a hook answered with, whichever engine's spelling it uses. Pure.
+"""Reads a mapping that a hook answered with, whichever engine's spelling it uses. Pure.
 
 Keys are read without case, ``_`` and ``-``: ``stopReason``, ``stop_reason`` and ``StopReason`` are
 one. The same keys may stand in ``hookSpecificOutput``.

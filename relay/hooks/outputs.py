@@ -1,4 +1,4 @@
-"""What a hook's answer means: a program's exit status and output, or a function's value. Pure.
+"""Reads a hook's answer: a program's exit status and output, or a function's value. Pure.
 
 An answer that cannot be understood is a failure of the hook, never a guess; what a failure means
 is what the hook's definition says (``OnFailure``).

@@ -1,7 +1,7 @@
-"""Which handlers there are, and which of them a pattern or an event selects, in order.
+"""Registers handlers, and selects those of a pattern or an event, in order. Pure.
 
-No I/O. A handler that could not be called is refused when it is registered, not when an agent
-speaks. relay's own handlers come through the same door, under the source ``BUILTIN``.
+A handler that could not be called is refused when it is registered, not when an agent
+speaks. relay's own handlers are registered the same way, under the source ``BUILTIN``.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class RequestChannel:
     async def request(self, message: object) -> Payload:
         """Run the hooks that ``message`` asks for, and return the response. Never raises.
 
-        Whoever gives up waiting leaves the hooks running: what they say is dropped.
+        An asker that gives up waiting leaves the hooks running: what they say is dropped.
         """
         identifier = correlation_id(message) or str(uuid.uuid4())
         try:
@@ -106,7 +106,7 @@ class RequestChannel:
         return {"correlation_id": identifier, **response}
 
     def dispose(self) -> None:
-        """Take no more requests; the hooks that run are cancelled, and who asked is told so now.
+        """Take no more requests; the hooks that run are cancelled, and their askers are told now.
 
         A second time does nothing.
         """

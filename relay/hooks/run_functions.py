@@ -162,7 +162,7 @@ class FunctionRunner:
                 if not job.finished:
                     self._hangs(callee, job)  # it refuses to be cancelled
             elif loop is self._loop:
-                # Something in this loop blocks it. Whoever it is, the next call gets a new loop.
+                # Something in this loop blocks it: the next call gets a new one.
                 self._loop = None
                 loop.stop()
                 culprit = loop.running()

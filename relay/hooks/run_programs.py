@@ -1,4 +1,4 @@
-"""Runs one external program as a hook, so that it can hurt nobody: input on stdin, output captured.
+"""Runs one external program as a hook: input on stdin, output captured, everything bounded.
 
 The program leads a session of its own: it has no terminal, and it and what it starts can be ended
 together. It is waited for, not for its output: a process that it left behind and that still holds
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from relay.hooks.hook_types import Command
 
-#: Seconds from the polite signal to the one that nobody can ignore.
+#: Seconds from SIGTERM to SIGKILL.
 GRACE = 5.0
 #: Seconds for what a program left behind to let go of its output.
 LINGER = 0.5

@@ -87,7 +87,7 @@ class SessionHooks:
         self.remote = RemoteRequests(self.engine.requests, broker.request, queue)
 
     async def close(self, seconds: float) -> None:
-        """Store what is logged, at most so long, and dispose of everything."""
+        """Store what is logged, for at most ``seconds``, and dispose of everything."""
         await self.log.settle(seconds)
         await self.engine.close()
         await self.remote.close(_LAST_RESPONSES)

@@ -83,7 +83,7 @@ class SessionHookLog:
             self._spawn(self._send())
 
     async def settle(self, seconds: float) -> None:
-        """Wait until all of it is stored, at most so long."""
+        """Wait until all of it is stored, at most ``seconds``."""
         self._make()
         try:
             async with asyncio.timeout(seconds):
