@@ -16,7 +16,7 @@ from relay.hooks.registry import TIMEOUT_DEFAULT, Registry, split_pattern
 
 if TYPE_CHECKING:
     from relay.broker.client import BrokerClient
-    from relay.config.vocabulary import Known
+    from relay.config.manifest import Known
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
 
@@ -230,7 +230,7 @@ class Relay:
         return {"auth": {"run": run, "token": token}}
 
     def _known(self) -> Known:
-        from relay.config.vocabulary import Known, examples
+        from relay.config.manifest import Known, examples
 
         patterns = [f"{h.namespace}:{h.target}" for h in self.registry.patterns()]
         # What is in its hook files is read once the agent has started.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from relay.agents.launch import Launch, Run
     from relay.config.load import LoadedConfig
-    from relay.config.vocabulary import Known
+    from relay.config.manifest import Known
     from relay.core.paths import Home
     from relay.pump.monitor import Program
     from relay.pump.recorder_client import Recording
@@ -207,12 +207,12 @@ def _clear_away(about: Run, listeners: Listeners) -> None:
 def _known(home: Home, choices: Choices) -> Known:
     """What an agent with interfaces of its own can be told, and asked, for this configuration."""
     from relay.agents import launch
-    from relay.config.vocabulary import Known, vocabulary
+    from relay.config.manifest import Known, known
 
     if choices.known is not None:
         return choices.known
     native = launch.is_native(choices.command)
-    return vocabulary(home, _cwd(), choices.config) if native else Known()
+    return known(home, _cwd(), choices.config) if native else Known()
 
 
 def _recording(choices: Choices, path: str, facts: dict[str, object], profile: str) -> Recording:

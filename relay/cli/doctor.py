@@ -1,19 +1,46 @@
-"""``relay doctor``: what is here, what works with it, and what to do next. Changes nothing."""
+"""``relay doctor``: what is here, what works with it, and what to do next.
+
+Files and sockets are read; nothing is run or changed.
+"""
 
 from __future__ import annotations
 
-import json
+import functools
+import importlib
+import importlib.metadata
 import os
+import platform
+import socket
+import sqlite3
+import stat
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 
+from relay.cli import output
+from relay.cli.installed_agents import AGENTS, agent_line, native_hooks
+from relay.cli.memory_checks import memory_lines
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
-
-if TYPE_CHECKING:
-    from relay.cli.checks import Check
+from relay.config.manifest import read_manifest
+from relay.config.trust import find_config, is_trusted, read_config, trusted_before
+from relay.core.errors import RelayError
+from relay.core.paths import SOCKET_PATH_MAX, Home
+from relay.directive.escape import clean
 
 _MARKS = {"ok": "✓", "warn": "!", "bad": "✗", "absent": "·"}
+#: How long the broker may take to accept a connection, in seconds.
+BROKER_TIMEOUT = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line. ``level`` is ok, warn, bad (relay cannot work here) or absent (not needed)."""
+
+    name: str
+    level: str
+    text: str
+    hint: str = ""
 
 
 def add(verbs: Parser) -> None:
@@ -26,32 +53,24 @@ def add(verbs: Parser) -> None:
 
 def run(args: Options) -> int:
     """Exit 0 unless something essential is broken."""
-    from dataclasses import asdict
-
-    from relay.cli.checks import examine
-    from relay.core.paths import Home
-    from relay.directive.escape import clean
-
     checks = examine(Home.from_env(), os.getcwd())
     bad = any(check.level == "bad" for check in checks)
     next_step = _next_step(checks)
     if args.json:
         record = {"ok": not bad, "checks": [asdict(check) for check in checks], "next": next_step}
-        print(json.dumps(record, indent=2))
+        output.as_json(record)
         return int(bad)
     marks = _marks()
     width = max(len(check.name) for check in checks)
     for check in checks:
-        print(f"{marks[check.level]} {check.name:<{width}}  {clean(check.text)}")
+        output.data(f"{marks[check.level]} {check.name:<{width}}  {clean(check.text)}")
         if check.hint:
-            print(f"  {'':<{width}}  -> {clean(check.hint)}")
-    print(f"\nNext: {next_step}")
+            output.data(f"  {'':<{width}}  -> {clean(check.hint)}")
+    output.data(f"\nNext: {next_step}")
     return int(bad)
 
 
 def _next_step(checks: list[Check]) -> str:
-    from relay.cli.checks import AGENTS
-
     bad = [check for check in checks if check.level == "bad"]
     if bad:
         return f"put right {bad[0].name}: {bad[0].hint or bad[0].text}"
@@ -71,3 +90,165 @@ def _marks() -> dict[str, str]:
     except (UnicodeEncodeError, LookupError):
         return {"ok": "ok", "warn": "! ", "bad": "X ", "absent": "- "}
     return _MARKS
+
+
+def examine(home: Home, cwd: str) -> list[Check]:
+    """Every check, in the order in which it is shown. None of them can raise."""
+    checks: list[Check] = []
+    for name, function in (
+        ("python", _python),
+        ("screen", _screen),
+        ("sqlite", _sqlite),
+        ("state", lambda: _state(home)),
+        ("socket", lambda: _socket(home)),
+        ("broker", lambda: _broker(home)),
+        ("terminal", _terminal),
+        ("config", lambda: _config(home, cwd)),
+    ):
+        checks.append(_guarded(name, function))
+    checks += [_guarded(name, functools.partial(_agent, name)) for name in AGENTS]
+    return checks + _memory(home, cwd) + _hooks(home, cwd)
+
+
+def _hooks(home: Home, cwd: str) -> list[Check]:
+    hint = "docs/hooks.md says what each agent can do"
+    try:
+        lines = native_hooks(home, cwd)
+    except RelayError:
+        return []  # the configuration's own line has said so
+    except Exception as error:
+        return [Check("hooks", "warn", f"cannot be told: {type(error).__name__}: {error}")]
+    return [Check("hooks", level, text, "" if level == "ok" else hint) for level, text in lines]
+
+
+def _memory(home: Home, cwd: str) -> list[Check]:
+    try:
+        lines = list(memory_lines(home, cwd, os.environ))
+    except RelayError:
+        return []  # the configuration's own line has said so
+    except Exception as error:
+        return [Check("memory", "warn", f"cannot be told: {type(error).__name__}: {error}")]
+    return [Check("memory", level, text, hint) for level, text, hint in lines]
+
+
+def _guarded(name: str, function: Callable[[], Check]) -> Check:
+    try:
+        return function()
+    except RelayError as error:
+        return Check(name, "warn", error.message, error.hint)
+    except Exception as error:
+        return Check(name, "warn", f"could not be examined: {type(error).__name__}: {error}")
+
+
+def _python() -> Check:
+    version = platform.python_version()
+    text = f"Python {version} on {platform.system()} {platform.machine()} ({sys.executable})"
+    if sys.platform not in ("linux", "darwin"):
+        return Check("python", "bad", text, "relay runs on Linux and macOS")
+    return Check("python", "ok", text)
+
+
+def _screen() -> Check:
+    try:
+        importlib.import_module("pyghostty")
+    except Exception as error:
+        return Check(
+            "screen",
+            "warn",
+            f"no terminal emulator ({type(error).__name__}): programs that draw on the screen are "
+            "read as plain lines",
+            "on Linux (glibc) and macOS: pip install pyghostty",
+        )
+    return Check("screen", "ok", f"pyghostty {_distribution('pyghostty') or ''}".strip())
+
+
+def _sqlite() -> Check:
+    text = f"SQLite {sqlite3.sqlite_version}"
+    if sqlite3.sqlite_version_info < (3, 51, 3):
+        text += ", before 3.51.3: harmless here, because only the broker writes"
+    return Check("sqlite", "ok", text)
+
+
+def _state(home: Home) -> Check:
+    path = home.root
+    while not os.path.lexists(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    hint = "make it writable, or set RELAY_HOME to a directory that is"
+    if not os.path.isdir(path):
+        return Check("state", "bad", f"{path} is not a directory", hint)
+    if not os.access(path, os.W_OK | os.X_OK):
+        return Check("state", "bad", f"{path} is not writable", hint)
+    if path != home.root:
+        return Check("state", "ok", f"{home.root} (made on first use)")
+    if os.stat(path).st_uid != os.getuid():
+        return Check("state", "bad", f"{path} belongs to another user", hint)
+    return Check("state", "ok", home.root)
+
+
+def _socket(home: Home) -> Check:
+    length = len(os.fsencode(home.session_socket("0" * 26)))
+    if length > SOCKET_PATH_MAX:
+        return Check(
+            "socket",
+            "bad",
+            f"the path of a socket would have {length} bytes, more than {SOCKET_PATH_MAX}",
+            "set RELAY_HOME to a shorter path",
+        )
+    if not os.path.isdir(home.run):
+        return Check("socket", "ok", f"{home.run} (made on first use)")
+    status = os.stat(home.run)
+    if status.st_uid != os.getuid():
+        return Check(
+            "socket", "bad", f"{home.run} belongs to another user", "set RELAY_HOME elsewhere"
+        )
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        return Check("socket", "warn", f"{home.run} is open to others", f"chmod 700 {home.run}")
+    return Check("socket", "ok", home.run)
+
+
+def _broker(home: Home) -> Check:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(BROKER_TIMEOUT)
+        try:
+            connection.connect(home.broker_socket)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return Check("broker", "ok", "not running; it starts when it is needed")
+        except OSError as error:
+            return Check(
+                "broker", "warn", f"does not answer: {error}", "relay broker stop, then try again"
+            )
+    return Check("broker", "ok", f"running at {home.broker_socket}")
+
+
+def _terminal() -> Check:
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        return Check("terminal", "ok", os.environ.get("TERM", "unknown kind"))
+    return Check(
+        "terminal", "warn", "this is not a terminal", "relay wrap is at its best in a terminal"
+    )
+
+
+def _config(home: Home, cwd: str) -> Check:
+    path = find_config(cwd)
+    if path is None:
+        return Check("config", "ok", "none (relay init writes one)")
+    file = read_config(path)
+    if is_trusted(home, path, file.sha256):
+        found = read_manifest(home, file)
+        if found is not None and found.problem:
+            said = f"{path} cannot be used: {found.problem}"
+            return Check("config", "warn", said, "correct it, then: relay trust")
+        return Check("config", "ok", f"{path}, trusted")
+    what = "has changed since it was trusted" if trusted_before(home, path) else "is not trusted"
+    return Check("config", "warn", f"{path} {what}: it does not run", "read it, then: relay trust")
+
+
+def _agent(command: str) -> Check:
+    return Check(command, *agent_line(command))
+
+
+def _distribution(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
+from relay.config.manifest import read_manifest
 from relay.config.memory_providers import own_embedder
 from relay.config.memory_settings import MemorySettings
 from relay.config.memory_spec import StoreSpec, masked
-from relay.config.outline import outline
 from relay.config.trust import find_config, is_trusted, read_config
 from relay.core.errors import ConfigError
 from relay.core.http import RequestFailed, Response, request
@@ -41,14 +41,14 @@ _ADDRESSES = (
 _SETUP = "relay memory setup"
 
 Result = TypeVar("Result")
-#: Level, text and hint, as relay.cli.checks.Check has them.
+#: Level, text and hint, as relay.cli.doctor.Check has them.
 Line = tuple[str, str, str]
 
 
 def memory_lines(home: Home, cwd: str, environ: Mapping[str, str]) -> Iterator[Line]:
     """The store of this folder, its embedder, and what is kept for any store."""
     try:
-        settings, computed = _settings(home, cwd)
+        store, computed = _applying(home, cwd)
     except ConfigError as error:
         yield "warn", error.message, error.hint
         yield from _kept(home, None)
@@ -58,13 +58,13 @@ def memory_lines(home: Home, cwd: str, environ: Mapping[str, str]) -> Iterator[L
         yield "ok", f"said by {computed} when it runs", "what it is: relay memory stats"
     else:
         try:
-            spec = settings.store.resolved(environ)
+            spec = store.resolved(environ)
         except ConfigError as error:
             yield "warn", error.message, error.hint
         else:
             yield from _store(spec, home)
             yield from _embedder(spec, home)
-    yield from _kept(home, None if computed else settings.store)
+    yield from _kept(home, None if computed else store)
     yield from _last_words(home)
 
 
@@ -86,25 +86,25 @@ def config_warnings(settings: MemorySettings, environ: Mapping[str, str]) -> lis
     return found
 
 
-def _settings(home: Home, cwd: str) -> tuple[MemorySettings, str]:
-    """What applies in ``cwd``, as far as it can be read; else the file that computes it.
+def _applying(home: Home, cwd: str) -> tuple[StoreSpec, str]:
+    """The store that applies in ``cwd``; else the file that has not said it yet.
 
-    Raises ConfigError when it has mistakes, with which ``relay memory`` does nothing.
+    Raises ConfigError when the file has mistakes, with which ``relay memory`` does nothing.
     """
     path = find_config(cwd)
     if path is None:
-        return MemorySettings(), ""
+        return StoreSpec(), ""
     file = read_config(path)
     if not is_trusted(home, path, file.sha256):
-        return MemorySettings(), ""
-    found = outline(file)
-    if found.problems:
+        return StoreSpec(), ""
+    manifest = read_manifest(home, file)
+    if manifest is None:
+        return StoreSpec(), path
+    if manifest.problem:
         raise ConfigError(
             f"relay memory does nothing while {path} has a mistake", hint="relay config check"
         )
-    if "memory" in found.computed:
-        return MemorySettings(), path
-    return found.settings.memory, ""
+    return StoreSpec.from_json(manifest.store), ""
 
 
 def _store(spec: StoreSpec, home: Home) -> Iterator[Line]:

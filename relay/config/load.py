@@ -11,25 +11,33 @@ from __future__ import annotations
 import contextlib
 import linecache
 import os
+import subprocess
 import sys
 import threading
 import traceback
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from relay.config.manifest import Manifest, every_event, read_manifest, write_manifest
 from relay.config.settings import Settings, apply_dictionaries
 from relay.config.trust import ConfigFile, find_config, is_trusted, read_config
 from relay.core.errors import ConfigError, RelayError
+from relay.core.paths import Home
 from relay.directive.escape import clean
+from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
-
-if TYPE_CHECKING:
-    from relay.core.paths import Home
 
 #: How long the file may take to run, in seconds.
 LOAD_TIMEOUT = 10.0
+#: How long an interpreter may take to start and to end, in seconds.
+_START = 20.0
+#: The process that makes a manifest. Threads that the file started do not keep it.
+_RECORD = (
+    "import os, sys; sys.path.append(sys.argv.pop(1)); from relay.config.load import record_here;"
+    " record_here(*sys.argv[1:]); sys.stderr.flush(); os._exit(0)"
+)
 #: The name under which the file's module runs: not ``__main__``, so that a script's guard works.
 MODULE_NAME = "relay_config"
 
@@ -69,7 +77,11 @@ def load_for_session(
     file = read_config(path)
     if not is_trusted(home, path, file.sha256):
         return LoadedConfig(None, Registry(), Settings(), None, untrusted=path)
-    return load(file, home=home)
+    loaded = load(file, home=home)
+    if read_manifest(home, file) is None:  # trusted by another version of relay
+        with contextlib.suppress(OSError):
+            write_manifest(home, file.sha256, manifest_of(loaded))
+    return loaded
 
 
 def load(
@@ -89,6 +101,57 @@ def load(
     linecache.cache[file.path] = (len(text), None, text.splitlines(True), file.path)
     _run(file, code, module, timeout)
     return with_hook_files(_collect(file, module), os.path.dirname(file.path), home)
+
+
+def record_manifest(home: Home, file: ConfigFile) -> Manifest | None:
+    """Run ``file``, which is trusted, in a process of its own, and keep what it registers.
+
+    None when that process came to no end by itself, or nothing could be kept.
+    """
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    try:
+        subprocess.run(
+            # -P: nothing in the folder where this happens to run may take a module's place.
+            [sys.executable, "-P", "-c", _RECORD, root, home.root, file.path, file.sha256],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            timeout=LOAD_TIMEOUT + _START,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return read_manifest(home, file)
+
+
+def manifest_of(loaded: LoadedConfig) -> Manifest:
+    """What ``loaded`` registers."""
+    registry, settings = loaded.registry, loaded.settings
+    given = "memory" in settings.given
+    return Manifest(
+        patterns=[f"{one.namespace}:{one.target}" for one in registry.patterns()],
+        hooks=[hook.event.registration for hook in registry.all_hooks()],
+        # What hook files hold may change when this file does not.
+        events=every_event()
+        if settings.hook_files
+        else [event.value for event in HookEventName if registry.hooks(event)],
+        store=settings.memory.store.to_json() if given else None,
+        memory=settings.memory.shown() if given else None,
+    )
+
+
+def record_here(root: str, path: str, sha256: str) -> None:
+    """Keep the manifest of the file in this process, which ``record_manifest`` started."""
+    home, file = Home(root), read_config(path)
+    if file.sha256 != sha256 or not is_trusted(home, path, sha256):
+        return  # it has changed in between
+    try:
+        found = manifest_of(load(file, home=home))
+    except ConfigError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        found = Manifest(
+            patterns=[], hooks=[], events=every_event(), problem=f"{error.message}{hint}"
+        )
+    write_manifest(home, sha256, found)
 
 
 def with_hook_files(loaded: LoadedConfig, folder: str, home: Home | None) -> LoadedConfig:

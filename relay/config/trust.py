@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from relay.core import json_text
 from relay.core.errors import ConfigError, RelayError
 from relay.core.files import make_private_folder, take_lock, write_atomically
 
@@ -201,15 +202,13 @@ def _put(table: dict[str, str], path: str, sha256: str) -> None:
 
 def _read(home: Home) -> dict[str, dict[str, str]]:
     """The store; empty when it is missing, damaged, or could have been written by others."""
-    import json
-
     store: dict[str, dict[str, str]] = {"trusted": {}, "told": {}}
     try:
         with open(home.trust, "rb") as file:
             status = os.fstat(file.fileno())
             if status.st_uid != os.getuid() or status.st_mode & 0o022:
                 return store
-            content: Any = json.loads(file.read(4 * CONFIG_MAX))
+            content: Any = json_text.loads(file.read(4 * CONFIG_MAX).decode())
     except (OSError, ValueError):
         return store
     if not isinstance(content, dict):
@@ -223,10 +222,8 @@ def _read(home: Home) -> dict[str, dict[str, str]]:
 
 def _write(home: Home, store: dict[str, dict[str, str]]) -> None:
     """Replace the store as a whole, durably, mode 0600."""
-    import json
-
     try:
-        write_atomically(home.trust, json.dumps({"version": 1, **store}, indent=1))
+        write_atomically(home.trust, json_text.dumps({"version": 1, **store}))
     except OSError as error:
         raise RelayError(
             f"cannot write {home.trust}: {error.strerror}",

@@ -26,8 +26,7 @@ def test_trust_shows_and_pins(relay: Verb, capsys: pytest.CaptureFixture[str]) -
     assert relay("trust", "--show") == 0
     shown = capsys.readouterr()
     assert file.sha256 in shown.out
-    assert "hello" in shown.out
-    assert "on_session_start" in shown.out
+    assert "hello" not in shown.out and "known when it has run" in shown.err
     assert not is_trusted(home, file.path, file.sha256)
     assert relay("trust", "--json") == 0
     record = printed_json(capsys)
@@ -40,26 +39,42 @@ def test_trust_shows_and_pins(relay: Verb, capsys: pytest.CaptureFixture[str]) -
         relay("trust", "--revoke")
 
 
-def test_trust_shows_where_memories_would_go(
+def test_trust_shows_where_memories_go(
     relay: Verb, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / CONFIG_NAME
     file.write_text("memory = {'backend': 'qdrant', 'config': {'url': 'http://u:pw@far:6333'}}\n")
     assert relay("trust", "--show") == 0
+    assert "qdrant" not in capsys.readouterr().out
+    assert relay("trust") == 0
     shown = capsys.readouterr().out
     assert "memory        backend qdrant" in shown and "far:6333" in shown and "pw" not in shown
-    file.write_text("config = {'memory': {'backend': where()}}\n")
-    assert relay("trust", "--show", "--json") == 0
-    assert printed_json(capsys)["memory"] == {"backend": "(computed)"}
+    assert relay("trust", "--show") == 0
+    assert capsys.readouterr().out == shown
     file.write_text("config = {'task': 'x'}\n")
-    assert relay("trust", "--show", "--json") == 0
+    assert relay("trust", "--json") == 0
     assert printed_json(capsys)["memory"] is None
 
 
-def test_trust_runs_nothing(relay: Verb, tmp_path: Path) -> None:
+def test_a_file_runs_only_once_it_is_trusted(relay: Verb, tmp_path: Path) -> None:
     Path(CONFIG_NAME).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    relay("trust")
+    relay("trust", "--show")
+    relay("config", "show")
+    relay("config", "check")
     assert not (tmp_path / "ran").exists()
+    relay("trust")
+    assert (tmp_path / "ran").exists()
+
+
+def test_trust_says_what_keeps_a_file_from_running(
+    relay: Verb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(CONFIG_NAME).write_text("config = {'pattens': {}}\n")
+    assert relay("trust") == 0
+    assert "unknown key 'pattens'" in capsys.readouterr().err
+    Path(CONFIG_NAME).write_text("import os\nos._exit(0)\n")
+    assert relay("trust") == 0
+    assert "relay config check" in capsys.readouterr().err
 
 
 def test_a_file_that_is_gone_can_be_revoked(relay: Verb) -> None:
@@ -80,11 +95,10 @@ def test_trust_refuses_what_could_not_run(relay: Verb) -> None:
 def test_names_in_an_unread_file_cannot_draw_on_the_terminal(
     relay: Verb, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path(CONFIG_NAME).write_text("patterns = {'a\\x1b[2J': f, g(): f}\n")
-    relay("trust", "--show")
+    Path(CONFIG_NAME).write_text("patterns = {'a\\x1b[2J': print}\n")
+    relay("trust")
     captured = capsys.readouterr()
     assert "\x1b" not in captured.out + captured.err
-    assert "computed when the file runs" in captured.err
 
 
 def test_show_says_where_each_value_comes_from(
@@ -98,7 +112,7 @@ def test_show_says_where_each_value_comes_from(
     path.write_text("config = {'timeout': 5, 'hooks': {'idle': lambda ctx: None}}\n")
     relay("config", "show", "--json")
     record = printed_json(capsys)
-    assert (record["trusted"], record["hooks"]) == ("no", ["on_idle"])
+    assert (record["trusted"], record["hooks"]) == ("no", [config_verbs.UNKNOWN])
     assert record["settings"]["timeout"] == {"value": 30.0, "from": "default"}
     relay("trust")
     capsys.readouterr()
@@ -126,15 +140,16 @@ def test_check_runs_only_what_is_trusted(
     assert (record["ok"], record["executed"], ran.exists()) == (True, False, False)
     assert "not trusted" in record["warnings"][0]
     relay("trust")
+    ran.unlink()
     capsys.readouterr()
     assert relay("config", "check") == 0
     assert ran.exists()
     assert "no mistake found (patterns: 0, hooks: 1)" in capsys.readouterr().out
 
 
-def test_check_finds_mistakes_without_running(relay: Verb) -> None:
-    Path(CONFIG_NAME).write_text("raise SystemExit\nhooks = {'on_idel': 1}\n")
-    with pytest.raises(ConfigError, match="line 2: unknown event 'on_idel'"):
+def test_check_finds_mistakes_of_syntax_without_running(relay: Verb) -> None:
+    Path(CONFIG_NAME).write_text("raise SystemExit\nhooks = {'on_idle': 1\n")
+    with pytest.raises(ConfigError, match=":2: "):
         relay("config", "check")
     with pytest.raises(ConfigError, match="no configuration file missing"):
         relay("config", "check", "missing.py")
@@ -154,21 +169,15 @@ def test_show_masks_the_secrets_of_memory(relay: Verb, capsys: pytest.CaptureFix
     assert record["config"]["vector_store"]["api_key"] == "…"
 
 
-def test_check_finds_mistakes_in_memory_trusted_or_not(
-    relay: Verb, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_finds_mistakes_in_memory(relay: Verb, capsys: pytest.CaptureFixture[str]) -> None:
     Path(CONFIG_NAME).write_text("config = {'memory': {'backend': 'mem1'}}\n")
-    with pytest.raises(ConfigError, match="no backend 'mem1'"):
-        relay("config", "check")
     relay("trust")
     with pytest.raises(ConfigError, match="no backend 'mem1'") as caught:
         relay("config", "check")
     assert "mem0" in caught.value.hint
     memory = {"backend": "qdrant", "config": {"url": "http://q", "apiKeyEnv": "NOT_SET_HERE"}}
     Path(CONFIG_NAME).write_text(f"config = {{'memory': {memory!r}}}\n")
+    relay("trust")
     capsys.readouterr()
-    for _ in range(2):
-        assert relay("config", "check") == 0
-        assert "variable NOT_SET_HERE is not set here" in capsys.readouterr().err
-        relay("trust")
-        capsys.readouterr()
+    assert relay("config", "check") == 0
+    assert "variable NOT_SET_HERE is not set here" in capsys.readouterr().err

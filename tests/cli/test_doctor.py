@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from relay.cli import checks, doctor
-from relay.config.trust import CONFIG_NAME, trust
+from relay.cli import doctor, installed_agents
+from relay.config.trust import CONFIG_NAME
 from relay.core.paths import Home
 from tests.cli.verbs import Verb, program, verbs_of
+from tests.config.trusted import trusted
 
 
 @pytest.fixture
@@ -27,8 +28,8 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def _checks(home: Home, cwd: Path) -> dict[str, checks.Check]:
-    return {check.name: check for check in checks.examine(home, str(cwd))}
+def _checks(home: Home, cwd: Path) -> dict[str, doctor.Check]:
+    return {check.name: check for check in doctor.examine(home, str(cwd))}
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def relay() -> Verb:
     return verbs_of(doctor)
 
 
-@pytest.mark.parametrize("agent", checks.AGENTS)
+@pytest.mark.parametrize("agent", installed_agents.AGENTS)
 def test_it_says_what_the_screen_of_an_agent_does_not_tell(
     home: Home, path: Path, tmp_path: Path, agent: str
 ) -> None:
@@ -79,9 +80,9 @@ def test_a_trusted_configuration_with_a_mistake_is_not_called_fine(
 ) -> None:
     config = tmp_path / CONFIG_NAME
     config.write_text("config = {'timeuot': 1}\n")
-    trust(home, str(config))
+    trusted(home, config)
     check = _checks(home, tmp_path)["config"]
-    assert check.level == "warn" and "line 1: unknown key 'timeuot'" in check.text
+    assert check.level == "warn" and "unknown key 'timeuot'" in check.text
     assert check.hint.startswith("correct it")
 
 
@@ -93,7 +94,7 @@ def test_an_untrusted_configuration_is_the_next_step(
     assert "is not trusted" in _checks(home, tmp_path)["config"].text
     assert relay("doctor") == 0
     assert capsys.readouterr().out.splitlines()[-1] == "Next: relay trust --show"
-    trust(home, str(config))
+    trusted(home, config)
     assert _checks(home, tmp_path)["config"].level == "ok"
     config.write_text("# changed")
     assert "has changed" in _checks(home, tmp_path)["config"].text

@@ -22,6 +22,7 @@ from relay.core.paths import Home
 from relay.memory.extraction_files import Extraction, Folder, folder_of
 from relay.memory.kept_saves import KeptSave, KeptSaves, path_of
 from relay.memory.records import Place, Scope
+from tests.config.trusted import trusted
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -86,7 +87,7 @@ def lines(home: Home, memory: object, **environ: str) -> list[memory_checks.Line
     folder = Path(home.root).parent
     path = folder / "relay.config.py"
     path.write_text(f"config = {{'memory': {memory!r}}}\n")
-    trust.trust(home, str(path))
+    trusted(home, path)
     return list(memory_lines(home, str(folder), environ))
 
 
@@ -183,7 +184,7 @@ def test_a_backend_of_vectors_without_an_embedder_is_told(home: Home) -> None:
     )
 
 
-def test_what_is_computed_is_not_run(home: Home, tmp_path: Path) -> None:
+def test_what_has_no_manifest_is_not_run(home: Home, tmp_path: Path) -> None:
     path = tmp_path / "relay.config.py"
     path.write_text("open('ran', 'w')\nconfig = {'memory': {'backend': str('mem0')}}\n")
     trust.trust(home, str(path))

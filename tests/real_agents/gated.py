@@ -19,8 +19,8 @@ from typing import Any
 
 from relay.agents.codex.launch import trusted_hash
 from relay.agents.gemini import hook_settings as gemini_hooks
-from relay.config.trust import trust
 from relay.core.paths import Home
+from tests.config.trusted import trusted
 from tests.real_agents.model import Say, ScriptedModel, Shell
 from tests.real_agents.people import wait_state
 from tests.real_agents.recipe import Options, Recipe
@@ -241,7 +241,7 @@ def gated(
     recipe = AGENTS[agent].recipe(binary, base / "Ann", model.url_for("Ann"), made)
     config = recipe.cwd / "relay.config.py"
     config.write_text(CONFIG)
-    trust(Home(os.environ["RELAY_HOME"]), str(config))
+    trusted(Home(os.environ["RELAY_HOME"]), config)
     if own and agent in OWN:
         OWN[agent](recipe, f"echo own >>'{recipe.cwd}/own'")
     # Where a hook cannot change a tool's input, the model is told to, and does.

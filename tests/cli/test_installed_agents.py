@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from relay.cli import checks
-from relay.cli.gate_checks import native_hooks
-from relay.config.trust import trust
+from relay.cli import doctor
+from relay.cli.installed_agents import native_hooks
 from relay.core.paths import Home
 from tests.cli.verbs import program
+from tests.config.trusted import trusted
 
 CONFIG = "from relay import Relay\nrelay = Relay()\nrelay.on('before_tool', print)\n"
 
@@ -22,7 +22,7 @@ def project(isolated_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "relay.config.py").write_text(CONFIG)
-    trust(Home(str(isolated_home)), str(folder / "relay.config.py"))
+    trusted(Home(str(isolated_home)), folder / "relay.config.py")
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "claude").symlink_to(program(tmp_path / "claude" / "versions", "2.1.330"))
@@ -37,7 +37,7 @@ def test_who_can_be_gated_is_told_from_who_cannot(isolated_home: Path, project: 
     assert first == ("ok", "on_before_tool: reached by the tool calls of claude")
     [(level, text)] = more
     assert level == "warn" and text.startswith("aider: tool calls do not reach on_before_tool")
-    found = [c for c in checks.examine(Home(str(isolated_home)), str(project)) if c.name == "hooks"]
+    found = [c for c in doctor.examine(Home(str(isolated_home)), str(project)) if c.name == "hooks"]
     assert [check.level for check in found] == ["ok", "warn"]
 
 
@@ -56,7 +56,7 @@ def test_settings_that_turn_hooks_off_are_named(
 
 def test_who_tells_of_turns_is_told_from_who_does_not(isolated_home: Path, project: Path) -> None:
     (project / "relay.config.py").write_text(CONFIG.replace("before_tool", "after_agent"))
-    trust(Home(str(isolated_home)), str(project / "relay.config.py"))
+    trusted(Home(str(isolated_home)), project / "relay.config.py")
     assert native_hooks(Home(str(isolated_home)), str(project)) == [
         ("ok", "on_after_agent: reached by the turns and notices of claude"),
         (
@@ -73,16 +73,7 @@ def test_without_hooks_for_what_agents_tell_nothing_is_said(
     home = Home(str(isolated_home))
     (project / "relay.config.py").write_text(CONFIG.replace("before_tool", "idle"))
     assert native_hooks(home, str(project)) == []  # not trusted
-    trust(home, str(project / "relay.config.py"))
+    trusted(home, project / "relay.config.py")
     assert native_hooks(home, str(project)) == []
     (project / "relay.config.py").unlink()
     assert native_hooks(home, str(project)) == []
-
-
-def test_a_configuration_that_cannot_be_read_is_said_once(
-    isolated_home: Path, project: Path
-) -> None:
-    (project / "relay.config.py").write_text("def broken(:")
-    home = Home(str(isolated_home))
-    trust(home, str(project / "relay.config.py"))
-    assert [c for c in checks.examine(home, str(project)) if c.name == "hooks"] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.cli import checks
+from relay.cli import doctor
 from relay.core.paths import Home
 from tests.cli.verbs import program
 
@@ -27,8 +27,8 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def _checks(home: Home, cwd: Path) -> dict[str, checks.Check]:
-    return {check.name: check for check in checks.examine(home, str(cwd))}
+def _checks(home: Home, cwd: Path) -> dict[str, doctor.Check]:
+    return {check.name: check for check in doctor.examine(home, str(cwd))}
 
 
 def test_agents_are_found_with_their_versions_and_not_run(
@@ -99,8 +99,8 @@ def test_without_the_terminal_emulator_it_says_what_is_missing(
 def test_a_check_that_fails_is_a_line_and_not_a_traceback(
     home: Home, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken() -> checks.Check:
+    def broken() -> doctor.Check:
         raise ValueError("odd")
 
-    monkeypatch.setattr(checks, "_sqlite", broken)
+    monkeypatch.setattr(doctor, "_sqlite", broken)
     assert _checks(home, tmp_path)["sqlite"].text == "could not be examined: ValueError: odd"

@@ -1,0 +1,144 @@
+"""What ``relay doctor`` says of installed agents: versions, and which tell hooks of themselves.
+
+Files are read, nothing is run: each agent's own plan for a start is asked, in a folder that is
+thrown away.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import shutil
+import tempfile
+
+from relay.agents.installed import parse_version
+from relay.agents.known_agents import ungated, untold
+from relay.agents.launch import PLANNERS, TOOL_EVENTS, TURN_EVENTS, Run, plan
+from relay.config.manifest import known
+from relay.core.paths import Home
+from relay.hooks.events import HookEventName
+from relay.screen.agent_styles import style_of
+
+#: Command -> the names under which its version is found: an npm package, a Python distribution.
+AGENTS = {
+    "claude": ("@anthropic-ai/claude-code", None),
+    "codex": ("@openai/codex", None),
+    "gemini": ("@google/gemini-cli", None),
+    "qwen": ("@qwen-code/qwen-code", None),
+    "opencode": ("opencode-ai", None),
+    "aider": (None, "aider_chat"),
+}
+_VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+-]*")
+
+
+def agent_line(command: str) -> tuple[str, str, str]:
+    """(level, text, hint): what is installed as ``command``, and how relay hears it."""
+    path = shutil.which(command)
+    if path is None:
+        return "absent", "not installed", ""
+    version = _version(path, *AGENTS[command])
+    unseen = style_of(command).unseen
+    oldest = importlib.import_module(PLANNERS[command]).OLDEST
+    supported = version is not None and (parse_version(version) or ()) >= oldest
+    if supported:
+        heard, hint = "its own words", f"should its screen have to stand in: {unseen}"
+    else:
+        least = ".".join(map(str, oldest))
+        heard, hint = f"its screen: relay knows its interfaces from {least} on", unseen
+    text = f"{version or 'version unknown'}, heard through {heard} ({path})"
+    return "ok" if supported else "warn", text, f"{hint} (docs/screen.md)"
+
+
+def _version(path: str, npm: str | None, distribution: str | None) -> str | None:
+    """The version of an installed program, from the files around it: nothing is run."""
+    real = os.path.realpath(path)
+    folder = os.path.dirname(real)
+    for _ in range(6):
+        if npm is not None:
+            for package in (folder, os.path.join(folder, "node_modules", npm)):
+                found = _npm_version(os.path.join(package, "package.json"), npm)
+                if found:
+                    return found
+        folder = os.path.dirname(folder)
+    if distribution is not None:
+        return _python_version(os.path.dirname(os.path.dirname(real)), distribution)
+    # Native installers keep each version under its own name.
+    parts = [part for part in real.split(os.sep) if _VERSION.fullmatch(part)]
+    return parts[-1] if parts else None
+
+
+def _npm_version(path: str, name: str) -> str | None:
+    try:
+        with open(path, "rb") as file:
+            content = json.loads(file.read(1024 * 1024))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(content, dict) or content.get("name") != name:
+        return None
+    version = content.get("version")
+    return version if isinstance(version, str) else None
+
+
+def _python_version(prefix: str, distribution: str) -> str | None:
+    """From the name of the ``.dist-info`` folder of the environment that holds the program."""
+    lib = os.path.join(prefix, "lib")
+    for python in sorted(os.listdir(lib)) if os.path.isdir(lib) else []:
+        packages = os.path.join(lib, python, "site-packages")
+        for name in os.listdir(packages) if os.path.isdir(packages) else []:
+            if name.startswith(distribution + "-") and name.endswith(".dist-info"):
+                return name.removeprefix(distribution + "-").removesuffix(".dist-info")
+    return None
+
+
+# -- hooks
+
+
+def native_hooks(home: Home, cwd: str) -> list[tuple[str, str]]:
+    """(level, text) of each line; none without hooks for what agents tell of themselves."""
+    events = _events(home, cwd)
+    if not events:
+        return []
+    plans = {command: _plan(home, command, events) for command in PLANNERS if shutil.which(command)}
+    lines = []
+    for group, missing, what in (
+        (TOOL_EVENTS, ungated, "tool calls"),
+        (TURN_EVENTS, untold, "turns and notices"),
+    ):
+        asked = [event for event in events if event in group]
+        notes = {command: missing(command, plans[command], asked.__contains__) for command in plans}
+        if asked:
+            lines += _lines(" and ".join(event.registration for event in asked), what, notes)
+    return lines
+
+
+def _lines(names: str, what: str, notes: dict[str, list[str]]) -> list[tuple[str, str]]:
+    """``notes``: command to why its ``what`` do not reach the hooks ``names``."""
+    reached = [command for command, why in notes.items() if not why]
+    whose = f"the {what} of {', '.join(reached)}" if reached else f"no {what}"
+    missed = [("warn", f"{command}: {note}") for command, why in notes.items() for note in why]
+    return [("ok" if reached else "warn", f"{names}: reached by {whose}"), *missed]
+
+
+def _events(home: Home, cwd: str) -> list[HookEventName]:
+    """The events about tool calls and turns that the configuration may have hooks for."""
+    events = [HookEventName(value) for value in known(home, cwd).hooks]
+    return [event for event in events if event in (*TOOL_EVENTS, *TURN_EVENTS)]
+
+
+def _plan(home: Home, command: str, events: list[HookEventName]) -> dict[str, object]:
+    """What the plan for a start of ``command`` says to the session."""
+    # Gemini CLI reads hooks from root's folders only: what a run's folder is made in counts.
+    place = home.run if os.path.isdir(home.run) else None
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        run = Run(
+            name="doctor",
+            run_id="doctor",
+            token="",
+            port=1,
+            socket=os.path.join(folder, "socket"),
+            folder=os.path.join(folder, "run"),
+            hooks=tuple(event.value for event in events),
+        )
+        return plan([command], dict(os.environ), run).data

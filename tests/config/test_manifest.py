@@ -1,0 +1,121 @@
+"""What a trusted file registers is known before it runs again; without a manifest, everything is
+possible."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from relay.config.load import load_for_session, record_manifest
+from relay.config.manifest import Known, every_event, examples, known, read_manifest
+from relay.config.trust import read_config, trust
+from relay.core.paths import Home
+from tests.config.trusted import trusted
+
+CONFIG = """
+from relay import Relay
+relay = Relay()
+@relay.pattern("deploy:prod-*")
+def production(target): ...
+@relay.pattern("deploy:staging")
+def staging(target): ...
+@relay.pattern("who")
+def who(ctx): ...
+@relay.pattern("relay:everybody", override=True)
+def everybody(message): ...
+"""
+NOTHING = (Known().namespaces, Known().hooks)
+
+
+@pytest.fixture
+def home(isolated_home: Path) -> Home:
+    return Home(str(isolated_home))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "relay.config.py"
+    path.write_text(CONFIG)
+    return path
+
+
+def told(home: Home, config: Path, explicit: str | None = None) -> tuple[object, object]:
+    found = known(home, str(config.parent), explicit)
+    return found.namespaces, found.hooks
+
+
+def test_patterns_and_events_of_a_trusted_file_are_known(home: Home, config: Path) -> None:
+    assert told(home, config) == NOTHING
+    trusted(home, config)
+    namespaces = ("relay", "memory", "deploy:staging", "who")
+    assert told(home, config) == (namespaces, ())
+    config.write_text(CONFIG + "for event in ['before_tool', 'idle']: relay.on(event, print)\n")
+    assert told(home, config) == NOTHING
+    trusted(home, config)
+    assert told(home, config) == (namespaces, ("Idle", "BeforeTool"))
+
+
+def test_hook_files_may_hold_any_event(home: Home, config: Path) -> None:
+    config.write_text("config = {'hook_files': ['a.json']}\n")
+    trusted(home, config)
+    assert told(home, config)[1] == tuple(every_event())
+
+
+@pytest.mark.parametrize("damage", [None, "{", '["x", 1]', '{"patterns": [], "hooks": [1]}'])
+def test_without_a_manifest_every_event_is_possible(
+    home: Home, config: Path, damage: str | None
+) -> None:
+    trusted(home, config)
+    [kept] = (Path(home.root) / "cache").glob("manifest-*.json")
+    if damage is None:
+        kept.unlink()
+    else:
+        kept.write_text(damage)
+    assert told(home, config) == (("relay", "memory"), tuple(every_event()))
+    load_for_session(home, str(config.parent))  # which makes it anew
+    assert told(home, config)[1] == ()
+
+
+def test_a_file_that_cannot_run_says_why(home: Home, config: Path) -> None:
+    config.write_text("import there_is_no_such_module\n")
+    trusted(home, config)
+    manifest = read_manifest(home, read_config(str(config)))
+    assert manifest is not None and "there_is_no_such_module" in manifest.problem
+    assert told(home, config)[1] == tuple(every_event())
+
+
+def test_a_process_of_its_own_runs_the_file(home: Home, config: Path) -> None:
+    config.write_text("import os\nprint('said')\npatterns = {f'p{os.getpid()}': print}\n")
+    trust(home, str(config))
+    manifest = record_manifest(home, read_config(str(config)))
+    assert manifest is not None
+    [pattern] = manifest.patterns
+    assert pattern.startswith("p") and pattern != f"p{os.getpid()}:*"
+
+
+def test_a_file_that_ends_its_process_leaves_no_manifest(home: Home, config: Path) -> None:
+    config.write_text("import os\nos._exit(0)\n")
+    trust(home, str(config))
+    assert record_manifest(home, read_config(str(config))) is None
+
+
+def test_an_untrusted_file_is_never_run(home: Home, config: Path, tmp_path: Path) -> None:
+    config.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    assert record_manifest(home, read_config(str(config))) is None
+    known(home, str(tmp_path))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_cannot_be_found_is_not_known(home: Home, config: Path) -> None:
+    assert told(home, config, "missing.py") == NOTHING
+
+
+def test_each_namespace_has_one_example() -> None:
+    assert examples(["a:*", "a:one", "a:two", "b", "b:x?"]) == ("relay", "memory", "a:one", "b")
+
+
+def test_what_no_command_line_can_hold_is_left_out() -> None:
+    patterns = ["de\0ploy:x", "\ud800:x", "build:a\nb", "who:me"]
+    assert examples(patterns) == ("relay", "memory", "who:me")
