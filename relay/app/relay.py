@@ -253,21 +253,21 @@ class Relay:
                 "wrap() is called while the configuration loads",
                 hint='put it under: if __name__ == "__main__":',
             )
-        from relay.app import wrap
+        from relay.app import wrapped_run
 
         argv = shlex.split(command) if isinstance(command, str) else list(command)
         if not argv:
             raise UsageError("there is no command to wrap", hint='for example wrap("claude")')
         if self._home is not None:
             os.environ["RELAY_HOME"] = self.home.root
-        choices = wrap.Choices(
+        choices = wrapped_run.Choices(
             argv,
             name=self.name,
             task=self.settings.task if task is None else task,
             session_factory=self.loaded,
             known=self._known(),
         )
-        return wrap.exit_status(wrap.run(choices))
+        return wrapped_run.exit_status(wrapped_run.run(choices))
 
 
 def _check_seen(result: dict[str, Any], done: bool, seconds: float) -> None:

@@ -25,8 +25,8 @@ from relay.hooks.events import HookEventName
 from relay.hooks.registry import BUILTIN, Registry
 from relay.memory.session_addon import register_memory
 from relay.session.builtin import register
-from relay.session.events import EventQueue, PumpCheckpoint, PumpHello
 from relay.session.pump_link import PumpLink
+from relay.session.session_events import EventQueue, PumpCheckpoint, PumpHello
 
 #: How long the pump may take to say hello.
 HELLO_DEADLINE = 30.0

@@ -36,26 +36,26 @@ from relay.memory.session_addon import MemoryAddOn
 from relay.memory.session_store import MemoryGate, chosen
 from relay.screen.line_source import make_source
 from relay.session.actions import SessionActions
-from relay.session.agent_tty import InnerTerminal, NoTerminal
+from relay.session.agent_tty import open_agent_tty
 from relay.session.background import Tasks
 from relay.session.broker_reports import Broker, BrokerReports
 from relay.session.delivery import DeliveryQueue
 from relay.session.detector import DirectiveDetector
-from relay.session.driver import AdapterFeed, Services, SessionDriver
-from relay.session.events import (
-    EventQueue,
-    HookReported,
-    KeptStateChanged,
-    PersonNote,
-    PumpCheckpoint,
-    PumpHello,
-)
+from relay.session.driver import AdapterFeed, LateClock, Services, SessionDriver
 from relay.session.hook_server import HookServer
 from relay.session.hook_setup import SessionConfig, SessionHooks
 from relay.session.native_channel import AgentRecords, ChannelSelector
 from relay.session.pump_link import PumpLink
 from relay.session.run_info import TEXTS_MAX, RunInfo
-from relay.session.session import Kept, Session
+from relay.session.session import Checkpointed, Session
+from relay.session.session_commands import PersonNote
+from relay.session.session_events import (
+    EventQueue,
+    HookReported,
+    KeptStateChanged,
+    PumpCheckpoint,
+    PumpHello,
+)
 from relay.session.sources import SourceSelector
 from relay.session.steering import Steering
 from relay.session.tool_hooks import ToolHookEndpoint
@@ -79,24 +79,6 @@ class Start:
     tty: int | None
     args: dict[str, Any]
     config: LoadedConfig | None = None  # given by a program that uses Relay, else looked for
-
-
-class LateClock:
-    """A monotonic clock for what is heard late: the rests that lie between it are added to it.
-
-    Two lines with a second between them are two things said, also when a session that has just
-    started reads both at once.
-    """
-
-    def __init__(self) -> None:
-        self._skipped = 0.0
-
-    def __call__(self) -> float:
-        return time.monotonic() + self._skipped
-
-    def skip(self, seconds: float) -> None:
-        """Take note that the agent rested for ``seconds`` before what it wrote next."""
-        self._skipped += seconds
 
 
 class SessionParts:
@@ -124,7 +106,7 @@ class SessionParts:
         self._clock = LateClock()
         self._guards = Guards()
         self._tasks = Tasks(queue)
-        self._terminal = _inner_terminal(self._hello)
+        self._terminal = open_agent_tty(self._hello.get("tty"))
         self._launch: dict[str, Any] = start.args.get("launch") or {}
         self._profile = profile_named(start.args.get("profile") or "")
         env = {os.fsdecode(name): os.fsdecode(value) for name, value in original().items()}
@@ -303,7 +285,7 @@ class SessionParts:
             last_words=self._last_words(config, broker),
         )
         memories.restore(self._checkpoint.state.get("memory", []))
-        kept: dict[str, Kept] = {"memory": memories}
+        kept: dict[str, Checkpointed] = {"memory": memories}
         if self._adapter is not None:
             kept["native"] = self._adapter
         session = Session(
@@ -412,14 +394,6 @@ class SessionParts:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _inner_terminal(hello: dict[str, Any]) -> InnerTerminal | NoTerminal:
-    """The program's own terminal, where the pump could say which it is."""
-    if hello.get("tty"):
-        with contextlib.suppress(OSError):
-            return InnerTerminal(hello["tty"])
-    return NoTerminal()
 
 
 def _takes_utf8(env: dict[str, str]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from relay.app.wrap import Choices, exit_status, run
+from relay.app.wrapped_run import Choices, exit_status, run
 from relay.cli.parser import Options, Parser
 from relay.core.errors import EXIT_FAILED, EXIT_USAGE, RelayError, UsageError
 

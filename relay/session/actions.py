@@ -18,8 +18,9 @@ from relay.hooks.context import checked_body
 from relay.session.broker_reports import Broker
 from relay.session.builtin import send_fields
 from relay.session.detector import Detection
-from relay.session.events import AddOnRequested, EventQueue, PersonNote, SendRequested
 from relay.session.run_info import RunInfo
+from relay.session.session_commands import PersonNote
+from relay.session.session_events import AddOnRequested, EventQueue, SendRequested
 
 
 class SessionActions:

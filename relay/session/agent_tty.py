@@ -1,5 +1,7 @@
 """The agent's own side of its terminal, opened a second time: what the program sees and has read.
 
+A file of its own: the only one of a session that does I/O on a terminal.
+
 Source: termios(3), tty_ioctl(4). In canonical mode FIONREAD counts whole lines only, which is what
 a line program can read.
 """
@@ -7,6 +9,7 @@ a line program can read.
 from __future__ import annotations
 
 import array
+import contextlib
 import fcntl
 import os
 import termios
@@ -64,3 +67,11 @@ class NoTerminal:
 
     def close(self) -> None:
         pass
+
+
+def open_agent_tty(path: str | None) -> InnerTerminal | NoTerminal:
+    """The program's own terminal, where the pump could say which it is."""
+    if path:
+        with contextlib.suppress(OSError):
+            return InnerTerminal(path)
+    return NoTerminal()

@@ -10,7 +10,8 @@ import traceback
 from collections.abc import Awaitable, Coroutine
 
 from relay.core.errors import RelayError
-from relay.session.events import EventQueue, PersonNote
+from relay.session.session_commands import PersonNote
+from relay.session.session_events import EventQueue
 
 
 class Tasks:

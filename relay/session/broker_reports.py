@@ -13,7 +13,8 @@ from relay.core.message import Message, State
 from relay.directive.grammar import Match
 from relay.session.background import Tasks
 from relay.session.detector import Detection
-from relay.session.events import DeliveryReported, EventQueue, PersonNote, ReportAgent
+from relay.session.session_commands import PersonNote, ReportAgent
+from relay.session.session_events import DeliveryReported, EventQueue
 
 T = TypeVar("T")
 

@@ -18,15 +18,15 @@ from relay.hooks.hook_types import CallOutcome
 from relay.hooks.outputs import Result
 from relay.hooks.registry import Registry
 from relay.session.detector import Detection
-from relay.session.events import (
+from relay.session.session_commands import (
+    AgentNotice,
     CallBuiltin,
-    HandlersEnded,
     InjectText,
-    NotePerson,
+    PersonNote,
     RunHandlers,
     SessionCommand,
-    TellAgent,
 )
+from relay.session.session_events import HandlersEnded
 
 #: What may wait in one lane; beyond it the agent is told that it was not heard.
 LANE_MAX = 1000
@@ -53,7 +53,7 @@ class Dispatcher:
         """Act on one find."""
         found = heard.found
         if not isinstance(found, Match):
-            yield TellAgent(refusal(self._registry, found))
+            yield AgentNotice(refusal(self._registry, found))
         elif self._is_own(found):
             yield CallBuiltin(heard)
         else:
@@ -65,7 +65,7 @@ class Dispatcher:
         match = heard.found
         assert isinstance(match, Match)
         if ended.error is not None:
-            yield TellAgent(not_done(match, ended.error.line))
+            yield AgentNotice(not_done(match, ended.error.line))
         for outcome in ended.outcomes:
             yield from self._concluded(match, outcome)
         lane = self._lanes[match.namespace]
@@ -89,7 +89,7 @@ class Dispatcher:
         lane = self._lanes.setdefault(match.namespace, deque())
         size = _size(match)
         if len(lane) > LANE_MAX or self._size + size > UNFINISHED_MAX:
-            yield TellAgent(not_done(match, "too many earlier ones still wait"))
+            yield AgentNotice(not_done(match, "too many earlier ones still wait"))
             return
         if heard.id in self._unfinished:
             return  # heard again while it waits
@@ -105,7 +105,7 @@ class Dispatcher:
             if not (refused := refusal(self._registry, lane[0].found)):
                 yield RunHandlers(lane[0])
                 return
-            yield TellAgent(refused)
+            yield AgentNotice(refused)
             self._finish(lane)
 
     def _concluded(self, match: Match, outcome: CallOutcome[Result]) -> Iterator[SessionCommand]:
@@ -114,8 +114,8 @@ class Dispatcher:
                 yield InjectText(self._new_id(), text, match)
         elif not outcome.ok:
             # The reason is for the person; the agent only learns that it did not happen.
-            yield NotePerson(f"{outcome.handler}: {outcome.error}")
-            yield TellAgent(f"{_head(match)}: its handler failed; the person can see why")
+            yield PersonNote(f"{outcome.handler}: {outcome.error}")
+            yield AgentNotice(f"{_head(match)}: its handler failed; the person can see why")
 
     def _finish(self, lane: deque[Detection]) -> None:
         done = lane.popleft()

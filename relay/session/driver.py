@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -22,16 +23,18 @@ from relay.hooks.context import Context, Identity
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
 from relay.hooks.run_functions import FunctionRunner
-from relay.session import events
+from relay.session import session_commands as commands
+from relay.session import session_events as events
 from relay.session.actions import SessionActions
 from relay.session.background import Tasks, failure
 from relay.session.broker_reports import Broker, BrokerReports
 from relay.session.delivery import DeliveryQueue
 from relay.session.detector import Detection, Heard
 from relay.session.dispatch import not_done
-from relay.session.events import EventQueue, SessionCommand, SessionEvent
 from relay.session.hook_setup import SessionHooks
 from relay.session.session import Session
+from relay.session.session_commands import SessionCommand
+from relay.session.session_events import EventQueue, SessionEvent
 from relay.session.sources import SourceSelector
 from relay.session.steering import Steering
 
@@ -45,11 +48,22 @@ TELLING_DEADLINE = 2.0
 SENDING_DEADLINE = 600.0
 
 
-class SessionClock(Protocol):
-    """A monotonic clock in seconds, to which the rests between late output are added."""
+class LateClock:
+    """A monotonic clock for what is heard late: the rests that lie between it are added to it.
 
-    def __call__(self) -> float: ...
-    def skip(self, seconds: float) -> None: ...
+    Two lines with a second between them are two things said, also when a session that has just
+    started reads both at once.
+    """
+
+    def __init__(self) -> None:
+        self._skipped = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._skipped
+
+    def skip(self, seconds: float) -> None:
+        """Take note that the agent rested for ``seconds`` before what it wrote next."""
+        self._skipped += seconds
 
 
 class PumpEnd(Protocol):
@@ -83,7 +97,7 @@ class SessionDriver:
     """Runs one session until its agent has ended."""
 
     def __init__(
-        self, queue: EventQueue, session: Session, services: Services, clock: SessionClock
+        self, queue: EventQueue, session: Session, services: Services, clock: LateClock
     ) -> None:
         self._queue = queue
         self._session = session
@@ -167,61 +181,61 @@ class SessionDriver:
     def _carry_out(self, command: SessionCommand) -> None:
         services = self._services
         match command:
-            case events.Acknowledge():
+            case commands.Acknowledge():
                 services.pump.ack(command.offset, command.checkpoint)
-            case events.PauseReading():
+            case commands.PauseReading():
                 services.pump.pause_reading()
-            case events.ResumeReading():
+            case commands.ResumeReading():
                 services.pump.resume_reading()
-            case events.KeepTerminal():
+            case commands.KeepTerminal():
                 services.pump.farewell(command.seconds)
-            case events.SendMessage():
+            case commands.SendMessage():
                 services.tasks.spawn(self._send(command.fields))
-            case events.ReportAgent():
+            case commands.ReportAgent():
                 services.reports.agent(command)
-            case events.ReportPerson():
+            case commands.ReportPerson():
                 services.reports.person()
-            case events.ReportDelivery():
+            case commands.ReportDelivery():
                 report = services.reports.delivery(
                     command.message, command.state, command.reason, ""
                 )
                 services.tasks.spawn(report)
-            case events.DeliverMessage():
+            case commands.DeliverMessage():
                 services.deliveries.offer(command.message)
-            case events.StartDelivering():
+            case commands.StartDelivering():
                 services.tasks.spawn(services.deliveries.run())
-            case events.LookAgain():
+            case commands.LookAgain():
                 services.deliveries.look_again()
-            case events.InputFlushed():
+            case commands.InputFlushed():
                 services.tasks.spawn(services.deliveries.thrown_away(command.unread))
-            case events.TextProven():
+            case commands.TextProven():
                 self._prove(command)
-            case events.TurnChanged():
+            case commands.TurnChanged():
                 if services.steering is not None:
                     services.steering.rested(command.state)
-            case events.CheckSteered():
+            case commands.CheckSteered():
                 if services.steering is not None:
                     self._report_seen(services.steering.heard())
-            case events.TellHeldAgain():
+            case commands.TellHeldAgain():
                 services.deliveries.tell_again()
-            case events.CallBuiltin():
+            case commands.CallBuiltin():
                 self._call_builtin(command.detection)
-            case events.RunHandlers():
+            case commands.RunHandlers():
                 services.tasks.spawn(self._run_handlers(command.detection))
-            case events.FireHooks():
+            case commands.FireHooks():
                 services.tasks.spawn(self._fire(command))
-            case events.InjectText():
+            case commands.InjectText():
                 self._inject(command)
-            case events.SettleSend():
+            case commands.SettleSend():
                 services.actions.settle(command.id, command.answer)
-            case events.ResetHandlerLimits():
+            case commands.ResetHandlerLimits():
                 services.actions.person()
-            case events.DoAddOnCommand():
+            case commands.DoAddOnCommand():
                 services.add_ons[command.namespace].take(command.command)
-            case events.TellAddOns():
+            case commands.TellAddOns():
                 for add_on in services.add_ons.values():
                     add_on.said(command.texts)
-            case events.AnswerRemote():
+            case commands.AnswerRemote():
                 services.hooks.remote.take(command.fields)
 
     async def _send(self, fields: dict[str, Any]) -> None:
@@ -232,7 +246,7 @@ class SessionDriver:
         else:
             self._queue.post(events.SendAnswered(fields["id"], answer))
 
-    def _prove(self, proof: events.TextProven) -> None:
+    def _prove(self, proof: commands.TextProven) -> None:
         self._report_seen(self._services.deliveries.proven(proof.text, proof.by))
         if self._services.steering is not None:
             self._report_seen(self._services.steering.proven(proof.text, proof.by))
@@ -250,7 +264,7 @@ class SessionDriver:
             try:
                 handler.callee.binding.call(handler.callee.function, given)
             except RelayError as error:
-                self._queue.post(events.AgentNotice(not_done(match, error.line)))
+                self._queue.post(commands.AgentNotice(not_done(match, error.line)))
 
     async def _run_handlers(self, heard: Detection) -> None:
         match = heard.found
@@ -268,7 +282,7 @@ class SessionDriver:
         finally:
             self._queue.post(ended)
 
-    async def _fire(self, fire: events.FireHooks) -> None:
+    async def _fire(self, fire: commands.FireHooks) -> None:
         result = None
         try:
             async with asyncio.timeout(fire.seconds):
@@ -280,11 +294,11 @@ class SessionDriver:
         finally:
             self._queue.post(events.HooksFired(fire.hook, result))
 
-    def _inject(self, inject: events.InjectText) -> None:
+    def _inject(self, inject: commands.InjectText) -> None:
         try:
             self._services.actions.give(inject.text, inject.id)
         except RelayError as error:  # too long, say; the others are no worse for it
-            self._queue.post(events.InjectionRefused(inject, error))
+            self._queue.post(events.InjectionRefused(inject.id, inject.match, error))
 
     def _context(self, heard: Detection) -> Context:
         actions = self._services.actions.for_match(heard)
@@ -355,7 +369,7 @@ class AdapterFeed:
         self._queue.post(events.SourcesRead())
 
     def note(self, reason: str) -> None:
-        self._queue.post(events.PersonNote(reason))
+        self._queue.post(commands.PersonNote(reason))
 
     def read(self) -> None:
         """The adapter has handed over everything that there is for now."""

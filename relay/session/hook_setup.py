@@ -15,9 +15,10 @@ from relay.hooks.run_functions import FunctionRunner
 from relay.hooks.runner import HookRunner
 from relay.session.background import Tasks
 from relay.session.broker_reports import Broker
-from relay.session.events import EventQueue, PersonNote
 from relay.session.invocation_log import SessionHookLog
 from relay.session.remote_hooks import RemoteRequests
+from relay.session.session_commands import PersonNote
+from relay.session.session_events import EventQueue
 
 #: How long responses that are ready when the session ends may take to be sent. Seconds.
 _LAST_RESPONSES = 2.0

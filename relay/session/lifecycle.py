@@ -12,13 +12,8 @@ from typing import Any
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated
 from relay.hooks.registry import Registry
-from relay.session.events import (
-    FireHooks,
-    HooksFired,
-    InjectText,
-    NotePerson,
-    SessionCommand,
-)
+from relay.session.session_commands import FireHooks, InjectText, PersonNote, SessionCommand
+from relay.session.session_events import HooksFired
 
 #: Output that waits for a slow ``on_output``; beyond it the oldest is left out, and that is noted.
 OUTPUT_WAITING_MAX = 64 * 1024
@@ -46,6 +41,8 @@ class Lifecycle:
         self._announced: OrderedDict[str, None] = OrderedDict()
         self._ended = False  # the session-end hooks have been fired
         self.ending = False  # the session-end hooks run now
+        self._observed: set[HookEventName] = set()  # events that the agent does not wait for
+        self._unheeded: set[HookEventName] = set()  # … that hooks wanted to stop: it was said
         self._answers: deque[float] = deque(maxlen=ANSWERS_MAX)
         self._muted = False  # on_output answers itself
         self._waiting: list[str] = []
@@ -72,6 +69,11 @@ class Lifecycle:
             self._open += 1
             yield FireHooks(event, fields, seconds)
 
+    def observe(self, event: HookEventName, fields: dict[str, Any]) -> Iterator[SessionCommand]:
+        """Run the hooks of something that the agent tells of and does not wait for."""
+        self._observed.add(event)
+        yield from self.fire(event, fields)
+
     def fired(self, fired: HooksFired, now: float) -> Iterator[SessionCommand]:
         """Hooks have run: note what went wrong, and inject what was said for the agent."""
         self._open -= 1
@@ -86,11 +88,17 @@ class Lifecycle:
         if result is None:
             return
         for failure in result.errors:
-            yield NotePerson(failure.message)
+            yield PersonNote(failure.message)
         for conflict in result.conflicts:
-            yield NotePerson(conflict)
+            yield PersonNote(conflict)
         if result.system_message and not result.suppress_output:
-            yield NotePerson(result.system_message)
+            yield PersonNote(result.system_message)
+        if fired.hook in self._observed - self._unheeded and (result.blocked or result.stop):
+            self._unheeded.add(fired.hook)
+            yield PersonNote(
+                f"{fired.hook.registration}: this agent does not wait for these hooks, so it"
+                " cannot be kept from going on"
+            )
         if fired.hook is HookEventName.OUTPUT:
             yield from self._count_answer(result)
             deliver &= not self._muted
@@ -155,7 +163,7 @@ class Lifecycle:
             left_out += 1
         if left_out:
             del self._waiting[:left_out]
-            yield NotePerson("on_output was too slow: some output was left out")
+            yield PersonNote("on_output was too slow: some output was left out")
         if not self._flushing and self._flush_at is None:
             self._flush_at = now + OUTPUT_TOGETHER
 
@@ -200,7 +208,7 @@ class Lifecycle:
         now = self._last_output or 0.0
         if len(self._answers) == ANSWERS_MAX and now - self._answers[0] < ANSWERS_WITHIN:
             self._muted = True
-            yield NotePerson(
+            yield PersonNote(
                 f"on_output has answered more than {ANSWERS_MAX} times within {ANSWERS_WITHIN:g} s,"
                 " perhaps its own texts: what it says is left out until you write to the agent"
             )

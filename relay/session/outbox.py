@@ -13,7 +13,13 @@ from typing import Any
 
 from relay.core.errors import RelayError
 from relay.session.broker_reports import NOT_NOW
-from relay.session.events import NotePerson, SendMessage, SessionCommand, SettleSend, TellAgent
+from relay.session.session_commands import (
+    AgentNotice,
+    PersonNote,
+    SendMessage,
+    SessionCommand,
+    SettleSend,
+)
 
 #: Messages, and bytes of their texts, that wait for the broker. Beyond it what the agent says is
 #: refused, and it is told: so much fits into a checkpoint.
@@ -94,7 +100,7 @@ class Outbox:
             # Not refused, only not accepted yet: it stays pending and keeps its id.
             self._under_way.discard(identifier)
             self._returned.add(identifier)
-            yield NotePerson(f"a message waits: {error.message}")
+            yield PersonNote(f"a message waits: {error.message}")
         else:
             yield from _explained(self._forget(identifier), error)
             yield SettleSend(identifier, error)
@@ -156,11 +162,11 @@ class Outbox:
         for delivery in deliveries:
             if delivery["state"] == "failed":
                 reason = delivery.get("reason", "")
-                yield TellAgent(f"not delivered to {delivery['to']}: {reason}")
+                yield AgentNotice(f"not delivered to {delivery['to']}: {reason}")
         parked = [one for one in deliveries if one.get("parked") and self._is_news(one)]
         if parked:
             names = ", ".join(delivery["to"] for delivery in parked)
-            yield TellAgent(
+            yield AgentNotice(
                 f"the message to {names} is held until the person lets it go on:"
                 f" {parked[0]['reason']}. Do not send it again, and finish your turn"
             )
@@ -175,7 +181,7 @@ class Outbox:
         if guesses := answer.get("did_you_mean"):
             text += f" Did you mean {' or '.join(guesses)}?"
         text += f" Here now: {', '.join(answer.get('present') or ()) or 'nobody else'}."
-        yield TellAgent(f"{text} The message is kept for seven days, in case that name comes")
+        yield AgentNotice(f"{text} The message is kept for seven days, in case that name comes")
 
     def _is_news(self, delivery: dict[str, Any]) -> bool:
         """Whether this one is held, and the agent does not know yet that what goes there is."""
@@ -201,9 +207,9 @@ def _explained(fields: dict[str, Any], error: RelayError) -> Iterator[SessionCom
     """Tell the agent that something it said was not sent, and why."""
     if fields.get("notice"):
         # Explaining that to the agent would be another notice.
-        yield NotePerson(f"the agent could not be told something: {error.message}")
+        yield PersonNote(f"the agent could not be told something: {error.message}")
     else:
-        yield TellAgent(f"not sent: {error.line}")
+        yield AgentNotice(f"not sent: {error.line}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from relay.core.errors import NotDelivered
 from relay.protocol import frames
-from relay.session.events import (
+from relay.session.session_events import (
     AgentExited,
     AgentStopped,
     AgentWrote,

@@ -17,7 +17,7 @@ from relay.hooks.events import event_name
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.request_channel import RequestChannel, RequestCode
 from relay.session.background import Tasks
-from relay.session.events import EventQueue
+from relay.session.session_events import EventQueue
 
 #: Requests in hand at once. The broker sends fewer; a further one is left to its time limit there.
 SERVED_MAX = 256

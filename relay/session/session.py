@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from relay.agents.base import AgentAdapter
 from relay.core.bounded import RecentSet
-from relay.core.errors import RelayError
 from relay.core.message import AgentState, Message, State
 from relay.core.source_events import Proof, StateChange
 from relay.directive.grammar import Match
@@ -21,16 +20,18 @@ from relay.hooks.context import OUTPUT_ENTRIES_MAX, recent_messages, recent_outp
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
 from relay.protocol import frames
-from relay.session import events
+from relay.session import session_commands as commands
+from relay.session import session_events as events
+from relay.session.acknowledgement import Progress
 from relay.session.builtin import await_seconds
 from relay.session.detector import AgentSaid, Detection, Heard
 from relay.session.dispatch import Dispatcher, not_done
-from relay.session.events import SessionCommand, SessionEvent
 from relay.session.lifecycle import Lifecycle
 from relay.session.outbox import Outbox, ReplyTimeouts
-from relay.session.progress import Progress
 from relay.session.run_info import RunInfo
-from relay.session.shutdown import GraceTimer
+from relay.session.session_commands import SessionCommand
+from relay.session.session_events import SessionEvent
+from relay.session.shutdown import HangupTimer
 from relay.session.sources import SourceSelector
 from relay.session.typing_policy import Guards
 
@@ -38,7 +39,7 @@ from relay.session.typing_policy import Guards
 KNOWN_MAX = 10_000
 
 
-class Kept(Protocol):
+class Checkpointed(Protocol):
     """A service with a state that a next session needs."""
 
     def state(self) -> Any: ...
@@ -58,7 +59,7 @@ class Session:
         sources: SourceSelector,
         guards: Guards,
         adapter: AgentAdapter | None,
-        kept: Mapping[str, Kept],
+        kept: Mapping[str, Checkpointed],
         *,
         new_id: Callable[[], str],
         now_ms: Callable[[], int],
@@ -76,14 +77,12 @@ class Session:
         self.dispatcher = Dispatcher(registry, new_id)
         self.lifecycle = Lifecycle(registry, new_id, idle_seconds=run.idle_seconds)
         self.outbox = Outbox()
-        self.grace = GraceTimer(run.end_seconds)
+        self.grace = HangupTimer(run.end_seconds)
         self._progress = Progress(run.offset)
         self._replies = ReplyTimeouts()
         self._state = StateChange(AgentState.STARTING)
-        self._reported: events.ReportAgent | None = None
+        self._reported: commands.ReportAgent | None = None
         self._known = RecentSet[str](KNOWN_MAX)
-        self._observed: set[HookEventName] = set()  # hooks that the agent does not wait for
-        self._unheeded = RecentSet[HookEventName](len(HookEventName))  # … the person is told of
         self._keys_dealt_with = 0  # by earlier sessions: the last sequence of the person's
         # Something has reached the agent since the person spoke to it; an earlier session of the
         # run may have brought it.
@@ -92,10 +91,10 @@ class Session:
     def handle(self, event: SessionEvent, now: float) -> Iterator[SessionCommand]:
         """Take one event, and say what is to be done; commands are carried out in their order."""
         for command in self._route(event, now):
-            if isinstance(command, events.NotePerson):
+            if isinstance(command, commands.PersonNote):
                 self._sources.note(command.text)
                 yield from self._report_agent()
-            elif isinstance(command, events.TellAgent):
+            elif isinstance(command, commands.AgentNotice):
                 yield from self._tell(command.text)
             else:
                 yield command
@@ -126,25 +125,28 @@ class Session:
                 yield from self._heard(self._sources.tick(now), now)
             case events.AgentStopped():
                 self._guards.job(event.stopped)
-                yield events.LookAgain()
-            case events.TerminalGone():
+                yield commands.LookAgain()
+            case events.TerminalGone() if not self.grace.begun:
                 yield from self._terminal_gone(now)
             case events.MessageArrived():
                 yield from self._arrived(event.message, now)
-            case events.ReceiptArrived():
-                yield from self._receipt(event.fields)
+            case events.ReceiptArrived(fields) if fields["state"] == State.FAILED:
+                why = fields.get("reason") or "unknown"
+                yield commands.AgentNotice(f"not delivered to {fields['to']}: {why}")
             case events.SessionAsked():
-                yield events.AnswerRemote(event.fields)
+                yield commands.AnswerRemote(event.fields)
             case events.BrokerReturned():
                 self._reported = None
                 yield from self._report_agent()
-                yield events.TellHeldAgain()
+                yield commands.TellHeldAgain()
             case events.SendAnswered():
                 yield from self.outbox.answered(event.id, event.answer, now)
-                yield from self._go_on()
+                if not self.outbox.busy:
+                    yield from self._progress.go_on()
             case events.SendFailed():
                 yield from self.outbox.failed(event.id, event.error, now)
-                yield from self._go_on()
+                if not self.outbox.busy:
+                    yield from self._progress.go_on()
             case events.DeliveryReported():
                 self._delivered(event, now)
             case events.HookReported():
@@ -156,7 +158,7 @@ class Session:
             case events.SourcesRead():
                 yield from self._report_agent()
                 self._progress.heard(0, now)
-                yield events.CheckSteered()
+                yield commands.CheckSteered()
             case events.HandlersEnded():
                 yield from self.dispatcher.ended(event)
                 self._progress.heard(0, now)
@@ -166,18 +168,15 @@ class Session:
                 yield from self.outbox.send(event.fields)
                 self._progress.heard(0, now)
             case events.InjectRequested():
-                yield events.InjectText(self._new_id(), event.text)
+                yield commands.InjectText(self._new_id(), event.text)
             case events.HooksObserved():
-                self._observed.add(event.hook)
-                yield from self.lifecycle.fire(event.hook, event.fields)
+                yield from self.lifecycle.observe(event.hook, event.fields)
             case events.AddOnRequested():
-                yield events.DoAddOnCommand(event.namespace, event.command)
+                yield commands.DoAddOnCommand(event.namespace, event.command)
             case events.InjectionRefused():
-                yield from self._not_injected(event.inject, event.error, now)
-            case events.AgentNotice():
-                yield events.TellAgent(event.text)
-            case events.PersonNote():
-                yield events.NotePerson(event.text)
+                yield from self._not_injected(event, now)
+            case commands.AgentNotice() | commands.PersonNote():
+                yield event
             case events.KeptStateChanged():
                 self._progress.heard(0, now)
             case events.SessionStarted():
@@ -205,13 +204,13 @@ class Session:
             elif isinstance(one, AgentSaid):
                 for text in one.texts[-OUTPUT_ENTRIES_MAX:]:
                     self.output.append(text)
-                yield events.TellAddOns(one.texts)
+                yield commands.TellAddOns(one.texts)
                 yield from self.lifecycle.output(one.texts, now)
             elif isinstance(one, StateChange):
                 yield from self._state_changed(one, now)
             elif isinstance(one, Proof) and one.by != "screen":
                 # A terminal echoes what its program has not read: typing looks for itself.
-                yield events.TextProven(one.text, one.by)
+                yield commands.TextProven(one.text, one.by)
 
     # -- from the pump ----------------------------------------------------------------------------
 
@@ -229,33 +228,31 @@ class Session:
         if activity == frames.FLUSHED:
             # The line that was being written is thrown away too.
             if not known:
-                yield events.InputFlushed(typed.unread)
+                yield commands.InputFlushed(typed.unread)
             activity = frames.CLEARED
         self._guards.activity(typed.sequence, activity, now)
         if not known:  # else the pump repeats it for the guards: no line that follows is its echo
             yield from self._heard(self._sources.activity(activity, now), now)
             if activity == frames.ENTERED:
                 yield from self._person_spoke(now)
-        yield events.LookAgain()
+        yield commands.LookAgain()
 
     def _person_spoke(self, now: float) -> Iterator[SessionCommand]:
         if self._adapter is not None:
             self._adapter.entered(now)
         self.outbox.person()
         self.lifecycle.person()
-        yield events.ResetHandlerLimits()
+        yield commands.ResetHandlerLimits()
         if self._reached:
             self._reached = False
-            yield events.ReportPerson()
+            yield commands.ReportPerson()
 
     def _terminal_gone(self, now: float) -> Iterator[SessionCommand]:
-        if self.grace.begun:
-            return
         self.grace.begin(now)
-        commands = list(self.lifecycle.end("hangup", self._run.end_seconds))
+        fired = list(self.lifecycle.end("hangup", self._run.end_seconds))
         self._progress.heard(0, now)
-        yield from commands
-        if not commands:  # there are no such hooks, or they have run
+        yield from fired
+        if not fired:  # there are no such hooks, or they have run
             yield from self.grace.told(set(), now)
 
     # -- from the broker --------------------------------------------------------------------------
@@ -265,32 +262,22 @@ class Session:
         if by_relay and message.created_at < self._run.started_ms:
             # What relay told an agent before this one: it may be of another project's memories.
             reason = "the agent that it was for has ended"
-            yield events.ReportDelivery(message, State.FAILED, reason)
+            yield commands.ReportDelivery(message, State.FAILED, reason)
             return
         if not self._known.add(message.id):
             return
-        yield events.DeliverMessage(message)
+        yield commands.DeliverMessage(message)
         if not by_relay:
             self._replies.answered_by(message.sender)
             self.messages.append(message)
             yield from self.lifecycle.message(message.id, message.sender, message.body)
             self._progress.heard(0, now)
 
-    def _receipt(self, fields: dict[str, Any]) -> Iterator[SessionCommand]:
-        """A message of the agent's own changed its state."""
-        if fields["state"] == State.FAILED:
-            why = fields.get("reason") or "unknown"
-            yield events.TellAgent(f"not delivered to {fields['to']}: {why}")
-
     def _delivered(self, event: events.DeliveryReported, now: float) -> None:
         self._reached |= event.state in (State.SUBMITTED, State.SEEN)
         self.grace.delivery(event.id, event.state, now)
         if event.state in (State.SEEN, State.FAILED):
             self.lifecycle.settled(event.id)
-
-    def _go_on(self) -> Iterator[SessionCommand]:
-        if not self.outbox.busy:
-            yield from self._progress.go_on()
 
     # -- from the sources -------------------------------------------------------------------------
 
@@ -314,8 +301,8 @@ class Session:
         self._state = change
         self._guards.changed(change, now)
         self.grace.agent_state(change.state, now, tells=self._sources.source != "screen")
-        yield events.LookAgain()
-        yield events.TurnChanged(change.state)
+        yield commands.LookAgain()
+        yield commands.TurnChanged(change.state)
         yield from self._report_agent()
 
     # -- hooks and time ---------------------------------------------------------------------------
@@ -323,20 +310,13 @@ class Session:
     def _fired(self, fired: events.HooksFired, now: float) -> Iterator[SessionCommand]:
         told = set()
         for command in self.lifecycle.fired(fired, now):
-            if isinstance(command, events.InjectText):
+            if isinstance(command, commands.InjectText):
                 told.add(command.id)
             yield command
-        result = fired.result
-        refused = fired.hook in self._observed and result and (result.blocked or result.stop)
-        if refused and self._unheeded.add(fired.hook):
-            yield events.NotePerson(
-                f"{fired.hook.registration}: this agent does not wait for these hooks, so it"
-                " cannot be kept from going on"
-            )
         if fired.hook is not HookEventName.SESSION_END:
             return
         if fired.result is None and not self.grace.begun:
-            yield events.NotePerson(
+            yield commands.PersonNote(
                 "on_session_end took too long after the agent's end, and was ended"
             )
         yield from self.grace.told(None if fired.result is None else told, now)
@@ -349,14 +329,14 @@ class Session:
         yield from self.outbox.restore(checkpoint.get("pending", []))
 
     def _not_injected(
-        self, inject: events.InjectText, error: RelayError, now: float
+        self, refused: events.InjectionRefused, now: float
     ) -> Iterator[SessionCommand]:
-        self.grace.delivery(inject.id, State.FAILED, now)
-        if inject.match is not None:
-            yield events.TellAgent(not_done(inject.match, error.line))
+        self.grace.delivery(refused.id, State.FAILED, now)
+        if refused.match is not None:
+            yield commands.AgentNotice(not_done(refused.match, refused.error.line))
         else:
-            why = error.message
-            yield events.NotePerson(f"what a hook has for the agent cannot be sent: {why}")
+            why = refused.error.message
+            yield commands.PersonNote(f"what a hook has for the agent cannot be sent: {why}")
 
     def _started(self, now: float) -> Iterator[SessionCommand]:
         """Start delivering, and fire the session-start hooks unless an earlier session has."""
@@ -368,17 +348,17 @@ class Session:
             # As the session before this one left it: the source tells only of changes.
             self._state = StateChange(self._sources.agent_state)
             self._guards.changed(self._state, now)
-        yield events.StartDelivering()
+        yield commands.StartDelivering()
         self.lifecycle.begin(now)
         yield from self.lifecycle.fire(HookEventName.SESSION_START, {"source": "startup"})
         if self.lifecycle.has(HookEventName.SESSION_END):
-            yield events.KeepTerminal(self._run.end_seconds)
+            yield commands.KeepTerminal(self._run.end_seconds)
         yield from self._report_agent()
 
     def _tick(self, now: float) -> Iterator[SessionCommand]:
-        commands = list(self._due(now))
-        yield from commands
-        if commands:
+        found = list(self._due(now))
+        yield from found
+        if found:
             self._progress.heard(0, now)
         elif self._progress.due(now):
             # Only in a turn of its own: what other commands lead to belongs into the checkpoint.
@@ -392,7 +372,7 @@ class Session:
         yield from self.grace.tick(now)
         for question in self._replies.overdue(now):
             text = f"no answer from {question.to} within {question.seconds:g} s"
-            yield events.TellAgent(text)
+            yield commands.AgentNotice(text)
 
     def _checkpoint(self) -> bytes:
         extra: dict[str, Any] = {
@@ -411,7 +391,9 @@ class Session:
 
     def _report_agent(self) -> Iterator[SessionCommand]:
         change, notes = self._state, tuple(self._sources.notes)
-        report = events.ReportAgent(change.state.value, change.reason, self._sources.source, notes)
+        report = commands.ReportAgent(
+            change.state.value, change.reason, self._sources.source, notes
+        )
         if report != self._reported:
             self._reported = report
             yield report

@@ -1,6 +1,7 @@
 """An agent's time after the person's terminal has gone: what its last hooks tell it is done. Pure.
 
-What a session itself still does after its agent's end is relay.session.driver's.
+A file of its own: it is tested by itself. What a session still does after its agent's end is
+relay.session.driver's.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from relay.core.message import AgentState, State
-from relay.session.events import KeepTerminal, NotePerson, SessionCommand
+from relay.session.session_commands import KeepTerminal, PersonNote, SessionCommand
 
 #: An agent that tells its state is done once it is at rest and has written nothing for this many
 #: seconds; one that tells nothing, after a longer silence.
@@ -19,7 +20,7 @@ HOOKS_LATE = "the session-end hooks took too long: the agent was told nothing"
 AGENT_LATE = "the agent was not done with what its last hooks told it"
 
 
-class GraceTimer:
+class HangupTimer:
     """Gives an agent whose terminal has gone time to do what its last hooks tell it. Pure.
 
     The order is: ``begin`` (the hooks are fired), ``told`` (they have run), and over when the
@@ -110,5 +111,5 @@ class GraceTimer:
     def _finish(self, note: str = "") -> Iterator[SessionCommand]:
         self._over = True
         if note:
-            yield NotePerson(note)
+            yield PersonNote(note)
         yield KeepTerminal(0)

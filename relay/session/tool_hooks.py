@@ -16,8 +16,9 @@ from typing import Any, Protocol
 from relay.agents.hook_codec import AgentHookCall, HookCodec
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
-from relay.session.events import EventQueue, HooksObserved, InjectRequested, PersonNote
 from relay.session.hook_server import Reply
+from relay.session.session_commands import PersonNote
+from relay.session.session_events import EventQueue, HooksObserved, InjectRequested
 
 #: Seconds after which a gate has answered, whatever its hooks do. The agent waits a little longer
 #: (relay.agents.launch.GATE_TIMEOUT).

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-import relay.app.wrap
+import relay.app.wrapped_run
 import relay.broker.client
 from relay import Relay
-from relay.app.wrap import Choices
+from relay.app.wrapped_run import Choices
 from relay.config.load import LoadedConfig
 from relay.core.errors import ConfigError, NotDelivered, RelayError, Timeout, UsageError
 from relay.core.paths import Home
@@ -116,7 +116,7 @@ def test_wrap_runs_the_command_with_these_handlers(
         seen.append((choices.command, choices.name, choices.task, registry))
         return 7
 
-    monkeypatch.setattr(relay.app.wrap, "run", run)
+    monkeypatch.setattr(relay.app.wrapped_run, "run", run)
     mine = Relay(name="Alice", task="the task")
     mine.on("before_tool", print)
     assert mine.wrap(command) == 7
@@ -135,7 +135,7 @@ def test_with_hook_files_an_agent_is_asked_for_every_event(monkeypatch: pytest.M
         seen.append(choices.known.hooks)
         return 0
 
-    monkeypatch.setattr(relay.app.wrap, "run", run)
+    monkeypatch.setattr(relay.app.wrapped_run, "run", run)
     Relay(hook_files=["hooks.json"]).wrap("prog")
     assert seen == [tuple(HookEventName)]
 

@@ -49,7 +49,7 @@ def texts(client: BrokerClient, **fields: Any) -> list[str]:
     [
         ("relay.broker.main, relay.broker.server", set()),
         (
-            "relay.app.session_main, relay.app.session_parts, relay.app.wrap,"
+            "relay.app.session_main, relay.app.session_parts, relay.app.wrapped_run,"
             " relay.session.session, relay.cli.command_line",
             # The add-on that every session has, and nothing of a store.
             {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from relay.app import wrap
+from relay.app import wrapped_run
 from relay.cli.wrap import main
 from relay.pump import output_buffer
 
@@ -20,6 +20,6 @@ def _fake() -> list[str]:
 
 
 if __name__ == "__main__":
-    wrap.session_command = _fake
+    wrapped_run.session_command = _fake
     output_buffer.SPOOL_MAX = int(os.environ.get("SPOOL_MAX", output_buffer.SPOOL_MAX))
     sys.exit(main(sys.argv[1:]))

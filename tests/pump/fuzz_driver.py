@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-from relay.app import wrap
+from relay.app import wrapped_run
 from relay.cli.wrap import main as wrap_main
 from relay.pump import output_buffer, run, session_link, spawn
 
@@ -39,5 +39,5 @@ if __name__ == "__main__":
     output_buffer.FILE_MAX = SPOOL_FILE_MAX
     setattr(spawn, "Spool", NotedSpool)  # noqa: B010
     setattr(run, "SessionLink", SmallLink)  # noqa: B010
-    wrap.session_command = _session
+    wrapped_run.session_command = _session
     sys.exit(wrap_main(sys.argv[1:]))

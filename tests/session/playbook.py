@@ -16,24 +16,26 @@ from relay.core.message import Message
 from relay.directive.grammar import Match
 from relay.hooks.registry import Registry
 from relay.screen.line_source import LineSource
-from relay.session import events
+from relay.session import session_commands as commands
+from relay.session import session_events as events
 from relay.session.detector import Detection, DirectiveDetector
-from relay.session.events import SessionCommand, SessionEvent
 from relay.session.run_info import RunInfo
 from relay.session.session import Session
+from relay.session.session_commands import SessionCommand
+from relay.session.session_events import SessionEvent
 from relay.session.sources import SourceSelector
 from relay.session.typing_policy import Guards
 
 ROUTINE = (
-    events.Acknowledge,
-    events.CheckSteered,
-    events.KeepTerminal,
-    events.LookAgain,
-    events.ReportAgent,
-    events.ResetHandlerLimits,
-    events.SettleSend,
-    events.StartDelivering,
-    events.TurnChanged,
+    commands.Acknowledge,
+    commands.CheckSteered,
+    commands.KeepTerminal,
+    commands.LookAgain,
+    commands.ReportAgent,
+    commands.ResetHandlerLimits,
+    commands.SettleSend,
+    commands.StartDelivering,
+    commands.TurnChanged,
 )
 MESSAGE = Message(id=f"01K{1:023d}", sender="Ann", to="Ben", body="hi", created_at=0)
 
@@ -123,11 +125,11 @@ class Playbook:
         """What a next session gets."""
         self.done()
         self >> events.EverythingSettled()
-        acknowledged = self.take(events.Acknowledge)[-1]
+        acknowledged = self.take(commands.Acknowledge)[-1]
         state: dict[str, Any] = json.loads(acknowledged.checkpoint)
         return state
 
 
-def notice(identifier: str, text: str) -> events.SendMessage:
+def notice(identifier: str, text: str) -> commands.SendMessage:
     """The message by which Ben is told ``text``."""
-    return events.SendMessage({"to": ["Ben"], "body": text, "notice": True, "id": identifier})
+    return commands.SendMessage({"to": ["Ben"], "body": text, "notice": True, "id": identifier})

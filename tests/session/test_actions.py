@@ -13,8 +13,9 @@ from relay.directive.grammar import Match
 from relay.hooks.add_ons import AddOnCommand
 from relay.session.actions import SessionActions
 from relay.session.detector import Detection
-from relay.session.events import AddOnRequested, EventQueue, PersonNote, SendRequested
 from relay.session.run_info import RunInfo
+from relay.session.session_commands import PersonNote
+from relay.session.session_events import AddOnRequested, EventQueue, SendRequested
 
 E = TypeVar("E")
 

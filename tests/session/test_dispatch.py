@@ -12,14 +12,14 @@ from relay.hooks.registry import BUILTIN, Registry
 from relay.protocol import frames
 from relay.session.detector import Detection
 from relay.session.dispatch import Dispatcher
-from relay.session.events import (
+from relay.session.session_commands import (
+    AgentNotice,
     CallBuiltin,
-    HandlersEnded,
     InjectText,
-    NotePerson,
+    PersonNote,
     RunHandlers,
-    TellAgent,
 )
+from relay.session.session_events import HandlersEnded
 from tests.session.playbook import find
 
 
@@ -35,7 +35,7 @@ def dispatcher(*names: str, builtin: str = "") -> Dispatcher:
 
 def told(commands: object) -> list[str]:
     assert isinstance(commands, list)
-    return [command.text for command in commands if isinstance(command, TellAgent)]
+    return [command.text for command in commands if isinstance(command, AgentNotice)]
 
 
 def test_one_namespace_keeps_its_order_and_another_does_not_wait_for_it() -> None:
@@ -61,8 +61,8 @@ def test_what_handlers_answer_is_injected_and_their_failure_is_told_in_short() -
     failed = CallOutcome[Result]("log.py", CallEnd.RAISED, error="secret detail")
     assert list(dispatch.ended(HandlersEnded(heard, [said, failed]))) == [
         InjectText("new", "done", heard.found),  # type: ignore[arg-type]
-        NotePerson("log.py: secret detail"),
-        TellAgent("@log:a: its handler failed; the person can see why"),
+        PersonNote("log.py: secret detail"),
+        AgentNotice("@log:a: its handler failed; the person can see why"),
     ]
 
 
@@ -73,7 +73,7 @@ def test_one_that_is_refused_is_told_and_does_not_stop_its_lane() -> None:
     list(dispatch.take(second))
     refused = HandlersEnded(first, error=UsageError("a thread's name is too long"))
     assert list(dispatch.ended(refused)) == [
-        TellAgent("not done: @log:a: a thread's name is too long"),
+        AgentNotice("not done: @log:a: a thread's name is too long"),
         RunHandlers(second),
     ]
 

@@ -12,8 +12,9 @@ from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Failure, empty_success
 from relay.hooks.registry import Registry
 from relay.session import lifecycle as module
-from relay.session.events import FireHooks, HooksFired, InjectText, NotePerson, SessionCommand
 from relay.session.lifecycle import Lifecycle
+from relay.session.session_commands import FireHooks, InjectText, PersonNote, SessionCommand
+from relay.session.session_events import HooksFired
 
 OUTPUT, IDLE, END = HookEventName.OUTPUT, HookEventName.IDLE, HookEventName.SESSION_END
 MESSAGE, START = HookEventName.MESSAGE_RECEIVED, HookEventName.SESSION_START
@@ -36,7 +37,7 @@ def injected(commands: Iterable[SessionCommand]) -> list[str]:
 
 
 def noted(commands: Iterable[SessionCommand]) -> list[str]:
-    return [command.text for command in commands if isinstance(command, NotePerson)]
+    return [command.text for command in commands if isinstance(command, PersonNote)]
 
 
 def test_what_hooks_say_is_injected_and_what_they_do_wrong_is_noted() -> None:
@@ -53,9 +54,9 @@ def test_what_hooks_say_is_injected_and_what_they_do_wrong_is_noted() -> None:
         system_message="for the person",
     )
     assert list(life.fired(HooksFired(START, said), 0.0)) == [
-        NotePerson("guard: it crashed"),
-        NotePerson("two hooks disagree"),
-        NotePerson("for the person"),
+        PersonNote("guard: it crashed"),
+        PersonNote("two hooks disagree"),
+        PersonNote("for the person"),
         InjectText("new1", "one"),
         InjectText("new2", "two"),
         InjectText("new3", "three"),

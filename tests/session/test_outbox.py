@@ -11,14 +11,14 @@ from relay.core.errors import BrokerUnavailable, NotFound, RelayError, StorageEr
 from relay.directive.grammar import Match
 from relay.session import outbox as module
 from relay.session.builtin import await_seconds
-from relay.session.events import (
-    NotePerson,
+from relay.session.outbox import QUESTIONS_MAX, RETRY_SECONDS, Outbox, ReplyTimeouts
+from relay.session.session_commands import (
+    AgentNotice,
+    PersonNote,
     SendMessage,
     SessionCommand,
     SettleSend,
-    TellAgent,
 )
-from relay.session.outbox import QUESTIONS_MAX, RETRY_SECONDS, Outbox, ReplyTimeouts
 
 OK: dict[str, Any] = {
     "id": "id1",
@@ -31,7 +31,7 @@ def fields(number: int = 1, **more: Any) -> dict[str, Any]:
 
 
 def told(commands: Iterable[SessionCommand]) -> list[str]:
-    return [command.text for command in commands if isinstance(command, TellAgent)]
+    return [command.text for command in commands if isinstance(command, AgentNotice)]
 
 
 def sent(commands: Iterable[SessionCommand]) -> list[str]:
@@ -64,7 +64,7 @@ def test_what_the_broker_cannot_take_now_goes_again_later_in_its_order(error: Re
         list(outbox.send(fields(number)))
     list(outbox.answered("id1", OK, 5.0))
     assert list(outbox.failed("id2", error, 5.0)) == [
-        NotePerson(f"a message waits: {error.message}")
+        PersonNote(f"a message waits: {error.message}")
     ]
     assert outbox.deadline() is None  # one is under way still
     assert sent(outbox.send(fields(7))) == []  # nothing overtakes what waits
@@ -79,7 +79,7 @@ def test_a_refusal_is_explained_to_the_agent() -> None:
     list(outbox.send(fields()))
     refused = NotFound("the message is empty", hint="write something")
     assert list(outbox.failed("id1", refused, 0.0)) == [
-        TellAgent("not sent: the message is empty (write something)"),
+        AgentNotice("not sent: the message is empty (write something)"),
         SettleSend("id1", refused),
     ]
     assert outbox.empty
@@ -153,7 +153,7 @@ def test_the_queue_is_bounded_and_a_notice_has_room(
     assert "too many messages wait" in told(commands)[0] and sent(commands) == []
     assert sent(outbox.send(fields(3, notice=True))) == ["id3"]
     full = list(outbox.send(fields(4, notice=True)))
-    assert told(full) == [] and isinstance(full[0], NotePerson)
+    assert told(full) == [] and isinstance(full[0], PersonNote)
 
 
 def test_what_waits_is_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from relay.core.errors import BrokerUnavailable, RelayError
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.hook_types import Aggregated, Decision, HookOutput
 from relay.session import remote_hooks
-from relay.session.events import EventQueue
 from relay.session.remote_hooks import RemoteRequests
+from relay.session.session_events import EventQueue
 from tests.hooks.engine_fakes import Engine, definition
 
 INPUT = {"tool_name": "Bash", "tool_input": {"command": "ls"}}

@@ -17,49 +17,52 @@ from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Decision, empty_success
 from relay.hooks.registry import BUILTIN, Registry
 from relay.protocol import frames
-from relay.session import events, outbox
+from relay.session import outbox
+from relay.session import session_events as events
+from relay.session.acknowledgement import ACK_BYTES
 from relay.session.detector import Detection
-from relay.session.events import (
+from relay.session.session_commands import (
     Acknowledge,
-    AgentExited,
-    AgentGone,
-    AgentWrote,
-    BrokerReturned,
     CallBuiltin,
     DeliverMessage,
-    DeliveryReported,
     FireHooks,
-    HandlersEnded,
-    HooksFired,
-    HooksObserved,
-    InjectionRefused,
     InjectText,
     InputFlushed,
     KeepTerminal,
-    LastHooksDue,
-    MessageArrived,
     PauseReading,
     PersonNote,
-    PersonTyped,
-    PumpCheckpoint,
-    ReceiptArrived,
     ReportAgent,
     ReportDelivery,
     ReportPerson,
     ResumeReading,
     RunHandlers,
+    SendMessage,
+    TellAddOns,
+    TellHeldAgain,
+    TextProven,
+)
+from relay.session.session_events import (
+    AgentExited,
+    AgentGone,
+    AgentWrote,
+    BrokerReturned,
+    DeliveryReported,
+    HandlersEnded,
+    HooksFired,
+    HooksObserved,
+    InjectionRefused,
+    LastHooksDue,
+    MessageArrived,
+    PersonTyped,
+    PumpCheckpoint,
+    ReceiptArrived,
     SendAnswered,
     SendFailed,
-    SendMessage,
     SendRequested,
     SessionStarted,
     SourcesHeard,
-    TellAddOns,
-    TellHeldAgain,
     TerminalGone,
-    TextProven,
 )
-from relay.session.progress import ACK_BYTES
 from relay.session.shutdown import AGENT_LATE
 from tests.session.playbook import MESSAGE, Playbook, find, notice
 
@@ -108,10 +111,10 @@ def test_a_handler_of_the_users_runs_and_its_answer_is_injected() -> None:
     playbook = Playbook(with_handlers("deploy"))
     heard = find("deploy", "staging")
     playbook >> SourcesHeard([heard]) << RunHandlers(heard)
-    refused = InjectText("new1", "", heard.found)  # type: ignore[arg-type]
+    assert isinstance(heard.found, Match)
     why = UsageError("the text is empty", hint="give at least one visible character")
     told = "not done: @deploy:staging: the text is empty (give at least one visible character)"
-    playbook >> InjectionRefused(refused, why) << notice("new1", told)
+    playbook >> InjectionRefused("new1", heard.found, why) << notice("new1", told)
     playbook >> HandlersEnded(heard)
     playbook.done()
     assert playbook.session.dispatcher.idle
@@ -292,7 +295,7 @@ def test_hooks_that_the_agent_does_not_wait_for_cannot_stop_it_and_that_is_said_
 
 def test_what_a_hook_has_for_the_agent_and_cannot_be_sent_is_noted() -> None:
     playbook = Playbook()
-    playbook >> InjectionRefused(InjectText("new1", "x" * 9), UsageError("the text is too long"))
+    playbook >> InjectionRefused("new1", None, UsageError("the text is too long"))
     assert "the text is too long" in playbook.notes[0]
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from relay.core.message import AgentState, State
-from relay.session.events import KeepTerminal, NotePerson
-from relay.session.shutdown import AGENT_LATE, HOOKS_LATE, QUIET, QUIET_UNKNOWN, GraceTimer
+from relay.session.session_commands import KeepTerminal, PersonNote
+from relay.session.shutdown import AGENT_LATE, HOOKS_LATE, QUIET, QUIET_UNKNOWN, HangupTimer
 
 
-def begun() -> GraceTimer:
+def begun() -> HangupTimer:
     """One of 30 seconds whose hooks run, for an agent that tells its state."""
-    grace = GraceTimer(30.0)
+    grace = HangupTimer(30.0)
     grace.agent_state(AgentState.IDLE, 0.0, tells=True)
     grace.begin(0.0)
     return grace
@@ -34,7 +34,7 @@ def test_it_is_over_when_the_agent_has_done_what_it_was_told() -> None:
 
 
 def test_one_that_tells_nothing_is_done_when_it_is_silent() -> None:
-    grace = GraceTimer(30.0)
+    grace = HangupTimer(30.0)
     grace.begin(0.0)
     list(grace.told({"A"}, 1.0))
     grace.delivery("A", State.FAILED, 2.0)
@@ -49,12 +49,12 @@ def test_who_was_told_nothing_is_not_waited_for() -> None:
 
 
 def test_the_agents_end_is_the_end_of_it() -> None:
-    grace = GraceTimer(30.0)
+    grace = HangupTimer(30.0)
     assert list(grace.agent_gone()) == []  # it has not begun
     grace = begun()
     assert list(grace.agent_gone()) == [] and grace.running  # its hooks run still
     list(grace.told({"never"}, 1.0))
-    assert list(grace.agent_gone()) == [NotePerson(AGENT_LATE), KeepTerminal(0)]
+    assert list(grace.agent_gone()) == [PersonNote(AGENT_LATE), KeepTerminal(0)]
 
 
 @pytest.mark.parametrize("hooks_end", [True, False])
@@ -63,6 +63,6 @@ def test_it_has_its_time_and_that_is_said(hooks_end: bool) -> None:
     if hooks_end:
         list(grace.told({"never"}, 1.0))
         assert grace.deadline() == 30.0
-        assert list(grace.tick(30.0)) == [NotePerson(AGENT_LATE), KeepTerminal(0)]
+        assert list(grace.tick(30.0)) == [PersonNote(AGENT_LATE), KeepTerminal(0)]
     else:
-        assert list(grace.told(None, 30.0)) == [NotePerson(HOOKS_LATE), KeepTerminal(0)]
+        assert list(grace.told(None, 30.0)) == [PersonNote(HOOKS_LATE), KeepTerminal(0)]

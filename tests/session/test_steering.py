@@ -20,7 +20,7 @@ from relay.session import steering
 from relay.session.background import Tasks
 from relay.session.delivery import DeliveryQueue
 from relay.session.delivery_channel import Submitted
-from relay.session.events import EventQueue
+from relay.session.session_events import EventQueue
 from relay.session.steering import MESSAGES_MAX, Gift, Steering, chosen, waits
 from relay.session.typing_policy import Guards
 from tests.session.test_delivery import FakeChannels, FakeDoor

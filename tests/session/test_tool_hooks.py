@@ -20,14 +20,9 @@ from relay.hooks.hook_types import (
     HookOutput,
     HookResult,
 )
-from relay.session.events import (
-    EventQueue,
-    HooksObserved,
-    InjectRequested,
-    PersonNote,
-    SessionEvent,
-)
 from relay.session.hook_server import Reply
+from relay.session.session_commands import PersonNote
+from relay.session.session_events import EventQueue, HooksObserved, InjectRequested, SessionEvent
 from relay.session.tool_hooks import DEADLINE, ToolHookEndpoint
 
 TOOL = {"kind": "tool", "tool_name": "Bash", "tool_input": {"command": "ls", "timeout": 5}}

@@ -10,7 +10,7 @@ from relay.agents.gemini.adapter import SHOW_ITSELF, GeminiAdapter
 from relay.screen.line_source import LineSource
 from relay.session.detector import DirectiveDetector
 from relay.session.driver import AdapterFeed
-from relay.session.events import EventQueue
+from relay.session.session_events import EventQueue
 from relay.session.sources import SourceSelector
 
 INPUT_LINE = ["─" * 60, " Shift+Tab to accept edits", " >   Type your message or @path/to/file"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from relay.protocol import frames
-from relay.session.events import Acknowledge, NotePerson, PauseReading, ResumeReading
-from relay.session.progress import ACK_BYTES, ACK_SECONDS, PAUSE_MAX, Progress
+from relay.session.acknowledgement import ACK_BYTES, ACK_SECONDS, PAUSE_MAX, Progress
+from relay.session.session_commands import Acknowledge, PauseReading, PersonNote, ResumeReading
 
 
 def test_much_output_is_acknowledged_at_once_and_little_soon() -> None:
@@ -29,7 +29,7 @@ def test_what_was_heard_elsewhere_renews_the_checkpoint() -> None:
 
 def test_a_checkpoint_that_fits_no_frame_is_left_out_and_noted() -> None:
     note, acknowledge = Progress(5).acknowledge(bytes(frames.FRAME_MAX))
-    assert isinstance(note, NotePerson) and "too much" in note.text
+    assert isinstance(note, PersonNote) and "too much" in note.text
     assert acknowledge == Acknowledge(5, b"")
 
 

@@ -1,4 +1,6 @@
-"""How far a session has dealt with the agent's output, and when the pump is told. Pure.
+"""How far a session has dealt with the agent's output, and when the pump is told.
+
+A pure file of its own: it is tested by itself.
 
 What is acknowledged the pump forgets, so each acknowledgement carries a checkpoint from which a
 next session could go on. While much waits for the broker the pump is not read: it keeps the output
@@ -10,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from relay.protocol import frames
-from relay.session.events import (
+from relay.session.session_commands import (
     Acknowledge,
-    NotePerson,
     PauseReading,
+    PersonNote,
     ResumeReading,
     SessionCommand,
 )
@@ -57,7 +59,7 @@ class Progress:
         self._acked, self._ack_at = self._offset, None
         if len(checkpoint) > frames.FRAME_MAX - 8:
             # The pump would end this session for it, and the next one for the same reason.
-            yield NotePerson("too much waits to be kept across a restart of relay's session")
+            yield PersonNote("too much waits to be kept across a restart of relay's session")
             checkpoint = b""
         yield Acknowledge(self._offset, checkpoint)
 

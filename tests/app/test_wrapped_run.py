@@ -12,7 +12,7 @@ import pytest
 
 from relay.agents import launch
 from relay.agents.launch import Launch, Run
-from relay.app import wrap
+from relay.app import wrapped_run
 from relay.config import names
 from relay.core.paths import Home
 from tests.pump.outer import DRIVER, Fake, stop_sessions
@@ -49,7 +49,7 @@ def test_run_gives_a_program_its_own_things_back(tmp_path: Path) -> None:
     """As a library: handlers and descriptors are as before, and the session has the program's."""
     text = """
 import os, signal, sys
-from relay.app import wrap as assembly
+from relay.app import wrapped_run as assembly
 assembly.session_command = lambda: [sys.executable, "-S", %r]
 handler = signal.getsignal(signal.SIGINT)
 before = set(os.listdir("/dev/fd"))
@@ -87,8 +87,8 @@ def test_a_run_that_does_not_begin_leaves_nothing_behind(
 
     monkeypatch.setattr(launch, "plan", planned)
     before = set(os.listdir("/dev/fd"))
-    with pytest.raises(wrap.CannotRun):
-        wrap.run(wrap.Choices([str(qwen)], name="Ann"))
+    with pytest.raises(wrapped_run.CannotRun):
+        wrapped_run.run(wrapped_run.Choices([str(qwen)], name="Ann"))
     assert set(os.listdir("/dev/fd")) == before
     home = Home(str(isolated_home))
     assert folders and os.listdir(home.run) == []

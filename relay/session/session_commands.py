@@ -1,0 +1,221 @@
+"""The commands of a session: it does nothing else; relay.session.driver carries them out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from relay.core.errors import RelayError
+from relay.core.message import AgentState, Message, State
+from relay.directive.grammar import Match
+from relay.hooks.add_ons import AddOnCommand
+from relay.hooks.events import HookEventName
+from relay.session.detector import Detection
+from relay.session.session_events import SessionEvent
+
+
+class SessionCommand:
+    """Something that is to be done."""
+
+    __slots__ = ()
+
+
+# -- to the pump ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge(SessionCommand):
+    """All output before ``offset`` is dealt with; a next session goes on from ``checkpoint``."""
+
+    offset: int
+    checkpoint: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PauseReading(SessionCommand):
+    """Read no output for the moment: the pump keeps it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeReading(SessionCommand):
+    """Read output again."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepTerminal(SessionCommand):
+    """Once the person's terminal has gone, keep the agent's for ``seconds``; 0: let it go."""
+
+    seconds: float
+
+
+# -- to the broker ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SendMessage(SessionCommand):
+    """Send a message; a SendAnswered or a SendFailed follows."""
+
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportAgent(SessionCommand):
+    """Tell the broker how the agent is: what ``relay status`` shows."""
+
+    state: str
+    reason: str
+    source: str  # what is believed: "structured" or "screen"
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPerson(SessionCommand):
+    """Tell the broker that the person has spoken to the agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportDelivery(SessionCommand):
+    """Tell the broker how far a delivery is."""
+
+    message: Message
+    state: State
+    reason: str = ""
+
+
+# -- to the deliveries ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverMessage(SessionCommand):
+    """Bring a message to the agent, when nothing stands in the way."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class StartDelivering(SessionCommand):
+    """Deliver from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain(SessionCommand):
+    """Something changed that may let a message through."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputFlushed(SessionCommand):
+    """The last ``unread`` bytes of the agent's input will never be read."""
+
+    unread: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextProven(SessionCommand):
+    """``text`` has reached the agent, as ``by`` shows: messages in it are seen."""
+
+    text: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnChanged(SessionCommand):
+    """The agent's state is another: what was given in a turn got in by now, or waits again."""
+
+    state: AgentState
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSteered(SessionCommand):
+    """The agent's records were read: messages that were given with answers may be in them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TellHeldAgain(SessionCommand):
+    """The broker may have forgotten why messages are held."""
+
+
+# -- to handlers and hooks --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CallBuiltin(SessionCommand):
+    """Call relay's own handlers of this find, here and now: they only hand over."""
+
+    detection: Detection
+
+
+@dataclass(frozen=True, slots=True)
+class RunHandlers(SessionCommand):
+    """Run the user's handlers of this find, once in the run; a HandlersEnded follows."""
+
+    detection: Detection
+
+
+@dataclass(frozen=True, slots=True)
+class FireHooks(SessionCommand):
+    """Run the hooks of an event; a HooksFired follows."""
+
+    hook: HookEventName
+    fields: dict[str, Any]
+    seconds: float | None = None  # that they may take in all
+
+
+@dataclass(frozen=True, slots=True)
+class InjectText(SessionCommand):
+    """Give the agent what a hook or a handler has for it, under this id, unless it is too much."""
+
+    id: str
+    text: str
+    match: Match | None = None  # what the handler was for
+
+
+@dataclass(frozen=True, slots=True)
+class SettleSend(SessionCommand):
+    """A message has this answer: whoever sent it from a handler may know."""
+
+    id: str
+    answer: dict[str, Any] | RelayError
+
+
+@dataclass(frozen=True, slots=True)
+class ResetHandlerLimits(SessionCommand):
+    """The person has spoken to the agent: handlers may give it texts again."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoAddOnCommand(SessionCommand):
+    """Have the add-on of this namespace do it, and tell the agent what came of it."""
+
+    namespace: str
+    command: AddOnCommand
+
+
+@dataclass(frozen=True, slots=True)
+class TellAddOns(SessionCommand):
+    """The agent said these lines."""
+
+    texts: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRemote(SessionCommand):
+    """Answer what another process asks of this session."""
+
+    fields: dict[str, Any]
+
+
+# -- that the session carries out itself; services may post them as events, too -------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AgentNotice(SessionCommand, SessionEvent):
+    """Explain something to the agent, as a message from relay."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PersonNote(SessionCommand, SessionEvent):
+    """Tell the person something: in ``relay status``, never in the agent's terminal."""
+
+    text: str

@@ -1,0 +1,300 @@
+"""The events of a session: nothing else reaches its state.
+
+A session takes events and answers with commands (relay.session.session_commands). A test plays
+events and reads commands (tests/session/playbook.py); the driver (relay.session.driver) carries
+the commands out and posts what comes of them as events again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from relay.core.errors import RelayError
+from relay.core.message import Message, State
+from relay.directive.grammar import Match
+from relay.hooks.add_ons import AddOnCommand
+from relay.hooks.events import HookEventName
+from relay.hooks.hook_types import Aggregated, CallOutcome
+from relay.hooks.outputs import Result
+from relay.session.detector import Detection, Heard
+
+
+class SessionEvent:
+    """Something that a session is told."""
+
+    __slots__ = ()
+
+
+# -- from the pump ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AgentWrote(SessionEvent):
+    """The agent wrote ``data``."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PersonTyped(SessionEvent):
+    """The person pressed keys."""
+
+    sequence: int
+    activity: bytes  # one of the ACTIVITY bytes of relay.protocol.frames
+    unread: int = 0  # after FLUSHED: bytes of input that the agent will never read
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalResized(SessionEvent):
+    """The terminal has another size."""
+
+    cols: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRested(SessionEvent):
+    """The agent wrote nothing for ``seconds`` before the output that comes next."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStopped(SessionEvent):
+    """The agent was stopped by job control, or goes on."""
+
+    stopped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalGone(SessionEvent):
+    """The person's terminal has gone; the agent's follows when the session has let it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentExited(SessionEvent):
+    """The agent is gone."""
+
+    unread: int | None  # bytes of its input that it had not read; None: not known
+
+
+@dataclass(frozen=True, slots=True)
+class PumpLost(SessionEvent):
+    """The pump has hung up."""
+
+
+@dataclass(frozen=True, slots=True)
+class PumpHello(SessionEvent):
+    """The first frame of the pump's: what this run is."""
+
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PumpCheckpoint(SessionEvent):
+    """The second frame of the pump's: where an earlier session of this run was."""
+
+    state: dict[str, Any]
+
+
+# -- from the broker ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MessageArrived(SessionEvent):
+    """The broker has a message for the agent."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptArrived(SessionEvent):
+    """A message of the agent's own changed its state (the push ``receipt``)."""
+
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAsked(SessionEvent):
+    """Another process asks something of this session (the push ``ask``)."""
+
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerReturned(SessionEvent):
+    """The broker is there again, perhaps another one: it knows nothing of the agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendAnswered(SessionEvent):
+    """The broker's answer to a SendMessage."""
+
+    id: str
+    answer: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SendFailed(SessionEvent):
+    """A SendMessage was refused, or could not be taken now."""
+
+    id: str
+    error: RelayError
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryReported(SessionEvent):
+    """A delivery to the agent has got this far."""
+
+    id: str
+    state: State
+
+
+# -- from the agent's own interfaces ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HookReported(SessionEvent):
+    """The agent's own hook reports."""
+
+    event: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SourcesHeard(SessionEvent):
+    """The agent's own records said this, or cannot be read any more."""
+
+    heard: list[Heard]
+
+
+@dataclass(frozen=True, slots=True)
+class SourcesRead(SessionEvent):
+    """The agent's own records have been read so far: the checkpoint may say so."""
+
+
+# -- from handlers and hooks --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HandlersEnded(SessionEvent):
+    """What came of a RunHandlers."""
+
+    detection: Detection
+    outcomes: list[CallOutcome[Result]] = field(default_factory=list)
+    error: RelayError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HooksFired(SessionEvent):
+    """What came of a FireHooks; ``result`` is None when its time was up, or it is no first time."""
+
+    hook: HookEventName
+    result: Aggregated | None
+
+
+@dataclass(frozen=True, slots=True)
+class SendRequested(SessionEvent):
+    """A handler, a hook or relay itself sends a message."""
+
+    fields: dict[str, Any]  # of the broker's op ``send``, with ``id``
+
+
+@dataclass(frozen=True, slots=True)
+class HooksObserved(SessionEvent):
+    """The agent tells of something that it does not wait for: its hooks may run."""
+
+    hook: HookEventName
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class InjectRequested(SessionEvent):
+    """A hook that the agent waits for has a text for it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddOnRequested(SessionEvent):
+    """The agent or a handler has something done by an add-on."""
+
+    namespace: str
+    command: AddOnCommand
+
+
+@dataclass(frozen=True, slots=True)
+class InjectionRefused(SessionEvent):
+    """A text that a hook or a handler had for the agent cannot be sent."""
+
+    id: str
+    match: Match | None  # what the handler was for
+    error: RelayError
+
+
+# -- of the session's own life ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStarted(SessionEvent):
+    """Everything is connected: deliveries and hooks may begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentGone(SessionEvent):
+    """The agent's last output was heard: from now on nobody is told anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastHooksDue(SessionEvent):
+    """The hooks of what the agent did have run: those of its end may."""
+
+    seconds: float  # that they may take
+
+
+@dataclass(frozen=True, slots=True)
+class EverythingSettled(SessionEvent):
+    """The agent is gone, and what it said is dealt with: the last acknowledgement may go."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptStateChanged(SessionEvent):
+    """A service has dealt with something that the checkpoint holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed(SessionEvent):
+    """Something of the session may be due."""
+
+
+class EventQueue:
+    """Where everything of one session posts its events, in the loop's thread."""
+
+    def __init__(self) -> None:
+        self._events: deque[SessionEvent] = deque()
+        self._posted = asyncio.Event()
+
+    def post(self, event: SessionEvent) -> None:
+        """Queue ``event``; it is handled in the loop's next turn, after those before it."""
+        self._events.append(event)
+        self._posted.set()
+
+    def take(self) -> SessionEvent | None:
+        """The next event, if there is one."""
+        if self._events:
+            return self._events.popleft()
+        self._posted.clear()
+        return None
+
+    async def next(self) -> SessionEvent:
+        """The next event, waited for."""
+        await self.filled()
+        return self._events.popleft()
+
+    async def filled(self) -> None:
+        """Wait until there is an event."""
+        while not self._events:
+            self._posted.clear()
+            await self._posted.wait()
