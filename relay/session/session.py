@@ -1,9 +1,9 @@
 """One wrapped agent's session: what it says becomes messages, what others say is delivered to it.
 
-This is the one place that routes: events go in, commands come out (relay.session.session_events), and
-nothing else happens here. It owns no terminal, no socket and no clock. The session may be killed
-at any moment: what it must not lose stands in the checkpoint that every acknowledgement carries;
-a next session goes on from there.
+This is the one place that routes: events (session_events) go in, commands (session_commands) come
+out, and nothing else happens here. It owns no terminal, no socket and no clock. The session may be
+killed at any moment: what it must not lose stands in the checkpoint that every acknowledgement
+carries; a next session goes on from there.
 """
 
 from __future__ import annotations
