@@ -1,4 +1,4 @@
-"""The person's activity: what their keys mean for the input line, reported at a sensible rate.
+"""Classifies the person's keys by what they mean for the input line, and reports them in time.
 
 Source: ECMA-48, xterm's ctlseqs and the kitty keyboard protocol. What a terminal sends by itself
 (answers to queries, mouse and focus reports, key releases) is no typing. No I/O, no clock: the

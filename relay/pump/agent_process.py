@@ -1,4 +1,4 @@
-"""The agent's process as the pump sees it: events in, signals out. With a monitor, or without.
+"""Starts the agent's process, with a monitor or without: events come in, signals go out.
 
 Events are pairs of a kind of :mod:`relay.pump.monitor` and a number.
 """

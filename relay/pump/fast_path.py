@@ -164,11 +164,11 @@ class FastPath:
 
 
 class Pace:
-    """Decides when the session gets its copy of what the agent wrote. Pure; times are monotonic.
+    """Decides when the session gets its copy of the output. Pure; times are monotonic.
 
-    In a quiet moment; where none comes, a moment later: what is heard soon costs nobody anything.
+    In a quiet moment; where none comes, a moment later: what it reads soon costs nobody anything.
     A flood goes to the terminal first, for the session's work on it would slow it down: the session
-    hears it when the agent rests, or has flooded for long.
+    reads it when the agent rests, or has flooded for long.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What goes into the agent's terminal: the person's keys first, the session's words between them.
+"""Writes into the agent's terminal: the person's keys first, the session's words between them.
 
 Keys that mean nothing to the kernel go in at once; all book-keeping comes after, while the agent is
 already at work on them.

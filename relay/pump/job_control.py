@@ -82,7 +82,7 @@ class Jobs:
             if other in _FOR_THE_AGENT:  # before it goes on: it may stop again at once
                 self._agent.signal(other)
         if signal.SIGCONT not in came and number == signal.SIGSTOP:
-            # Nobody can stop and continue us here; whoever stopped the agent will continue it.
+            # Nobody can stop and continue us here; who stopped the agent will continue it.
             self.start()
         elif signal.SIGCONT not in came and number in _NOT_ITS_TERMINAL:
             self._orphaned()
@@ -149,7 +149,7 @@ class Jobs:
 
 
 class GraceTimer:
-    """How long the agent goes on after the person's terminal has gone. Pure; times are monotonic.
+    """Times how long the agent goes on after the person's terminal has gone. Pure.
 
     Only where the session asked for it, because hooks want to have something said at the end.
     """

@@ -1,4 +1,4 @@
-"""The outer terminal as the pump uses it: keys in, output out, modes, size, fore- and background.
+"""The outer terminal, the person's: keys in, output out, modes, size, fore- and background.
 
 The descriptors are private and do not block, unless the terminal cannot be opened again: then only
 poll knows whether a write would block. A terminal that went away is marked ``gone`` and no error.

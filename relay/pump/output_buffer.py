@@ -1,4 +1,4 @@
-"""What the agent wrote and the session has not dealt with yet, as it was read.
+"""Keeps what the agent wrote and the session has not acknowledged, in memory and on disk.
 
 Offsets count the agent's bytes from its start. What is kept lies between ``base`` and ``end``; what
 lies before ``framed`` was handed out to the session that there is now. A little is kept in memory;
@@ -130,7 +130,7 @@ class OutputBuffer:
             self._spill()  # there may be room now
 
     def clear(self) -> None:
-        """Keep nothing: nobody will hear it."""
+        """Drop all: no session will read it."""
         self._close()
         self.base = self.framed = self._stored = self.end
         self._handed.clear()

@@ -1,4 +1,4 @@
-"""The pump's end of the session: what the agent said is kept until the session has dealt with it.
+"""The pump's link to the session, which keeps the agent's output until it is acknowledged.
 
 The session may stall, crash or be killed at any moment. Output since its last ACK is kept: at most
 ``KEPT_MAX`` bytes in memory, and what the store takes. The next session gets it again. When all is

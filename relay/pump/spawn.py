@@ -114,7 +114,7 @@ class SessionCommand:
     def start(self) -> tuple[int, int]:
         """(our non-blocking end of the socketpair, the session's pid). Raises OSError."""
         ours_socket, theirs_socket = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
-        # Room for a whole frame of a flood: in small pieces it costs the session far more to hear.
+        # Room for a whole frame of a flood: in small pieces it costs the session far more to read.
         ours_socket.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, SOCKET_BUFFER)
         ours, theirs = ours_socket.detach(), theirs_socket.detach()
         try:

@@ -1,4 +1,4 @@
-"""What the programs of known agents draw around their words: a table. Pure.
+"""A table of what the programs of known agents draw around their words. Pure.
 
 Each entry was read off recordings of the versions that docs/screen.md names. ``UNKNOWN`` is what
 agents' programs have in common and serves for every other program.
@@ -12,47 +12,46 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AgentStyle:
-    """How one agent's program draws. Patterns are matched at the beginning of a row.
+    """How one agent's program draws. Patterns are matched at the beginning of a row."""
 
-    ``person``: the mark before the person's words, on their first row. ``bullet``: the mark before
-    the agent's, up to the text. ``tool``: the mark before what a tool printed, group 1 up to the
-    text. ``call``: a row that begins what is nobody's words (a tool's name and arguments, an
-    error, a notice), up to the next blank row or mark. ``bar``: what stands behind the text of a
-    row (a scroll bar); ``edge_bar``: what stands there in the last columns of the screen only.
-    ``spelling``: what is drawn otherwise than it was said, and what it means.
-
-    ``closing``: how the ``>>>`` after a block is drawn; ``blank_closing``: it is drawn as nothing,
-    so that two blank rows follow one another; ``finished``: the row that ends a turn, before which
-    they tell the same. ``panels``: a frame around most of the screen holds the conversation, and
-    is no dialog.
-    ``wraps_at``: so many columns before the right end it breaks its lines; None: not known.
-    ``tail``: what it has got of the next line it shows below those that it has drawn so far.
-    ``rows_apart``: a full-screen picture is made of single rows, even where one runs into the next.
-    ``turns``: where the person's words begin, what was said above is over.
-    ``reprints``: after it has wiped the scrollback it prints all of the conversation again.
-    ``styled``: what the marks of Markdown meant is still seen by the style.
-    ``restyles``: for so many seconds after it has drawn a row it may draw it otherwise.
-    ``unseen``: for people, what its screen does not tell.
-    """
-
+    #: The mark before the person's words, on their first row.
     person: re.Pattern[str]
+    #: The mark before the agent's words, up to the text.
     bullet: re.Pattern[str]
+    #: The mark before what a tool printed; group 1 is what stands before the text.
     tool: re.Pattern[str]
+    #: A row that begins what is nobody's words (a tool's name and arguments, an error, a notice),
+    #: up to the next blank row or mark.
     call: re.Pattern[str] | None = None
+    #: What stands behind the text of a row (a scroll bar).
     bar: re.Pattern[str] | None = None
+    #: ... and what stands there in the last columns of the screen only.
     edge_bar: re.Pattern[str] | None = None
+    #: What is drawn otherwise than it was said, and what it means.
     spelling: tuple[tuple[re.Pattern[str], str], ...] = ()
+    #: How the ``>>>`` after a block is drawn.
     closing: re.Pattern[str] | None = None
+    #: It is drawn as nothing, so that two blank rows follow one another.
     blank_closing: bool = False
+    #: The row that ends a turn; two blank rows before it stand for ``>>>`` too.
     finished: re.Pattern[str] | None = None
+    #: A frame around most of the screen holds the conversation, and is no dialog.
     panels: bool = False
+    #: Columns from the right end at which it breaks its lines; None: not known.
     wraps_at: int | None = None
+    #: What it has got of the next line it shows below those that it has drawn.
     tail: bool = False
+    #: A full-screen picture is made of single rows, even where one runs into the next.
     rows_apart: bool = True
+    #: Where the person's words begin, what was said above is over.
     turns: bool = True
+    #: After it has wiped the scrollback it prints all of the conversation again.
     reprints: bool = True
+    #: What the marks of Markdown meant is still seen by the style.
     styled: bool = True
+    #: Seconds after it has drawn a row in which it may draw it otherwise.
     restyles: float = 0.0
+    #: For people: what its screen does not tell.
     unseen: str = ""
 
 

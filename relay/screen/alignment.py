@@ -1,4 +1,4 @@
-"""What was seen on a screen, in order, and how a new look at it is aligned with that.
+"""Aligns a new look at a screen with the rows that were seen on it before. Pure.
 
 Rows are compared without their whitespace. Alignment is anchored: the heaviest increasing
 sequence of equal rows is taken as the same rows, and what stands between two anchors is compared
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-#: Rows that are remembered; older ones are forgotten and would be heard again.
+#: Rows that are remembered; older ones are forgotten and would be emitted again.
 KEEP = 2000
 _PER_KEY = 6  # places of one row that are compared at least, the latest ones
 _PAIRS = 2000  # ... and more while all together stay below this
@@ -26,7 +26,7 @@ class Entry:
     """One row that was seen. Times in seconds of the caller's clock."""
 
     key: str
-    heard: bool
+    emitted: bool
     born_at: float  # when a row first stood in this place
     changed_at: float  # when it last became another
     seen_at: float  # when it was last on the screen
@@ -44,20 +44,20 @@ class Aligned:
 
 
 class ScreenAlignment:
-    """The rows seen so far, oldest first."""
+    """The rows seen so far, oldest first, with which a new look is aligned."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
 
-    def add_heard(self, keys: Sequence[str], now: float) -> None:
-        """Rows that were heard without a look."""
+    def add_emitted(self, keys: Sequence[str], now: float) -> None:
+        """Add rows that were emitted without a look."""
         self.entries += [Entry(key, True, now, now, now) for key in keys if key]
         self._trim()
 
     def align(
         self, keys: Sequence[str], now: float, last_look: float, *, resized: bool = False
     ) -> Aligned:
-        """Find the rows ``keys`` of a look; those that are new become entries, not heard yet.
+        """Find the rows ``keys`` of a look; those that are new become entries, not emitted yet.
 
         ``resized``: lately, so that they may be what was in view at the last look, wrapped anew.
         """
@@ -78,11 +78,11 @@ class ScreenAlignment:
             # Above the first row that is still there nothing is redrawn: it scrolled away.
             placed, kept = _fill(gap, rows, now, replace=index > 0 or not pairs, inner=visible)
             if index == 0 and pairs:
-                scrolled = [e for e in kept if not e.heard and e.seen_at >= last_look]
+                scrolled = [e for e in kept if not e.emitted and e.seen_at >= last_look]
             elif visible:
                 # Between two rows that are still there: what is gone was wiped, not scrolled.
-                kept = [e for e in kept if e.heard]
-            changed = changed or any(not entry.heard for entry in placed)
+                kept = [e for e in kept if e.emitted]
+            changed = changed or any(not entry.emitted for entry in placed)
             merged += kept + [entry for entry in placed if not entry.alias]
             result += placed
             if entry_at < len(self.entries):
@@ -92,7 +92,7 @@ class ScreenAlignment:
             here, there = entry_at + 1, key_at + 1
         for entry in result:
             entry.seen_at = now
-        self.entries = [e for e in merged if e.heard or e.seen_at == now or now - e.seen_at < 2.0]
+        self.entries = [e for e in merged if e.emitted or e.seen_at == now or now - e.seen_at < 2.0]
         self._trim()
         return Aligned(result, scrolled, changed)
 
@@ -134,13 +134,13 @@ def _cut(gap: list[Entry], rows: Sequence[str], *, top: bool) -> list[Entry] | N
     Only whole lines are cut anew, from the beginning of an entry to the end of one. ``top``: the
     first of the rows is the first in view, and may be the middle of a line.
     """
-    heard = [entry for entry in gap if entry.heard] if rows else []
-    stream = "".join(entry.key for entry in heard)
-    starts = [0, *accumulate(len(entry.key) for entry in heard)]
-    bounds, lines = set(starts), dict(zip(starts, (entry.key for entry in heard), strict=False))
+    emitted = [entry for entry in gap if entry.emitted] if rows else []
+    stream = "".join(entry.key for entry in emitted)
+    starts = [0, *accumulate(len(entry.key) for entry in emitted)]
+    bounds, lines = set(starts), dict(zip(starts, (entry.key for entry in emitted), strict=False))
     pieces: dict[int, str] = {}
     end, last = len(stream), len(rows)
-    while heard and last:
+    while emitted and last:
         run = _run_up(stream, end, rows[:last], bounds, top=top)
         if any(lines.get(start) != row for start, row in run.items()):
             pieces |= run
@@ -172,11 +172,11 @@ def _run_up(
 
 
 def _recut(gap: list[Entry], pieces: dict[int, str]) -> list[Entry]:
-    """``gap``, of which the heard characters have ``pieces`` at these places."""
+    """``gap``, of which the emitted characters have ``pieces`` at these places."""
     recut: list[Entry] = []
     start = covered = 0
     for entry in gap:
-        if not entry.heard:
+        if not entry.emitted:
             recut.append(entry)
             continue
         end = start + len(entry.key)
@@ -202,16 +202,16 @@ def _fill(
     """
     if not rows:
         return [], gap
-    heard = "".join(entry.key for entry in gap if entry.heard)
-    waiting = [entry for entry in gap if replace and not entry.heard]
+    emitted = "".join(entry.key for entry in gap if entry.emitted)
+    waiting = [entry for entry in gap if replace and not entry.emitted]
     replaced = set(map(id, waiting))
     placed: list[Entry] = []
     at = 0
     for row in rows:
-        found = heard.find(row, at)
+        found = emitted.find(row, at)
         if found >= 0:
             at = found + len(row)
-        if found >= 0 or row in heard or (inner and _overlaid(row, gap)):
+        if found >= 0 or row in emitted or (inner and _overlaid(row, gap)):
             # The same text in other rows. The old ones are kept: they are the better memory.
             placed.append(Entry(row, True, now, now, now, alias=True))
             continue
@@ -225,7 +225,7 @@ def _overlaid(row: str, gap: list[Entry]) -> bool:
     """Whether ``row`` is one of ``gap`` with something (a hint, a menu) drawn over its end."""
     need = max(_OVERLAID, len(row) * 2 // 5)
     return any(
-        entry.heard and entry.key[:need] == row[:need] and not row.startswith(entry.key)
+        entry.emitted and entry.key[:need] == row[:need] and not row.startswith(entry.key)
         for entry in gap
         if len(row) >= need
     )

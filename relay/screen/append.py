@@ -1,4 +1,4 @@
-"""Reading of a line program through the emulator: each line once the cursor has left it.
+"""Reads a program that appends lines: each line once the cursor has left it.
 
 The *front* is the first cell that was not read yet. The emulator follows it through scrolling and
 reflow, so nothing is read twice and, because looks are never far apart, nothing leaves unread.
@@ -62,7 +62,7 @@ class AppendReader:
     # -- lines ---------------------------------------------------------------------------------
 
     def append(self, piece: bytes, now: float) -> None:
-        """Bytes that do not move the cursor up, few enough that no row leaves the scrollback."""
+        """Write bytes that do not move the cursor up, of fewer rows than the scrollback keeps."""
         self._emulator.feed(piece)
         self._state.unread += len(piece)
         if self._state.unread >= _UNREAD_MAX or any(end in piece for end in (b"\n", b"\v", b"\f")):
@@ -85,7 +85,7 @@ class AppendReader:
             self._out.delay(now)
 
     def read_rest(self, now: float) -> None:
-        """At the end: the line without a newline, and whatever stands below it."""
+        """Emit at the end the line without a newline, and what stands below it."""
         self.read(now)
         front = self._front.position()
         if front is None:
@@ -96,19 +96,19 @@ class AppendReader:
             self._pass_on((head + text).split("\n"), now)
 
     def restart(self, now: float) -> None:
-        """The front was lost (a reset, a cleared screen): go on at the cursor's line."""
+        """Go on at the cursor's line: the front was lost (a reset, a cleared screen)."""
         self.go_on_here()
         self._out.gap(now)
 
     def go_on_here(self) -> None:
-        """What stands above the cursor's line is dealt with."""
+        """Read nothing of what stands above the cursor's line."""
         self._take_head()
         self.drop_person()
         self._set_front(0, self._emulator.line_start(self._cursor()[1]))
 
     @property
     def front_row(self) -> int | None:
-        """The screen row of the first cell that is not heard; None when it was lost."""
+        """The screen row of the first cell that was not read; None when it was lost."""
         front = self._front.position()
         return None if front is None else front[1]
 
@@ -118,7 +118,7 @@ class AppendReader:
         return None if front is None else self._cursor()[1] >= front
 
     def _emit_lines(self, front: tuple[int, int], end: int, now: float) -> None:
-        """Pass on the lines from the front to above row ``end``, but not the person's typing."""
+        """Emit the lines from the front to above row ``end``, but not the person's typing."""
         person = self._person.position() if self._person else None
         if self._person is None or (person is not None and person[1] >= end):
             self._pass_on(self._lines(front, end), now)
@@ -197,7 +197,7 @@ class AppendReader:
     # -- the person ----------------------------------------------------------------------------
 
     def activity(self, kind: bytes, now: float) -> None:
-        """The person pressed keys: from the cursor on, this line is theirs until Enter."""
+        """Note that the person pressed keys: from the cursor on, the line is theirs until Enter."""
         if kind == frames.CLEARED:
             self.drop_person()
             return
@@ -208,14 +208,14 @@ class AppendReader:
         self._state.entered = self._state.entered or kind == frames.ENTERED
 
     def forget_person(self, now: float) -> None:
-        """Without an echo the program reads the keys by itself, and the line is its own."""
+        """Take the line for the program's own where no echo came: it reads the keys by itself."""
         if self._person is None or now - self._state.person_at <= PERSON_WAIT:
             return
         if self._person.position() == self._cursor():
             self.drop_person()
 
     def drop_person(self) -> None:
-        """What comes is the program's."""
+        """Take what comes next for the program's own."""
         if self._person is not None:
             self._person.close()
             self._person = None

@@ -54,8 +54,8 @@ class InputBox:
     def line(self, rows: Sequence[str], at: int, row: int, cols: int, height: int) -> int:
         """In which of ``rows`` the input line stands.
 
-        The hidden cursor is in ``rows[at]``, which is row ``row`` (from 0) of the screen of so many
-        columns and rows.
+        The hidden cursor is in ``rows[at]``, which is row ``row`` (from 0) of a screen of ``cols``
+        columns and ``height`` rows.
         """
         pairs = list(pairwise(_rules(rows, cols)))
         around = next((pair for pair in pairs if pair[0][0] < at < pair[1][0]), None)

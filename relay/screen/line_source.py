@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: The form of a checkpoint; one of another form is refused.
 _KIND = "lines 2"
-#: A line longer than this many bytes is heard without its rest.
+#: A line longer than this many bytes is read without its rest.
 LINE_MAX = 4 * 1024 * 1024
 _STRING_MAX = 256 * 1024
 _CHECKPOINT_LINE = 96 * 1024
@@ -119,7 +119,7 @@ def _control(cells: list[str], column: int, args: str, final: str) -> int:
 
 
 class LineSource:
-    """The same interface as ScreenSource, see there."""
+    """Takes a terminal's bytes and the time, and returns events; see ScreenSource."""
 
     def __init__(self, cols: int, rows: int, *, now: float = 0.0) -> None:
         self._cols, self._rows = cols, rows
@@ -137,7 +137,7 @@ class LineSource:
     # -- in ------------------------------------------------------------------------------------
 
     def feed(self, data: bytes, now: float) -> list[SourceEvent]:
-        """The program wrote ``data``. Events: Line, Pause, Proof, Degraded."""
+        """Take what the program wrote; return Line, Pause, Proof and Degraded events."""
         self._now = now
         self._out.tick(now)
         data = self._held + data
@@ -149,7 +149,7 @@ class LineSource:
         return self._out.take()
 
     def _text(self, data: bytes, now: float) -> None:
-        """Hear what is written to the main screen; the line that is left there waits."""
+        """Read what is written to the main screen; the line that is left there waits."""
         start = at = 0
         for end in (*(found.end() for found in _SWITCH.finditer(data)), len(data)):
             was_alt = self._modes.alt
@@ -179,7 +179,7 @@ class LineSource:
         self._line += piece[: max(0, LINE_MAX - len(self._line))]
 
     def _settle(self, now: float) -> None:
-        """The line being written ended."""
+        """Emit the line being written, which has ended."""
         raw = bytes(self._line)
         self._line.clear()
         if self._person is not None and self._entered:
@@ -195,26 +195,26 @@ class LineSource:
         self._out.line(text, now, plain=not edge)
 
     def tick(self, now: float) -> list[SourceEvent]:
-        """What is due by ``now``."""
+        """Return the events that are due by ``now``."""
         self._now = now
         self._forget_person(now)
         self._out.tick(now)
         return self._out.take()
 
     def next_deadline(self) -> float | None:
-        """When ``tick`` should be called, or None."""
+        """Return when ``tick`` should be called, or None."""
         return self._out.deadline
 
     def resize(self, cols: int, rows: int, now: float) -> list[SourceEvent]:
-        """The terminal has a new size."""
+        """Give the terminal a new size."""
         self._cols, self._rows = cols, rows
         return []
 
     def activity(self, kind: bytes, now: float) -> list[SourceEvent]:
-        """The person pressed keys: frames.TYPED, ENTERED or CLEARED."""
+        """Note that the person pressed keys: frames.TYPED, ENTERED or CLEARED."""
         self._forget_person(now)
         if self._modes.alt:
-            return []  # typed into a program of which nothing is heard
+            return []  # typed into a program of which nothing is read
         if kind == frames.CLEARED:
             self._person, self._entered = None, False
             return []
@@ -232,11 +232,11 @@ class LineSource:
             self._person, self._entered = None, False
 
     def expect_echo(self, text: str, now: float) -> None:
-        """``text`` is about to be typed by relay; what it shows as is not the program's speech."""
+        """Expect the echo of ``text``, which relay is about to type: it is not speech."""
         self._out.echo.expect(text, now)
 
     def finish(self, now: float) -> list[SourceEvent]:
-        """The program has exited: everything is settled."""
+        """Settle everything: the program has exited."""
         self._held = b""
         if self._line:
             self._settle(now)
@@ -274,7 +274,7 @@ class LineSource:
     # -- checkpoint ----------------------------------------------------------------------------
 
     def checkpoint(self) -> bytes:
-        """The state as JSON, at most 256 KiB; a line longer than 96 KiB loses its middle."""
+        """Return the state as JSON, at most 256 KiB; of the line 96 KiB are kept."""
         line = bytes(self._line[:_CHECKPOINT_LINE])
         return json.dumps(
             {
@@ -290,7 +290,7 @@ class LineSource:
 
     @classmethod
     def restore(cls, data: bytes, cols: int, rows: int, now: float) -> LineSource:
-        """A source that goes on from ``checkpoint``. Raises ValueError when it cannot."""
+        """Make a source that goes on from ``checkpoint``. Raises ValueError when it cannot."""
         try:
             state = json.loads(data)
             if state["kind"] != _KIND:

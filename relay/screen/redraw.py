@@ -1,4 +1,4 @@
-"""When the screen of a program that draws is read, and from which row on.
+"""Schedules the looks at a program that draws: when its screen is read, and from which row on.
 
 Between its frames the screen is read and given to ``relay.screen.redraw_reader``, which aligns it
 with what was seen.
@@ -86,13 +86,13 @@ class FrameScheduler:
     # -- bytes ---------------------------------------------------------------------------------
 
     def draw(self, data: bytes, now: float) -> None:
-        """Bytes that do not switch between the screens."""
+        """Write bytes that do not switch between the screens."""
         at = 0
         while at < len(data):
             at += self._draw_some(data, at, now)
 
     def _draw_some(self, data: bytes, at: int, now: float) -> int:
-        """Draw up to the next moment at which a look may be due; how many bytes that were."""
+        """Write up to the next moment at which a look may be due; return the number of bytes."""
         piece = slice_rows(data, at, self._emulator.cols)
         ends = _SYNC_ENDS.search(piece) if now >= self._state.looked_at + FRAME_GAP else None
         if ends:
@@ -127,17 +127,17 @@ class FrameScheduler:
             self._state.sync_at = now
 
     def moved(self, now: float) -> None:
-        """The cursor went up, or the screen was switched."""
+        """Note that the cursor went up, or the screen was switched."""
         self._state.moved_at = now
 
     def touch(self, now: float) -> None:
-        """Something was drawn."""
+        """Note that something was drawn."""
         self._state.changed_at = now
         if self._state.dirty_at is None:
             self._state.dirty_at = now
 
     def clean(self) -> None:
-        """What was drawn is of no interest."""
+        """Forget that something was drawn."""
         self._state.dirty_at = None
 
     # -- looks ---------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class FrameScheduler:
         return self._state.dirty_at is not None and now - self._state.dirty_at > FRAME_LATEST
 
     def look(self, now: float, *, settle: bool = False, leaving: bool = False) -> None:
-        """Compare the screen with what was heard; ``leaving``: now, or it is never seen."""
+        """Have the screen read. ``leaving``: rows are about to be lost."""
         self._state.dirty_at = self._state.picture = None
         self._state.looked_at = now
         self._state.sync_seen = self._state.sync_at is not None
@@ -202,7 +202,7 @@ class FrameScheduler:
             self.look(now)
 
     def look_at_whole(self, now: float, *, settle: bool = False) -> None:
-        """As ``look``; but of an update that is not complete nobody has seen anything."""
+        """Look, but not at an update that is not complete: nobody has seen anything of it."""
         if self._state.sync_at is None or self._state.sync_seen:
             self.look(now, settle=settle)
             return
@@ -242,7 +242,7 @@ class FrameScheduler:
         return Snapshot(rows, above, emulator.cols), first
 
     def absorb(self, front: int | None, now: float) -> None:
-        """All that stands above row ``front`` was dealt with, the person's own lines included."""
+        """Take what stands above row ``front`` for emitted, the person's own lines included."""
         emulator = self._emulator
         top = emulator.history_rows
         if front is not None and front > top:
@@ -251,7 +251,7 @@ class FrameScheduler:
         self.set_top()
 
     def set_top(self, *, whole_line: bool = True, block: bool = False) -> None:
-        """What stands above the screen was seen, but for a line that reaches into it.
+        """Take what stands above the screen for seen, but for a line that reaches into it.
 
         ``block``: and but for a block of text that does.
         """

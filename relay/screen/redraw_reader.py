@@ -1,4 +1,4 @@
-"""Reading of a program that draws: looks at its screen in, settled lines out. Pure.
+"""Reads a program that draws: looks at its screen in, settled lines out. Pure.
 
 Every look is aligned with what was seen before (``relay.screen.alignment``). A row that is new is
 pending; it settles when it has not changed for a while, and the end of the text, where an agent
@@ -18,14 +18,14 @@ from relay.screen.alignment import Entry, ScreenAlignment
 from relay.screen.checkpoint import beginning, size_of
 from relay.screen.line_events import LineEmitter, solid
 from relay.screen.rows import (
-    HEARD,
+    SPOKEN,
     Kind,
     Row,
     Snapshot,
     first_born,
     keep_owners,
     looks_busy,
-    may_be_heard,
+    may_be_emitted,
     paragraphs,
     read_rows,
 )
@@ -80,7 +80,7 @@ class _State:
 
 
 class RedrawReader:
-    """Puts the lines of a painted screen into ``out``, each once."""
+    """Emits the lines of a drawn screen into ``out``, each once."""
 
     def __init__(
         self, out: LineEmitter, namespaces: Collection[str], style: AgentStyle = UNKNOWN
@@ -101,30 +101,30 @@ class RedrawReader:
         self._last: Entry | None = None
 
     def note(self, lines: list[str]) -> None:
-        """Lines that were heard without a look; only the latest matter."""
+        """Remember lines that were emitted without a look; only the latest matter."""
         self._noted += lines[-_NOTED:]
         if len(self._noted) > 4 * _NOTED:
             del self._noted[:-_NOTED]
 
     def start(self) -> None:
-        """The agent was asked something: what it says from now on is news."""
+        """Emit what is said from now on: the agent was asked something."""
         self._state.started = True
 
     def wiped(self, now: float) -> None:
-        """The program has wiped the scrollback, and prints again what it held."""
+        """Note that the program has wiped the scrollback, and prints again what it held."""
         if self._style.reprints:
             self._state.wiped_at = now
 
     def resized(self, now: float) -> None:
-        """The terminal has another size."""
+        """Note that the terminal has another size."""
         self._state.resized_at = now
 
     # -- looks ---------------------------------------------------------------------------------
 
     def look(self, snapshot: Snapshot, now: float, *, settle: bool = False, gone: int = 0) -> None:
-        """The screen shows ``snapshot``. ``settle``: it will not be seen again, settle all.
+        """Read the screen, which shows ``snapshot``. ``settle``: for the last time, so settle all.
 
-        ``gone``: so many of its rows have left the screen and settle now.
+        ``gone``: this many of its first rows have left the screen and settle now.
         """
         self._learn_noted(now)
         self._state.patient = self._style.turns and looks_busy(snapshot, self._style)
@@ -146,38 +146,38 @@ class RedrawReader:
             self._put_gone(before, {id(entry) for entry in aligned.scrolled})
         if gone:
             above = [p for p in paragraphs(self._view) if p[-1][0].number < gone]
-            fresh = {id(entry) for p in above for _, entry in p if not entry.heard}
+            fresh = {id(entry) for p in above for _, entry in p if not entry.emitted}
             self._put_gone(self._view, fresh)
         self._settle(now, everything=settle)
 
     def _recall(self) -> None:
-        """What is printed again above what was heard last has been heard too."""
+        """Take what is printed again above the line that was emitted last for emitted."""
         at = max((n for n, (_, entry) in enumerate(self._view) if entry is self._last), default=0)
         for row, entry in self._view[:at]:
-            if row.kind in HEARD:
-                entry.heard = True
+            if row.kind in SPOKEN:
+                entry.emitted = True
 
     def _keep_beginning(self, before: list[tuple[Row, Entry]]) -> None:
-        """What stood above the first row has scrolled away: it goes on whatever it went on."""
+        """Keep how the first row is joined to the one above it, which has scrolled away."""
         if self._view:
             first, entry = self._view[0]
             was = next((row for row, old in before if old is entry), first)
             first.gap, first.joins = was.gap, was.joins
 
     def absorb(self, snapshot: Snapshot, now: float) -> None:
-        """The screen shows ``snapshot``, and nothing of it is to be heard any more."""
+        """Take all of ``snapshot``, which the screen shows, for emitted."""
         self._learn_noted(now)
         keys = [row.key for row in read_rows(snapshot, self._out.echo.part_of_text, self._style)]
         for entry in self._alignment.align(keys, now, self._state.looked_at).entries:
-            entry.heard = True
+            entry.emitted = True
 
     def _learn_noted(self, now: float) -> None:
         if self._noted:
-            self._alignment.add_heard([solid(line) for line in self._noted[-_NOTED:]], now)
+            self._alignment.add_emitted([solid(line) for line in self._noted[-_NOTED:]], now)
             self._noted = []
 
     def _put_gone(self, view: list[tuple[Row, Entry]], which: set[int]) -> None:
-        """Rows that left the screen before they settled: they cannot change any more."""
+        """Emit rows that left the screen before they settled: they cannot change any more."""
         gone: list[tuple[Row, Entry]] = []
         gap = False
         for row, entry in view:
@@ -185,14 +185,14 @@ class RedrawReader:
                 row.gap = row.gap or gap
                 gone.append((row, entry))
                 gap = False
-            else:  # heard already: only what was put out last is gone on with
+            else:  # emitted already: only the last line is gone on with
                 gap = (gap or row.gap) and not self._is_last(entry)
         rest = False  # whether the first row in view is the rest of a line that has left in part
         if self._view and view is not self._view:
             row, entry = self._view[0]
-            rest = row.kind is Kind.AGENT and row.joins is not None and not entry.heard
+            rest = row.kind is Kind.AGENT and row.joins is not None and not entry.emitted
         for paragraph in paragraphs(gone):
-            if paragraph[0][0].kind in HEARD:
+            if paragraph[0][0].kind in SPOKEN:
                 self._put(paragraph, goes_on=rest and paragraph[-1] == gone[-1])
 
     def _is_last(self, entry: Entry) -> bool:
@@ -203,7 +203,7 @@ class RedrawReader:
     @property
     def pending(self) -> bool:
         """Whether anything on the screen may still be emitted."""
-        return any(may_be_heard(row, entry) for row, entry in self._view)
+        return any(may_be_emitted(row, entry) for row, entry in self._view)
 
     def _next_settling(self, waiting: list[_Waiting]) -> float | None:
         earliest: float | None = None
@@ -221,22 +221,22 @@ class RedrawReader:
             self._settle(now)
 
     def settle_all(self, now: float) -> None:
-        """Nothing will be seen any more: settle what was seen last."""
+        """Settle what was seen last: there will be no further look."""
         self._settle(now, everything=True)
 
     def _waiting(self) -> list[_Waiting]:
-        """The paragraphs that are not heard yet, from the top."""
+        """Return the paragraphs that are not emitted yet, from the top."""
         latest = -1.0  # when the youngest text below came: a footer does not end the text above it
         found: list[_Waiting] = []
         partial = False
         for paragraph in reversed(list(paragraphs(self._view))):
             kind = paragraph[0][0].kind
-            if kind not in HEARD:
+            if kind not in SPOKEN:
                 partial = False
                 continue
             born = first_born(paragraph)
             last = born > latest
-            if any(not entry.heard for _, entry in paragraph):
+            if any(not entry.emitted for _, entry in paragraph):
                 found.append((paragraph, last or partial, born))
             # A word that is still being written may turn out to have been wrapped, and some
             # programs show the end of what they have got below what they have drawn so far.
@@ -264,7 +264,7 @@ class RedrawReader:
                 continue
             if self._is_stale(paragraph, now):
                 for _, entry in paragraph:
-                    entry.heard = True
+                    entry.emitted = True
             else:
                 self._put(paragraph)
             changed = True
@@ -275,7 +275,7 @@ class RedrawReader:
         self.deadline = self._next_settling(self._waiting() if changed else waiting)
 
     def _is_stale(self, paragraph: list[tuple[Row, Entry]], now: float) -> bool:
-        """Whether a resize has left behind how a line looked that stands, grown, further down."""
+        """Whether this is a line as it was before a resize, which stands, grown, further down."""
         if not self._style.tail or now - self._state.resized_at > STALE:
             return False
         row, entry = paragraph[-1]
@@ -284,7 +284,7 @@ class RedrawReader:
         return any(key != row.key and key.startswith(row.key) for key in below)
 
     def _close(self, now: float) -> None:
-        """After settling: end the message if its block of text is over."""
+        """End the message after settling if its block of text is over."""
         at = max((i for i, (_, entry) in enumerate(self._view) if entry is self._last), default=-1)
         below = [row for row, _ in self._view[at + 1 :]]
         if below and below[0].kind is Kind.AGENT and not below[0].gap:
@@ -302,9 +302,9 @@ class RedrawReader:
         return below[0].finished and below[0].blanks > 1 and self._in_block
 
     def _put(self, paragraph: list[tuple[Row, Entry]], *, goes_on: bool = False) -> None:
-        fresh = [row for row, entry in paragraph if not entry.heard]
+        fresh = [row for row, entry in paragraph if not entry.emitted]
         for _, entry in paragraph:
-            entry.heard = True
+            entry.emitted = True
         if not fresh:
             return
         if fresh[0].kind is Kind.PERSON or fresh[0].joins is None:
@@ -348,13 +348,13 @@ class RedrawReader:
         return self._scanner.inside == "block"
 
     def _end_turn(self) -> None:
-        """The person's words begin: what was being said is over, a block that is open too."""
+        """End what was being said, a block too: the person's words begin."""
         if self._scanner.inside:
             self._scanner.end()
             self._out.end()
 
     def _put_begun(self) -> None:
-        """The rest of a line that has left in part does not come."""
+        """Emit a line that has left in part, of which the rest does not come."""
         if self._state.begun:
             self._speak(self._state.begun)
             self._state.begun = ""

@@ -1,4 +1,4 @@
-"""What the rows of a painted screen are: the agent's text, the person's, a tool's, or decoration.
+"""Classifies the rows of a drawn screen: the agent's text, the person's, a tool's, decoration.
 
 Pure functions over one snapshot. They go by what agents' programs have in common: a bullet before
 the agent's words, a chevron before the person's, a corner before a tool's output.
@@ -68,7 +68,7 @@ _DIRECTIVE = re.compile(r"\s*(?:(?:[-*+•◦▪]|\d+[.)])\s+)?(?:\\?@[\w*-]+:|>
 _NAMED = re.compile(r"\s*@[\w*-]+:")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+•◦▪‣]|\d{1,3}[.)])\s")
 _WORD = re.compile(r"\S+")
-HEARD = (Kind.AGENT, Kind.PERSON)
+SPOKEN = (Kind.AGENT, Kind.PERSON)
 _OWNERS = (Kind.AGENT, Kind.PERSON, Kind.TOOL)
 _WRAPPED = (Kind.AGENT, Kind.PERSON)
 #: A row with less room than this at its end may have been wrapped.
@@ -337,12 +337,12 @@ def _joint(before: str, traits: _Traits, edge: int, *, sure: bool) -> str | None
 
 
 def first_born(paragraph: list[tuple[Row, Entry]]) -> float:
-    """When the first of its rows came."""
+    """Return when the first row of a paragraph came."""
     return min(entry.born_at for _, entry in paragraph)
 
 
 def keep_owners(view: list[tuple[Row, Entry]], *, gaps: bool) -> None:
-    """A row stays whose it was at first: its mark (a chevron, a corner) may scroll away.
+    """Keep whose each row was at first: its mark (a chevron, a corner) may scroll away.
 
     And some programs keep the last prompt pinned above whatever scrolls by: what comes below a
     row that is known is of its kind, unless it has a mark of its own. ``gaps``: no tool's output
@@ -362,13 +362,13 @@ def keep_owners(view: list[tuple[Row, Entry]], *, gaps: bool) -> None:
         looked, known = seems, row.kind
 
 
-def may_be_heard(row: Row, entry: Entry) -> bool:
-    """Whether it is somebody's words, and was not put out yet."""
-    return not entry.heard and row.kind in HEARD
+def may_be_emitted(row: Row, entry: Entry) -> bool:
+    """Whether it is somebody's words, and was not emitted yet."""
+    return not entry.emitted and row.kind in SPOKEN
 
 
 def paragraphs(view: list[tuple[Row, Entry]]) -> Iterator[list[tuple[Row, Entry]]]:
-    """The rows that belong to one line each; the person's rows one block each."""
+    """Yield the rows that belong to one line each; the person's rows one block each."""
     paragraph: list[tuple[Row, Entry]] = []
     for pair in view:
         row = pair[0]

@@ -45,7 +45,7 @@ _INVISIBLE = re.compile(rb"(?:\x1b\[[0-9;:]*m|[\r\x00\x07])*")
 
 
 class ScreenSource:
-    """Bytes of a program's terminal and the time in, events out.
+    """Takes a terminal's bytes and the time, and returns events.
 
     ``feed``, ``tick``, ``resize``, ``activity`` and ``finish`` return the events that are due.
     ``now`` is in seconds of a monotonic clock and never goes back. ``namespaces`` are those for
@@ -64,9 +64,9 @@ class ScreenSource:
     ) -> None:
         self._emulator = Emulator(cols, rows, history=SLICE_ROWS + KEPT_ROWS, snapshot=snapshot)
         self._out = LineEmitter()
-        self._painter = RedrawReader(self._out, namespaces, style)
-        self._painted = FrameScheduler(self._emulator, self._painter, now, style)
-        self._appended = AppendReader(self._emulator, self._out, self._painter.note, now)
+        self._redraw = RedrawReader(self._out, namespaces, style)
+        self._frames = FrameScheduler(self._emulator, self._redraw, now, style)
+        self._append = AppendReader(self._emulator, self._out, self._redraw.note, now)
         self._now = now
         self._held = b""  # a control sequence that is not complete
         self._painting = False
@@ -75,7 +75,7 @@ class ScreenSource:
     # -- in ------------------------------------------------------------------------------------
 
     def feed(self, data: bytes, now: float) -> list[SourceEvent]:
-        """The program wrote ``data``. Events: Line, Pause, Proof."""
+        """Take what the program wrote; return Line, Pause and Proof events."""
         self._advance(now)
         if self._held:
             data = self._held + data
@@ -89,55 +89,55 @@ class ScreenSource:
         return self._out.take()
 
     def tick(self, now: float) -> list[SourceEvent]:
-        """What is due by ``now``."""
+        """Return the events that are due by ``now``."""
         self._advance(now)
         return self._out.take()
 
     def next_deadline(self) -> float | None:
-        """When ``tick`` should be called, or None."""
-        times = [self._out.deadline, self._painter.deadline]
+        """Return when ``tick`` should be called, or None."""
+        times = [self._out.deadline, self._redraw.deadline]
         if self._painting:
-            times.append(self._painted.deadline)
+            times.append(self._frames.deadline)
         return min((time for time in times if time is not None), default=None)
 
     def resize(self, cols: int, rows: int, now: float) -> list[SourceEvent]:
-        """The terminal has a new size; the main screen is reflowed."""
+        """Give the terminal a new size; the main screen is reflowed."""
         self._advance(now)
         if (cols, rows) != (self._emulator.cols, self._emulator.rows) and cols > 0 and rows > 0:
-            if self._painting and self._painted.dirty:
-                self._painted.look_at_whole(now)
+            if self._painting and self._frames.dirty:
+                self._frames.look_at_whole(now)
             self._emulator.resize(cols, rows)
-            self._painter.resized(now)
+            self._redraw.resized(now)
             if self._painting:
                 # What the reflow pushed off the screen was seen, and may be drawn again below.
-                self._painted.set_top(whole_line=False)
-                self._painted.touch(now)
+                self._frames.set_top(whole_line=False)
+                self._frames.touch(now)
         return self._out.take()
 
     def expect_echo(self, text: str, now: float) -> None:
-        """``text`` is about to be typed by relay; what it shows as is not the program's speech."""
+        """Expect the echo of ``text``, which relay is about to type: it is not speech."""
         self._out.echo.expect(text, now)
-        self._painter.start()
+        self._redraw.start()
 
     def activity(self, kind: bytes, now: float) -> list[SourceEvent]:
-        """The person pressed keys: frames.TYPED, ENTERED or CLEARED."""
+        """Note that the person pressed keys: frames.TYPED, ENTERED or CLEARED."""
         self._advance(now)
         if kind == frames.ENTERED:
-            self._painter.start()
+            self._redraw.start()
         if not self._painting:
-            self._appended.activity(kind, now)
+            self._append.activity(kind, now)
         return self._out.take()
 
     def finish(self, now: float) -> list[SourceEvent]:
-        """The program has exited: everything is settled."""
+        """Settle everything: the program has exited."""
         self._advance(now)
         if self._held:
             self._emulator.feed(self._held)
             self._held = b""
         if self._painting:
-            self._painted.look_at_whole(now, settle=True)
+            self._frames.look_at_whole(now, settle=True)
         else:
-            self._appended.read_rest(now)
+            self._append.read_rest(now)
         self._out.pause()
         self._out.end()
         return self._out.take()
@@ -147,10 +147,10 @@ class ScreenSource:
         self._now = now
         self._out.tick(now)
         if self._painting:
-            self._painted.tick(now)
-        self._painter.tick(now)
-        self._rest_painter()
-        self._appended.forget_person(now)
+            self._frames.tick(now)
+        self._redraw.tick(now)
+        self._rest_drawing()
+        self._append.forget_person(now)
 
     # -- bytes ---------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class ScreenSource:
                     switches = any(number in data for number in _SWITCHED)
                 found = _SWITCHES.search(data, at) if switches else None
                 end = found.start() if found else len(data)
-                self._painted.draw(data[at:end], self._now)
+                self._frames.draw(data[at:end], self._now)
             else:
                 found = _MOVES.search(data, at)
                 end = found.start() if found else len(data)
@@ -177,20 +177,20 @@ class ScreenSource:
             at = end
 
     def _write_text(self, data: bytes) -> None:
-        """Bytes that hold no sequence which ``_control`` wants to see, in slices."""
+        """Write bytes without a sequence for ``_control`` in slices."""
         at = 0
         while at < len(data):
             piece = slice_rows(data, at, self._emulator.cols)
             at += len(piece)
             if not self._painting:
-                self._appended.append(piece, self._now)
+                self._append.append(piece, self._now)
                 continue
             if not _INVISIBLE.fullmatch(piece):
                 self._tentative = False
-            self._painted.draw(piece, self._now)
+            self._frames.draw(piece, self._now)
 
     def _control(self, sequence: bytes) -> None:
-        """One sequence that may end the regime, or a frame."""
+        """Write one sequence that may change how the program is read, or end a frame."""
         if sequence[1:3] == b"[?":
             numbers = frozenset(sequence[3:-1].split(b";"))
             if numbers & _SCREENS:
@@ -203,59 +203,59 @@ class ScreenSource:
                 self._emulator.feed(sequence)
                 return
         if not self._painting:
-            self._appended.read(self._now)
+            self._append.read(self._now)
         self._emulator.feed(sequence)
-        self._painted.moved(self._now)
+        self._frames.moved(self._now)
         self._judge_move(sequence)
 
     def _judge_move(self, sequence: bytes) -> None:
-        """After a move in the line regime: a painter, unless it stays on its own line."""
+        """Decide after a move whether the program draws: not if it stays on its own line."""
         scrolls = sequence[-1:] in b"LMST" and sequence[1:2] == b"["
-        if not scrolls and self._appended.below_front():
+        if not scrolls and self._append.below_front():
             self._painting = self._tentative = False
         elif self._blank_below(self._cursor_row()):
             # The screen was cleared: a line program that starts again at the top.
             self._painting = self._tentative = False
-            self._painted.clean()
-            self._appended.restart(self._now)
+            self._frames.clean()
+            self._append.restart(self._now)
         elif not self._painting:
             self._start_painting()
             self._tentative = True
 
     def _switch_screen(self, sequence: bytes) -> None:
         if not self._painting:
-            self._appended.read(self._now)
+            self._append.read(self._now)
             self._start_painting()
         elif self._emulator.alt_screen != sequence.endswith(b"h") or sequence.endswith(b"r"):
-            self._painted.look(self._now, settle=True)  # this picture goes away
+            self._frames.look(self._now, settle=True)  # this picture goes away
         self._emulator.feed(sequence)
-        self._painted.moved(self._now)
-        self._painted.set_top()
+        self._frames.moved(self._now)
+        self._frames.set_top()
         self._tentative = False
-        self._painted.touch(self._now)
+        self._frames.touch(self._now)
 
     def _synchronise(self, sequence: bytes) -> None:
-        """The first frame of a program that was none that draws."""
+        """Begin the first frame of a program that appended lines so far."""
         if not self._painting:
-            self._appended.read(self._now)
+            self._append.read(self._now)
             self._start_painting()
         self._tentative = False
-        self._painted.draw(sequence, self._now)
+        self._frames.draw(sequence, self._now)
 
     def _start_painting(self) -> None:
         self._painting = True
-        self._appended.drop_person()
-        self._painted.absorb(self._appended.front_row, self._now)
+        self._append.drop_person()
+        self._frames.absorb(self._append.front_row, self._now)
 
-    def _rest_painter(self) -> None:
-        """Back to the line regime when nothing has been painted for a while."""
-        if not self._painting or not self._painted.rests(self._now):
+    def _rest_drawing(self) -> None:
+        """Read a program that has not drawn for a while as one that appends lines."""
+        if not self._painting or not self._frames.rests(self._now):
             return
         below = self._cursor_row() + 1
         if below < self._emulator.total_rows and not self._blank_below(below):
             return
         self._painting = self._tentative = False
-        self._appended.go_on_here()
+        self._append.go_on_here()
 
     def _cursor_row(self) -> int:
         return self._emulator.history_rows + self._emulator.cursor[1]
@@ -295,7 +295,7 @@ class ScreenSource:
     # -- checkpoint ----------------------------------------------------------------------------
 
     def checkpoint(self) -> bytes:
-        """The state as JSON, at most 256 KiB.
+        """Return the state as JSON, at most 256 KiB.
 
         Left out are, as far as they do not fit: the scrollback, colours, then all of the picture;
         the end of a line that has left the screen, rows seen long ago, echoes typed last.
@@ -307,9 +307,9 @@ class ScreenSource:
             "held": base64.b64encode(self._held).decode("ascii"),
             "painting": self._painting,
             "tentative": self._tentative,
-            "appended": self._appended.save(),
-            "painted": self._painted.save(),
-            "painter": self._painter.save(self._now),
+            "append": self._append.save(),
+            "frames": self._frames.save(),
+            "redraw": self._redraw.save(self._now),
             "out": self._out.save(),
         }
         return checkpoint.with_picture(state, self._emulator, CHECKPOINT_MAX)
@@ -324,7 +324,7 @@ class ScreenSource:
         namespaces: Collection[str] = NAMESPACES,
         style: AgentStyle = UNKNOWN,
     ) -> ScreenSource:
-        """A source that goes on from ``checkpoint``. Raises ValueError when it cannot."""
+        """Make a source that goes on from ``checkpoint``. Raises ValueError when it cannot."""
         try:
             state = json.loads(data)
             if state["kind"] != _KIND:
@@ -344,7 +344,7 @@ class ScreenSource:
     def _load(self, state: dict[str, Any]) -> None:
         self._held = base64.b64decode(state["held"])
         self._painting, self._tentative = state["painting"], state["tentative"]
-        self._appended.load(state["appended"])
-        self._painted.load(state["painted"])
-        self._painter.load(state["painter"])
+        self._append.load(state["append"])
+        self._frames.load(state["frames"])
+        self._redraw.load(state["redraw"])
         self._out.load(state["out"])

@@ -14,9 +14,9 @@ from relay.screen.alignment import KEEP, ScreenAlignment, match
 def new(transcript: ScreenAlignment, rows: list[str], now: float) -> list[str]:
     """The rows of a look that were not heard before; all are heard afterwards."""
     aligned = transcript.align(rows, now, now - 1)
-    fresh = [entry.key for entry in aligned.entries if not entry.heard]
+    fresh = [entry.key for entry in aligned.entries if not entry.emitted]
     for entry in aligned.entries:
-        entry.heard = True
+        entry.emitted = True
     return fresh
 
 
@@ -77,7 +77,7 @@ def test_after_a_resize_older_lines_that_are_as_wide_are_not_what_is_in_view() -
     new(transcript, view, 2.0)
     rows = [">2", "Bob2", "thesamewords", "inbothofthem", "Ready."]
     aligned = transcript.align(rows, 3.0, 2.0, resized=True)
-    assert [entry.key for entry in aligned.entries if not entry.heard] == []
+    assert [entry.key for entry in aligned.entries if not entry.emitted] == []
 
 
 def test_of_two_lines_alike_the_one_below_is_wrapped_anew() -> None:
@@ -93,7 +93,7 @@ def test_a_row_that_changes_before_it_settles_keeps_its_birth() -> None:
     transcript = ScreenAlignment()
     transcript.align(["head", "grow"], 1.0, 0.0)
     entry = transcript.align(["head", "growing"], 2.0, 1.0).entries[1]
-    assert (entry.born_at, entry.changed_at, entry.heard) == (1.0, 2.0, False)
+    assert (entry.born_at, entry.changed_at, entry.emitted) == (1.0, 2.0, False)
     assert [e.key for e in transcript.entries] == ["head", "growing"]
 
 
@@ -107,7 +107,7 @@ def test_what_scrolls_away_before_it_settles_is_told() -> None:
 def test_the_memory_is_bounded() -> None:
     transcript = ScreenAlignment()
     for number in range(100):
-        transcript.add_heard([f"{number} {row}" for row in range(100)], 1.0)
+        transcript.add_emitted([f"{number} {row}" for row in range(100)], 1.0)
     assert len(transcript.entries) <= KEEP + 200
 
 
