@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from relay.core.paths import Home
     from relay.pump.monitor import Program
     from relay.pump.recorder_client import Recording
-    from relay.pump.spawn import Listeners, SessionCommand
+    from relay.pump.spawn import Listeners, SessionStarter
 
 #: A longer argv is cut from what the session gets in its environment; HELLO has all of it.
 _ARGS_MAX = 64 * 1024
@@ -266,9 +266,9 @@ def _session(
     plan: Launch,
     facts: dict[str, object],
     listeners: Listeners,
-) -> SessionCommand:
+) -> SessionStarter:
     from relay.core.environment import original
-    from relay.pump.spawn import SessionCommand
+    from relay.pump.spawn import SessionStarter
 
     command, config, factory = choices.command, choices.config, choices.session_factory
     long = sum(map(len, command)) > _ARGS_MAX
@@ -288,7 +288,7 @@ def _session(
     fds: dict[str, int | None] = {"unix": listeners.unix, "tcp": listeners.tcp, "tty": None}
     log = os.path.join(home.logs, f"{about.run_id}.log")
     entry = None if factory is None else _entry(factory)
-    return SessionCommand(session_command(), original(), args, fds, log, about.socket, entry)
+    return SessionStarter(session_command(), original(), args, fds, log, about.socket, entry)
 
 
 def _entry(

@@ -16,7 +16,7 @@ from relay.pump.loop import Pump
 from relay.pump.monitor import Program
 from relay.pump.outer_terminal import OuterTerminal
 from relay.pump.session_link import SessionLink
-from relay.pump.spawn import SessionCommand, leave_behind
+from relay.pump.spawn import SessionStarter, leave_behind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _CAUGHT = (*signals.FORWARDED, signal.SIGWINCH, signal.SIGCONT, signal.SIGCHLD)
 
 def run(
     program: Program,
-    session: SessionCommand,
+    session: SessionStarter,
     facts: dict[str, object],
     exclusive: bool = True,
     recording: Recording | None = None,
@@ -134,7 +134,7 @@ def _unpack(packed: bytes) -> list[int]:
     return [int.from_bytes(packed[at : at + 2], "big") for at in (0, 2, 4, 6)]
 
 
-def _say(lines: list[str], pump: Pump, session: SessionCommand, program: Program) -> None:
+def _say(lines: list[str], pump: Pump, session: SessionStarter, program: Program) -> None:
     """What the person should know, now that the terminal is theirs again."""
     if pump.failure:
         name = os.fsdecode(program.path)

@@ -81,7 +81,7 @@ def _released(server: _socket.socket) -> int:
     return fd
 
 
-class SessionCommand:
+class SessionStarter:
     """How sessions of this run are started: each call is one process.
 
     ``fds`` (unix, tcp, tty; None where there is none) and ``args`` reach it as JSON in
