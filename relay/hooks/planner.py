@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -24,8 +24,6 @@ from relay.hooks.registry import Registry
 MATCHED_MAX = 128
 #: A longer regular expression is not compiled. In characters.
 PATTERN_MAX = 4096
-#: Plans that are remembered; when there are more, all are forgotten.
-KNOWN_MAX = 256
 #: How much what can share one text may vary: three unbounded repeats, and three optional parts.
 VARIANCE_MAX = 15
 
@@ -48,8 +46,6 @@ class Planner:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        #: By event and by what its matchers are about, with the hooks that there were then.
-        self._known: dict[tuple[HookEventName, str], tuple[Sequence[HookDefinition], Plan]] = {}
 
     def plan(self, event: HookEventName, payload: Mapping[str, Any]) -> Plan:
         """The hooks for ``event`` with this input, in the registry's order.
@@ -59,26 +55,8 @@ class Planner:
         One sequential hook among those selected makes all of them run one after the other.
         """
         hooks = self._registry.hooks(event)
-        if not hooks:
-            return Plan(event, ())
-        # Nothing else of the input is looked at (see matches), and to look takes longest.
-        found = payload.get(EVENTS[event].matched)
-        name = found if isinstance(found, str) else ""
-        then, plan = self._known.get((event, name), ((), None))
-        if plan is None or then is not hooks:
-            plan = _plan(event, payload, hooks)
-            if len(name) <= MATCHED_MAX:
-                if len(self._known) >= KNOWN_MAX:
-                    self._known.clear()
-                self._known[event, name] = (hooks, plan)
-        return plan
-
-
-def _plan(
-    event: HookEventName, payload: Mapping[str, Any], hooks: Sequence[HookDefinition]
-) -> Plan:
-    chosen = [hook for hook in hooks if hook.trusted and matches(hook, payload)]
-    return Plan(event, tuple(_once(chosen)), any(hook.sequential for hook in chosen))
+        chosen = [hook for hook in hooks if hook.trusted and matches(hook, payload)]
+        return Plan(event, tuple(_once(chosen)), any(hook.sequential for hook in chosen))
 
 
 def _once(hooks: list[HookDefinition]) -> list[HookDefinition]:

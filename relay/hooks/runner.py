@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -192,21 +193,8 @@ class HookRunner:
         if not error and ended.cut and ended.status == 0:
             # A decision might stand in what was thrown away.
             error = f"it printed more than {run_programs.KEPT_MAX} bytes"
-        reading = (
-            _failure(hook, given.event, error)
-            if error
-            else outputs.read_process(hook, given.event, ended.status, ended.stdout, ended.stderr)
-        )
-        return HookResult(
-            hook,
-            not reading.error,
-            reading.output,
-            error=reading.error,
-            duration=self._clock() - began,
-            exit_status=ended.status,
-            stdout=_shown(ended.stdout),
-            stderr=_shown(ended.stderr),
-        )
+        result = self._read(hook, given, began, error, ended.stdout, ended.stderr, ended.status)
+        return replace(result, exit_status=ended.status)
 
     async def _ask(self, hook: HookDefinition, url: Url, given: _Input, began: float) -> HookResult:
         body, error = b"", ""
@@ -220,18 +208,32 @@ class HookRunner:
                 error = " ".join(error.split()).rstrip(":")
         except RequestFailed as failed:
             error = failed.message
-        reading = (
-            _failure(hook, given.event, error)
-            if error
-            else outputs.read_process(hook, given.event, 0, body, b"")
-        )
+        return self._read(hook, given, began, error, body)
+
+    def _read(
+        self,
+        hook: HookDefinition,
+        given: _Input,
+        began: float,
+        error: str,
+        stdout: bytes,
+        stderr: bytes = b"",
+        status: int | None = 0,
+    ) -> HookResult:
+        """What a program printed, or an endpoint answered; ``error``: why that does not count."""
+        if error:
+            output = outputs.on_failure(hook, given.event, error)
+        else:
+            reading = outputs.read_process(hook, given.event, status, stdout, stderr)
+            output, error = reading.output, reading.error
         return HookResult(
             hook,
-            not reading.error,
-            reading.output,
-            error=reading.error,
+            not error,
+            output,
+            error=error,
             duration=self._clock() - began,
-            stdout=_shown(body),
+            stdout=_shown(stdout),
+            stderr=_shown(stderr),
         )
 
     def _failed(
@@ -340,10 +342,6 @@ def rewritten(
 
 def _merged(old: object, new: Mapping[str, Any]) -> dict[str, Any]:
     return {**(old if isinstance(old, Mapping) else {}), **new}
-
-
-def _failure(hook: HookDefinition, event: HookEventName, error: str) -> outputs.Reading:
-    return outputs.Reading(outputs.on_failure(hook, event, error), error)
 
 
 def _copied(value: Any) -> Any:
