@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from relay.protocol import frames
 from relay.session.session_commands import (
     Acknowledge,
+    DriverCommand,
     PauseReading,
     PersonNote,
     ResumeReading,
-    SessionCommand,
 )
 
 #: Output is acknowledged after this many bytes (half of what the pump keeps), or this many seconds
@@ -54,7 +54,7 @@ class Progress:
         """Whether there is anything to acknowledge."""
         return self._ack_at is not None
 
-    def acknowledge(self, checkpoint: bytes) -> Iterator[SessionCommand]:
+    def acknowledge(self, checkpoint: bytes) -> Iterator[DriverCommand]:
         """Tell the pump what was heard until now."""
         self._acked, self._ack_at = self._offset, None
         if len(checkpoint) > frames.FRAME_MAX - 8:
@@ -63,13 +63,13 @@ class Progress:
             checkpoint = b""
         yield Acknowledge(self._offset, checkpoint)
 
-    def slow_down(self, now: float) -> Iterator[SessionCommand]:
+    def slow_down(self, now: float) -> Iterator[DriverCommand]:
         """Read no more: much waits for the broker; but not for long, should it be away."""
         if self._resume_at is None:
             self._resume_at = now + PAUSE_MAX
             yield PauseReading()
 
-    def go_on(self) -> Iterator[SessionCommand]:
+    def go_on(self) -> Iterator[DriverCommand]:
         """Read again."""
         if self._resume_at is not None:
             self._resume_at = None
@@ -80,7 +80,7 @@ class Progress:
         due = (self._ack_at, self._resume_at)
         return min((one for one in due if one is not None), default=None)
 
-    def tick(self, now: float) -> Iterator[SessionCommand]:
+    def tick(self, now: float) -> Iterator[DriverCommand]:
         """Time has passed."""
         if self._resume_at is not None and now >= self._resume_at:
             yield from self.go_on()

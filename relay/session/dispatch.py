@@ -21,10 +21,10 @@ from relay.session.detector import Detection
 from relay.session.session_commands import (
     AgentNotice,
     CallBuiltin,
+    DriverCommand,
     InjectText,
     PersonNote,
     RunHandlers,
-    SessionCommand,
 )
 from relay.session.session_events import HandlersEnded
 
@@ -49,7 +49,7 @@ class Dispatcher:
         """Whether everything that was heard is finished."""
         return not self._unfinished
 
-    def take(self, heard: Detection) -> Iterator[SessionCommand]:
+    def take(self, heard: Detection) -> Iterator[DriverCommand]:
         """Act on one find."""
         found = heard.found
         if not isinstance(found, Match):
@@ -59,7 +59,7 @@ class Dispatcher:
         else:
             yield from self._queue(heard, found)
 
-    def ended(self, ended: HandlersEnded) -> Iterator[SessionCommand]:
+    def ended(self, ended: HandlersEnded) -> Iterator[DriverCommand]:
         """The handlers of the first find of a lane are done; the next one's turn comes."""
         heard = ended.detection
         match = heard.found
@@ -76,7 +76,7 @@ class Dispatcher:
         """What has been heard but not finished, for the checkpoint."""
         return [{"id": one.id, "match": asdict(one.found)} for one in self._unfinished.values()]
 
-    def restore(self, state: list[dict[str, Any]]) -> Iterator[SessionCommand]:
+    def restore(self, state: list[dict[str, Any]]) -> Iterator[DriverCommand]:
         """Go on with what an earlier session did not finish; what it had begun is not repeated."""
         for one in state:
             yield from self.take(Detection(one["id"], Match(**one["match"])))
@@ -85,7 +85,7 @@ class Dispatcher:
         handlers = self._registry.select(match.namespace, match.target)
         return bool(handlers) and all(handler.builtin for handler in handlers)
 
-    def _queue(self, heard: Detection, match: Match) -> Iterator[SessionCommand]:
+    def _queue(self, heard: Detection, match: Match) -> Iterator[DriverCommand]:
         lane = self._lanes.setdefault(match.namespace, deque())
         size = _size(match)
         if len(lane) > LANE_MAX or self._size + size > UNFINISHED_MAX:
@@ -99,7 +99,7 @@ class Dispatcher:
         if len(lane) == 1:
             yield from self._run(lane)
 
-    def _run(self, lane: deque[Detection]) -> Iterator[SessionCommand]:
+    def _run(self, lane: deque[Detection]) -> Iterator[DriverCommand]:
         """Start the first of this lane that has handlers."""
         while lane:
             if not (refused := refusal(self._registry, lane[0].found)):
@@ -108,7 +108,7 @@ class Dispatcher:
             yield AgentNotice(refused)
             self._finish(lane)
 
-    def _concluded(self, match: Match, outcome: CallOutcome[Result]) -> Iterator[SessionCommand]:
+    def _concluded(self, match: Match, outcome: CallOutcome[Result]) -> Iterator[DriverCommand]:
         if outcome.result is not None:
             for text in outcome.result.inject:
                 yield InjectText(self._new_id(), text, match)

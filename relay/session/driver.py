@@ -33,7 +33,7 @@ from relay.session.detector import Detection, Heard
 from relay.session.dispatch import not_done
 from relay.session.hook_setup import SessionHooks
 from relay.session.session import Session
-from relay.session.session_commands import SessionCommand
+from relay.session.session_commands import DriverCommand
 from relay.session.session_events import EventQueue, SessionEvent
 from relay.session.sources import SourceSelector
 from relay.session.steering import Steering
@@ -178,7 +178,7 @@ class SessionDriver:
 
     # -- commands ---------------------------------------------------------------------------------
 
-    def _carry_out(self, command: SessionCommand) -> None:
+    def _carry_out(self, command: DriverCommand) -> None:
         services = self._services
         match command:
             case commands.Acknowledge():

@@ -12,7 +12,7 @@ from typing import Any
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated
 from relay.hooks.registry import Registry
-from relay.session.session_commands import FireHooks, InjectText, PersonNote, SessionCommand
+from relay.session.session_commands import DriverCommand, FireHooks, InjectText, PersonNote
 from relay.session.session_events import HooksFired
 
 #: Output that waits for a slow ``on_output``; beyond it the oldest is left out, and that is noted.
@@ -63,18 +63,18 @@ class Lifecycle:
 
     def fire(
         self, event: HookEventName, fields: dict[str, Any], seconds: float | None = None
-    ) -> Iterator[SessionCommand]:
+    ) -> Iterator[DriverCommand]:
         """Run the hooks of ``event``, if there are any, for at most ``seconds``."""
         if self.has(event):
             self._open += 1
             yield FireHooks(event, fields, seconds)
 
-    def observe(self, event: HookEventName, fields: dict[str, Any]) -> Iterator[SessionCommand]:
+    def observe(self, event: HookEventName, fields: dict[str, Any]) -> Iterator[DriverCommand]:
         """Run the hooks of something that the agent tells of and does not wait for."""
         self._observed.add(event)
         yield from self.fire(event, fields)
 
-    def fired(self, fired: HooksFired, now: float) -> Iterator[SessionCommand]:
+    def fired(self, fired: HooksFired, now: float) -> Iterator[DriverCommand]:
         """Hooks have run: note what went wrong, and inject what was said for the agent."""
         self._open -= 1
         deliver = not self._gone
@@ -106,7 +106,7 @@ class Lifecycle:
             if text:
                 yield InjectText(self._new_id(), text)
 
-    def end(self, reason: str, seconds: float) -> Iterator[SessionCommand]:
+    def end(self, reason: str, seconds: float) -> Iterator[DriverCommand]:
         """Fire ``on_session_end``, once in the life of a run."""
         if not self._ended:
             self._ended = True
@@ -138,7 +138,7 @@ class Lifecycle:
         """From now on the agent's silence counts."""
         self._last_output = now
 
-    def message(self, identifier: str, sender: str, body: str) -> Iterator[SessionCommand]:
+    def message(self, identifier: str, sender: str, body: str) -> Iterator[DriverCommand]:
         """A message for the agent has come; an earlier session may have told of it."""
         if not self.has(HookEventName.MESSAGE_RECEIVED) or identifier in self._announced:
             return
@@ -151,7 +151,7 @@ class Lifecycle:
         """That message is seen, or has failed: it will not come again."""
         self._announced.pop(identifier, None)
 
-    def output(self, texts: list[str], now: float) -> Iterator[SessionCommand]:
+    def output(self, texts: list[str], now: float) -> Iterator[DriverCommand]:
         """The agent said these lines."""
         if not texts or not self.has(HookEventName.OUTPUT):
             return
@@ -182,7 +182,7 @@ class Lifecycle:
         due = (self._flush_at, self._idle_at())
         return min((one for one in due if one is not None), default=None)
 
-    def tick(self, now: float) -> Iterator[SessionCommand]:
+    def tick(self, now: float) -> Iterator[DriverCommand]:
         """Fire ``on_output`` with what came together, and ``on_idle`` once per idle period."""
         if self._flush_at is not None and now >= self._flush_at:
             self._flush_at, self._flushing = None, True
@@ -201,7 +201,7 @@ class Lifecycle:
             return None
         return None if self._last_output is None else self._last_output + self._idle_seconds
 
-    def _count_answer(self, result: Aggregated) -> Iterator[SessionCommand]:
+    def _count_answer(self, result: Aggregated) -> Iterator[DriverCommand]:
         """Mute ``on_output`` when it seems to answer what itself has said."""
         if self._muted or not (result.inject or result.context):
             return

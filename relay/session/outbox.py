@@ -15,9 +15,9 @@ from relay.core.errors import RelayError
 from relay.session.broker_reports import NOT_NOW
 from relay.session.session_commands import (
     AgentNotice,
+    DriverCommand,
     PersonNote,
     SendMessage,
-    SessionCommand,
     SettleSend,
 )
 
@@ -62,7 +62,7 @@ class Outbox:
         """Whether the broker has everything."""
         return not self._pending
 
-    def send(self, fields: dict[str, Any]) -> Iterator[SessionCommand]:
+    def send(self, fields: dict[str, Any]) -> Iterator[DriverCommand]:
         """Send a message (the fields of the broker's ``send``, with ``id``), in order."""
         identifier = fields["id"]
         if identifier in self._pending:
@@ -86,7 +86,7 @@ class Outbox:
 
     def answered(
         self, identifier: str, answer: dict[str, Any], now: float
-    ) -> Iterator[SessionCommand]:
+    ) -> Iterator[DriverCommand]:
         """The broker has this message."""
         fields = self._forget(identifier)
         if not fields.get("notice"):
@@ -94,7 +94,7 @@ class Outbox:
         yield SettleSend(identifier, answer)
         yield from self._go_on(now)
 
-    def failed(self, identifier: str, error: RelayError, now: float) -> Iterator[SessionCommand]:
+    def failed(self, identifier: str, error: RelayError, now: float) -> Iterator[DriverCommand]:
         """The broker has refused this message, or could not take it now."""
         if isinstance(error, NOT_NOW):
             # Not refused, only not accepted yet: it stays pending and keeps its id.
@@ -110,7 +110,7 @@ class Outbox:
         """When ``tick`` is due."""
         return self._retry_at
 
-    def tick(self, now: float) -> Iterator[SessionCommand]:
+    def tick(self, now: float) -> Iterator[DriverCommand]:
         """Time has passed."""
         if self._retry_at is not None and now >= self._retry_at:
             self._retry_at = None
@@ -122,7 +122,7 @@ class Outbox:
         """What the broker has not confirmed yet, for the checkpoint."""
         return list(self._pending.values())
 
-    def restore(self, pending: list[dict[str, Any]]) -> Iterator[SessionCommand]:
+    def restore(self, pending: list[dict[str, Any]]) -> Iterator[DriverCommand]:
         """Send again what an earlier session could not see confirmed."""
         for fields in pending:
             yield from self.send(fields)
@@ -131,13 +131,13 @@ class Outbox:
         """The person has spoken to the agent: what it was told before may be told again."""
         self._told.clear()
 
-    def _go_on(self, now: float) -> Iterator[SessionCommand]:
+    def _go_on(self, now: float) -> Iterator[DriverCommand]:
         if self._returned and not self._under_way:
             # Once nothing is under way, all that came back goes again in the order it was said.
             self._retry_at = now + RETRY_SECONDS
         yield from self._fill()
 
-    def _fill(self) -> Iterator[SessionCommand]:
+    def _fill(self) -> Iterator[DriverCommand]:
         """Start as many requests as may be under way, unless some must be asked again first."""
         while self._queue and len(self._under_way) < WINDOW and not self._returned:
             identifier = self._queue.popleft()
@@ -150,7 +150,7 @@ class Outbox:
         self._bytes -= _size(fields)
         return fields
 
-    def _report_unknown(self, answer: dict[str, Any]) -> Iterator[SessionCommand]:
+    def _report_unknown(self, answer: dict[str, Any]) -> Iterator[DriverCommand]:
         """Nobody has this name, or nobody is there at all: the agent should know.
 
         Once is enough where it stays so: to each notice the agent may say the next thing, and the
@@ -203,7 +203,7 @@ def _size(fields: dict[str, Any]) -> int:
     return len(body) if body.isascii() else len(body.encode("utf-8", "surrogatepass"))
 
 
-def _explained(fields: dict[str, Any], error: RelayError) -> Iterator[SessionCommand]:
+def _explained(fields: dict[str, Any], error: RelayError) -> Iterator[DriverCommand]:
     """Tell the agent that something it said was not sent, and why."""
     if fields.get("notice"):
         # Explaining that to the agent would be another notice.

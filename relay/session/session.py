@@ -29,7 +29,7 @@ from relay.session.dispatch import Dispatcher, not_done
 from relay.session.lifecycle import Lifecycle
 from relay.session.outbox import Outbox, ReplyTimeouts
 from relay.session.run_info import RunInfo
-from relay.session.session_commands import SessionCommand
+from relay.session.session_commands import DriverCommand
 from relay.session.session_events import SessionEvent
 from relay.session.shutdown import HangupTimer
 from relay.session.sources import SourceSelector
@@ -88,7 +88,7 @@ class Session:
         # run may have brought it.
         self._reached = run.restarts > 0
 
-    def handle(self, event: SessionEvent, now: float) -> Iterator[SessionCommand]:
+    def handle(self, event: SessionEvent, now: float) -> Iterator[DriverCommand]:
         """Take one event, and say what is to be done; commands are carried out in their order."""
         for command in self._route(event, now):
             if isinstance(command, commands.PersonNote):
@@ -113,7 +113,7 @@ class Session:
 
     # -- routing ----------------------------------------------------------------------------------
 
-    def _route(self, event: SessionEvent, now: float) -> Iterator[SessionCommand]:
+    def _route(self, event: SessionEvent, now: float) -> Iterator[DriverCommand]:
         match event:
             case events.AgentWrote():
                 yield from self._output(event.data, now)
@@ -197,7 +197,7 @@ class Session:
             case _:
                 pass  # the end and the hello are the driver's
 
-    def _heard(self, heard: Iterable[Heard], now: float) -> Iterator[SessionCommand]:
+    def _heard(self, heard: Iterable[Heard], now: float) -> Iterator[DriverCommand]:
         for one in heard:
             if isinstance(one, Detection):
                 yield from self._detected(one, now)
@@ -214,7 +214,7 @@ class Session:
 
     # -- from the pump ----------------------------------------------------------------------------
 
-    def _output(self, data: bytes, now: float) -> Iterator[SessionCommand]:
+    def _output(self, data: bytes, now: float) -> Iterator[DriverCommand]:
         self._guards.output(now)
         self.grace.output(now)
         self.lifecycle.active(now)
@@ -223,7 +223,7 @@ class Session:
         if self.outbox.busy:
             yield from self._progress.slow_down(now)
 
-    def _typed(self, typed: events.PersonTyped, now: float) -> Iterator[SessionCommand]:
+    def _typed(self, typed: events.PersonTyped, now: float) -> Iterator[DriverCommand]:
         activity, known = typed.activity, typed.sequence <= self._keys_dealt_with
         if activity == frames.FLUSHED:
             # The line that was being written is thrown away too.
@@ -237,7 +237,7 @@ class Session:
                 yield from self._person_spoke(now)
         yield commands.LookAgain()
 
-    def _person_spoke(self, now: float) -> Iterator[SessionCommand]:
+    def _person_spoke(self, now: float) -> Iterator[DriverCommand]:
         if self._adapter is not None:
             self._adapter.entered(now)
         self.outbox.person()
@@ -247,7 +247,7 @@ class Session:
             self._reached = False
             yield commands.ReportPerson()
 
-    def _terminal_gone(self, now: float) -> Iterator[SessionCommand]:
+    def _terminal_gone(self, now: float) -> Iterator[DriverCommand]:
         self.grace.begin(now)
         fired = list(self.lifecycle.end("hangup", self._run.end_seconds))
         self._progress.heard(0, now)
@@ -257,7 +257,7 @@ class Session:
 
     # -- from the broker --------------------------------------------------------------------------
 
-    def _arrived(self, message: Message, now: float) -> Iterator[SessionCommand]:
+    def _arrived(self, message: Message, now: float) -> Iterator[DriverCommand]:
         by_relay = message.sender_kind == "relay"
         if by_relay and message.created_at < self._run.started_ms:
             # What relay told an agent before this one: it may be of another project's memories.
@@ -281,7 +281,7 @@ class Session:
 
     # -- from the sources -------------------------------------------------------------------------
 
-    def _detected(self, heard: Detection, now: float) -> Iterator[SessionCommand]:
+    def _detected(self, heard: Detection, now: float) -> Iterator[DriverCommand]:
         """The agent said something that is for somebody."""
         found = heard.found
         if isinstance(found, Match) and found.namespace == "relay":
@@ -297,7 +297,7 @@ class Session:
                 self._replies.ask(heard.id, found.target, seconds, now)
         yield from self.dispatcher.take(heard)
 
-    def _state_changed(self, change: StateChange, now: float) -> Iterator[SessionCommand]:
+    def _state_changed(self, change: StateChange, now: float) -> Iterator[DriverCommand]:
         self._state = change
         self._guards.changed(change, now)
         self.grace.agent_state(change.state, now, tells=self._sources.source != "screen")
@@ -307,7 +307,7 @@ class Session:
 
     # -- hooks and time ---------------------------------------------------------------------------
 
-    def _fired(self, fired: events.HooksFired, now: float) -> Iterator[SessionCommand]:
+    def _fired(self, fired: events.HooksFired, now: float) -> Iterator[DriverCommand]:
         told = set()
         for command in self.lifecycle.fired(fired, now):
             if isinstance(command, commands.InjectText):
@@ -321,7 +321,7 @@ class Session:
             )
         yield from self.grace.told(None if fired.result is None else told, now)
 
-    def _restore(self, checkpoint: dict[str, Any]) -> Iterator[SessionCommand]:
+    def _restore(self, checkpoint: dict[str, Any]) -> Iterator[DriverCommand]:
         """Go on where an earlier session of this run was; the sources have their part already."""
         self.lifecycle.restore(checkpoint.get("fired", {}))
         self._keys_dealt_with = checkpoint.get("pressed", 0)
@@ -330,7 +330,7 @@ class Session:
 
     def _not_injected(
         self, refused: events.InjectionRefused, now: float
-    ) -> Iterator[SessionCommand]:
+    ) -> Iterator[DriverCommand]:
         self.grace.delivery(refused.id, State.FAILED, now)
         if refused.match is not None:
             yield commands.AgentNotice(not_done(refused.match, refused.error.line))
@@ -338,7 +338,7 @@ class Session:
             why = refused.error.message
             yield commands.PersonNote(f"what a hook has for the agent cannot be sent: {why}")
 
-    def _started(self, now: float) -> Iterator[SessionCommand]:
+    def _started(self, now: float) -> Iterator[DriverCommand]:
         """Start delivering, and fire the session-start hooks unless an earlier session has."""
         if self._sources.source == "screen":
             # Nothing says when such a program is at rest; what can be seen, typing looks at.
@@ -355,7 +355,7 @@ class Session:
             yield commands.KeepTerminal(self._run.end_seconds)
         yield from self._report_agent()
 
-    def _tick(self, now: float) -> Iterator[SessionCommand]:
+    def _tick(self, now: float) -> Iterator[DriverCommand]:
         found = list(self._due(now))
         yield from found
         if found:
@@ -364,7 +364,7 @@ class Session:
             # Only in a turn of its own: what other commands lead to belongs into the checkpoint.
             yield from self._progress.acknowledge(self._checkpoint())
 
-    def _due(self, now: float) -> Iterator[SessionCommand]:
+    def _due(self, now: float) -> Iterator[DriverCommand]:
         yield from self._heard(self._sources.tick(now), now)
         yield from self.lifecycle.tick(now)
         yield from self.outbox.tick(now)
@@ -385,11 +385,11 @@ class Session:
 
     # -- to the agent, the person and the pump ----------------------------------------------------
 
-    def _tell(self, text: str) -> Iterator[SessionCommand]:
+    def _tell(self, text: str) -> Iterator[DriverCommand]:
         fields = {"to": [self._run.name], "body": text, "notice": True, "id": self._new_id()}
         yield from self.outbox.send(fields)
 
-    def _report_agent(self) -> Iterator[SessionCommand]:
+    def _report_agent(self) -> Iterator[DriverCommand]:
         change, notes = self._state, tuple(self._sources.notes)
         report = commands.ReportAgent(
             change.state.value, change.reason, self._sources.source, notes

@@ -14,7 +14,7 @@ from relay.session.detector import Detection
 from relay.session.session_events import SessionEvent
 
 
-class SessionCommand:
+class DriverCommand:
     """Something that is to be done."""
 
     __slots__ = ()
@@ -24,7 +24,7 @@ class SessionCommand:
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledge(SessionCommand):
+class Acknowledge(DriverCommand):
     """All output before ``offset`` is dealt with; a next session goes on from ``checkpoint``."""
 
     offset: int
@@ -32,17 +32,17 @@ class Acknowledge(SessionCommand):
 
 
 @dataclass(frozen=True, slots=True)
-class PauseReading(SessionCommand):
+class PauseReading(DriverCommand):
     """Read no output for the moment: the pump keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeReading(SessionCommand):
+class ResumeReading(DriverCommand):
     """Read output again."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeepTerminal(SessionCommand):
+class KeepTerminal(DriverCommand):
     """Once the person's terminal has gone, keep the agent's for ``seconds``; 0: let it go."""
 
     seconds: float
@@ -52,14 +52,14 @@ class KeepTerminal(SessionCommand):
 
 
 @dataclass(frozen=True, slots=True)
-class SendMessage(SessionCommand):
+class SendMessage(DriverCommand):
     """Send a message; a SendAnswered or a SendFailed follows."""
 
     fields: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class ReportAgent(SessionCommand):
+class ReportAgent(DriverCommand):
     """Tell the broker how the agent is: what ``relay status`` shows."""
 
     state: str
@@ -69,12 +69,12 @@ class ReportAgent(SessionCommand):
 
 
 @dataclass(frozen=True, slots=True)
-class ReportPerson(SessionCommand):
+class ReportPerson(DriverCommand):
     """Tell the broker that the person has spoken to the agent."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReportDelivery(SessionCommand):
+class ReportDelivery(DriverCommand):
     """Tell the broker how far a delivery is."""
 
     message: Message
@@ -86,31 +86,31 @@ class ReportDelivery(SessionCommand):
 
 
 @dataclass(frozen=True, slots=True)
-class DeliverMessage(SessionCommand):
+class DeliverMessage(DriverCommand):
     """Bring a message to the agent, when nothing stands in the way."""
 
     message: Message
 
 
 @dataclass(frozen=True, slots=True)
-class StartDelivering(SessionCommand):
+class StartDelivering(DriverCommand):
     """Deliver from now on."""
 
 
 @dataclass(frozen=True, slots=True)
-class LookAgain(SessionCommand):
+class LookAgain(DriverCommand):
     """Something changed that may let a message through."""
 
 
 @dataclass(frozen=True, slots=True)
-class InputFlushed(SessionCommand):
+class InputFlushed(DriverCommand):
     """The last ``unread`` bytes of the agent's input will never be read."""
 
     unread: int
 
 
 @dataclass(frozen=True, slots=True)
-class TextProven(SessionCommand):
+class TextProven(DriverCommand):
     """``text`` has reached the agent, as ``by`` shows: messages in it are seen."""
 
     text: str
@@ -118,19 +118,19 @@ class TextProven(SessionCommand):
 
 
 @dataclass(frozen=True, slots=True)
-class TurnChanged(SessionCommand):
+class TurnChanged(DriverCommand):
     """The agent's state is another: what was given in a turn got in by now, or waits again."""
 
     state: AgentState
 
 
 @dataclass(frozen=True, slots=True)
-class CheckSteered(SessionCommand):
+class CheckSteered(DriverCommand):
     """The agent's records were read: messages that were given with answers may be in them."""
 
 
 @dataclass(frozen=True, slots=True)
-class TellHeldAgain(SessionCommand):
+class TellHeldAgain(DriverCommand):
     """The broker may have forgotten why messages are held."""
 
 
@@ -138,21 +138,21 @@ class TellHeldAgain(SessionCommand):
 
 
 @dataclass(frozen=True, slots=True)
-class CallBuiltin(SessionCommand):
+class CallBuiltin(DriverCommand):
     """Call relay's own handlers of this find, here and now: they only hand over."""
 
     detection: Detection
 
 
 @dataclass(frozen=True, slots=True)
-class RunHandlers(SessionCommand):
+class RunHandlers(DriverCommand):
     """Run the user's handlers of this find, once in the run; a HandlersEnded follows."""
 
     detection: Detection
 
 
 @dataclass(frozen=True, slots=True)
-class FireHooks(SessionCommand):
+class FireHooks(DriverCommand):
     """Run the hooks of an event; a HooksFired follows."""
 
     hook: HookEventName
@@ -161,7 +161,7 @@ class FireHooks(SessionCommand):
 
 
 @dataclass(frozen=True, slots=True)
-class InjectText(SessionCommand):
+class InjectText(DriverCommand):
     """Give the agent what a hook or a handler has for it, under this id, unless it is too much."""
 
     id: str
@@ -170,7 +170,7 @@ class InjectText(SessionCommand):
 
 
 @dataclass(frozen=True, slots=True)
-class SettleSend(SessionCommand):
+class SettleSend(DriverCommand):
     """A message has this answer: whoever sent it from a handler may know."""
 
     id: str
@@ -178,12 +178,12 @@ class SettleSend(SessionCommand):
 
 
 @dataclass(frozen=True, slots=True)
-class ResetHandlerLimits(SessionCommand):
+class ResetHandlerLimits(DriverCommand):
     """The person has spoken to the agent: handlers may give it texts again."""
 
 
 @dataclass(frozen=True, slots=True)
-class DoAddOnCommand(SessionCommand):
+class DoAddOnCommand(DriverCommand):
     """Have the add-on of this namespace do it, and tell the agent what came of it."""
 
     namespace: str
@@ -191,14 +191,14 @@ class DoAddOnCommand(SessionCommand):
 
 
 @dataclass(frozen=True, slots=True)
-class TellAddOns(SessionCommand):
+class TellAddOns(DriverCommand):
     """The agent said these lines."""
 
     texts: list[str]
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerRemote(SessionCommand):
+class AnswerRemote(DriverCommand):
     """Answer what another process asks of this session."""
 
     fields: dict[str, Any]
@@ -208,14 +208,14 @@ class AnswerRemote(SessionCommand):
 
 
 @dataclass(frozen=True, slots=True)
-class AgentNotice(SessionCommand, SessionEvent):
+class AgentNotice(DriverCommand, SessionEvent):
     """Explain something to the agent, as a message from relay."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class PersonNote(SessionCommand, SessionEvent):
+class PersonNote(DriverCommand, SessionEvent):
     """Tell the person something: in ``relay status``, never in the agent's terminal."""
 
     text: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from relay.core.message import AgentState, State
-from relay.session.session_commands import KeepTerminal, PersonNote, SessionCommand
+from relay.session.session_commands import DriverCommand, KeepTerminal, PersonNote
 
 #: An agent that tells its state is done once it is at rest and has written nothing for this many
 #: seconds; one that tells nothing, after a longer silence.
@@ -50,7 +50,7 @@ class HangupTimer:
         """The person's terminal has gone, and the last hooks are fired."""
         self._end = now + self._seconds
 
-    def told(self, identifiers: set[str] | None, now: float) -> Iterator[SessionCommand]:
+    def told(self, identifiers: set[str] | None, now: float) -> Iterator[DriverCommand]:
         """The last hooks have had the agent told these; None: they took too long."""
         if not self.running:
             return
@@ -77,7 +77,7 @@ class HangupTimer:
         """The agent wrote something."""
         self._last = now
 
-    def agent_gone(self) -> Iterator[SessionCommand]:
+    def agent_gone(self) -> Iterator[DriverCommand]:
         """Nothing more will come of the agent."""
         if self.running and self._unseen is not None:
             yield from self._finish(AGENT_LATE)
@@ -90,7 +90,7 @@ class HangupTimer:
         rest = self._rests_at()
         return self._end if rest is None else min(self._end, rest)
 
-    def tick(self, now: float) -> Iterator[SessionCommand]:
+    def tick(self, now: float) -> Iterator[DriverCommand]:
         """Time has passed."""
         if not self.running or self._unseen is None:
             return
@@ -108,7 +108,7 @@ class HangupTimer:
             return None if self._state is AgentState.BUSY else self._last + QUIET
         return self._last + QUIET_UNKNOWN
 
-    def _finish(self, note: str = "") -> Iterator[SessionCommand]:
+    def _finish(self, note: str = "") -> Iterator[DriverCommand]:
         self._over = True
         if note:
             yield PersonNote(note)

@@ -21,7 +21,7 @@ from relay.session import session_events as events
 from relay.session.detector import Detection, DirectiveDetector
 from relay.session.run_info import RunInfo
 from relay.session.session import Session
-from relay.session.session_commands import SessionCommand
+from relay.session.session_commands import DriverCommand
 from relay.session.session_events import SessionEvent
 from relay.session.sources import SourceSelector
 from relay.session.typing_policy import Guards
@@ -74,7 +74,7 @@ class Playbook:
             new_id=lambda: f"new{next(ids)}",
             now_ms=lambda: 0,
         )
-        self.commands: list[SessionCommand] = []  # that the script has not named yet
+        self.commands: list[DriverCommand] = []  # that the script has not named yet
 
     def __rshift__(self, event: SessionEvent) -> Playbook:
         """The session gets ``event``; all commands before it must have been named."""
@@ -82,7 +82,7 @@ class Playbook:
         self.commands += self.session.handle(event, self.now)
         return self
 
-    def __lshift__(self, expected: SessionCommand) -> Playbook:
+    def __lshift__(self, expected: DriverCommand) -> Playbook:
         """The next command is ``expected``."""
         while self.commands:
             command = self.commands.pop(0)

@@ -13,7 +13,7 @@ from relay.hooks.hook_types import Aggregated, Failure, empty_success
 from relay.hooks.registry import Registry
 from relay.session import lifecycle as module
 from relay.session.lifecycle import Lifecycle
-from relay.session.session_commands import FireHooks, InjectText, PersonNote, SessionCommand
+from relay.session.session_commands import DriverCommand, FireHooks, InjectText, PersonNote
 from relay.session.session_events import HooksFired
 
 OUTPUT, IDLE, END = HookEventName.OUTPUT, HookEventName.IDLE, HookEventName.SESSION_END
@@ -28,15 +28,15 @@ def lifecycle(*events: HookEventName) -> Lifecycle:
     return Lifecycle(registry, lambda: f"new{next(ids)}", idle_seconds=30.0)
 
 
-def fired(commands: Iterable[SessionCommand]) -> list[dict[str, Any]]:
+def fired(commands: Iterable[DriverCommand]) -> list[dict[str, Any]]:
     return [command.fields for command in commands if isinstance(command, FireHooks)]
 
 
-def injected(commands: Iterable[SessionCommand]) -> list[str]:
+def injected(commands: Iterable[DriverCommand]) -> list[str]:
     return [command.text for command in commands if isinstance(command, InjectText)]
 
 
-def noted(commands: Iterable[SessionCommand]) -> list[str]:
+def noted(commands: Iterable[DriverCommand]) -> list[str]:
     return [command.text for command in commands if isinstance(command, PersonNote)]
 
 
@@ -155,7 +155,7 @@ def test_an_on_output_that_answers_its_own_texts_is_stopped_until_the_person_spe
     life = lifecycle(OUTPUT)
     said = HooksFired(OUTPUT, Aggregated(inject=["fix the ERROR"]))
 
-    def echo(number: int) -> list[SessionCommand]:
+    def echo(number: int) -> list[DriverCommand]:
         life.active(float(number))
         list(life.output(["ERROR"], float(number)))
         list(life.tick(number + 0.5))

@@ -14,9 +14,9 @@ from relay.session.builtin import await_seconds
 from relay.session.outbox import QUESTIONS_MAX, RETRY_SECONDS, Outbox, ReplyTimeouts
 from relay.session.session_commands import (
     AgentNotice,
+    DriverCommand,
     PersonNote,
     SendMessage,
-    SessionCommand,
     SettleSend,
 )
 
@@ -30,11 +30,11 @@ def fields(number: int = 1, **more: Any) -> dict[str, Any]:
     return {"id": f"id{number}", "to": ["Bob"], "body": "hello", **more}
 
 
-def told(commands: Iterable[SessionCommand]) -> list[str]:
+def told(commands: Iterable[DriverCommand]) -> list[str]:
     return [command.text for command in commands if isinstance(command, AgentNotice)]
 
 
-def sent(commands: Iterable[SessionCommand]) -> list[str]:
+def sent(commands: Iterable[DriverCommand]) -> list[str]:
     return [command.fields["id"] for command in commands if isinstance(command, SendMessage)]
 
 

@@ -1,0 +1,127 @@
+"""What the broker is told: until it has it, and once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from relay.core.errors import BrokerUnavailable, RelayError, StorageError, UsageError
+from relay.core.message import State
+from relay.session import broker_reports
+from relay.session.background import Tasks
+from relay.session.broker_reports import BrokerReports
+from relay.session.session_commands import PersonNote, ReportAgent
+from relay.session.session_events import DeliveryReported, EventQueue
+from tests.session.playbook import MESSAGE, find
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_reports, "RETRY_SECONDS", 0.0)
+
+
+class FakeBroker:
+    """Remembers what it is asked; ``errors`` are raised first."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.errors: list[RelayError] = []
+        self.answer: dict[str, Any] = {}
+
+    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
+        if self.errors:
+            raise self.errors.pop(0)
+        self.asked.append((op, fields))
+        return self.answer
+
+
+class Bench:
+    def __init__(self, restarts: int = 0) -> None:
+        self.broker, self.events = FakeBroker(), EventQueue()
+        self.tasks = Tasks(self.events)
+        self.reports = BrokerReports(
+            self.broker, self.events, self.tasks, run_id="run", started_ms=0, restarts=restarts
+        )
+
+    def posted(self) -> list[object]:
+        found: list[object] = []
+        while (event := self.events.take()) is not None:
+            found.append(event)
+        return found
+
+
+def play(scenario: Callable[[Bench], Awaitable[None]], restarts: int = 0) -> Bench:
+    async def limited() -> Bench:
+        bench = Bench(restarts)
+        async with asyncio.timeout(20):
+            await scenario(bench)
+            await bench.tasks.settle(10.0)
+        return bench
+
+    return asyncio.run(limited())
+
+
+def test_what_came_of_a_message_is_reported_once_the_broker_can_take_it() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.broker.errors = [BrokerUnavailable("away"), StorageError("the disk is full")]
+        await bench.reports.delivery(MESSAGE, State.SEEN, "", "read")
+        fields = {"id": MESSAGE.id, "state": "seen", "proof": "read"}
+        assert bench.broker.asked == [("state", fields)]
+        assert bench.posted() == [
+            DeliveryReported(MESSAGE.id, State.SEEN),
+            PersonNote("what came of a message waits: away"),
+            PersonNote("what came of a message waits: the disk is full"),
+        ]
+
+    play(scenario)
+
+
+def test_what_the_broker_refuses_for_good_is_noted() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.broker.errors = [UsageError("no such step")]
+        await bench.reports.delivery(MESSAGE, State.HELD, "why", "")
+        assert PersonNote("a delivery could not be recorded: no such step") in bench.posted()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_repeated_claim_is_our_own_unless_there_was_a_session_before(restarts: int) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.broker.errors = [BrokerUnavailable("away")]
+        bench.broker.answer = {"duplicate": True}
+        assert await bench.reports.claim_match(find("deploy", "x")) is (restarts == 0)
+        assert PersonNote("a handler waits: away") in bench.posted()
+        assert await bench.reports.claim_start() is (restarts == 0)
+
+    play(scenario, restarts)
+
+
+def test_the_start_of_a_run_has_one_id_in_all_its_sessions() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.reports.claim_start()
+
+    first, second = play(scenario), play(scenario, restarts=1)
+    assert first.broker.asked == second.broker.asked != []
+
+
+def test_of_an_agents_states_the_newest_is_reported_late() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.broker.errors = [BrokerUnavailable("away")]
+        for state in ("idle", "busy"):
+            bench.reports.agent(ReportAgent(state, "", "screen", ()))
+        await bench.reports.settle(10.0)
+        assert [fields["state"] for _, fields in bench.broker.asked] == ["busy"]
+
+    play(scenario)
+
+
+def test_that_the_person_spoke_is_told_until_it_is_known() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.broker.errors = [BrokerUnavailable("away")]
+        bench.reports.person()
+
+    assert play(scenario).broker.asked == [("person", {})]
