@@ -191,3 +191,45 @@ def _planner(argv: list[str]) -> Any:
     from importlib import import_module
 
     return import_module(module)
+
+
+def yargs_options(
+    arguments: list[str],
+    valued: frozenset[str],
+    *,
+    optional: frozenset[str] = frozenset(),
+    lists: frozenset[str] = frozenset(),
+) -> tuple[dict[str, str], list[str]]:
+    """Read a command line as yargs does: its options, each with its last value, and its words.
+
+    An option of ``valued`` takes the next word, one of ``optional`` only a word that is no option,
+    one of ``lists`` all words up to the next option. After ``--`` there are words only.
+    """
+    options: dict[str, str] = {}
+    words: list[str] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            return options, words + rest
+        if len(word) < 2 or not word.startswith("-"):
+            words.append(word)
+            continue
+        before, equals, value = word.partition("=")
+        names = option_names(before)
+        last = names[-1]
+        if not equals and rest and (last in valued or not rest[0].startswith("-")):
+            if last in valued or last in optional:
+                value = rest.pop(0)
+            while last in lists and rest and not rest[0].startswith("-"):
+                value = rest.pop(0)
+        options |= {**dict.fromkeys(names, ""), last: value}
+    return options, words
+
+
+def option_names(word: str) -> list[str]:
+    """Return the options in ``word`` as help names them: ``--jsonFile`` is ``--json-file``, and
+    ``-yi`` is ``-y -i``."""
+    if not word.startswith("--"):
+        return [f"-{letter}" for letter in word[1:]] or [word]
+    return ["".join(f"-{c.lower()}" if c.isupper() else c for c in word)]

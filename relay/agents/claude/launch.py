@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 #: First words that start something else than a conversation.
 SUBCOMMANDS = word_set(
-    "agents attach auth auto-mode config doctor gateway import install kill logs mcp migrate-"
-    " installer plugin plugins purge respawn rm setup-token stop ultrareview update upgrade"
+    "agents attach auth auto-mode config doctor gateway import install kill logs mcp"
+    " migrate-installer plugin plugins purge respawn rm setup-token stop ultrareview update upgrade"
 )
 PACKAGE = "@anthropic-ai/claude-code"
 #: The oldest version in which every hook that is used here has been seen at work.

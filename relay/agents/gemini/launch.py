@@ -19,6 +19,7 @@ from relay.agents.launch import (
     Run,
     planned_hooks,
     wanted_hooks,
+    yargs_options,
 )
 from relay.agents.primer import primer
 from relay.core.files import make_private_folder
@@ -34,29 +35,23 @@ OLDEST = (0, 61, 0)
 SUBCOMMANDS = word_set("mcp extension extensions skill skills hook hooks gemma update")
 _ASIDE = word_set(
     "--version --help --prompt --list-extensions --list-sessions --delete-session --acp"
-    " --experimental-acp --experimental-zed-integration"
+    " --experimental-acp --experimental-zed-integration -v -h -p -l"
 )
-_ASIDE_LETTERS = frozenset("vhpl")
-#: Options that take the next word as their value, by name and by letter.
+#: Options that take the next word as their value.
 _VALUED = word_set(
-    "--model --prompt --prompt-interactive --worktree --approval-mode --policy --admin-policy"
-    " --allowed-mcp-server-names --allowed-tools --extensions --resume --session-file --session-id"
-    " --delete-session --include-directories --output-format --fake-responses --fake-responses-"
-    " non-strict --record-responses"
+    "--model --prompt --prompt-interactive --approval-mode --policy --admin-policy"
+    " --allowed-mcp-server-names --allowed-tools --extensions --session-file --session-id"
+    " --delete-session --include-directories --output-format --fake-responses"
+    " --fake-responses-non-strict --record-responses -m -p -i -e -o"
 )
-_VALUED_LETTERS = frozenset("mpiweor")
 #: Options whose value may be missing: a next word that begins with a dash is none.
 _OPTIONAL = word_set("--resume --worktree -r -w")
 
 
 def converses(argv: list[str]) -> bool:
     """Whether ``argv`` starts a conversation (``gemini mcp`` and ``gemini -p …`` do not)."""
-    options, words = _parse(argv[1:])
-    if words and words[0] in SUBCOMMANDS:
-        return False
-    return not any(
-        name in _ASIDE or (name[1:2] != "-" and name[1:] in _ASIDE_LETTERS) for name in options
-    )
+    options, words = yargs_options(argv[1:], _VALUED, optional=_OPTIONAL)
+    return not (words and words[0] in SUBCOMMANDS) and options.keys().isdisjoint(_ASIDE)
 
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
@@ -68,7 +63,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     if not converses(argv):
         return Launch(list(argv), {}, "command", {})
     data: dict[str, Any] = {"heard": True, "session": None}
-    options, _ = _parse(argv[1:])
+    options, _ = yargs_options(argv[1:], _VALUED, optional=_OPTIONAL)
     more, untold = _teaching(options, env, run)
     if untold:
         data["degraded"] = untold
@@ -179,41 +174,3 @@ def new_session_id() -> str:
 def _is_uuid(text: str) -> bool:
     parts = text.split("-")
     return [len(part) for part in parts] == [8, 4, 4, 4, 12]
-
-
-def _parse(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
-    """The options (the last value of each) and the words that are none, as yargs reads them."""
-    options: dict[str, str] = {}
-    words: list[str] = []
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        if word == "--":
-            return options, words + rest
-        if len(word) < 2 or not word.startswith("-"):
-            words.append(word)
-        elif word.startswith("--"):
-            name, equals, value = word.partition("=")
-            # ``--sessionId`` is ``--session-id``, which would not bear to be given twice.
-            name = "".join(f"-{c.lower()}" if c.isupper() else c for c in name)
-            options[name] = value if equals else _value(name, name in _VALUED, rest)
-        else:
-            _short(word, options, rest)
-    return options, words
-
-
-def _short(word: str, options: dict[str, str], rest: list[str]) -> None:
-    """``-yr latest``, ``-m=flash``: letters, of which the last may have a value."""
-    letters, equals, value = word[1:].partition("=")
-    for letter in letters[:-1]:
-        options[f"-{letter}"] = ""
-    name = f"-{letters[-1:]}"
-    options[name] = value if equals else _value(name, letters[-1:] in _VALUED_LETTERS, rest)
-
-
-def _value(name: str, valued: bool, rest: list[str]) -> str:
-    if not valued or not rest:
-        return ""
-    if rest[0].startswith("-") and name in _OPTIONAL:
-        return ""
-    return rest.pop(0)

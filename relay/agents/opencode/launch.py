@@ -15,6 +15,7 @@ from relay.agents.launch import (
     Launch,
     Run,
     planned_hooks,
+    yargs_options,
 )
 from relay.agents.primer import primer
 from relay.core.files import make_private_folder
@@ -54,42 +55,42 @@ _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 
 def converses(argv: list[str]) -> bool:
     """Whether ``argv`` starts a conversation (``opencode run`` and ``opencode mcp`` do not)."""
-    words = _read(argv)
-    if words["first"] in SUBCOMMANDS:
-        return False
-    return not any(option in _ASIDE for option in words["options"])
+    first, options = _read(argv)
+    return first not in SUBCOMMANDS and options.keys().isdisjoint(_ASIDE)
 
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """The argv with a port in it, or as it was, with the reason in ``data["degraded"]``."""
     if not converses(argv):
         return Launch(list(argv), {}, "command", {})
-    words = _read(argv)
+    first, options = _read(argv)
     added: dict[str, str] = {}
     data: dict[str, Any] = {}
-    reason = _why_no_server(words, argv[0], env)
+    reason = _why_no_server(first, options, argv[0], env)
     if reason is None:
         try:
-            started = [argv[0], *_serve(words["options"], env, added, data), *argv[1:]]
+            started = [argv[0], *_serve(options, env, added, data), *argv[1:]]
         except OSError as error:
             reason = f"no loopback port could be had: {error}"
     if reason is not None:
         started, added = list(argv), {}
         data = {"degraded": f"{reason}; opencode is heard by its screen"}
-    data["session"] = words["options"].get("--session") or words["options"].get("-s") or ""
-    data["continues"] = "--continue" in words["options"] or "-c" in words["options"]
-    if "--fork" in words["options"]:
+    data["session"] = options.get("--session") or options.get("-s") or ""
+    data["continues"] = "--continue" in options or "-c" in options
+    if "--fork" in options:
         data["session"], data["continues"] = "", False  # it is told when it is made
-    ungated = _why_no_gate(words, argv[0], env, run)
+    ungated = _why_no_gate(first, options, argv[0], env, run)
     data |= planned_hooks(run, ungated, ungated)
     _configure(env, run, added, data)
     return Launch(started, added, "opencode", data)
 
 
-def _why_no_server(words: dict[str, Any], program: str, env: dict[str, str]) -> str | None:
-    if words["first"] == "attach":
+def _why_no_server(
+    first: str, options: dict[str, str], program: str, env: dict[str, str]
+) -> str | None:
+    if first == "attach":
         return "its server is another program's"
-    if "--mini" in words["options"]:
+    if "--mini" in options:
         return "--mini has no server"
     version = version_of(program, env, PACKAGE, in_path=True)
     if version is not None and version < OLDEST:
@@ -159,15 +160,17 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _why_no_gate(words: dict[str, Any], program: str, env: dict[str, str], run: Run) -> str:
+def _why_no_gate(
+    first: str, options: dict[str, str], program: str, env: dict[str, str], run: Run
+) -> str:
     """Why no plugin can ask about tool calls; "" where one can."""
     if run.port is None:
         return "no loopback port could be bound for opencode's plugin"
-    if words["first"] == "attach":
+    if first == "attach":
         return "the plugins are those of the server that opencode is attached to"
-    if "--mini" in words["options"]:
+    if "--mini" in options:
         return "opencode --mini has not been seen to load plugins"
-    if "--pure" in words["options"] or env.get("OPENCODE_PURE", "").lower() in ("1", "true"):
+    if "--pure" in options or env.get("OPENCODE_PURE", "").lower() in ("1", "true"):
         return "opencode loads no plugins with --pure or OPENCODE_PURE"
     version = version_of(program, env, PACKAGE, in_path=True)
     if (version is not None and version < OLDEST) or _is_another(which(program, env)):
@@ -222,19 +225,8 @@ def _plugin() -> str:
     )
 
 
-def _read(argv: list[str]) -> dict[str, Any]:
-    """The first word that is no option, and the options with their values (the last counts)."""
-    options: dict[str, str] = {}
-    first = ""
-    words = iter(argv[1:])
-    for word in words:
-        if word == "--":
-            break
-        if not word.startswith("-"):
-            first = first or word
-            continue
-        name, equals, value = word.partition("=")
-        if name in _VALUED and not equals:
-            value = next(words, "")
-        options[name] = value
-    return {"first": first, "options": options}
+def _read(argv: list[str]) -> tuple[str, dict[str, str]]:
+    """The first word that is no option, and the options."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    options, words = yargs_options(argv[1:end], _VALUED)
+    return words[0] if words else "", options

@@ -18,8 +18,10 @@ from relay.agents.launch import (
     TURN_EVENTS,
     Launch,
     Run,
+    option_names,
     planned_hooks,
     wanted_hooks,
+    yargs_options,
 )
 from relay.agents.primer import primer
 from relay.core.files import make_private_folder
@@ -93,13 +95,19 @@ REFUSAL = {
 }
 
 
+def _options(argv: list[str]) -> tuple[dict[str, str], list[str]]:
+    return yargs_options(argv[1:], frozenset(), optional=_VALUED, lists=_LISTS)
+
+
 def converses(argv: list[str]) -> bool:
     """Whether ``argv`` starts a conversation (``qwen mcp`` and ``qwen 'a question'`` do not)."""
-    options, words = _read(argv)
-    if not options.isdisjoint(_ASIDE | _HEADLESS):
+    options, words = _options(argv)
+    if not options.keys().isdisjoint(_ASIDE | _HEADLESS):
         return False
     # Words make it answer once and end, unless it was told to stay.
-    return not words or (words[0] not in SUBCOMMANDS and not options.isdisjoint(_INTERACTIVE))
+    return not words or (
+        words[0] not in SUBCOMMANDS and not options.keys().isdisjoint(_INTERACTIVE)
+    )
 
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
@@ -113,11 +121,11 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         none = f"no hooks are put in: {reason}"
         data |= planned_hooks(run, none, none)
         return Launch(list(argv), {}, "qwen", data)
-    options, _ = _read(argv)
+    options, _ = _options(argv)
     theirs = _theirs(env)
     ours: list[str] = []
     missing = []
-    if options.isdisjoint(("--json-file", "--json-fd")) and "jsonFile" not in theirs:
+    if options.keys().isdisjoint(("--json-file", "--json-fd")) and "jsonFile" not in theirs:
         ours += ["--json-file", os.path.join(run.folder, EVENTS)]
         data["events"] = True
     else:
@@ -133,7 +141,9 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     return Launch([argv[0], *ours, *more], _gate(options, env, run, data), "qwen", data)
 
 
-def _gate(options: set[str], env: dict[str, str], run: Run, data: dict[str, Any]) -> dict[str, str]:
+def _gate(
+    options: dict[str, str], env: dict[str, str], run: Run, data: dict[str, Any]
+) -> dict[str, str]:
     """What brings our hooks in, as environment; ``data`` says of what, or why not."""
     wanted = wanted_hooks(run, TOOL_EVENTS)
     watched = wanted_hooks(run, TURN_EVENTS)
@@ -182,7 +192,7 @@ def _told(arguments: list[str], text: str) -> list[str]:
     end = told.index("--") if "--" in told else len(told)
     for at, word in enumerate(told[:end]):
         name, given, _ = word.partition("=")
-        if _names(name)[-1] != _TELL:
+        if option_names(name)[-1] != _TELL:
             continue
         if given:
             told[at] = f"{word}\n\n{text}"
@@ -193,42 +203,13 @@ def _told(arguments: list[str], text: str) -> list[str]:
     return [_TELL, text, *told]
 
 
-def _read(argv: list[str]) -> tuple[set[str], list[str]]:
-    """The names of the options in ``argv``, and the words that belong to none."""
-    options: set[str] = set()
-    words: list[str] = []
-    values = 0  # so many of the next words may belong to the option before them
-    for at, word in enumerate(argv[1:], 2):
-        if word == "--":
-            return options, [*words, *argv[at:]]
-        if word.startswith("-") and len(word) > 1:
-            name, given, _ = word.partition("=")
-            names = _names(name)
-            options.update(names)
-            name = names[-1]
-            values = 0 if given else len(argv) if name in _LISTS else int(name in _VALUED)
-        elif values:
-            values -= 1
-        else:
-            words.append(word)
-    return options, words
-
-
-def _names(word: str) -> list[str]:
-    """What an option is called in Qwen Code's help: ``--jsonFile`` too is ``--json-file``, and
-    ``-yi`` is ``-y -i``."""
-    if not word.startswith("--"):
-        return [f"-{letter}" for letter in word[1:]] or [word]
-    return ["".join(f"-{c.lower()}" if c.isupper() else c for c in word)]
-
-
 # -- hooks
 #
 # Qwen Code reads system defaults from where ``QWEN_CODE_SYSTEM_DEFAULTS_PATH`` says, and runs their
 # hooks beside those of the person and of the project. What the machine has there goes into ours.
 
 
-def _why_no_hooks(options: set[str], env: dict[str, str], run: Run) -> str:
+def _why_no_hooks(options: dict[str, str], env: dict[str, str], run: Run) -> str:
     """Why there would be no hooks; "" where there are."""
     for option in ("--bare", "--safe-mode"):
         if option in options:
