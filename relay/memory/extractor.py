@@ -20,7 +20,7 @@ from relay.config.memory_spec import StoreSpec
 from relay.core.bounded import RecentSet
 from relay.core.errors import RelayError, StorageError, UsageError
 from relay.core.paths import Home
-from relay.memory import extraction, llm
+from relay.memory import extraction
 from relay.memory.extraction_files import (
     DONE_MAX,
     FILES_MAX,
@@ -189,7 +189,7 @@ class Extractor:
         model = from_config({**one.llm, "api_key": one.key})
         again = one.problem.message if isinstance(one.problem, extraction.NoFacts) else ""
         question = extraction.question(one.text, again)
-        found = list(extraction.facts(asyncio.run(llm.ask(model, *question))))
+        found = list(extraction.facts(asyncio.run(extraction.ask(model, *question))))
         self._folder.write(replace(one, facts=found, text=""))
         one.facts, one.text = found, ""
 

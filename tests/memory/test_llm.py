@@ -12,8 +12,8 @@ import pytest
 from relay.config import memory_providers as providers
 from relay.config.memory_llm import PROVIDERS, LLMApi, from_config, resolved
 from relay.core.errors import ConfigError
-from relay.memory import llm
-from relay.memory.llm import LLMUnavailable, ask
+from relay.memory import extraction as llm
+from relay.memory.extraction import LLMUnavailable, ask
 from tests.memory.embedding.server import Answer, Asked, EmbeddingServer
 
 KEY = "sk-sesame-0123456789"

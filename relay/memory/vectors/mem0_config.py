@@ -2,7 +2,7 @@
 
 ``section`` is what config.memory_spec makes of it: flat, in snake case; ``vector_store`` has mem0's
 names, ``embedder`` has ``url`` and ``dims`` whatever mem0 calls them. The nested form, as mem0
-writes it, is understood as well.
+writes it, is understood as well. A file of its own because it is tested by itself.
 """
 
 from __future__ import annotations

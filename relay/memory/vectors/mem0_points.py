@@ -19,10 +19,9 @@ from relay.memory.records import Memory, Place
 from relay.memory.vectors import mem0_config, payload
 from relay.memory.vectors.embedding import Embedding, needed
 from relay.memory.vectors.faults import mapped, reason
-from relay.memory.vectors.folder_lock import FolderLock
 from relay.memory.vectors.port import Answer, Found
-from relay.memory.vectors.qdrant_opening import LOCKED, TIMEOUT, Opened, open_client
-from relay.memory.vectors.qdrant_reader import QdrantReader
+from relay.memory.vectors.qdrant_opening import LOCKED, TIMEOUT, FolderLock, Opened, open_client
+from relay.memory.vectors.qdrant_points import QdrantReader
 from relay.memory.vectors.vector_backend import VectorBackend
 
 #: Rows of one listing: mem0 has no pages. Search engines give no more than the smaller number.

@@ -16,7 +16,7 @@ from relay.memory.local.local_store import LocalStore
 from relay.memory.records import Memory, Outcome, Restored
 from relay.memory.vectors import merging, payload
 from relay.memory.vectors.mem0_points import Mem0OnQdrant
-from relay.memory.vectors.qdrant_reader import QdrantReader
+from relay.memory.vectors.qdrant_points import QdrantReader
 from relay.memory.vectors.vector_backend import VectorBackend
 from relay.testing.memory_contract import AGENT, FACTS, NOW, OTHER, PROJECT, USER, save, texts
 from tests.memory.vectors.cheap import Cheap

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from relay.memory.backend import Backend
-from relay.memory.vectors.folder_lock import FolderLock
 from relay.memory.vectors.mem0_points import Mem0OnQdrant, Mem0Points, open_mem0
+from relay.memory.vectors.qdrant_opening import FolderLock
 from relay.memory.vectors.qdrant_points import QdrantPoints, open_qdrant
 from relay.memory.vectors.vector_backend import VectorBackend
 from relay.testing.memory_contract import BackendContract

@@ -12,11 +12,11 @@ import pytest
 
 from relay.core.errors import StorageError
 from relay.memory.backend import StoreUnavailable
-from relay.memory.vectors.folder_lock import FolderLock
+from relay.memory.vectors.qdrant_opening import FolderLock
 
 _HOLDER = """
 import sys
-from relay.memory.vectors.folder_lock import FolderLock
+from relay.memory.vectors.qdrant_opening import FolderLock
 lock = FolderLock(sys.argv[1], 0)
 print("held", flush=True)
 sys.stdin.read()

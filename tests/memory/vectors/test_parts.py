@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from relay.memory.local.duplicates import near_key
 from relay.memory.records import Memory, Place, Scope, to_json
 from relay.memory.vectors import mem0_config, payload, words
-from relay.memory.vectors.lexicon import Lexicon
 from relay.memory.vectors.qdrant_opening import server_name
+from relay.memory.vectors.words import Lexicon
 
 MEMORY = Memory(
     "abc12345",
