@@ -143,10 +143,10 @@ class Outer:
         self.seen += got
         return got
 
-    def until(self, check: bytes | Callable[[bytes], bool], timeout: float = DEADLINE) -> bytes:
+    def until(self, check: bytes | Callable[[bytearray], bool], timeout: float = DEADLINE) -> bytes:
         """Read until ``check`` (bytes seen, or a predicate on everything seen) holds."""
         end = time.monotonic() + timeout
-        while not (check in self.seen if isinstance(check, bytes) else check(bytes(self.seen))):
+        while not (check in self.seen if isinstance(check, bytes) else check(self.seen)):
             left = end - time.monotonic()
             assert left > 0, f"waited for {check!r}, saw {bytes(self.seen[-2000:])!r}"
             self.read(min(left, 1.0))

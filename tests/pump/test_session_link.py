@@ -68,7 +68,7 @@ def _dead(pid: int) -> bool:
 
 def test_a_session_that_never_acknowledges_is_dropped_and_said_so(outer: Outer, fake: Fake) -> None:
     fake.set_mode("noack")
-    outer.env["SPOOL_MAX"] = "4000000"
+    outer.env |= {"SPOOL_MAX": "4000000", "PATIENCE": "0.3"}
     code = "import os\nfor n in range(800): os.write(1, b'x' * 65536)\nos.write(1, b'the end')"
     outer.raw()
     outer.wrap(PY, "-S", "-c", code)
