@@ -139,7 +139,7 @@ def _folder(run: Run) -> str:
 
 
 def version_of(argv: list[str], env: dict[str, str]) -> tuple[int, ...] | None:
-    """The version of the aider that ``argv`` starts, without starting it; None: nobody knows."""
+    """Tell the version of the aider that ``argv`` starts, without starting it; None: unknown."""
     path = _found(argv[0], env)
     if path is None:
         return None

@@ -1,8 +1,8 @@
 """What aider says and does: its words by its LLM history, its state by its terminal. Pure.
 
-An answer is heard when it is complete: aider logs it then. Thinking, files, commands and their
-output, the questions that aider asks and what was said before this run are not heard; neither is
-the model that turns an architect's plan into edits.
+An answer comes out when it is complete: aider logs it then. Thinking, files, commands and their
+output, the questions that aider asks and what was said before this run never do; neither do the
+words of the model that turns an architect's plan into edits.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from relay.core.source_events import End, Line, Proof, SourceEvent, StateChange
 
 #: Seconds without another line after which an answer is taken as complete.
 SETTLE = 0.1
-#: … when the screen does not show that it has ended, or been broken off: it may lag behind.
+#: Seconds when the screen does not show that it has ended, or been broken off: it may lag behind.
 LAG = 2.0
 #: Messages whose arrival is remembered.
 PROVEN_MAX = 256
-#: How often the file and the terminal are worth a look: while an answer settles, busy, at rest.
+#: Seconds between two looks at file and terminal: while an answer settles, busy, at rest.
 POLL_URGENT, POLL_BUSY, POLL_IDLE = 0.05, 0.1, 0.5
 
 _LIMITS = {

@@ -24,19 +24,19 @@ from relay.agents.opencode.source import SNAPSHOT, OpencodeSource
 from relay.core.http import EventStreamParser, ResponseStream
 from relay.core.message import AgentState
 
-#: Seconds that opencode may take from its start until its server answers (it was seen to take 30
-#: on a busy machine), and in which it must answer again after that.
+#: Seconds from opencode's start until its server answers (30 were seen on a busy machine), and
+#: until it answers again after that.
 SHOW_ITSELF = 120.0
 COME_BACK = 20.0
 #: Seconds between tries.
 TRY_AGAIN = 0.1
-#: Seconds between two looks at what is unknown, and that a conversation rests before what lies in
-#: it is taken up.
+#: Seconds between two requests for what is unknown, and of rest in a conversation before the
+#: messages that lie in it are handed over again.
 ASK_AGAIN = 2.0
 AT_REST = 1.0
-#: The stream has a sign of life every 10 seconds.
+#: Seconds without an event after which the stream is taken as dead; a live one has one every 10.
 SILENCE = 35.0
-#: What its stream begins with comes at once, but not where opencode is still getting ready.
+#: Seconds for the first event of a stream; opencode may still be getting ready.
 FIRST_EVENT = 5.0
 
 #: Sessions that are asked for, and the last messages of each that is of this run.
@@ -47,7 +47,7 @@ ACTIVE_MAX = 8
 
 
 class Unfit(Exception):
-    """This opencode cannot be heard by its server; the text says why."""
+    """The server of this opencode is of no use; the message says why."""
 
 
 class OpencodeAdapter(AgentAdapter):
@@ -79,8 +79,7 @@ class OpencodeAdapter(AgentAdapter):
 
     @property
     def patience(self) -> float:
-        """Typing is for an opencode without a server: the channel is waited for until the server is
-        given up. While it is there, what closes the door (a dialog) is known to who types, too."""
+        """Wait for the channel until the server is given up: only without one is anything typed."""
         waits = self.channel is not None and self.source.trusted and not self.source.connected
         return math.inf if waits else 0.0
 
@@ -132,7 +131,7 @@ class OpencodeAdapter(AgentAdapter):
             self._over.set()
 
     async def read(self, feed: SourceFeed) -> bool:
-        """See Native: after the agent's end its last events may still be on their way."""
+        """Wait a moment after the agent's end: its last events may still be on their way."""
         if self._client is not None:
             try:
                 async with asyncio.timeout(1.0):
@@ -148,7 +147,7 @@ class OpencodeAdapter(AgentAdapter):
         changed: Callable[[], None],
         tasks: asyncio.TaskGroup,
     ) -> None:
-        """Hear the server until its stream breaks off."""
+        """Take the server's events until their stream breaks off."""
         health = await client.request("GET", "/global/health")
         version = str(health.get("version")) if isinstance(health, dict) else ""
         if (parse_version(version) or (0, 0, 0)) < OLDEST:
@@ -204,7 +203,7 @@ class OpencodeAdapter(AgentAdapter):
                 feed.note(f"an event of opencode's: {type(error).__name__}: {error}")
 
     def _lost(self, feed: SourceFeed, error: ServerError) -> None:
-        """The server does not answer, or no longer."""
+        """Note that the server does not answer; give up when that lasts."""
         self.source.interrupted()
         if error.status == 401:
             raise Unfit("opencode's server refuses relay's password")
@@ -216,7 +215,7 @@ class OpencodeAdapter(AgentAdapter):
 
 
 async def _piece(answer: ResponseStream, deadline: float) -> bytes:
-    """The next piece of the stream. Raises ServerError when none comes."""
+    """Read the next piece of the stream. Raises ServerError when none comes."""
     try:
         async with asyncio.timeout(deadline):
             piece = await answer.read()

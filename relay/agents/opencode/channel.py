@@ -22,13 +22,13 @@ from relay.core.errors import RelayError
 from relay.core.http import RequestFailed, ResponseStream, request, stream
 from relay.core.message import AgentState
 
-#: Of a session's messages, the last so many are looked through for one that may have arrived.
+#: The last messages of a session among which one that may have arrived is searched.
 LOOK_BACK = 30
-#: Messages that are remembered, and how often each is handed over once more.
+#: Messages that are remembered, and times that each is handed over once more.
 TRIED_MAX, AGAIN_MAX = 64, 3
-#: What was taken back is handed over once more in so many tries, with so many seconds in between.
+#: Tries to hand over what was taken back, and seconds between them.
 INSIST, INSIST_PAUSE = 5, 1.0
-#: Seconds for which it is looked for.
+#: Seconds for which a message that may have arrived is looked for.
 ARRIVAL = 3.0
 #: Seconds that the server may take to take a message; on a busy machine it was seen to take 5.
 PROMPT_DEADLINE = 60.0
@@ -114,12 +114,13 @@ def client_from(data: dict[str, Any]) -> OpencodeClient | None:
 
 
 class OpencodeChannel:
-    """Prompts to one server. ``shown()`` is the agent that the input line names, if it is seen:
-    what comes in is answered by the one that the person has chosen, and with no more rights."""
+    """Hands messages to one opencode as prompts."""
 
     def __init__(
         self, client: OpencodeClient, source: OpencodeSource, shown: Callable[[], str]
     ) -> None:
+        """``shown()``: the agent that the input line names, "" where it is not seen. It answers
+        what comes in, so that a message has no more rights than the person's own prompts."""
         self._client = client
         self._source = source
         self._shown = shown
@@ -180,7 +181,7 @@ class OpencodeChannel:
         await self._insist(session, body, markers)
 
     async def _insist(self, session: str, body: dict[str, Any], markers: list[str]) -> None:
-        """Say what was taken back: from here on nobody else has it. Raises ServerError."""
+        """Hand over what was taken back: opencode has it no longer. Raises ServerError."""
         for tries_left in reversed(range(INSIST)):
             try:
                 await self._say(session, body)
@@ -222,7 +223,7 @@ class OpencodeChannel:
         return self._agents.get(shown, "")
 
     def state(self) -> dict[str, int]:
-        """What a next session's door needs: JSON-able."""
+        """Return what a next session's channel needs: JSON-able."""
         return dict(self._tries)
 
     def restore(self, state: dict[str, int]) -> None:

@@ -43,8 +43,8 @@ _VALUED = word_set(
 )
 #: What opencode takes itself where a port is not said.
 USUAL_PORT = 4096
-#: Ports to choose from: below those that systems give to whoever asks for any, so that nobody gets
-#: ours by chance between the choice and opencode's start.
+#: The first of the ports to choose from, and how many: below those that a system gives to programs
+#: that ask for any, so that none gets ours by chance between the choice and opencode's start.
 FIRST_PORT, PORTS = 20000, 12000
 #: A file of this kind has the mark of the Go tool chain near its beginning: the program that had
 #: the name opencode before, which does not know the option.

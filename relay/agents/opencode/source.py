@@ -2,7 +2,7 @@
 
 The assistant's own words come out as lines, one stream for each text part. Reasoning, tools,
 subagents (sessions with a parent), summaries of a compaction, copies in a forked session and what
-was said before this run are never heard.
+was said before this run never do.
 """
 
 from __future__ import annotations

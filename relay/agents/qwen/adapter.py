@@ -20,20 +20,18 @@ from relay.agents.qwen.screen import composer_state
 from relay.agents.qwen.source import LOOK, POLL_BUSY, QwenSource
 from relay.core.message import AgentState
 
-#: After the first Enter the event file must be there within this many seconds, or the screen is
-#: believed instead.
+#: Seconds after the first Enter within which the event file must be there; else the screen is read.
 SHOW_ITSELF = 20.0
-#: How often the chat's record is looked at, in seconds: when it has to say how a message ended, in
-#: a turn, and while nothing happens.
+#: Seconds between two looks at the record of the chat: when it has to say how a message ended, in
+#: a turn, and at rest.
 CHAT_URGENT, CHAT_BUSY, CHAT_IDLE = 0.1, 0.3, 2.0
-
 #: Messages that were given with the answers to hooks are noted in this file of the run's folder.
 GIVEN = "given.json"
-#: Qwen Code cuts off a tool's output that is longer than 25,000 characters with what is added.
+#: Characters of a message that is given with a tool's output: Qwen Code cuts off both together
+#: behind 25,000.
 CONTEXT_ROOM = 8000
-
-#: While the record of the chat is not there (recording can be turned off) it is looked for every
-#: tenth time.
+#: Looks for the record of the chat of which one is real, while it is not there: recording can be
+#: turned off.
 SELDOM = 10
 #: Bytes: a part of an event file smaller than this is not worth forgetting.
 PART = 4 * 1024 * 1024
@@ -51,7 +49,7 @@ _ANSWER = re.compile(r'a line "@relay:[^"\n]*"')
 
 
 class QwenAdapter(AgentAdapter):
-    """The structured source of one Qwen Code, its event file and its input file."""
+    """Reads one Qwen Code's event files, record of the chat and screen."""
 
     source: QwenSource
     channel: QwenChannel | None

@@ -2,7 +2,7 @@
 
 Qwen Code looks at the file twice a second and queues each complete line that was added. It answers
 nothing: that the model got a message shows in its event file (``QwenSource``). What stands in the
-file has been handed over, whoever wrote it, so a session that follows one that was killed can tell.
+file has been handed over: by that a session that follows one that was killed can tell.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ from collections.abc import Callable
 
 from relay.agents.base import ChannelClosed
 
-#: Beyond so many bytes the file begins afresh, when nothing that stands in it is still to be read.
+#: Bytes of the file beyond which it begins afresh, when Qwen Code has read all that stands in it.
 INPUT_MAX = 1024 * 1024
-#: The next message follows when the last one has reached the model, or after so many seconds:
+#: Seconds after which the next message follows though the last one has not reached the model:
 #: those that Qwen Code finds together become one.
 ON_ITS_WAY = 10.0
 
 
 class QwenChannel:
-    """The input file at ``path``. ``ready()``: whether Qwen Code reads it by now; ``seen(marker)``:
-    whether a message has reached the model; ``clock`` is a monotonic one, in seconds;
-    ``spelled(text)`` is how Qwen Code leaves the words alone."""
+    """Appends messages to the input file at ``path``."""
 
     def __init__(
         self,
@@ -34,6 +32,9 @@ class QwenChannel:
         clock: Callable[[], float],
         spelled: Callable[[str], str],
     ) -> None:
+        """``ready()``: whether Qwen Code reads the file by now; ``seen(marker)``: whether a message
+        has reached the model; ``clock`` is monotonic, in seconds; ``spelled(text)``: how Qwen Code
+        leaves the words alone."""
         self._path = path
         self._ready = ready
         self._seen = seen

@@ -1,7 +1,7 @@
 """Starting Qwen Code so that relay can hear it: an event file and an input file for this one run.
 
 Both lie in the run's own folder, and nothing is written to the user's files. Qwen Code never waits
-for whoever reads the event file, so a session that is slow, stopped or dead costs it nothing.
+for the reader of the event file, so a session that is slow, stopped or dead costs it nothing.
 """
 
 from __future__ import annotations

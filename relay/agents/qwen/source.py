@@ -1,8 +1,8 @@
 """What Qwen Code says and does, from its event file. No I/O, no clock.
 
-The session feeds lines of the file; lines of the assistant's own text, changes of state and proofs
-come out. Thinking, tool calls, their output, subagents and the user's words are never heard, and
-the file tells nothing of what a resumed session said earlier.
+Lines of the file go in; lines of the assistant's own text, changes of state and proofs come out.
+Thinking, tool calls, their output, subagents and the user's words never do, and the file tells
+nothing of what a resumed session said earlier.
 """
 
 from __future__ import annotations
@@ -24,23 +24,22 @@ from relay.core.state import from_json, to_json
 ACCEPTED_MAX = 1024
 #: Tool calls that are remembered.
 CALLS_MAX = 256
-#: How often the files are worth a look, in seconds.
+#: Seconds between two looks at the files: while a block is open, while Qwen Code works, at rest.
 POLL_URGENT, POLL_BUSY, POLL_IDLE = 0.05, 0.1, 0.25
-#: How often the screen is worth a look while it may tell more than the file.
+#: Seconds between two looks at the screen.
 LOOK = 0.5
-#: A message that ends without a count of tokens was stopped, unless the record of the chat has all
-#: of it by then. Where there is no such record, it was stopped if the screen says so.
+#: Seconds after which a message that ended without a count of tokens was stopped, unless the record
+#: of the chat has all of it by then. Where there is no such record, the screen says if it was.
 VERDICT = 2.0
-#: A screen at rest for so long means that the turn is over, whatever the file has told.
+#: Seconds of a screen at rest after which the turn is over, whatever the file has told.
 REST = 1.5
-#: Qwen Code writes no more events, ever, once it could not get rid of a megabyte of them. That is
-#: so when after so many seconds the file lacks an answer that stands in the record of the chat, or
-#: the rest of a message in a turn that is over by the screen, … (On a machine that is busy with
-#: much else it has been seen to write them some seconds after it had shown them.)
+#: Seconds that the file may lack an answer that stands in the record of the chat, or the rest of a
+#: message in a turn that is over by the screen. Qwen Code writes no more events, ever, once it
+#: could not get rid of a megabyte of them; on a busy machine it writes them some seconds late.
 LACKING = 15.0
-#: … or when the screen is busy for so long with a turn that the file knows nothing of.
+#: Seconds that the screen may show a turn of which the file knows nothing.
 SILENCE = 30.0
-#: Blocks that are remembered, by so many characters each, to be looked for in the record.
+#: Blocks that are remembered, to be looked for in the record, and characters of each.
 TOLD_MAX, TOLD_HEAD = 8, 2000
 
 _LIMIT = re.compile(r"\b429\b|quota|rate.?limit|usage limit|insufficient|billing|credit", re.I)
@@ -119,7 +118,7 @@ class QwenSource(StructuredSource):
         return call in self.saved.calls
 
     def went_on(self, count: int) -> bool:
-        """Whether the model began another answer after so many, in the same turn."""
+        """Whether the model began another answer after the first ``count``, in the same turn."""
         return self.saved.count > count and count not in self.saved.prompts
 
     def seen(self, marker: str) -> bool:
