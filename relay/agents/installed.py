@@ -24,15 +24,21 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def which(program: str, env: dict[str, str]) -> str | None:
-    """The file that ``program`` names, links followed, looked for in ``env``'s PATH."""
+def find(program: str, env: dict[str, str]) -> str | None:
+    """The file that ``program`` names, looked for in ``env``'s PATH."""
     if os.sep in program:
-        return os.path.realpath(program)
+        return os.path.abspath(program)
     for folder in env.get("PATH", os.defpath).split(os.pathsep):
         path = os.path.join(folder, program)
         if os.path.isfile(path) and os.access(path, os.X_OK):
-            return os.path.realpath(path)
+            return os.path.abspath(path)
     return None
+
+
+def which(program: str, env: dict[str, str]) -> str | None:
+    """The file that ``program`` names, as ``find`` tells, links followed."""
+    path = find(program, env)
+    return None if path is None else os.path.realpath(path)
 
 
 def version_of(

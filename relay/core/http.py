@@ -140,7 +140,7 @@ async def stream(
         except TimeoutError as error:
             if limit.expired():
                 raise _late(timeout, sent=writer is not None) from None
-            raise _broken(target, error, sent=False) from error  # the kernel's own, connecting
+            raise _broken(target, error, sent=writer is not None) from error  # the kernel's own
         except (OSError, UnicodeError, h11.RemoteProtocolError) as error:
             raise _broken(target, error, sent=writer is not None) from error
         yield ResponseStream(status, target, http, reader)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from relay.agents.installed import pip_version, word_set
+from relay.agents.installed import find, pip_version, word_set
 from relay.agents.launch import (
     Launch,
     Run,
@@ -140,22 +140,12 @@ def _folder(run: Run) -> str:
 
 def version_of(argv: list[str], env: dict[str, str]) -> tuple[int, ...] | None:
     """Tell the version of the aider that ``argv`` starts, without starting it; None: unknown."""
-    path = _found(argv[0], env)
+    path = find(argv[0], env)
     if path is None:
         return None
     # A virtual environment's own Python is a link that leads out of it; its scripts may be links
     # that lead into it.
     return pip_version(path, PACKAGE) or pip_version(os.path.realpath(path), PACKAGE)
-
-
-def _found(program: str, env: dict[str, str]) -> str | None:
-    if os.sep in program:
-        return os.path.abspath(program)
-    for folder in env.get("PATH", os.defpath).split(os.pathsep):
-        path = os.path.join(folder, program)
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            return os.path.abspath(path)
-    return None
 
 
 # -- aider's settings

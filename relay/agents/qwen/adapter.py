@@ -14,8 +14,9 @@ from typing import Any
 from relay.agents.base import AgentAdapter, AgentStart, Blocked, ComposerState, SourceFeed, poll
 from relay.agents.follow_file import FileFollower
 from relay.agents.injection_proof import TurnProof
+from relay.agents.installed import read_text
 from relay.agents.qwen.channel import QwenChannel
-from relay.agents.qwen.launch import EVENTS, INPUT
+from relay.agents.qwen.launch import EVENTS, INPUT, home
 from relay.agents.qwen.screen import composer_state
 from relay.agents.qwen.source import LOOK, POLL_BUSY, QwenSource
 from relay.core.message import AgentState
@@ -256,12 +257,6 @@ def forget(path: str, end: int) -> None:
             os.close(fd)
 
 
-def home(env: dict[str, str]) -> str:
-    """Where Qwen Code keeps what is the person's."""
-    own = os.path.join(env.get("HOME") or os.path.expanduser("~"), ".qwen")
-    return os.path.expanduser(env.get("QWEN_HOME") or own)
-
-
 class ChatRecord:
     """The file in which Qwen Code records the chat of the session that ``session()`` names.
 
@@ -327,11 +322,4 @@ def _known(names: set[str], cwd: str) -> bool:
 def _server_relay(cwd: str, home: str) -> bool:
     """Whether a server may have the name that an envelope's last words begin with."""
     places = (cwd, ".mcp.json"), (cwd, ".qwen", "settings.json"), (home, "settings.json")
-    for place in places:
-        try:
-            with open(os.path.join(*place), encoding="utf-8", errors="replace") as file:
-                if '"relay"' in file.read():
-                    return True
-        except OSError:
-            continue
-    return False
+    return any('"relay"' in read_text(os.path.join(*place)) for place in places)

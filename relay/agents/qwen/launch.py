@@ -11,7 +11,7 @@ import os
 import sys
 
 from relay.agents import hook_scripts
-from relay.agents.installed import read_settings, version_of, word_set
+from relay.agents.installed import read_settings, read_text, version_of, word_set
 from relay.agents.launch import (
     GATE_TIMEOUT,
     TOOL_EVENTS,
@@ -157,6 +157,12 @@ def _gate(
     return added
 
 
+def home(env: dict[str, str]) -> str:
+    """The folder where Qwen Code keeps what is the person's."""
+    own = os.path.join(env.get("HOME") or os.path.expanduser("~"), ".qwen")
+    return os.path.expanduser(env.get("QWEN_HOME") or own)
+
+
 def _why_not(argv: list[str], env: dict[str, str], run: Run) -> str | None:
     version = version_of(argv[0], env, PACKAGE)
     if version is None:
@@ -175,15 +181,8 @@ def _why_not(argv: list[str], env: dict[str, str], run: Run) -> str | None:
 
 def _theirs(env: dict[str, str]) -> set[str]:
     """Which of the two files the person's own settings name; those files stay theirs."""
-    found: set[str] = set()
-    for folder in (_home(env), ".qwen"):
-        try:
-            with open(os.path.join(folder, "settings.json"), encoding="utf-8") as file:
-                text = file.read()
-        except (OSError, ValueError):
-            continue
-        found.update(name for name in ("jsonFile", "inputFile") if f'"{name}"' in text)
-    return found
+    said = [read_text(os.path.join(folder, "settings.json")) for folder in (home(env), ".qwen")]
+    return {name for name in ("jsonFile", "inputFile") if any(f'"{name}"' in one for one in said)}
 
 
 def _told(arguments: list[str], text: str) -> list[str]:
@@ -286,8 +285,4 @@ def _defaults(env: dict[str, str]) -> str:
 
 
 def _person(env: dict[str, str]) -> str:
-    return os.path.join(os.path.expanduser(_home(env)), "settings.json")
-
-
-def _home(env: dict[str, str]) -> str:
-    return env.get("QWEN_HOME") or os.path.join(env.get("HOME") or "", ".qwen")
+    return os.path.join(home(env), "settings.json")
