@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from relay.hooks.definitions import HookSpec
-from relay.hooks.hook_files import read_hook_file
+from relay.hooks.hook_files import HookSpec, read_hook_file
 
 CLAUDE = "/project/.claude/settings.json"
 GEMINI = "/project/.gemini/settings.json"

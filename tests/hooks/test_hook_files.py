@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 
 from relay.core.errors import ConfigError
 from relay.hooks import hook_files as module
-from relay.hooks.definitions import PROBLEMS_MAX, HookSpec
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_files import is_hook_file, read_hook_file, register_hook_files
+from relay.hooks.hook_files import (
+    PROBLEMS_MAX,
+    HookSpec,
+    is_hook_file,
+    read_hook_file,
+    register_hook_files,
+)
 from relay.hooks.hook_types import Command, Dialect, OnFailure
 from relay.hooks.planner import Planner
 from relay.hooks.registry import Registry
