@@ -50,10 +50,11 @@ def broker_home(isolated_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 @pytest.fixture
 def relay(broker_home: Home, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run one command line in this process; ``env`` adds to the environment."""
+    """Run one command line in this process; ``env`` adds to the environment, ``merged`` has what is
+    said on stderr in stdout."""
 
     def run(
-        *words: str, stdin: str = "", env: dict[str, str] | None = None
+        *words: str, stdin: str = "", env: dict[str, str] | None = None, merged: bool = False
     ) -> subprocess.CompletedProcess[str]:
         with monkeypatch.context() as patched:
             for name, value in (env or {}).items():
@@ -64,6 +65,8 @@ def relay(broker_home: Home, monkeypatch: pytest.MonkeyPatch) -> Run:
                     file = stack.enter_context(TemporaryFile("w+", encoding="utf-8", newline=""))
                     streams[name] = file
                     patched.setattr(sys, name, file)
+                if merged:
+                    patched.setattr(sys, "stderr", streams["stdout"])
                 streams["stdin"].write(stdin)
                 streams["stdin"].seek(0)
                 status = main(list(words))
