@@ -87,7 +87,7 @@ def config_warnings(settings: MemorySettings, environ: Mapping[str, str]) -> lis
 
 
 def _applying(home: Home, cwd: str) -> tuple[StoreSpec, str]:
-    """The store that applies in ``cwd``; else the file that has not said it yet.
+    """The store that applies in ``cwd``; else the file that makes it when it runs.
 
     Raises ConfigError when the file has mistakes, with which ``relay memory`` does nothing.
     """
@@ -104,7 +104,8 @@ def _applying(home: Home, cwd: str) -> tuple[StoreSpec, str]:
         raise ConfigError(
             f"relay memory does nothing while {path} has a mistake", hint="relay config check"
         )
-    return StoreSpec.from_json(manifest.store), ""
+    store = StoreSpec.from_json(manifest.store)
+    return (StoreSpec(), path) if store.backend == "custom" else (store, "")
 
 
 def _store(spec: StoreSpec, home: Home) -> Iterator[Line]:
