@@ -23,8 +23,8 @@ from relay.agents.known_agents import (
     untold,
 )
 from relay.app.session_broker import RegisteredBroker
-from relay.broker.directory import owner_login, person_name
 from relay.config.load import LoadedConfig
+from relay.core.agent_names import owner_name
 from relay.core.environment import original
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
@@ -213,7 +213,7 @@ class SessionParts:
         return RunInfo(
             run_id=args["run_id"],
             name=args["name"],
-            person=person_name(owner_login()),
+            person=owner_name(),
             started_ms=self._hello["started_ms"],
             cwd=args["cwd"],
             env=env,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
-import re
 
 from relay.broker.batch import Client, ClientRequest
 from relay.broker.routing import Route, Routing, suggestions
+from relay.core.agent_names import owner_name
 from relay.core.errors import NotFound, RelayError
-from relay.core.message import AgentState, valid_name
+from relay.core.message import AgentState
 from relay.ledger.schema import AgentRecord
 from relay.protocol.broker import Json
 
@@ -18,22 +17,6 @@ from relay.protocol.broker import Json
 def token_hash(token: str) -> str:
     """What is stored of a run's token."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def person_name(login: str) -> str:
-    """A login name made into a valid name: what agents call the person at the keyboard."""
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", login).strip("-._")[:58] or "person"
-    return name if valid_name(name) else f"{name}-user"
-
-
-def owner_login() -> str:
-    """The login name of this process's user, from the system and not from the environment."""
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"uid{os.getuid()}"
 
 
 class Member:
@@ -115,7 +98,7 @@ class Directory:
 
     def __init__(self) -> None:
         #: The person whose broker this is.
-        self.owner = person_name(owner_login())
+        self.owner = owner_name()
         self.members: dict[str, Member] = {}
         self._runs: dict[str, Member] = {}
         self._bound: dict[Client, Member] = {}

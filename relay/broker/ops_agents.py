@@ -10,8 +10,9 @@ from typing import Any
 from relay.broker.batch import Batch, Client, ClientRequest, Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member, token_hash
+from relay.core.agent_names import valid_name
 from relay.core.errors import NameTaken, RelayError, UsageError
-from relay.core.message import AgentState, valid_name
+from relay.core.message import AgentState
 from relay.ledger import queries
 from relay.ledger.schema import AgentRecord
 from relay.ledger.store import Ledger

@@ -18,9 +18,9 @@ from relay.broker.batch import Batch, Client, ClientRequest
 from relay.broker.directory import Directory, Member
 from relay.broker.ops_query import fitting
 from relay.broker.routing import present, suggestions
+from relay.core.agent_names import valid_name
 from relay.core.errors import NotFound, RelayError, Timeout, UsageError
 from relay.core.ids import new_ulid
-from relay.core.message import valid_name
 from relay.ledger import queries
 from relay.ledger.schema import INVOCATION_COLUMNS
 from relay.ledger.store import Ledger

@@ -13,9 +13,10 @@ from relay.broker.directory import Directory, Member
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.ops_agents import person_record
 from relay.broker.routing import EVERYONE, Route, Routing, route
+from relay.core.agent_names import valid_name
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
-from relay.core.message import BODY_MAX, Mode, valid_name
+from relay.core.message import BODY_MAX, Mode
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json, not_unicode
 

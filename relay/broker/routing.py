@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from relay.broker.delivery_states import nobody
+from relay.core.agent_names import valid_name
 from relay.core.errors import NotFound, UsageError
-from relay.core.message import State, valid_name
+from relay.core.message import State
 
 EVERYONE = "*"
 #: The most recipients that one message may name.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 from relay import __version__
@@ -191,25 +190,13 @@ def _stop(home: Home, in_json: bool) -> int:
 
 def _wait_for_end(home: Home, pid: int) -> None:
     """Return when the broker has let go of its lock, so that the next start finds it free."""
-    import fcntl
+    from relay.core.files import is_locked
 
     end = time.monotonic() + _STOP_WITHIN
-    lock = os.open(home.broker_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if _succeeded(home, pid):
-                    return
-                if time.monotonic() > end:
-                    raise Timeout(
-                        f"the broker (pid {pid}) has not ended yet", hint=f"kill {pid}"
-                    ) from None
-                time.sleep(0.02)
-    finally:
-        os.close(lock)
+    while is_locked(home.broker_lock) and not _succeeded(home, pid):
+        if time.monotonic() > end:
+            raise Timeout(f"the broker (pid {pid}) has not ended yet", hint=f"kill {pid}")
+        time.sleep(0.02)
 
 
 def _succeeded(home: Home, pid: int) -> bool:

@@ -9,16 +9,12 @@ from __future__ import annotations
 import fcntl
 import os
 
+from relay.core.agent_names import NAME_CHARACTERS, NAME_MAX, RESERVED_NAMES, owner_name, valid_name
 from relay.core.errors import NameTaken, RelayError, UsageError
+from relay.core.files import lock_open_file
 from relay.core.json_text import dumps
 from relay.core.paths import Home
 
-_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
-_INNER = _LETTERS | frozenset("_.-")
-_LAST = _LETTERS | frozenset("_-")
-_LONGEST = 64
-# The same as relay.core.message.RESERVED_NAMES, whose module is too heavy to import here.
-_RESERVED = frozenset({"relay", "all", "everyone", "memory", "broadcast"})
 #: How many numbered names are tried for one command before giving up.
 _TRIES = 1000
 
@@ -42,36 +38,25 @@ class Claim:
             self.fd = -1
 
 
-def valid(name: str) -> bool:
-    """The same as ``relay.core.message.valid_name``, without its imports."""
-    return (
-        0 < len(name) <= _LONGEST
-        and name[0] in _LETTERS
-        and name[-1] in (_LAST if len(name) > 1 else _LETTERS)
-        and all(c in _INNER for c in name)
-        and name.lower() not in _RESERVED
-    )
-
-
 def claim(home: Home, wanted: str | None, command: str, run_id: str = "") -> Claim:
     """Claim ``wanted``, or a free name made from ``command``.
 
     Raises UsageError for a name that nobody can have, NameTaken (``details``: pid, suggestion)
     when a running agent or the person here has it, RelayError when the file cannot be written.
     """
-    person = owner().lower()
+    person = owner_name().lower()
     if wanted is not None:
-        if not valid(wanted):
+        if not valid_name(wanted):
             raise UsageError(
                 f"{wanted!r} cannot be an agent's name",
                 hint="use letters, digits, '.', '_' and '-' (at most 64, a letter or digit first, "
-                f"no '.' last), and none of: {', '.join(sorted(_RESERVED))}",
+                f"no '.' last), and none of: {', '.join(sorted(RESERVED_NAMES))}",
             )
         if wanted.lower() == person:
             raise NameTaken(
                 f"{wanted} is your own name: agents write to you under it",
-                hint=f"choose another, for example --name {wanted[: _LONGEST - 6]}-agent",
-                details={"pid": None, "suggestion": f"{wanted[: _LONGEST - 6]}-agent"},
+                hint=f"choose another, for example --name {wanted[: NAME_MAX - 6]}-agent",
+                details={"pid": None, "suggestion": f"{wanted[: NAME_MAX - 6]}-agent"},
             )
         got = _try(home, wanted, run_id)
         if got is None:
@@ -86,28 +71,6 @@ def claim(home: Home, wanted: str | None, command: str, run_id: str = "") -> Cla
     )
 
 
-def owner() -> str:
-    """What agents call the person here, as the broker does: no agent can have that name."""
-    import pwd
-
-    try:
-        return person_name(pwd.getpwuid(os.getuid()).pw_name)
-    except KeyError:
-        return person_name(f"uid{os.getuid()}")
-
-
-def person_name(login: str) -> str:
-    """The same as ``relay.broker.directory.person_name``, without its imports."""
-    name = ""
-    for char in login:
-        if char in _INNER:
-            name += char
-        elif name[-1:] != "\0":
-            name += "\0"  # one dash for all that is between two good characters
-    name = name.replace("\0", "-").strip("-._")[:58] or "person"
-    return name if valid(name) else f"{name}-user"
-
-
 def holder(home: Home, name: str) -> int | None:
     """The pid in the file of ``name`` (0 when it says none) if it is held now, else None."""
     try:
@@ -115,9 +78,8 @@ def holder(home: Home, name: str) -> int | None:
     except OSError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _pid_in(os.read(fd, 4096))
+        if not lock_open_file(fd, shared=True):
+            return _pid_in(os.read(fd, 4096))
     except OSError:
         return None
     finally:
@@ -140,13 +102,12 @@ def _try(home: Home, name: str, run_id: str) -> Claim | None:
             code="state_dir",
         ) from error
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not lock_open_file(fd):
+            os.close(fd)
+            return None
         os.ftruncate(fd, 0)
         text = dumps({"name": name, "run_id": run_id, "pid": os.getpid()})
         os.pwrite(fd, text.encode(), 0)
-    except BlockingIOError:
-        os.close(fd)
-        return None
     except OSError as error:
         os.close(fd)
         raise RelayError(
@@ -172,13 +133,13 @@ def _numbered(base: str) -> list[str]:
     names = [base]
     for number in range(2, _TRIES + 1):
         tail = f"-{number}"
-        names.append(base[: _LONGEST - len(tail)] + tail)
-    return [name for name in names if valid(name)]
+        names.append(base[: NAME_MAX - len(tail)] + tail)
+    return [name for name in names if valid_name(name)]
 
 
 def _from_command(command: str) -> str:
-    kept = "".join(c if c in _INNER else "-" for c in os.path.basename(command))
-    return kept.lstrip("_.-")[:_LONGEST].rstrip(".-") or "agent"
+    kept = "".join(c if c in NAME_CHARACTERS else "-" for c in os.path.basename(command))
+    return kept.lstrip("_.-")[:NAME_MAX].rstrip(".-") or "agent"
 
 
 def _pid_in(content: bytes) -> int:

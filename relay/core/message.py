@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from enum import StrEnum
-
-#: Names that agents cannot take: relay speaks under its own, and "*" is everyone.
-RESERVED_NAMES = frozenset({"relay", "all", "everyone", "memory", "broadcast"})
-NAME_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9_-])?")
 
 #: Bodies beyond this are refused with an error, never cut. In bytes of UTF-8.
 BODY_MAX = 1024 * 1024
@@ -67,8 +62,3 @@ class Message:
     sender_kind: str = "agent"  # agent | person | relay
     attempt: int = 0  # earlier tries that may have landed
     attributes: dict[str, str] = field(default_factory=dict)
-
-
-def valid_name(name: str) -> bool:
-    """Whether ``name`` can be an agent's: letters, digits, ``_ . -``, at most 64, not reserved."""
-    return bool(NAME_PATTERN.fullmatch(name)) and name.lower() not in RESERVED_NAMES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import shlex
@@ -22,6 +21,7 @@ from ptyprocess import PtyProcess
 from relay.broker.client import connect
 from relay.cli import table
 from relay.core.errors import BrokerUnavailable, Timeout
+from relay.core.files import is_locked
 from relay.core.paths import Home
 
 DEADLINE = 60.0
@@ -176,7 +176,7 @@ def clear(home: Home, *, deadline: float, now: Callable[[], float]) -> None:
             with connect(home, start=False) as client:
                 client.request("stop")
         except BrokerUnavailable:
-            if not held(home.broker_lock):
+            if not is_locked(home.broker_lock):
                 return
         time.sleep(0.02)
 
@@ -185,21 +185,6 @@ def sessions_left(home: Home) -> bool:
     """Whether a session still has its socket: it removes it when it ends."""
     sockets = {os.path.basename(home.broker_socket)}
     return os.path.isdir(home.run) and not sockets.issuperset(os.listdir(home.run))
-
-
-def held(lock: str) -> bool:
-    """Whether a process holds this lock file: a broker that starts, serves or ends."""
-    try:
-        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def conclude(

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import os
 from collections.abc import AsyncIterator, Callable
@@ -25,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from relay.core.errors import RelayError
+from relay.core.files import lock_open_file, make_private_folder
 from relay.core.paths import Home
 from relay.hooks.context import Context
 
@@ -148,12 +148,8 @@ class Trail:
         path = _own_file("trail", f"{os.path.realpath(self.cwd)}\0{self.data_dir}")
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            while True:
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    await asyncio.sleep(0.02)  # nothing tells of a lock that is free again
+            while not lock_open_file(fd):
+                await asyncio.sleep(0.02)  # nothing tells of a lock that is free again
             yield
         finally:
             os.close(fd)
@@ -189,7 +185,7 @@ def _own_file(kind: str, key: str) -> str:
     """The path of a small file of relay's own for ``key``; its folder exists."""
     name = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     folder = os.path.join(Home.from_env().root, "locks")
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    make_private_folder(folder)
     return os.path.join(folder, f"{kind}-{name}")
 
 

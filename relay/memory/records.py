@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from relay.core.agent_names import valid_name
 from relay.core.errors import UsageError
-from relay.core.message import valid_name
 
 #: Bounds, in bytes of UTF-8: beyond them a save is refused, nothing is ever cut.
 TEXT_MAX = 16 * 1024

@@ -10,9 +10,10 @@ import pytest
 from relay.broker.batch import Accepted, Batch
 from relay.broker.client import BrokerClient, connect
 from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory, owner_login, person_name
+from relay.broker.directory import Directory
 from relay.broker.loop_guard import HOPS_MAX, HeldMessages, LoopGuard
 from relay.broker.routing import Route, Routing
+from relay.core.agent_names import owner_name
 from relay.core.errors import NotFound, RelayError
 from relay.core.paths import Home
 from relay.ledger.schema import AgentRecord
@@ -20,7 +21,7 @@ from tests.broker.support import Json, register, stop_broker
 
 pytestmark = pytest.mark.usefixtures("served")
 
-OWNER = person_name(owner_login())
+OWNER = owner_name()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from relay.broker.client import BrokerClient, connect
-from relay.broker.directory import owner_login, person_name
+from relay.core.agent_names import owner_name
 from relay.core.errors import NameTaken, NotFound, RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.message import BODY_MAX, State
@@ -23,7 +23,7 @@ from tests.support import wait_until
 
 pytestmark = pytest.mark.usefixtures("served")
 
-OWNER = person_name(owner_login())
+OWNER = owner_name()
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from relay.broker.client import BrokerClient
-from relay.broker.directory import owner_login, person_name
+from relay.core.agent_names import owner_name
 from relay.core.paths import Home
 from tests.broker.support import register
 from tests.cli.conftest import Run
 
-OWNER = person_name(owner_login())
+OWNER = owner_name()
 FIELDS = ["id", "from", "to", "body", "state", "reason", "mode", "thread", "created_at"]
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 

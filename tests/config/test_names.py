@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.broker import directory
 from relay.config import names
+from relay.core.agent_names import RESERVED_NAMES, owner_name, person_name, valid_name
 from relay.core.errors import NameTaken, RelayError, UsageError
-from relay.core.message import valid_name
 from relay.core.paths import Home
 
 
@@ -100,19 +100,24 @@ def test_a_lock_that_cannot_be_made(home: Home) -> None:
     assert caught.value.code == "state_dir"
 
 
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9_-])?")
+
+
 @given(st.one_of(st.text(max_size=70), st.from_regex(r"[A-Za-z0-9_.-]{0,66}", fullmatch=True)))
-def test_the_light_check_is_the_models(name: str) -> None:
-    assert names.valid(name) == valid_name(name)
+def test_what_a_name_may_be(name: str) -> None:
+    reserved = name.lower() in RESERVED_NAMES
+    assert valid_name(name) == (bool(_NAME.fullmatch(name)) and not reserved)
 
 
 @given(st.one_of(st.text(max_size=80), st.text("aZ0-._ é", max_size=80)))
-def test_the_person_is_called_what_the_broker_says(login: str) -> None:
-    assert names.person_name(login) == directory.person_name(login)
-    assert names.owner() == directory.person_name(directory.owner_login())
+def test_every_login_becomes_a_name_of_a_person(login: str) -> None:
+    assert valid_name(person_name(login))
+    if valid_name(login) and login.strip("-._") == login and len(login) <= 58:
+        assert person_name(login) == login
 
 
 def test_no_agent_takes_the_name_of_the_person(home: Home) -> None:
-    own = directory.person_name(directory.owner_login())
+    own = owner_name()
     with pytest.raises(NameTaken, match="is your own name") as caught:
         names.claim(home, own.upper(), "bash")
     suggestion = caught.value.details["suggestion"]

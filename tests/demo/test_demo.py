@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from relay.core.files import is_locked
 from relay.core.paths import Home
 from relay.demo import agents, stage
 from tests.cli.verbs import program
@@ -90,8 +91,8 @@ def test_it_is_cleared_when_nothing_holds_the_lock(tmp_path: Path) -> None:
     assert not stage.sessions_left(home)
     Path(home.session_socket("0" * 26)).touch()
     assert stage.sessions_left(home)
-    assert not stage.held(home.broker_lock)
+    assert not is_locked(home.broker_lock)
     with open(home.broker_lock, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert stage.held(home.broker_lock)
-    assert not stage.held(home.broker_lock)
+        assert is_locked(home.broker_lock)
+    assert not is_locked(home.broker_lock)

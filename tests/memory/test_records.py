@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relay.core.agent_names import valid_name
 from relay.core.errors import UsageError
-from relay.core.message import valid_name
 from relay.memory.records import TIME_MAX, Memory, Place, Scope, from_json, to_json
 
 PLACES = [Place(Scope.USER), Place(Scope.PROJECT, "/src/a b"), Place(Scope.AGENT, "ada")]

@@ -5,9 +5,9 @@ What is addressed goes to the person, who is always known; ``no:`` begins what m
 
 from __future__ import annotations
 
-from relay.broker.directory import owner_login, person_name
+from relay.core.agent_names import owner_name
 
-PERSON = person_name(owner_login())
+PERSON = owner_name()
 AT = f"@relay:{PERSON}"
 WIDE = "please check the tests in the source folder and report back, " * 5 + "for sure"
 BLOCK = f"""\
