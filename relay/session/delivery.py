@@ -11,13 +11,15 @@ import asyncio
 import contextlib
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from relay.agents.base import Blocked
 from relay.core.errors import RelayError
 from relay.core.message import Message, State
 from relay.directive.envelope import marker_of
+from relay.session.broker_reports import BrokerReports
 from relay.session.delivery_channel import DeliveryChannel
+from relay.session.native_channel import ChannelSelector
 from relay.session.typing_policy import Guards
 
 #: A wait shorter than this is not worth telling the sender about.
@@ -30,40 +32,13 @@ AT_ONCE = 64
 CLOSING = 1.0
 
 
-class Channels(Protocol):
-    """The ways into one agent."""
-
-    def current(self) -> DeliveryChannel | None:
-        """The channel that is used now; None where the agent takes no messages."""
-        ...
-
-    def offered(self, message: Message) -> None:
-        """A message waits from now on."""
-        ...
-
-    def waits(self, message: Message, now: float, underway: float | None) -> Blocked | None:
-        """Why this message waits though the channel is open.
-
-        ``underway``: for this many seconds another one has been on its way; None: none is.
-        """
-        ...
-
-
-class DeliveryReports(Protocol):
-    """Who has it written down how far a delivery got."""
-
-    async def delivery(self, message: Message, state: State, reason: str, proof: str) -> None:
-        """The broker has it when this returns."""
-        ...
-
-
 class DeliveryQueue:
     """Takes messages from the broker and brings them through the door, first in, first out."""
 
     def __init__(
         self,
-        channels: Channels,
-        reports: DeliveryReports,
+        channels: ChannelSelector,
+        reports: BrokerReports,
         guards: Guards,
         clock: Callable[[], float],
     ) -> None:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from relay.core.errors import RelayError
 from relay.core.message import State
@@ -32,6 +32,7 @@ from relay.session.delivery import DeliveryQueue
 from relay.session.detector import Detection, Heard
 from relay.session.dispatch import not_done
 from relay.session.hook_setup import SessionHooks
+from relay.session.pump_link import PumpLink
 from relay.session.session import Session
 from relay.session.session_commands import DriverCommand
 from relay.session.session_events import EventQueue, SessionEvent
@@ -66,20 +67,11 @@ class LateClock:
         self._skipped += seconds
 
 
-class PumpEnd(Protocol):
-    """The part of the link to the pump that the driver needs."""
-
-    def ack(self, offset: int, checkpoint: bytes) -> None: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def farewell(self, seconds: float) -> None: ...
-
-
 @dataclass(frozen=True)
 class Services:
     """What carries a session's commands out."""
 
-    pump: PumpEnd
+    pump: PumpLink
     broker: Broker
     reports: BrokerReports
     deliveries: DeliveryQueue

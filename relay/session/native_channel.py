@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from relay.agents.base import AgentAdapter, Blocked, MessageChannel
 from relay.core.errors import RelayError
 from relay.core.message import Message
 from relay.directive.envelope import envelope, marker_of
 from relay.session.delivery_channel import DeliveryChannel, Submitted
-from relay.session.steering import waits
 from relay.session.typing_channel import TypingChannel
-from relay.session.typing_policy import DRAFT, Guards
+from relay.session.typing_policy import DRAFT, Guards, waits
 
 #: What an agent has taken through its channel stands in its transcript after this many seconds.
 CHANNEL_LANDING = 3.0
@@ -90,28 +88,15 @@ class AgentRecords:
         return adapter.seen(marker) if adapter and adapter.source.trusted else None
 
 
-class ClosableChannel(DeliveryChannel, Protocol):
-    """A delivery channel that is not always open."""
-
-    @property
-    def available(self) -> bool: ...
-
-
-class Records(Protocol):
-    """What proves that a message has reached the model."""
-
-    def seen(self, marker: str) -> bool | None:
-        """Whether they prove that the model has ``marker``; None: there are no such records now."""
-        ...
-
-
 class FallbackChannel:
     """Typing where the input line is free, the agent's own channel beside a draft.
 
     For an agent whose own channel is slower than typing, or rests at times.
     """
 
-    def __init__(self, typed: DeliveryChannel, channel: ClosableChannel, records: Records) -> None:
+    def __init__(
+        self, typed: DeliveryChannel, channel: NativeChannel, records: AgentRecords
+    ) -> None:
         self._typed = typed
         self._channel = channel
         self._records = records

@@ -1,10 +1,10 @@
 """Steer mode: messages that reach a busy agent inside its running turn, without stopping it.
 
 There are two ways in. An agent whose own message interface takes what comes into the running
-turn gets them by that (``waits`` keeps everything else out of it until the turn is over). Any other
-agent whose hooks ask after a tool call gets them with the answer, as additional context for its
-model (``Steering``). Where there is neither, or no tool is called before the turn ends, they wait
-with the others, and nothing is ever interrupted.
+turn gets them by that (``waits`` in typing_policy keeps everything else out until the turn is
+over). Any other agent whose hooks ask after a tool call gets them with the answer, as additional
+context for its model (``Steering``). Where there is neither, or no tool is called before the turn
+ends, they wait with the others, and nothing is ever interrupted.
 
 Given with an answer, a message is ``submitted`` once the answer has gone out and ``seen`` when the
 agent's own records show it, or the model has been asked again. What was given in a turn that ended
@@ -16,9 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from relay.agents.base import Blocked
 from relay.agents.hook_codec import AgentHookCall
 from relay.agents.injection_proof import InjectionProof
 from relay.core.message import AgentState, Message, Mode, State
@@ -26,8 +24,8 @@ from relay.directive.envelope import Envelope, envelope, marker_of
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated
 from relay.session.background import Tasks
-from relay.session.delivery import DeliveryReports
-from relay.session.typing_policy import Guards
+from relay.session.broker_reports import BrokerReports
+from relay.session.delivery import DeliveryQueue
 
 #: So many messages go with one answer, and so many bytes of them.
 MESSAGES_MAX = 8
@@ -36,27 +34,6 @@ BYTES_MAX = 64 * 1024
 WRITTEN_DOWN = 1.0
 #: What was given in a turn stands in the agent's records so many seconds after its end, or never.
 PROOF_PATIENCE = 3.0
-#: A program that works draws. One that has drawn nothing for so many seconds rests, whatever it
-#: was heard to do.
-STALE = 30.0
-#: A message that went over has begun its turn after so many seconds: the next one may follow.
-ON_ITS_WAY = 5.0
-
-
-def waits(message: Message, guards: Guards, now: float, underway: float | None) -> Blocked | None:
-    """Why ``message`` must not go to an agent that would take it into the running turn.
-
-    ``underway``: for so many seconds another one has been on its way, None where none is.
-    """
-    if message.mode is Mode.STEER or message.sender_kind == "relay":
-        return None
-    if underway is not None and underway < ON_ITS_WAY:
-        return Blocked("another message is on its way", 0.1)
-    if guards.state is AgentState.BLOCKED:
-        return Blocked("a dialog waits for the person", 1.0)
-    if guards.state is AgentState.BUSY and guards.quiet_for(now) < STALE:
-        return Blocked("the agent is busy", 1.0)
-    return None
 
 
 def chosen(
@@ -75,16 +52,6 @@ def chosen(
         found.append(message)
         left -= needed
     return found
-
-
-class Queue(Protocol):
-    """The part of the courier that is used here."""
-
-    def waiting(self, wanted: Callable[[Message], bool]) -> list[Message]: ...
-
-    def claim(self, chosen: list[Message]) -> None: ...
-
-    def give_back(self, messages: list[Message]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -108,10 +75,10 @@ class Steering:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: DeliveryQueue,
         records: InjectionProof,
         namespaces: frozenset[str],
-        reports: DeliveryReports,
+        reports: BrokerReports,
         tasks: Tasks,
         clock: Callable[[], float],
         *,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from relay.hooks.hook_types import Aggregated, Decision
 from relay.session.hook_server import Reply
 from relay.session.session_commands import PersonNote
 from relay.session.session_events import EventQueue, HooksObserved, InjectRequested
+from relay.session.steering import Gift, Steering
 
 #: Seconds after which a gate has answered, whatever its hooks do. The agent waits a little longer
 #: (relay.agents.launch.GATE_TIMEOUT).
@@ -43,40 +44,22 @@ class Engine(Protocol):
         ...
 
 
-class HookAttachment(Protocol):
-    """What goes with one answer: context for the model (see relay.session.steering)."""
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def sent(self) -> Callable[[bool], None]:
-        """To be called once, with whether the answer has gone out."""
-        ...
-
-
-class Giver(Protocol):
-    """Who may have something to add to an answer."""
-
-    async def gift(self, call: AgentHookCall, result: Aggregated) -> HookAttachment | None: ...
-
-
 class ToolHookEndpoint:
-    """Answers the hook requests of one agent; ``giver`` adds messages to the answers."""
+    """Answers the hook requests of one agent; ``steering`` adds messages to the answers."""
 
     def __init__(
         self,
         codec: HookCodec,
         engine: Engine,
         events: EventQueue,
-        giver: Giver | None = None,
+        steering: Steering | None = None,
         *,
         deadline: float = DEADLINE,
     ) -> None:
         self._codec = codec
         self._engine = engine
         self._events = events
-        self._giver = giver
+        self._steering = steering
         self._deadline = deadline
         self._open = 0
         self._prompt = ""
@@ -114,11 +97,11 @@ class ToolHookEndpoint:
             raise
         return Reply(said, given.sent)
 
-    async def _gift(self, call: AgentHookCall, result: Aggregated) -> HookAttachment | None:
-        if self._giver is None:
+    async def _gift(self, call: AgentHookCall, result: Aggregated) -> Gift | None:
+        if self._steering is None:
             return None
         try:
-            return await self._giver.gift(call, result)
+            return await self._steering.gift(call, result)
         except Exception as error:  # what the hooks said must not be lost with it
             traceback.print_exc()
             self._note(f"no message could be given: {type(error).__name__}: {error}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from relay.agents.base import Blocked
-from relay.core.message import AgentState
+from relay.core.message import AgentState, Message, Mode
 from relay.core.source_events import StateChange
 from relay.protocol import frames
 
@@ -23,6 +23,11 @@ DRAFT = "a draft stands in the input line"
 RETRY = 60.0
 #: A try after that is waited for so long: what becomes of it decides on what else waits.
 TRIAL = 300.0
+#: A program that works draws. One that has drawn nothing for this many seconds rests, whatever
+#: it was heard to do.
+STALE = 30.0
+#: A message that went over has begun its turn after this many seconds: the next one may follow.
+ON_ITS_WAY = 5.0
 
 # A line program that asks and waits on the same line: an answer is expected, not a message.
 _QUESTION = re.compile(
@@ -142,3 +147,19 @@ class Guards:
         if _QUESTION.search(line.rstrip()):
             return Blocked("a question waits for the person", 1.0)
         return None
+
+
+def waits(message: Message, guards: Guards, now: float, underway: float | None) -> Blocked | None:
+    """Why ``message`` must not go to an agent that would take it into the running turn.
+
+    ``underway``: for this many seconds another one has been on its way, None where none is.
+    """
+    if message.mode is Mode.STEER or message.sender_kind == "relay":
+        return None
+    if underway is not None and underway < ON_ITS_WAY:
+        return Blocked("another message is on its way", 0.1)
+    if guards.state is AgentState.BLOCKED:
+        return Blocked("a dialog waits for the person", 1.0)
+    if guards.state is AgentState.BUSY and guards.quiet_for(now) < STALE:
+        return Blocked("the agent is busy", 1.0)
+    return None

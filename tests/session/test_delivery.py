@@ -10,8 +10,10 @@ from relay.core.errors import NotDelivered
 from relay.core.message import AgentState, Message, State
 from relay.core.source_events import StateChange
 from relay.directive.envelope import marker_of
+from relay.session.broker_reports import BrokerReports
 from relay.session.delivery import DeliveryQueue
 from relay.session.delivery_channel import Submitted
+from relay.session.native_channel import ChannelSelector
 from relay.session.typing_policy import Guards
 
 
@@ -61,7 +63,7 @@ class FakeDoor:
         return []
 
 
-class FakeChannels:
+class FakeChannels(ChannelSelector):
     """One channel; ``holds`` says why a message waits though it is open."""
 
     def __init__(self, door: FakeDoor) -> None:
@@ -78,6 +80,16 @@ class FakeChannels:
         return self.holds(message)
 
 
+class FakeReports(BrokerReports):
+    """Hands each report to ``take``."""
+
+    def __init__(self, take: Callable[[Message, State, str, str], Awaitable[None]]) -> None:
+        self.take = take
+
+    async def delivery(self, message: Message, state: State, reason: str, proof: str) -> None:
+        await self.take(message, state, reason, proof)
+
+
 class Desk:
     """A delivery queue with a fake channel, a clock that stands still, and its reports.
 
@@ -92,9 +104,11 @@ class Desk:
         self.reports: list[tuple[str, str, str]] = []
         self.told = asyncio.Event()
         self.before_report: Callable[[Message, State], Awaitable[None]] | None = None
-        self.courier = DeliveryQueue(self.channels, self, self.guards, lambda: self.now)
+        self.courier = DeliveryQueue(
+            self.channels, FakeReports(self.report), self.guards, lambda: self.now
+        )
 
-    async def delivery(self, message: Message, state: State, reason: str, proof: str) -> None:
+    async def report(self, message: Message, state: State, reason: str, proof: str) -> None:
         if self.before_report is not None:
             await self.before_report(message, state)
         self.reports.append((message.body, state.value, reason or proof))

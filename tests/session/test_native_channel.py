@@ -12,7 +12,7 @@ from relay.core.message import Message
 from relay.directive.envelope import marker_of
 from relay.session import native_channel
 from relay.session.delivery_channel import Submitted
-from relay.session.native_channel import FallbackChannel, NativeChannel
+from relay.session.native_channel import AgentRecords, FallbackChannel, NativeChannel
 from relay.session.typing_policy import DRAFT
 from tests.session.test_typing_channel import NAMESPACES, message
 
@@ -56,7 +56,7 @@ def test_a_try_that_only_seemed_to_fail_is_not_repeated() -> None:
     assert len(agent.texts) == 1
 
 
-class FakeChannel:
+class FakeChannel(NativeChannel):
     """Takes one message, and remembers it."""
 
     landing_takes = 2.0
@@ -67,7 +67,11 @@ class FakeChannel:
         self.took: list[str] = []
         self.ends = True  # whether ``read`` comes to an end
         self.has_landed = False
-        self.available = True
+        self.open = True
+
+    @property
+    def available(self) -> bool:
+        return self.open
 
     def hold(self, now: float) -> Blocked | None:
         return self.held
@@ -94,7 +98,7 @@ class FakeChannel:
         return []
 
 
-class Both:
+class Both(AgentRecords):
     def __init__(self) -> None:
         self.typed, self.channel = FakeChannel(), FakeChannel()
         self.proof: bool | None = False
@@ -132,7 +136,7 @@ def test_beside_a_draft_the_channel_is_used_if_it_is_open() -> None:
     assert both.door.hold(0.0) is None
     assert both.pass_on() == "read"
     assert both.channel.took == ["hello"] and both.typed.took == []
-    both.channel.available = False
+    both.channel.open = False
     assert both.door.hold(0.0) == both.typed.held
 
 

@@ -21,9 +21,9 @@ from relay.session.background import Tasks
 from relay.session.delivery import DeliveryQueue
 from relay.session.delivery_channel import Submitted
 from relay.session.session_events import EventQueue
-from relay.session.steering import MESSAGES_MAX, Gift, Steering, chosen, waits
-from relay.session.typing_policy import Guards
-from tests.session.test_delivery import FakeChannels, FakeDoor
+from relay.session.steering import MESSAGES_MAX, Gift, Steering, chosen
+from relay.session.typing_policy import Guards, waits
+from tests.session.test_delivery import FakeChannels, FakeDoor, FakeReports
 
 AFTER = AgentHookCall(HookEventName.AFTER_TOOL, {"tool_use_id": "call-1"}, True)
 
@@ -47,7 +47,10 @@ class Desk:
         self.reports: list[tuple[str, str]] = []
         self.held_up: asyncio.Event | None = None  # the broker is away until this is set
         self.tasks = Tasks(EventQueue())
-        self.courier = DeliveryQueue(FakeChannels(self.door), self, Guards(), lambda: self.now)
+        self.accounts = FakeReports(self.report)
+        self.courier = DeliveryQueue(
+            FakeChannels(self.door), self.accounts, Guards(), lambda: self.now
+        )
         self.records: TranscriptProof | TurnProof = TranscriptProof(
             lambda: self.room, self.shown.__contains__
         )
@@ -59,12 +62,12 @@ class Desk:
             self.courier,
             self.records,
             frozenset(),
-            self,
+            self.accounts,
             self.tasks,
             lambda: self.now,
         )
 
-    async def delivery(self, one: Message, state: State, reason: str, proof: str) -> None:
+    async def report(self, one: Message, state: State, reason: str, proof: str) -> None:
         if self.held_up is not None:
             await self.held_up.wait()
         self.reports.append((one.body, state.value))

@@ -23,6 +23,7 @@ from relay.hooks.hook_types import (
 from relay.session.hook_server import Reply
 from relay.session.session_commands import PersonNote
 from relay.session.session_events import EventQueue, HooksObserved, InjectRequested, SessionEvent
+from relay.session.steering import Gift, Steering
 from relay.session.tool_hooks import DEADLINE, ToolHookEndpoint
 
 TOOL = {"kind": "tool", "tool_name": "Bash", "tool_input": {"command": "ls", "timeout": 5}}
@@ -271,7 +272,7 @@ def test_a_client_that_goes_away_ends_its_hooks() -> None:
     run(test)
 
 
-class Giver:
+class Giver(Steering):
     """Has one message to give, and remembers what became of it."""
 
     text = "Relay message"
@@ -280,10 +281,10 @@ class Giver:
         self.fates: list[bool] = []
         self.broken = False
 
-    async def gift(self, call: AgentHookCall, result: Aggregated) -> Giver | None:
+    async def gift(self, call: AgentHookCall, result: Aggregated) -> Gift | None:
         if self.broken:
             raise RuntimeError("nothing to give")
-        return self if call.event is HookEventName.AFTER_TOOL else None
+        return Gift(self.text, self.sent) if call.event is HookEventName.AFTER_TOOL else None
 
     def sent(self, out: bool) -> None:
         self.fates.append(out)
