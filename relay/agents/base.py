@@ -57,6 +57,8 @@ class Blocked:
 class TypingRules:
     """How one kind of program is typed into; by default as a program that is not known."""
 
+    #: What is typed must find the program itself, a shell, at its prompt.
+    is_shell: bool = False
     #: How messages are worded; None for lines or a paste, whatever the program takes.
     style: Style | None = None
     #: An interpreter's comment sign: each typed line begins with it, and nothing is typed but where
@@ -292,6 +294,12 @@ class AgentAdapter:
     def spell(self, body: str) -> str:
         """Write a message so that the agent leaves its words alone, see TypingRules."""
         return body
+
+    def typing_rules(self) -> TypingRules:
+        """How this agent is typed into."""
+        return TypingRules(
+            cooked=self.cooked, enter=self.enter, spell=self.spell, shows_paste=self.shows_paste
+        )
 
     def hold(self, now: float) -> Blocked | None:
         """Why nothing should go through ``channel`` now, though it could."""

@@ -1,22 +1,26 @@
-"""Which agents relay knows, what it can do with each, and what their hooks do not reach.
+"""The kinds of programs that relay knows: their adapters and codecs, how they are typed into.
 
 The session imports only the modules of the agent that it needs.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
-from relay.agents.base import AgentAdapter, AgentStart
+from relay.agents.base import AgentAdapter, AgentStart, TypingRules
 from relay.agents.hook_codec import HookCodec
-from relay.agents.interpreters import comment_of, launches, refusal
+from relay.agents.interpreters import (
+    at_prompt,
+    comment_of,
+    launches,
+    refusal,
+    shell_in_front,
+)
 from relay.agents.launch import TURN_EVENTS
 from relay.hooks.events import TOOL_CALL, HookEventName
-
-Style = Literal["paste", "plain", "shell", "comment"]
 
 #: The class of each agent's adapter, in the module relay.agents.KIND.adapter.
 ADAPTERS = {
@@ -37,32 +41,17 @@ HOOK_CODECS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AgentProfile:
-    """How to talk with one kind of program."""
-
-    #: Its name in ``relay agents``.
-    kind: str
-    #: How a message is worded when it has to be typed.
-    style: Style = "plain"
-    #: It reports its own words: the screen is only the fallback.
-    structured: bool = False
-    #: What begins a comment line, in the style of that name.
-    comment: str = ""
-    #: Why nothing is ever typed, or empty.
-    refusal: str = ""
-
-
-def profile_named(kind: str) -> AgentProfile:
-    """The profile whose ``kind`` a launch plan has named."""
-    if kind in ADAPTERS:
-        return AgentProfile(kind, style="paste", structured=True)
-    if comment := comment_of(kind):
-        return AgentProfile(kind, style="comment", comment=comment)
-    if kind == "shell" or launches(kind):
+def typing_rules(kind: str, pid: int) -> TypingRules:
+    """How a program is typed into that is no agent: its kind, and its process if it is a shell."""
+    if kind == "shell":
+        in_front = functools.partial(shell_in_front, pid)
+        return TypingRules(is_shell=True, style="shell", in_front=in_front)
+    if launches(kind):
         # Most often a shell is what is launched, and other programs can read the same words.
-        return AgentProfile(kind, style="shell")
-    return AgentProfile(kind or "unknown", refusal=refusal(kind))
+        return TypingRules(style="shell")
+    if comment := comment_of(kind):
+        return TypingRules(style="comment", comment=comment, at_prompt=at_prompt)
+    return TypingRules(refusal=refusal(kind))
 
 
 def make_adapter(kind: str, start: AgentStart) -> AgentAdapter | None:

@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from relay.agents.base import AgentAdapter, AgentStart, TypingRules
-from relay.agents.interpreters import at_prompt, shell_in_front
+from relay.agents.base import AgentAdapter, AgentStart
 from relay.agents.known_agents import (
     make_adapter,
     make_hook_codec,
-    profile_named,
+    typing_rules,
     ungated,
     untold,
 )
@@ -108,7 +107,7 @@ class SessionParts:
         self._tasks = Tasks(queue)
         self._terminal = open_agent_tty(self._hello.get("tty"))
         self._launch: dict[str, Any] = start.args.get("launch") or {}
-        self._profile = profile_named(start.args.get("profile") or "")
+        self._kind: str = start.args.get("profile") or "unknown"
         env = {os.fsdecode(name): os.fsdecode(value) for name, value in original().items()}
         store = chosen(config.settings.memory.store, env, config.unusable)
         self._run = self._run_info(config, env, store.fields)
@@ -126,7 +125,7 @@ class SessionParts:
             return bool(config.registry.hooks(event))
 
         for missed in (ungated, untold):
-            notes += missed(self._profile.kind, self._launch, has_hooks)
+            notes += missed(self._kind, self._launch, has_hooks)
         self._sources = self._make_sources(notes)
         self._feed = AdapterFeed(self._sources, queue)
         self.driver = self._make_driver(config, broker)
@@ -147,7 +146,7 @@ class SessionParts:
             name=args["name"],
             run=args["run_id"],
             token=args["token"],
-            kind=self._profile.kind,
+            kind=self._kind,
             pid=self._hello["pid"],
             # Paths and arguments may be any bytes; the broker only shows them.
             cwd=encodable(args["cwd"]),
@@ -230,7 +229,7 @@ class SessionParts:
 
     def _make_adapter(self) -> AgentAdapter | None:
         return make_adapter(
-            self._profile.kind,
+            self._kind,
             AgentStart(
                 started_ms=self._run.started_ms,
                 pid=self._hello["pid"],
@@ -257,7 +256,7 @@ class SessionParts:
             saved=state.get("screen", "").encode(),
             cache=os.path.join(self._home.root, "cache"),
             namespaces=self._namespaces,
-            agent=self._profile.kind,
+            agent=self._kind,
         )
         source = self._adapter.source if self._adapter else None
         return SourceSelector(detector, self._screen, source, notes)
@@ -311,7 +310,7 @@ class SessionParts:
             env=run.env,
         )
         steering = self._make_steering(deliveries, reports)
-        codec = make_hook_codec(self._profile.kind)
+        codec = make_hook_codec(self._kind)
         self._endpoint = ToolHookEndpoint(codec, hooks.engine, queue, steering) if codec else None
         services = Services(
             pump=self._link,
@@ -332,14 +331,16 @@ class SessionParts:
     def _make_deliveries(self, reports: BrokerReports) -> DeliveryQueue:
         adapter, namespaces = self._adapter, self._namespaces
         records = AgentRecords(adapter)
+        rules = typing_rules(self._kind, self._hello["pid"])
+        if adapter is not None:
+            rules = adapter.typing_rules()
         typing = TypingChannel(
             self._link,
             self._terminal,
             self._screen,
             self._guards,
             self._clock,
-            shell=self._profile.kind == "shell",
-            manners=self._typing_rules(),
+            rules=rules,
             ascii_only=not _takes_utf8(self._run.env),
             namespaces=lambda: namespaces,
             composer=adapter.composer if adapter else None,
@@ -348,23 +349,6 @@ class SessionParts:
         )
         channels = ChannelSelector(typing, adapter, records, self._guards, namespaces, self._clock)
         return DeliveryQueue(channels, reports, self._guards, self._clock)
-
-    def _typing_rules(self) -> TypingRules:
-        profile, adapter, pid = self._profile, self._adapter, self._hello["pid"]
-        if adapter is not None:
-            return TypingRules(
-                cooked=adapter.cooked,
-                enter=adapter.enter,
-                spell=adapter.spell,
-                shows_paste=adapter.shows_paste,
-            )
-        return TypingRules(
-            style=profile.style if profile.style in ("shell", "comment") else None,
-            comment=profile.comment,
-            refusal=profile.refusal,
-            at_prompt=at_prompt,
-            in_front=lambda: shell_in_front(pid),
-        )
 
     def _make_steering(self, deliveries: DeliveryQueue, reports: BrokerReports) -> Steering | None:
         if self._adapter is None or self._adapter.injection is None:

@@ -136,10 +136,10 @@ def _registry(home: Home, config: str | None) -> Registry:
 
 
 def _say(header: Header, replay: Replay) -> None:
-    from relay.agents.known_agents import profile_named
+    from relay.agents.known_agents import ADAPTERS
 
     profile = str(header.relay.get("profile") or "")
-    if profile and profile_named(profile).structured:
+    if profile in ADAPTERS:
         output.note(
             f"note: {profile} is heard through what it reports itself; its screen only counts "
             "when that fails"

@@ -56,8 +56,7 @@ class TypingChannel:
     ``written`` holds the ids of the writes that the pump is known to have finished; the pump keeps
     them across a session's death, so a retry never types the same bytes twice.
 
-    ``shell``: what is typed must find the shell itself at its prompt. ``manners`` are those of the
-    program's kind. ``seen`` says of a marker whether the agent's own records prove that it reached
+    ``seen`` says of a marker whether the agent's own records prove that it reached
     the model, or None where there are no such records now: then what was read counts as seen.
     """
 
@@ -69,8 +68,7 @@ class TypingChannel:
         guards: Guards,
         clock: Callable[[], float],
         *,
-        shell: bool,
-        manners: TypingRules,
+        rules: TypingRules,
         ascii_only: bool = False,
         namespaces: Callable[[], frozenset[str]],
         composer: Callable[[list[str]], str] | None = None,
@@ -82,8 +80,7 @@ class TypingChannel:
         self._screen = screen
         self._guards = guards
         self._clock = clock
-        self._shell = shell
-        self._manners = manners
+        self._rules = rules
         self._ascii_only = ascii_only
         self._namespaces = namespaces
         self._composer = composer
@@ -96,8 +93,8 @@ class TypingChannel:
     # -- when ---------------------------------------------------------------------------------
 
     def hold(self, now: float) -> Blocked | None:
-        if self._manners.refusal:
-            return Blocked(self._manners.refusal)
+        if self._rules.refusal:
+            return Blocked(self._rules.refusal)
         rows = self._screen.visible()
         composer = self._composer(rows) if self._composer else "unknown"
         if composer == "draft" and self._half is not None:
@@ -108,16 +105,16 @@ class TypingChannel:
         held = self._guards.person(now, composer=composer)
         if held:
             return held
-        alone = self._manners.in_front() if self._shell else None
+        alone = self._rules.in_front() if self._rules.is_shell else None
         # What a program that was started from the shell has turned on is not the shell's.
         self._pasted |= self._screen.bracketed_paste and alone is not False
         cooked = self._terminal.cooked()
-        if cooked and self._manners.cooked:
-            return Blocked(self._manners.cooked, 0.5)
-        typing = cooked or self._manners.comment or alone
+        if cooked and self._rules.cooked:
+            return Blocked(self._rules.cooked, 0.5)
+        typing = cooked or self._rules.comment or alone
         if not typing and not self._screen.bracketed_paste:
             return Blocked("the program takes neither lines nor pastes now", 0.5)
-        if alone is False or (cooked and self._shell and self._pasted):
+        if alone is False or (cooked and self._rules.is_shell and self._pasted):
             return Blocked("a command is running in the shell", 0.5)
         unread = self._terminal.unread()
         if unread is None:
@@ -126,11 +123,11 @@ class TypingChannel:
             return Blocked("the program has not read its input yet", 0.05)
         column, row = self._screen.cursor
         line = rows[row] if row < len(rows) else ""
-        if self._manners.comment and not self._manners.at_prompt(line[:column].ljust(column)):
+        if self._rules.comment and not self._rules.at_prompt(line[:column].ljust(column)):
             return Blocked("the interpreter is not at its prompt", 0.5)
         if cooked or not self._screen.bracketed_paste:
             return self._guards.line_program(line if column else "", secret=self._terminal.secret())
-        if alone or self._manners.comment:
+        if alone or self._rules.comment:
             return None
         return self._guards.full_screen(rows if composer != "empty" else [], now)
 
@@ -274,7 +271,7 @@ class TypingChannel:
         self._outstanding.append((message, len(data)))
         for attempt in range(ENTER_TRIES):
             await asyncio.sleep(PASTE_REST)
-            if self._manners.shows_paste and not attempt and not await self._shows_paste():
+            if self._rules.shows_paste and not attempt and not await self._shows_paste():
                 self._outstanding.pop()
                 self._written -= {paste}  # whoever typed it, it is lost
                 return Blocked("what was typed has not reached the input line", 0.5)
@@ -289,7 +286,7 @@ class TypingChannel:
             enter = write_id(message, f"enter{attempt}")
             # A key pressed since the paste belongs to a draft, be it that our text is a part of it:
             # the person's own Enter submits that.
-            key = self._manners.enter(self._screen.visible())
+            key = self._rules.enter(self._screen.visible())
             if not await self._link.write(key, write_id=enter, sequence=sequence):
                 return None
             self._outstanding.append((message, 1))
@@ -311,7 +308,7 @@ class TypingChannel:
 
     def _in_the_dark(self, wrapped: Envelope) -> bool:
         """Whether the input line is away, Enter may be lost, and only its return will tell."""
-        unproven = self._manners.shows_paste and self._seen(wrapped.marker) is False
+        unproven = self._rules.shows_paste and self._seen(wrapped.marker) is False
         return unproven and self._dialog()
 
     async def _until_written(self, data: bytes, step: int, *, patient: bool) -> bool:
@@ -329,7 +326,7 @@ class TypingChannel:
 
     def _stands_in_composer(self, wrapped: Envelope) -> bool:
         """Whether our text still stands where the cursor is: Enter was not taken."""
-        if self._shell or self._manners.comment:
+        if self._rules.is_shell or self._rules.comment:
             return False
         rows = self._screen.visible()
         if self._composer is not None:
@@ -348,29 +345,27 @@ class TypingChannel:
             return True
         if composer in ("empty", "draft"):
             return False
-        sure = self._manners.comment or (self._shell and self._manners.in_front())
+        sure = self._rules.comment or (self._rules.is_shell and self._rules.in_front())
         return not sure and self._guards.shows_dialog(rows)
 
     def _by_lines(self) -> bool:
         """Whether lines are typed, not pasted: to a shell that takes no pastes, and always to an
         interpreter, which takes a pasted text for one input that it may not think complete."""
-        if self._terminal.cooked() or self._manners.comment:
+        if self._terminal.cooked() or self._rules.comment:
             return True
-        return self._shell and not self._screen.bracketed_paste
+        return self._rules.is_shell and not self._screen.bracketed_paste
 
     def _wrap(self, message: Message, style: Style | None = None) -> Envelope:
         if style is None:
             style = "plain" if self._terminal.cooked() else "paste"
-        if self._shell:
-            style = "shell"
-        elif self._manners.style is not None:
-            style = self._manners.style
+        if self._rules.style is not None:
+            style = self._rules.style
         return envelope(
-            replace(message, body=self._manners.spell(message.body)),
+            replace(message, body=self._rules.spell(message.body)),
             style=style,
             namespaces=self._namespaces(),
             ascii_only=self._ascii_only,
-            comment=self._manners.comment,
+            comment=self._rules.comment,
         )
 
     @staticmethod

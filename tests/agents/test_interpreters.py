@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from ptyprocess import PtyProcess
 
+from relay.agents.base import TypingRules
 from relay.agents.interpreters import (
     at_prompt,
     comment_of,
@@ -17,9 +18,15 @@ from relay.agents.interpreters import (
     is_interactive_shell,
     shell_in_front,
 )
-from relay.agents.known_agents import profile_named
-from tests.agents.profiles import profile_for
+from relay.agents.known_agents import typing_rules
+from relay.agents.launch import Run, plan
 from tests.support import wait_until
+
+
+def rules_for(command: list[str]) -> TypingRules:
+    """How the program that ``command`` starts is typed into."""
+    run = Run(name="R", run_id="1", token="t", port=None)
+    return typing_rules(plan(command, {}, run).profile, os.getpid())
 
 
 @pytest.mark.parametrize(
@@ -33,8 +40,9 @@ from tests.support import wait_until
     ],
 )
 def test_an_interpreter_at_its_prompt_gets_comments(command: str, kind: str, comment: str) -> None:
-    profile = profile_for(command.split())
-    assert (profile.kind, profile.style, profile.comment) == (kind, "comment", comment)
+    rules = rules_for(command.split())
+    assert interpreter(command.split()) == kind
+    assert (rules.style, rules.comment) == ("comment", comment)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +51,7 @@ def test_an_interpreter_at_its_prompt_gets_comments(command: str, kind: str, com
 )
 def test_a_program_that_an_interpreter_runs_is_no_interpreter(command: str) -> None:
     assert interpreter(command.split()) == ""
-    assert profile_for(command.split()).style == "plain"
+    assert rules_for(command.split()).style is None
 
 
 def test_only_the_prompt_of_an_interpreter_makes_comments() -> None:
@@ -53,20 +61,20 @@ def test_only_the_prompt_of_an_interpreter_makes_comments() -> None:
 
 @pytest.mark.parametrize("command", ["lua", "irb shop", "gdb a.out", "mysql shop", "julia -q"])
 def test_nothing_is_typed_at_the_prompt_of_other_interpreters(command: str) -> None:
-    profile = profile_for(command.split())
-    assert "no words that are safe at the prompt" in profile.refusal
-    assert profile.style == "plain" and not profile.comment
+    rules = rules_for(command.split())
+    assert "no words that are safe at the prompt" in rules.refusal
+    assert rules.style is None and not rules.comment
 
 
 @pytest.mark.parametrize("name", ["vim", "less", "top", "tcsh"])
 def test_nothing_is_typed_into_a_program_that_reads_keys(name: str) -> None:
-    assert name in profile_for([f"/usr/bin/{name}", "file"]).refusal
+    assert name in rules_for([f"/usr/bin/{name}", "file"]).refusal
 
 
 @pytest.mark.parametrize("command", ["ssh host", "docker exec -it x sh", "sudo -s", "env bash"])
 def test_what_starts_an_unknown_program_is_written_to_as_a_shell(command: str) -> None:
-    profile = profile_for(command.split())
-    assert profile.style == "shell" and profile.kind != "shell"
+    rules = rules_for(command.split())
+    assert rules.style == "shell" and not rules.is_shell
 
 
 @pytest.mark.parametrize(
@@ -108,7 +116,7 @@ def test_lines_that_are_no_prompts(line: str) -> None:
 )
 def test_shells_at_a_prompt(command: str) -> None:
     assert is_interactive_shell(command.split())
-    assert profile_for(command.split()).kind == "shell"
+    assert rules_for(command.split()).is_shell
 
 
 @pytest.mark.parametrize(
@@ -117,16 +125,11 @@ def test_shells_at_a_prompt(command: str) -> None:
 )
 def test_programs(command: str) -> None:
     assert not is_interactive_shell(command.split())
-    assert profile_for(command.split()).style == "plain"
+    assert rules_for(command.split()).style is None
 
 
-def test_the_registry() -> None:
+def test_no_command_is_no_shell() -> None:
     assert not is_interactive_shell([])
-    assert profile_for(["/usr/bin/claude", "-p"]).structured
-    assert not profile_for(["claude", "mcp", "list"]).structured
-    assert profile_for(["/opt/x/aider"]).kind == "aider"
-    assert profile_named("claude").kind == "claude"
-    assert profile_named("").kind == "unknown"
 
 
 @contextmanager

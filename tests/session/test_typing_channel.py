@@ -80,7 +80,7 @@ class Desk:
         self.link = FakeLink()
         self.guards = Guards()
         self.now = 100.0
-        settings = {"shell": False, "manners": TypingRules(), **options}
+        settings = {"rules": TypingRules(), **options}
         self.door = TypingChannel(
             self.link,
             self.terminal,
@@ -195,13 +195,13 @@ def test_enter_is_never_pressed_into_a_dialog() -> None:
 
 def test_no_enter_follows_a_paste_that_the_input_line_does_not_show() -> None:
     shown = {"state": "empty"}
-    manners = TypingRules(shows_paste=True)
+    rules = TypingRules(shows_paste=True)
     lost = frozenset({write_id(message("hello"), "paste")})
     desk = Desk(
         cooked=False,
         paste=True,
         composer=lambda rows: shown["state"],
-        manners=manners,
+        rules=rules,
         written=lost,
     )
     submitted = asyncio.run(desk.door.submit([message("hello")]))
@@ -223,7 +223,7 @@ def test_enter_is_pressed_again_when_the_input_line_was_away_meanwhile() -> None
         cooked=False,
         paste=True,
         composer=lambda rows: shown["state"],
-        manners=TypingRules(shows_paste=True),
+        rules=TypingRules(shows_paste=True),
         seen=lambda marker: shown["seen"],
     )
 
@@ -252,7 +252,7 @@ def test_a_dialog_that_a_message_has_led_to_is_not_waited_for() -> None:
         cooked=False,
         paste=True,
         composer=lambda rows: shown["state"],
-        manners=TypingRules(shows_paste=True),
+        rules=TypingRules(shows_paste=True),
         seen=lambda marker: True,
     )
 
@@ -350,7 +350,7 @@ def test_unread_input_is_waited_for() -> None:
 
 
 def test_a_shell_is_only_typed_into_at_its_prompt() -> None:
-    desk = Desk(cooked=False, paste=True, shell=True)
+    desk = Desk(cooked=False, paste=True, rules=TypingRules(is_shell=True, style="shell"))
     assert desk.door.hold(100.0) is None
     desk.terminal.is_cooked, desk.screen.bracketed_paste = True, False
     held = desk.door.hold(101.0)
@@ -428,15 +428,15 @@ def test_what_landed_is_known_though_the_program_changed_its_mode(
 
 
 def test_a_program_that_reads_keys_gets_nothing() -> None:
-    desk = Desk(manners=TypingRules(refusal="vim reads keys"))
+    desk = Desk(rules=TypingRules(refusal="vim reads keys"))
     held = desk.door.hold(0.0)
     assert held is not None and held.reason == "vim reads keys"
 
 
 def test_what_runs_in_a_shell_gets_nothing() -> None:
     front: list[bool | None] = [False]
-    manners = TypingRules(in_front=lambda: front[0])
-    desk = Desk(cooked=False, paste=True, shell=True, manners=manners)
+    rules = TypingRules(is_shell=True, style="shell", in_front=lambda: front[0])
+    desk = Desk(cooked=False, paste=True, rules=rules)
     desk.screen.rows = ["Do you want to proceed?", "❯ 1. Yes", "  2. No"]
     held = desk.door.hold(0.0)
     assert held is not None and "command is running" in held.reason
@@ -449,8 +449,8 @@ def test_what_runs_in_a_shell_gets_nothing() -> None:
 
 def test_a_paste_mode_of_what_ran_in_a_simple_shell_does_not_shut_its_door() -> None:
     front: list[bool | None] = [False]
-    manners = TypingRules(in_front=lambda: front[0])
-    desk = Desk(cooked=False, paste=True, shell=True, manners=manners)
+    rules = TypingRules(is_shell=True, style="shell", in_front=lambda: front[0])
+    desk = Desk(cooked=False, paste=True, rules=rules)
     assert desk.door.hold(0.0) is not None
     desk.terminal.is_cooked, desk.screen.bracketed_paste, front[0] = True, False, True
     assert desk.door.hold(0.0) is None
@@ -458,8 +458,8 @@ def test_a_paste_mode_of_what_ran_in_a_simple_shell_does_not_shut_its_door() -> 
 
 @pytest.mark.parametrize("paste", [True, False])
 def test_an_interpreter_gets_comment_lines_at_its_prompt_only(paste: bool) -> None:
-    manners = TypingRules(style="comment", comment="# ", at_prompt=lambda line: line == ">>> ")
-    desk = Desk(cooked=False, paste=paste, manners=manners)
+    rules = TypingRules(style="comment", comment="# ", at_prompt=lambda line: line == ">>> ")
+    desk = Desk(cooked=False, paste=paste, rules=rules)
     desk.screen.rows, desk.screen.cursor = ["... "], (4, 0)
     held = desk.door.hold(0.0)
     assert held is not None and "prompt" in held.reason
@@ -471,7 +471,7 @@ def test_an_interpreter_gets_comment_lines_at_its_prompt_only(paste: bool) -> No
 
 
 def test_a_program_that_may_be_a_shell_is_written_to_as_one() -> None:
-    desk = Desk(cooked=False, paste=True, manners=TypingRules(style="shell"))
+    desk = Desk(cooked=False, paste=True, rules=TypingRules(style="shell"))
     asyncio.run(desk.door.submit([message("$(touch x)")]))
     assert desk.link.written[0].startswith(b"\x1b[200~: '")
     desk.screen.rows = ["❯ 1. Yes", "  2. No"]
@@ -480,7 +480,14 @@ def test_a_program_that_may_be_a_shell_is_written_to_as_one() -> None:
 
 def test_a_shell_that_takes_no_pastes_gets_lines_at_its_own_prompt_only() -> None:
     front: list[bool | None] = [None]
-    desk = Desk(cooked=False, shell=True, manners=TypingRules(in_front=lambda: front[0]))
+    desk = Desk(
+        cooked=False,
+        rules=TypingRules(
+            is_shell=True,
+            style="shell",
+            in_front=lambda: front[0],
+        ),
+    )
     assert desk.door.hold(0.0) is not None
     front[0] = True
     assert desk.door.hold(0.0) is None
