@@ -28,6 +28,10 @@ class Work(Protocol):
         """Make it. Returns False where it was given up meanwhile, and the thread is to end."""
         ...
 
+    def fail(self, error: BaseException) -> None:
+        """It cannot be made, because the system has no thread for it."""
+        ...
+
 
 class AsyncWork(Protocol):
     """A call that is a task in a LoopThread."""
@@ -42,6 +46,10 @@ class AsyncWork(Protocol):
         """Make it. Never raises."""
         ...
 
+    def fail(self, error: BaseException) -> None:
+        """It ends so, where it has not ended otherwise."""
+        ...
+
 
 class Workers:
     """Daemon threads for calls that may never end: none keeps the interpreter from exiting."""
@@ -54,7 +62,7 @@ class Workers:
         self._closed = False
 
     def add(self, calls: Sequence[Work]) -> None:
-        """Have one thread begin with them. Raises RuntimeError where there is no thread at all."""
+        """Have one thread begin with them. Raises RuntimeError where too many wait already."""
         with self._changed:
             if len(self._queue) + len(calls) > WAITING_MAX:
                 raise RuntimeError("too many blocking calls wait for a thread")
@@ -86,11 +94,10 @@ class Workers:
         for _ in range(min(wanted - self._idle, self._most - self._alive)):
             try:
                 threading.Thread(target=self._run, name="relay-handler", daemon=True).start()
-            except RuntimeError:  # the system has no more of them
-                if self._alive:
-                    return
-                self._queue.clear()
-                raise
+            except RuntimeError as error:  # the system has no more of them
+                while self._queue and not self._alive:
+                    self._queue.popleft().fail(error)
+                return
             self._alive += 1
 
     def _run(self) -> None:
@@ -125,6 +132,9 @@ class _Blocking:
             except BaseException as error:
                 self.future.set_exception(error)
         return True
+
+    def fail(self, error: BaseException) -> None:
+        self.future.set_exception(error)
 
 
 class _DaemonExecutor(ThreadPoolExecutor):
@@ -198,9 +208,14 @@ class LoopThread:
             if not job.over:
                 job.task = self.loop.create_task(job.work_in_loop())
                 self._jobs[job.task] = job
-                job.task.add_done_callback(self._jobs.pop)
+                job.task.add_done_callback(self._end)
             else:
                 job.finished = True
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        job = self._jobs.pop(task)
+        job.finished = True
+        job.fail(asyncio.CancelledError())  # where it was cancelled before it began
 
     def _stop(self) -> None:
         self._stopping = True

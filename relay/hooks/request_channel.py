@@ -9,6 +9,7 @@ of them succeeded: that is in the output.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import uuid
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -74,7 +75,7 @@ class RequestChannel:
 
         Returns what ends that. What a subscriber raises reaches nobody.
         """
-        if asyncio.iscoroutinefunction(subscriber):
+        if inspect.iscoroutinefunction(subscriber):
             raise UsageError("a subscriber cannot be async", hint="give a plain function")
         self._subscribers = (*self._subscribers, subscriber)
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from contextvars import Context as Variables
 from typing import Any, TypeVar
 
-from relay.hooks.handler_threads import LoopThread, Workers
+from relay.hooks.handler_threads import WAITING_MAX, LoopThread, Workers
 from relay.hooks.hook_types import Call, Callee, CallEnd, CallOutcome
 from relay.hooks.output_keys import HandlerError
 from relay.hooks.outputs import Result, read_pattern_value
@@ -28,7 +28,7 @@ from relay.hooks.registry import TIMEOUT_DEFAULT, Registry
 #: Plain functions that run at once.
 WORKERS = 128
 #: Calls that may be under way or wait; further ones are refused.
-CALLS_MAX = 1000
+CALLS_MAX = WAITING_MAX
 #: Seconds that a cancelled call may take to end, and the handlers' event loop to answer.
 GRACE = 1.0
 #: Seconds after which calls that have not begun get further threads.
@@ -63,7 +63,7 @@ class FunctionRunner:
         self._given_up: list[tuple[Callee, _Job | LoopThread, float]] = []
         #: Handlers that run no more, and why.
         self._off: dict[Callee, str] = {}
-        self._closed = False
+        self._closed = self._ended = False
 
     async def run_pattern(
         self, namespace: str, target: str, message: str, ctx: object
@@ -103,6 +103,7 @@ class FunctionRunner:
         self._closed = True
         if self._batches:
             await asyncio.wait({batch.done for batch in self._batches}, timeout=timeout)
+        self._ended = True
         self._workers.close()
         for batch in self._batches:
             for job in batch.jobs:
@@ -122,10 +123,7 @@ class FunctionRunner:
         if coroutines:
             self.start_in_loop(coroutines)
         if plain:
-            try:
-                self._workers.add(plain)
-            except RuntimeError as error:
-                _fail(plain, error)
+            self._workers.add(plain)
         patience = QUICK
         while batch.left:
             await asyncio.wait({batch.done}, timeout=patience)
@@ -141,13 +139,16 @@ class FunctionRunner:
         """Make the calls, or await what they gave, in the handlers' loop. From any thread."""
         try:
             with self._loop_lock:
+                if self._ended:
+                    raise RuntimeError("relay is closing")
                 if self._loop is None:
                     self._loop = LoopThread()
                 for job in jobs:
                     job.loop, job.began = self._loop, job.began or time.monotonic()
                 self._loop.start(jobs)
         except (OSError, RuntimeError) as error:  # no descriptor or thread is left, or it closes
-            _fail(jobs, error)
+            for job in jobs:
+                job.fail(error)
 
     async def _time_out(self, job: _Job) -> None:
         """Give up a call whose time is up, and see that it cannot hold up the others."""
@@ -320,6 +321,10 @@ class _Job:
         self.batch.runner.start_in_loop([self])
         return True
 
+    def fail(self, error: BaseException) -> None:
+        """It cannot be made, unless it has ended."""
+        self.settle(CallEnd.RAISED, error)
+
     async def work_in_loop(self) -> None:
         """Call an async function, or await what a plain one gave."""
         try:
@@ -328,12 +333,6 @@ class _Job:
             self.settle(CallEnd.RAISED, error)
         else:
             self.settle(CallEnd.DONE, value=value)
-        self.finished = True
-
-
-def _fail(jobs: Sequence[_Job], error: Exception) -> None:
-    for job in jobs:
-        job.settle(CallEnd.RAISED, error)
 
 
 def _is_awaitable(value: object) -> bool:
