@@ -11,7 +11,7 @@ from typing import Any
 
 from relay.broker.client import BrokerClient
 from relay.cli import output, table
-from relay.cli.memory_store import connected
+from relay.cli.memory_client import ask, connected, shown
 from relay.config.memory_spec import StoreSpec
 from relay.core.errors import UsageError
 from relay.core.json_text import named
@@ -20,42 +20,19 @@ Json = dict[str, Any]
 
 #: More than a memory may have, so that what is too long is refused and not cut. Bytes.
 _READ_MAX = 1024 * 1024
-_DEADLINE = 60.0
 #: What a save answers beside the memory.
 EXTRA = ("outcome", "former", "redacted", "problem")
 
 
 def run(options: Any) -> int:
     """One verb of the group; the exit status."""
-    verb = options.memory_verb
-    if verb in ("setup", "export", "import"):
-        from relay.cli import memory_moves
-
-        moves = {"setup": memory_moves.setup, "export": memory_moves.export}
-        return moves.get(verb, memory_moves.import_)(options)
-    if verb == "kept":
-        from relay.cli import memory_kept
-
-        return memory_kept.run(options)
-    text = _text(options.text) if verb == "save" else ""
+    text = _text(options.text) if options.memory_verb == "save" else ""
     with connected(options.config) as client:
-        if verb == "save":
+        if options.memory_verb == "save":
             return _save(client, options, text)
-        if verb == "search":
-            return _search(client, options)
-        if verb == "list":
-            return _list(client, options)
-        if verb == "stats":
-            return _stats(client, options)
-        return _one(client, options)
-
-
-def ask(client: BrokerClient, op: str, **fields: object) -> Json:
-    """The broker's answer, to the agent in whose tools this runs or to the person."""
-    answer = client.request(op, deadline=_DEADLINE, **fields, **output.speaker())
-    if op in ("memory_search", "memory_list") and answer.get("problem"):
-        output.note(f"not all could be read: {output.visible(answer['problem'])}")
-    return answer
+        return {"search": _search, "list": _list, "stats": _stats}.get(options.memory_verb, _one)(
+            client, options
+        )
 
 
 def _where(options: Any) -> Json:
@@ -255,22 +232,6 @@ def _auto_save(extractions: Json) -> None:
 
 def _place(memory: Json) -> str:
     return output.visible(f"{memory['scope']} {memory['owner']}".rstrip())
-
-
-def shown(memory: Json) -> Json:
-    """A memory in the shape that scripts rely on."""
-    return {
-        "id": memory["id"],
-        "text": memory["text"],
-        "scope": memory["scope"],
-        "owner": memory["owner"],
-        "agent": memory["agent"],
-        "session": memory["session"],
-        "created_at": output.iso(memory["created_ms"]),
-        "updated_at": output.iso(memory["updated_ms"]),
-        "supersedes": memory["supersedes"],
-        "meta": memory["meta"],
-    }
 
 
 # -- the text of a save

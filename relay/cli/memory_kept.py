@@ -13,8 +13,7 @@ from typing import Any
 
 from relay.broker.client import BrokerClient
 from relay.cli import output, table
-from relay.cli.memories import ask, shown
-from relay.cli.memory_store import applying, connected
+from relay.cli.memory_client import applying, ask, connected, shown
 from relay.core.errors import NotFound, StorageError, UsageError
 from relay.core.paths import Home
 from relay.memory.backend import StoreUnavailable

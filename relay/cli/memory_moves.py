@@ -8,15 +8,15 @@ import os
 import signal
 import stat
 import sys
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import IO, Any
 
 from relay.broker.client import BrokerClient
 from relay.cli import output, progress
-from relay.cli.memories import ask
-from relay.cli.memory_store import connected
+from relay.cli.memory_client import ask, connected
 from relay.core.errors import RelayError, UsageError
+from relay.core.files import unlink_if_there
 from relay.core.paths import Home
 from relay.memory.records import from_json
 
@@ -28,6 +28,11 @@ _IMPORT_ROWS, _IMPORT_SIZE = 500, 1024 * 1024
 LINE_MAX = 256 * 1024
 #: Lines that are no memories, of which an error says more than their number.
 _BAD_SHOWN = 10
+
+
+def run(options: Any) -> int:
+    """One of the three verbs; the exit status."""
+    return {"setup": setup, "export": export, "import": import_}[options.memory_verb](options)
 
 
 # -- setup
@@ -132,11 +137,11 @@ def _whole(path: str, replace: bool) -> Iterator[IO[str]]:
             yield target
             target.flush()
             os.fsync(descriptor)
-        if replace or not _linked(part, path):
-            os.replace(part, path)
+        if os.path.exists(path) and not replace:  # somebody took the name meanwhile
+            raise FileExistsError(path)
+        os.replace(part, path)
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(part)
+        unlink_if_there(part)
 
 
 @contextlib.contextmanager
@@ -160,19 +165,6 @@ def _end(number: int, _frame: object) -> None:
     raise SystemExit(128 + number)
 
 
-def _linked(part: str, path: str) -> bool:
-    """Give the file its name unless somebody took it; False where there are no hard links."""
-    try:
-        os.link(part, path)
-    except FileExistsError:
-        raise
-    except OSError:
-        if os.path.exists(path):
-            raise FileExistsError(path) from None
-        return False
-    return True
-
-
 def _there_already(file: str) -> UsageError:
     return UsageError(
         f"{file} is there already",
@@ -184,37 +176,31 @@ def _there_already(file: str) -> UsageError:
 # -- import
 
 
-@dataclass
-class _Counts:
-    """What became of the lines so far. ``shown``: the first of those that are no memories."""
+class _Counts(Counter[str]):
+    """What became of the lines so far: ``new``, ``same``, ``conflicting``, ``bad``."""
 
-    new: int = 0
-    same: int = 0
-    conflicting: int = 0
-    bad: int = 0
-    shown: list[Json] = field(default_factory=list)
-
-    def add(self, answer: Json) -> None:
-        self.new += answer["new"]
-        self.same += answer["same"]
-        self.conflicting += answer["conflicting"]
+    def __init__(self) -> None:
+        super().__init__()
+        #: The first of the lines that are no memories.
+        self.shown: list[Json] = []
 
     def refuse(self, number: int, reason: str) -> None:
-        self.bad += 1
+        self["bad"] += 1
         if len(self.shown) < _BAD_SHOWN:
             self.shown.append({"line": number, "reason": reason})
 
     @property
     def done(self) -> int:
-        return self.new + self.same + self.conflicting
+        return self["new"] + self["same"] + self["conflicting"]
 
     def as_json(self) -> Json:
-        return {"new": self.new, "same": self.same, "conflicting": self.conflicting}
+        return {name: self[name] for name in ("new", "same", "conflicting")}
 
     def __str__(self) -> str:
-        words = f"{self.new} new, {self.same} that were there"
-        if self.conflicting:
-            words += f", {self.conflicting} that are there with another content: left as they are"
+        words = f"{self['new']} new, {self['same']} that were there"
+        if self["conflicting"]:
+            count = self["conflicting"]
+            words += f", {count} that are there with another content: left as they are"
         return words
 
 
@@ -228,7 +214,7 @@ def import_(options: Any) -> int:
             if counts.done:
                 output.note(f"cut off; so far: {counts}; run it again to go on")
             raise
-    if counts.bad:
+    if counts["bad"]:
         raise _bad_lines(options.file, counts)
     if options.json:
         output.as_json(counts.as_json())
@@ -243,21 +229,26 @@ def _read_all(client: BrokerClient, source: IO[bytes], counts: _Counts) -> None:
     with progress.on_stderr() as bar:
         for rows, length in _pages(source, counts):
             if rows:
-                counts.add(ask(client, "memory_import", memories=rows))
+                counts.update(_counted(ask(client, "memory_import", memories=rows)))
             read += length
             bar.show(read, size, f"{counts.done} memories")
 
 
+def _counted(answer: Json) -> Json:
+    return {name: answer[name] for name in ("new", "same", "conflicting")}
+
+
 def _bad_lines(file: str, counts: _Counts) -> UsageError:
     lines = [f"line {one['line']} ({one['reason']})" for one in counts.shown]
-    if counts.bad > len(lines):
-        lines.append(f"and {counts.bad - len(lines)} more")
-    what = "a line is not a memory" if counts.bad == 1 else f"{counts.bad} lines are not memories"
+    bad = counts["bad"]
+    if bad > len(lines):
+        lines.append(f"and {bad - len(lines)} more")
+    what = "a line is not a memory" if bad == 1 else f"{bad} lines are not memories"
     return UsageError(
         f"{file}: {what}: {', '.join(lines)}",
         hint=f"all others are stored: {counts}; mend these, and run it again",
         code="bad_lines",
-        details={**counts.as_json(), "bad": counts.bad, "lines": counts.shown},
+        details={**counts.as_json(), "bad": bad, "lines": counts.shown},
     )
 
 

@@ -83,6 +83,14 @@ def _where(parser: Parser) -> None:
 
 def _run(options: Options) -> int:
     # Imported on use: no other verb needs it.
-    from relay.cli.memories import run
+    if options.memory_verb in ("setup", "export", "import"):
+        from relay.cli import memory_moves
 
-    return run(options)
+        return memory_moves.run(options)
+    if options.memory_verb == "kept":
+        from relay.cli import memory_kept
+
+        return memory_kept.run(options)
+    from relay.cli import memories
+
+    return memories.run(options)

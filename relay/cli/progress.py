@@ -1,4 +1,7 @@
-"""How far a verb has come: one line on a terminal that is written over, and gone at the end."""
+"""How far a verb has come: one line on a terminal that is written over, and gone at the end.
+
+A file of its own because it is tested by itself.
+"""
 
 from __future__ import annotations
 

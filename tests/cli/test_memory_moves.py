@@ -214,7 +214,9 @@ def test_one_that_was_cut_off_goes_on(relay: Run, broker_home: Home) -> None:
     importing.send_signal(signal.SIGINT)
     said = importing.communicate(timeout=30)[1]
     assert importing.returncode == -signal.SIGINT
-    assert said == "cut off; so far: 1000 new, 0 that were there; run it again to go on\n"
+    # The answer to the second page may have been on its way.
+    told = "cut off; so far: {} new, 0 that were there; run it again to go on\n"
+    assert said in (told.format(500), told.format(1000))
     done = relay("memory", "import", "-", stdin=whole)
     assert done.stderr == "300 new, 1000 that were there\n"
     assert relay("memory", "import", "-", stdin=whole).stderr == "0 new, 1300 that were there\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.cli.memory_store import applying
+from relay.cli.memory_client import applying
 from relay.config.memory_settings import MemorySettings
 from relay.config.memory_spec import StoreSpec
 from relay.config.trust import trust

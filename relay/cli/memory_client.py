@@ -1,4 +1,4 @@
-"""Which store ``relay memory`` asks for: what the trusted configuration of this folder says."""
+"""How ``relay memory`` asks: for the store that the trusted configuration of this folder names."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from relay.config.trust import find_config, is_trusted, read_config
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
 from relay.protocol.broker import Json
+
+#: Seconds for one request.
+_DEADLINE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +84,27 @@ def _cwd() -> str:
         return os.getcwd()
     except FileNotFoundError:
         return os.sep
+
+
+def ask(client: BrokerClient, op: str, **fields: object) -> Json:
+    """The broker's answer, to the agent in whose tools this runs or to the person."""
+    answer = client.request(op, deadline=_DEADLINE, **fields, **output.speaker())
+    if op in ("memory_search", "memory_list") and answer.get("problem"):
+        output.note(f"not all could be read: {output.visible(answer['problem'])}")
+    return answer
+
+
+def shown(memory: Json) -> Json:
+    """A memory in the shape that scripts rely on."""
+    return {
+        "id": memory["id"],
+        "text": memory["text"],
+        "scope": memory["scope"],
+        "owner": memory["owner"],
+        "agent": memory["agent"],
+        "session": memory["session"],
+        "created_at": output.iso(memory["created_ms"]),
+        "updated_at": output.iso(memory["updated_ms"]),
+        "supersedes": memory["supersedes"],
+        "meta": memory["meta"],
+    }
