@@ -147,10 +147,7 @@ def record_here(root: str, path: str, sha256: str) -> None:
     try:
         found = manifest_of(load(file, home=home))
     except ConfigError as error:
-        hint = f" ({error.hint})" if error.hint else ""
-        found = Manifest(
-            patterns=[], hooks=[], events=every_event(), problem=f"{error.message}{hint}"
-        )
+        found = Manifest(patterns=[], hooks=[], events=every_event(), problem=error.line)
     write_manifest(home, sha256, found)
 
 

@@ -7,11 +7,11 @@ while the same words said twice on purpose get two.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from relay.core.bounded import BoundedDict
 from relay.core.ids import derived_ulid
 from relay.core.source_events import End, Line, Pause, Proof, StateChange
 from relay.directive.grammar import Found, Match, Scanner
@@ -48,8 +48,8 @@ class DirectiveDetector:
         self._run_id = run_id
         self._started_ms = started_ms
         self._namespaces = frozenset(namespaces)
-        self._scanners: OrderedDict[str, Scanner] = OrderedDict()
-        self._counts: OrderedDict[str, int] = OrderedDict()
+        self._scanners: BoundedDict[str, Scanner] = BoundedDict(STREAMS_MAX)
+        self._counts: BoundedDict[str, int] = BoundedDict(COUNTS_MAX)
         # The highest count that was forgotten: what is said again after that goes on from there.
         self._forgotten = 0
 
@@ -119,8 +119,6 @@ class DirectiveDetector:
         scanner = self._scanners.get(stream)
         if scanner is None:
             scanner = self._scanners[stream] = Scanner(self._namespaces)
-            while len(self._scanners) > STREAMS_MAX:
-                self._scanners.popitem(last=False)
         return scanner
 
     def _identify(self, stream: str, found: Found) -> str:
@@ -128,8 +126,7 @@ class DirectiveDetector:
         # counts there is the head line; a message of a structured source has fixed words.
         words = found.raw if isinstance(found, Match) else f"{type(found).__name__}:{found.target}"
         key = "\x1f".join((stream, " ".join(words.split())))
-        count = self._counts.pop(key, self._forgotten) + 1
-        self._counts[key] = count
-        while len(self._counts) > COUNTS_MAX:
-            self._forgotten = max(self._forgotten, self._counts.popitem(last=False)[1])
+        count = self._counts.get(key, self._forgotten) + 1
+        if (oldest := self._counts.put(key, count)) is not None:
+            self._forgotten = max(self._forgotten, oldest[1])
         return derived_ulid(self._started_ms, self._run_id, key, str(count))

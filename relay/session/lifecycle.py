@@ -5,10 +5,11 @@ Pure: times and results go in, commands come out.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from relay.core.bounded import RecentSet
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated
 from relay.hooks.registry import Registry
@@ -38,7 +39,7 @@ class Lifecycle:
         self._idle_seconds = idle_seconds
         self._gone = False
         self._open = 0  # events whose hooks run now
-        self._announced: OrderedDict[str, None] = OrderedDict()
+        self._announced: RecentSet[str] = RecentSet(ANNOUNCED_MAX)
         self._ended = False  # the session-end hooks have been fired
         self.ending = False  # the session-end hooks run now
         self._observed: set[HookEventName] = set()  # events that the agent does not wait for
@@ -132,7 +133,7 @@ class Lifecycle:
         """Go on where an earlier session of this run was."""
         self._idle_fired = bool(state.get("idle"))
         self._ended = bool(state.get("ended"))
-        self._announced = OrderedDict.fromkeys(state.get("announced", ()))
+        self._announced = RecentSet(ANNOUNCED_MAX, state.get("announced", ()))
 
     def begin(self, now: float) -> None:
         """From now on the agent's silence counts."""
@@ -142,14 +143,12 @@ class Lifecycle:
         """A message for the agent has come; an earlier session may have told of it."""
         if not self.has(HookEventName.MESSAGE_RECEIVED) or identifier in self._announced:
             return
-        self._announced[identifier] = None
-        while len(self._announced) > ANNOUNCED_MAX:
-            self._announced.popitem(last=False)
+        self._announced.add(identifier)
         yield from self.fire(HookEventName.MESSAGE_RECEIVED, {"sender": sender, "body": body})
 
     def settled(self, identifier: str) -> None:
         """That message is seen, or has failed: it will not come again."""
-        self._announced.pop(identifier, None)
+        self._announced.discard(identifier)
 
     def output(self, texts: list[str], now: float) -> Iterator[DriverCommand]:
         """The agent said these lines."""
