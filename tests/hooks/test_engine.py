@@ -99,34 +99,6 @@ def test_one_denial_among_many_decides_and_all_reasons_are_told(whole: Whole) ->
     assert decisions == ["deny", "allow", "deny"]
 
 
-def test_the_first_stop_counts_with_its_reason_trimmed(whole: Whole) -> None:
-    whole.registry.add_hook("before_tool", lambda: {"continue": False, "stopReason": "  one\n"})
-    whole.registry.add_hook("before_tool", lambda: {"continue": False, "stopReason": "two"})
-    result = whole.before_tool()
-    assert (result.stop, result.stop_reason) == (True, "one")
-
-
-def test_a_stop_without_a_reason_names_its_hook(whole: Whole) -> None:
-    stop = '{"continue": false, "stopReason": "   "}'
-    whole.registry.add_hook("before_tool", whole.program("quiet", f"echo '{stop}'"), name="quiet")
-    result = whole.before_tool()
-    assert (result.stop, result.stop_reason) == (True, "stopped by quiet")
-
-
-def test_without_continue_false_nothing_stops(whole: Whole) -> None:
-    whole.registry.add_hook("before_tool", lambda: {"continue": True, "stopReason": "no"})
-    result = whole.before_tool()
-    assert (result.stop, result.stop_reason) == (False, "")
-
-
-def test_a_stop_is_told_beside_a_denial(whole: Whole) -> None:
-    whole.registry.add_hook("before_tool", lambda: {"decision": "deny", "reason": "denied"})
-    whole.registry.add_hook("before_tool", lambda: {"continue": False, "stopReason": "enough"})
-    result = whole.before_tool()
-    assert (result.stop, result.stop_reason) == (True, "enough")
-    assert (result.blocked, result.reason) == (True, "denied")
-
-
 @pytest.mark.parametrize(("on_failure", "blocked"), [(None, True), ("allow", False)])
 @pytest.mark.parametrize("how", ["missing", "crash", "garbage", "raises"])
 def test_a_guard_that_fails_does_what_was_said(

@@ -27,7 +27,7 @@ from relay.hooks.hook_types import (
 )
 from relay.hooks.registry import Registry
 from relay.hooks.run_functions import FunctionRunner
-from relay.hooks.runner import HookRunner, rewritten
+from relay.hooks.runner import HookRunner, hook_environment, rewritten
 from tests.hooks.programs import all_gone, script, watched
 from tests.support import wait_until
 
@@ -113,45 +113,6 @@ def test_a_program_gets_the_input_and_decides(registry: Registry, tmp_path: Path
     assert (result.exit_status, result.stdout, result.stderr) == (2, "", "why\n")
     assert result.output == HookOutput(decision=Decision.DENY, reason="why")
     assert result.hook is registry.hooks(BEFORE)[0]
-
-
-def test_a_silent_denial_has_a_reason_that_names_the_hook(registry: Registry) -> None:
-    _hook(registry, "exit 2", name="guard")
-    (result,) = _run(registry)
-    assert result.output is not None
-    assert result.output.decision is Decision.DENY
-    assert "guard" in result.output.reason
-
-
-def test_a_silent_failure_decides_nothing_where_it_may_fail(registry: Registry) -> None:
-    _hook(registry, "exit 1", on_failure="allow")
-    (result,) = _run(registry)
-    assert (result.success, result.output, result.exit_status) == (False, None, 1)
-    assert result.error == "it exited with status 1"
-
-
-def test_a_failure_with_a_complaint_is_a_warning_where_it_may_fail(registry: Registry) -> None:
-    _hook(registry, "echo careful >&2; exit 1", on_failure="allow")
-    (result,) = _run(registry)
-    assert not result.success
-    assert result.output == HookOutput(system_message="Warning: careful")
-
-
-def test_plain_text_is_a_message_and_no_decision(registry: Registry) -> None:
-    _hook(registry, "echo all is well")
-    (result,) = _run(registry)
-    assert result.success
-    assert result.output == HookOutput(system_message="all is well")
-
-
-@pytest.mark.parametrize("times", [1, 2])
-def test_json_is_read_also_when_it_is_encoded_twice(registry: Registry, times: int) -> None:
-    said: Any = {"decision": "block", "reason": "no"}
-    for _ in range(times):
-        said = json.dumps(said)
-    _hook(registry, Command(argv=("printf", "%s", said)))
-    (result,) = _run(registry)
-    assert result.output == HookOutput(decision=Decision.DENY, reason="no")
 
 
 @pytest.mark.parametrize("dialect", Dialect)
@@ -611,3 +572,56 @@ def test_a_session_pays_for_http_only_when_it_is_used() -> None:
     code = "import sys, relay.hooks.runner; print('h11' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"
+
+
+def _environment(
+    base: dict[str, str], dialect: Dialect = Dialect.RELAY, **own: str
+) -> dict[str, str]:
+    return hook_environment(
+        base,
+        Command(shell="true", env=tuple(own.items())),
+        event=HookEventName.BEFORE_TOOL,
+        dialect=dialect,
+        project="/project",
+        cwd="/project/below",
+    )
+
+
+def test_it_is_the_agents_and_says_which_event_it_is() -> None:
+    base = {"PATH": "/bin", "HOME": "/home/alice", "PWD": "/elsewhere"}
+    assert _environment(base) == {
+        "PATH": "/bin",
+        "HOME": "/home/alice",
+        "PWD": "/project/below",
+        "RELAY_HOOK_EVENT": "BeforeTool",
+    }
+    assert base["PWD"] == "/elsewhere"
+
+
+@pytest.mark.parametrize("name", ["TOKEN", "RUN", "PORT", "SOCKET", "SESSION_FDS", "SOME_NEW_ONE"])
+def test_what_is_for_relay_only_stays_behind(name: str) -> None:
+    assert f"RELAY_{name}" not in _environment({f"RELAY_{name}": "secret"})
+
+
+def test_a_hook_finds_the_broker_of_its_agent() -> None:
+    base = {"RELAY_HOME": "/state", "RELAY_AGENT": "Alice"}
+    assert _environment(base).items() >= base.items()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "names"),
+    [
+        (Dialect.RELAY, set()),
+        (Dialect.CLAUDE, {"CLAUDE_PROJECT_DIR"}),
+        (Dialect.GEMINI, {"CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR"}),
+    ],
+)
+def test_a_dialects_hooks_find_the_project_as_ever(dialect: Dialect, names: set[str]) -> None:
+    env = _environment({}, dialect)
+    assert {name: env[name] for name in names} == dict.fromkeys(names, "/project")
+    assert len([name for name in env if name.endswith("_PROJECT_DIR")]) == len(names)
+
+
+def test_what_the_hook_itself_sets_wins() -> None:
+    env = _environment({"A": "1", "B": "2"}, A="own", PWD="/own")
+    assert (env["A"], env["B"], env["PWD"]) == ("own", "2", "/own")
