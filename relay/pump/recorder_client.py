@@ -48,10 +48,9 @@ _NICE = 5
 _RETRY = 0.05
 #: Why a recording failed whose recorder cannot say it.
 ENDED = "what records it ended"
-#: Seconds that the person waits for the rest after the agent's end, at most; and that a process
-#: which stays behind for it waits for a recorder that takes nothing.
+STUCK = "what records it did not take the rest in time"
+#: Seconds that the person waits after the agent's end for a recorder that takes nothing.
 PATIENCE = 5.0
-LONG_PATIENCE = 60.0
 
 
 class Recording:
@@ -120,13 +119,9 @@ class Recording:
 
     def finish(self) -> list[str]:
         """Complete the file after the agent's end; return what the person should know of it."""
-        done = self._client.finish(time.monotonic())
-        said = []
-        if self._client.failed:
-            said.append(f"the recording {self._path} is not complete: {self._client.failed}")
-        if not done:
-            said.append(f"the recording {self._path} is still being written")
-        return said
+        self._client.finish(time.monotonic())
+        failed = self._client.failed
+        return [f"the recording {self._path} is not complete: {failed}"] if failed else []
 
 
 class RecorderClient:
@@ -248,59 +243,32 @@ class RecorderClient:
                 return
             del self._waiting[:written]
 
-    def finish(self, now: float) -> bool:
-        """The agent has ended: let the recorder complete the file.
+    def finish(self, now: float) -> None:
+        """Let the recorder complete the file: the agent has ended.
 
-        False when it is not done within PATIENCE: a process that stays behind hands over the rest.
+        Waits for as long as the recorder takes something, and then PATIENCE seconds more.
         """
         self._over = True
         self._waiting += RECORD.pack(END, self._last, 0)
         self.flush(now)
-        self._wait(now + PATIENCE, PATIENCE)
-        if self._fd >= 0:
-            if self._waiting:
-                self._stay_behind()
-            descriptors.close([self._fd])
-            self._fd = -1
-            return False
-        # It has hung up: nothing but its exit is left. Killed, it may have had everything from us
-        # and written only a part of it.
-        if self._pid and os.waitpid(self._pid, 0)[1]:
-            self.failed = self.failed or ENDED
-        return True
-
-    def _wait(self, until: float, patience: float) -> None:
-        """Hand over the rest and wait for the recorder to hang up.
-
-        At the latest until this moment, and not longer than ``patience`` without any progress.
-        """
         poll = select.poll()
         moved = time.monotonic()
-        while self._fd >= 0 and (now := time.monotonic()) < min(until, moved + patience):
+        while self._fd >= 0 and (left := moved + PATIENCE - time.monotonic()) > 0:
             poll.register(self._fd, select.POLLIN | (select.POLLOUT if self._waiting else 0))
-            ready = poll.poll((min(until, moved + patience) - now) * 1000)
+            ready = poll.poll(left * 1000)
             if ready and ready[0][1] & ~select.POLLOUT:
                 self._hung_up()
             elif ready:
-                moved = now
-                self.flush(now)
-
-    def _stay_behind(self) -> None:
-        """Fork a process that hands over the rest, so that the person need not wait for it."""
-        try:
-            if os.fork():
-                return
-        except OSError as error:
-            self._waiting = bytearray()
-            self.failed = error.strerror or str(error)
-            return
-        try:
-            os.setsid()
-            descriptors.release_stdio((0, 1, 2))
-            descriptors.close_all_but((self._fd,))
-            self._wait(float("inf"), LONG_PATIENCE)
-        finally:
-            os._exit(0)
+                moved = time.monotonic()
+                self.flush(moved)
+        if self._fd >= 0:
+            self.failed = self.failed or STUCK
+            descriptors.close([self._fd])
+            self._fd = -1
+        # It has hung up: nothing but its exit is left. Killed, it may have had everything from us
+        # and written only a part of it.
+        elif self._pid and os.waitpid(self._pid, 0)[1]:
+            self.failed = self.failed or ENDED
 
     def _hung_up(self) -> None:
         """The recorder has ended, and says why where it should not have."""
