@@ -1,1 +1,1 @@
-"""The composition root: the only folder that wires the others together."""
+"""Library: the composition root, the only folder that makes objects of several others."""

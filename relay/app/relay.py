@@ -22,7 +22,7 @@ Handler = TypeVar("Handler", bound=Callable[..., object])
 
 
 class Relay:
-    """Handlers for one agent, and a door to the others. Making one touches nothing.
+    """Handlers for one agent, and a way to the others. Making one touches nothing.
 
     In ``relay.config.py`` its handlers are picked up as they are. In a program of your own,
     ``wrap`` runs the agent with them. ``home`` is the state directory (default: RELAY_HOME);

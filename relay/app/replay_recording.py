@@ -1,6 +1,6 @@
 """A recording, heard as the live session hears a terminal: what would fire, and why not.
 
-The same sources, ears, grammar and registry as in the session; only that nothing runs, and that
+The same sources, detector, grammar and registry as in the session; only that nothing runs, and that
 time is what the recording says. No clock is read.
 """
 
@@ -27,7 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from relay.screen.source import ScreenSource
 
-#: What stands on the screen is looked at for misses after a rest of so many seconds.
+#: What stands on the screen is looked at for misses after a rest of this many seconds.
 LOOK_AFTER = 0.5
 #: Lines that were heard and are remembered to tell what was not; the oldest are forgotten.
 _HEARD_MAX = 10_000
@@ -82,8 +82,8 @@ class Replay:
         self._lines: dict[str, None] = {}
         self._look_at: float | None = None
         self._seen: set[str] = set()
-        hearing = _Hearing(registry.namespaces(), self._line)
-        self._sources = SourceSelector(hearing, source, None)
+        detector = _LineShowingDetector(registry.namespaces(), self._line)
+        self._sources = SourceSelector(detector, source, None)
 
     @property
     def notes(self) -> list[str]:
@@ -182,7 +182,7 @@ class Replay:
                 self._missed(text, "on the screen, but not as the agent's words: typed or drawn")
 
 
-class _Hearing(DirectiveDetector):
+class _LineShowingDetector(DirectiveDetector):
     """Shows each line to ``on_line``, with what it stands in."""
 
     def __init__(self, namespaces: Collection[str], on_line: Callable[[str, str], None]) -> None:

@@ -32,7 +32,7 @@ from relay.session.session_events import EventQueue, PumpCheckpoint, PumpHello
 HELLO_DEADLINE = 30.0
 #: A pump that hangs up is about to end; how long that may take. Seconds.
 PARENT_PATIENCE = 0.5
-#: What is wrong with hook files is noted in so many lines; ``relay config check`` says all.
+#: Lines in which is noted what is wrong with hook files; ``relay config check`` says all.
 HOOK_PROBLEMS_MAX = 5
 
 

@@ -164,7 +164,7 @@ class SessionParts:
         """The pump was killed: undo on the outer terminal what the program had set there."""
         path = self._start.args.get("terminal")
         if path and not self.driver.orderly:
-            # Opened only now: a terminal that is held open has no end for whoever reads it.
+            # Opened only now: a terminal that is held open has no end for its reader.
             with contextlib.suppress(OSError):
                 fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
                 with contextlib.closing(os.fdopen(fd, "wb", buffering=0)) as terminal:
@@ -342,7 +342,7 @@ class SessionParts:
             self._clock,
             rules=rules,
             ascii_only=not _takes_utf8(self._run.env),
-            namespaces=lambda: namespaces,
+            namespaces=namespaces,
             composer=adapter.composer if adapter else None,
             written=frozenset(self._hello.get("written", ())),
             seen=records.seen,

@@ -28,7 +28,7 @@ _ARGS_MAX = 64 * 1024
 
 
 class Choices:
-    """What whoever wraps ``command`` wants of the run; None where it is left to relay.
+    """What the caller that wraps ``command`` wants of the run; None where it is left to relay.
 
     With ``session_factory`` the session is a copy of this process with that configuration, of
     which ``known`` tells. ``exclusive``: this process exits afterwards.

@@ -1,1 +1,1 @@
-"""One wrapped agent's life: sources in; matches, handlers and deliveries out."""
+"""Process 2: one wrapped agent's session: events in, commands out (see session, driver)."""

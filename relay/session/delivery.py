@@ -1,4 +1,4 @@
-"""One agent's incoming messages, in order: each goes through the door once, and is accounted for.
+"""One agent's incoming messages, in order: each goes over once, and is accounted for.
 
 The states that the sender sees are reported from here: ``delivering`` before the first byte goes
 over, ``submitted`` after the last, ``seen`` when it is proven, ``held(reason)`` while something
@@ -26,14 +26,14 @@ from relay.session.typing_policy import Guards
 HELD_AFTER = 1.0
 #: Look again at least this often while something stands in the way.
 LOOK_AGAIN = 1.0
-#: Of those that wait, at most so many are shown to a door.
+#: Of those that wait, at most this many are shown to a channel.
 AT_ONCE = 64
 #: At the agent's end: how long what is being handed over may take to be accounted for.
 CLOSING = 1.0
 
 
 class DeliveryQueue:
-    """Takes messages from the broker and brings them through the door, first in, first out."""
+    """Takes messages from the broker and brings them to the agent, first in, first out."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class DeliveryQueue:
         self._wake.set()
 
     def waiting(self, wanted: Callable[[Message], bool]) -> list[Message]:
-        """Which of those that wait are ``wanted``, oldest first; none that a door takes now."""
+        """Which of those that wait are ``wanted``, oldest first; none that a channel takes now."""
         return [m for m in self._waiting if m.id not in self._in_hand and wanted(m)]
 
     def claim(self, chosen: list[Message]) -> None:
-        """These go another way than through the door: no door gets them from now on."""
+        """These go with the answers to hooks: no channel gets them from now on."""
         for message in chosen:
             self._waiting.remove(message)
 
@@ -82,7 +82,7 @@ class DeliveryQueue:
         self._wake.set()
 
     def underway(self, now: float) -> float | None:
-        """For so many seconds something has been on its way that is not seen; None: nothing is."""
+        """Seconds for which something has been on its way that is not seen; None: nothing is."""
         return now - self._over_at if self._unproven else None
 
     async def _report(
@@ -104,11 +104,13 @@ class DeliveryQueue:
         A message that is among them whole is typed again; of one that was read in part nobody can
         tell what it did, so it has failed.
         """
-        door = self._channels.current()
-        if door is None or not door.proves_reading or not unread:
+        channel = self._channels.current()
+        if channel is None or not channel.proves_reading or not unread:
             return
         lost = [
-            (m, whole) for m, whole in door.throw_away(unread) if marker_of(m.id) in self._unproven
+            (m, whole)
+            for m, whole in channel.throw_away(unread)
+            if marker_of(m.id) in self._unproven
         ]
         for message, whole in lost:
             del self._unproven[marker_of(message.id)]
@@ -135,17 +137,17 @@ class DeliveryQueue:
         """The agent is gone, with ``unread`` bytes of its input left (None: nobody knows).
 
         What it had read by then is seen; the rest stays submitted, and the broker offers it to
-        whoever has the name next.
+        the agent that has the name next.
         """
         with contextlib.suppress(TimeoutError):
             # What went over a moment ago is accounted for first.
             async with asyncio.timeout(CLOSING):
                 await self._handed_over.wait()
         await self._settled()
-        door = self._channels.current()
-        if door is None or unread is None or not door.proves_reading:
+        channel = self._channels.current()
+        if channel is None or unread is None or not channel.proves_reading:
             return
-        left = {message.id for message in door.left_unread(unread)}
+        left = {message.id for message in channel.left_unread(unread)}
         read = [m for m in self._unproven.values() if m.id not in left]
         self._unproven.clear()
         await asyncio.gather(*(self._report(m, State.SEEN, proof="read") for m in read))
@@ -163,17 +165,17 @@ class DeliveryQueue:
         if not self._waiting:
             await self._rest(None)
             return
-        door, now = self._channels.current(), self._clock()
-        if door is None:
+        channel, now = self._channels.current(), self._clock()
+        if channel is None:
             await self._wait_out(Blocked("the agent takes no messages"))
             return
-        held = self._guards.limited(now) or door.hold(now)
+        held = self._guards.limited(now) or channel.hold(now)
         if held is not None:
             await self._wait_out(held)
             return
         ready, held = self._ready(now)
         if ready:
-            await self._deliver(door, ready)
+            await self._deliver(channel, ready)
         elif held is not None:
             await self._wait_out(held)
 
@@ -190,38 +192,38 @@ class DeliveryQueue:
                     break
         return ready, reason
 
-    async def _deliver(self, door: DeliveryChannel, ready: list[Message]) -> None:
+    async def _deliver(self, channel: DeliveryChannel, ready: list[Message]) -> None:
         self._in_hand = {ready[0].id}
         try:
-            batch, held = await self._hand_over(door, ready)
+            batch, held = await self._hand_over(channel, ready)
         finally:
             self._in_hand = set()
             self._handed_over.set()
         if batch:
-            await self._after(door, batch)
+            await self._after(channel, batch)
         if held is not None:
             await self._wait_out(held)
         else:
             self._holding = ""
 
     async def _hand_over(
-        self, door: DeliveryChannel, ready: list[Message]
+        self, channel: DeliveryChannel, ready: list[Message]
     ) -> tuple[list[Message], Blocked | None]:
         """The first of those that are ``ready`` go over; which, and why no more of the batch."""
         first = ready[0]
-        if first.attempt and await self._landed(door, first):
+        if first.attempt and await self._landed(channel, first):
             self._went_over(first)
             return [first], None
-        batch = door.batch(ready)
+        batch = channel.batch(ready)
         self._in_hand = {m.id for m in batch}
         await asyncio.gather(*(self._report(m, State.DELIVERING) for m in batch))
         now = self._clock()
-        held = self._guards.limited(now) or door.hold(now) or self._held(batch[0], now)
+        held = self._guards.limited(now) or channel.hold(now) or self._held(batch[0], now)
         if held is not None:
             # That took a moment, and a dialog or a question has come up in it.
             return [], held
         self._handed_over.clear()
-        submitted = await door.submit(batch)
+        submitted = await channel.submit(batch)
         for message in batch[: submitted.count]:
             self._went_over(message)
         if submitted.count:
@@ -233,19 +235,19 @@ class DeliveryQueue:
         self._waiting.remove(message)
         self._unproven[marker_of(message.id)] = message
 
-    async def _landed(self, door: DeliveryChannel, message: Message) -> bool:
-        """Whether an earlier try got through; a door that learns it late is given the time.
+    async def _landed(self, channel: DeliveryChannel, message: Message) -> bool:
+        """Whether an earlier try got through; a channel that learns it late is given the time.
 
         Earlier tries are those of sessions before this one, so the time runs from its start.
         """
-        end = self._started + door.landing_takes
-        while not door.landed(message):
+        end = self._started + channel.landing_takes
+        while not channel.landed(message):
             if self._clock() >= end:
                 return False
             await asyncio.sleep(0.1)
         return True
 
-    async def _after(self, door: DeliveryChannel, batch: list[Message]) -> None:
+    async def _after(self, channel: DeliveryChannel, batch: list[Message]) -> None:
         """Account for what went over. The next batch need not wait until the broker has it all.
 
         At most one batch is being accounted for at a time. A session that dies meanwhile is
@@ -254,7 +256,7 @@ class DeliveryQueue:
         await self._settled()
         submitted = asyncio.gather(*(self._report(m, State.SUBMITTED) for m in batch))
         self._accounted = submitted
-        proof = await door.read(batch)
+        proof = await channel.read(batch)
         if proof is None:
             return
         seen = [m for m in batch if self._unproven.pop(marker_of(m.id), None) is not None]

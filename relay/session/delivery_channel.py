@@ -47,7 +47,7 @@ class DeliveryChannel(Protocol):
 
     @property
     def landing_takes(self) -> float:
-        """After so many seconds ``landed`` knows of everything that an earlier session did."""
+        """After this many seconds ``landed`` knows of everything that an earlier session did."""
         ...
 
     @property

@@ -29,7 +29,7 @@ PENDING_BYTES_MAX = 8 * 1024 * 1024
 NOTICES_MAX = 100
 #: Requests under way at a time: what does not wait in the client cannot overtake there.
 WINDOW = 256
-#: With so many waiting the agent is slowed down while the broker makes progress.
+#: With this many waiting the agent is slowed down while the broker makes progress.
 BUSY_AT = 500
 BUSY_BYTES_AT = 1024 * 1024
 #: Between tries while the broker is away or cannot store.

@@ -104,7 +104,7 @@ class PumpLink(asyncio.Protocol):
         for waiting in self._writes.values():
             if not waiting.done():
                 waiting.set_exception(NotDelivered("the agent is gone", code="agent_gone"))
-                waiting.exception()  # whoever still waits sees it; nobody else needs to
+                waiting.exception()  # who still waits sees it; nobody else needs to
         self._writes.clear()
         self._events.post(PumpLost())
 
@@ -139,7 +139,7 @@ class PumpLink(asyncio.Protocol):
         self._send(frames.NOTICE, text.encode("utf-8", "replace"))
 
     def farewell(self, seconds: float) -> None:
-        """When the person's terminal goes, the agent's is to stay for so long; 0: it need not."""
+        """When the person's terminal goes, keep the agent's for ``seconds``; 0: let it go."""
         self._send(frames.FAREWELL, min(0xFFFF, math.ceil(seconds)).to_bytes(2, "big"))
 
     def pause_reading(self) -> None:

@@ -171,7 +171,7 @@ class InjectText(DriverCommand):
 
 @dataclass(frozen=True, slots=True)
 class SettleSend(DriverCommand):
-    """A message has this answer: whoever sent it from a handler may know."""
+    """Tell the handler that sent a message what the broker answered."""
 
     id: str
     answer: dict[str, Any] | RelayError

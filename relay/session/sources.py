@@ -17,7 +17,7 @@ from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Pause, Proof, SourceEvent, StateChange
 from relay.session.detector import AgentSaid, DirectiveDetector, Heard
 
-#: A screen does not know turns: a block is given up as unclosed after so many seconds of silence.
+#: A screen does not know turns: a block is given up as unclosed after this many seconds of silence.
 UNCLOSED_PATIENCE = 10.0
 #: Notes that are kept for ``relay status``; older ones give way.
 NOTES_MAX = 20
@@ -49,12 +49,12 @@ class SourceSelector:
 
     def __init__(
         self,
-        hearing: DirectiveDetector,
+        detector: DirectiveDetector,
         screen: ScreenLike,
         structured: StructuredSource | None,
         notes: Iterable[str] = (),  # remarks for ``relay status`` that there are already
     ) -> None:
-        self._hearing = hearing
+        self._detector = detector
         self._screen = screen
         self._structured = structured
         self._last_output: float | None = None
@@ -121,7 +121,7 @@ class SourceSelector:
         heard = self._take(self._screen.tick(now), "screen")
         silent = self._silence_ends()
         if silent is not None and now >= silent:
-            heard += self._hearing.feed(End(SCREEN))
+            heard += self._detector.feed(End(SCREEN))
         structured = self._structured
         if structured is not None:
             heard += self._take(structured.tick(now), "structured")
@@ -145,13 +145,13 @@ class SourceSelector:
         if self._structured is not None:
             heard += self._take(self._structured.finish(now), "structured")
         heard += self._take(self._screen.finish(now), "screen")
-        return [*heard, *self._hearing.close()]
+        return [*heard, *self._detector.close()]
 
     def checkpoint(self, extra: dict[str, Any]) -> bytes:
         """Everything that a next session needs to go on, with what the caller adds."""
         record = {
             "screen": self._screen.checkpoint().decode("utf-8", "surrogateescape"),
-            "hearing": self._hearing.state(),
+            "hearing": self._detector.state(),
             "structured": self._structured.state() if self._structured else None,
             "notes": self.notes,
             **extra,
@@ -171,7 +171,7 @@ class SourceSelector:
 
     def _silence_ends(self) -> float | None:
         """When an open block of the screen's is given up."""
-        if self._last_output is None or not self._hearing.is_open(SCREEN):
+        if self._last_output is None or not self._detector.is_open(SCREEN):
             return None
         return self._last_output + UNCLOSED_PATIENCE
 
@@ -179,7 +179,7 @@ class SourceSelector:
         if self._believed != self.source:
             # What the one began to hear the other does not end: half a message is none.
             self._believed = self.source
-            self._hearing.abandon()
+            self._detector.abandon()
         heard: list[Heard] = []
         for stream, group in groupby(events, _stream_of_line):
             if stream is None:
@@ -192,7 +192,7 @@ class SourceSelector:
 
     def _take_one(self, event: SourceEvent, origin: str) -> Sequence[Heard]:
         if isinstance(event, Pause | End):
-            return self._hearing.feed(event) if origin == self.source else ()
+            return self._detector.feed(event) if origin == self.source else ()
         if isinstance(event, StateChange | Proof):
             return (event,)
         if isinstance(event, Degraded):
@@ -203,7 +203,7 @@ class SourceSelector:
         """Lines are passed on together, but no find before the lines that led to it."""
         heard: list[Heard] = []
         passed = 0
-        for number, detection in self._hearing.lines(stream, texts):
+        for number, detection in self._detector.lines(stream, texts):
             if number > passed:
                 heard.append(AgentSaid(texts[passed:number]))
                 passed = number

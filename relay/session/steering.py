@@ -27,12 +27,12 @@ from relay.session.background import Tasks
 from relay.session.broker_reports import BrokerReports
 from relay.session.delivery import DeliveryQueue
 
-#: So many messages go with one answer, and so many bytes of them.
+#: Messages that go with one answer, and bytes of them.
 MESSAGES_MAX = 8
 BYTES_MAX = 64 * 1024
-#: The agent waits: so many seconds the broker may take to write down that they are on their way.
+#: Seconds for which the agent waits until the broker has written down that they are on their way.
 WRITTEN_DOWN = 1.0
-#: What was given in a turn stands in the agent's records so many seconds after its end, or never.
+#: Seconds after the end of a turn in which what was given stands in the agent's records, or never.
 PROOF_PATIENCE = 3.0
 
 

@@ -1,7 +1,7 @@
-"""The door by which an agent's own tool calls, prompts and notices reach the hook engine.
+"""The endpoint by which an agent's tool calls, prompts and notices reach the hook engine.
 
 An agent's hook asks by HTTP and, where it is a gate, waits for the answer. What it sends is read,
-and what it is answered is written, by a translator of that agent's (relay.agents.base); between
+and what it is answered is written, by a codec of that agent's (relay.agents.hook_codec); between
 them stands the engine. Whatever goes wrong here, a gate that a hook guards stays shut.
 """
 

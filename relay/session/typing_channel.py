@@ -32,14 +32,14 @@ ENTER_TRIES = 3
 TYPED_LANDING = 3.0
 
 _PASTE = "\x1b[200~{}\x1b[201~"
-#: By so many last characters a pasted text is recognised in an input line.
+#: By this many last characters a pasted text is recognised in an input line.
 TAIL = 10
 _PLACEHOLDER = re.compile(r"\[Pasted[^\]]*\]$")
 _NOT_TEXT = re.compile(r"[\s│┃║|╭╮╰╯─━]+")
 
 
 class WriteLink(Protocol):
-    """The part of the pump link that a door needs."""
+    """The part of the pump link that typing needs."""
 
     async def write(self, data: bytes, *, write_id: int, sequence: int) -> bool: ...
 
@@ -70,7 +70,7 @@ class TypingChannel:
         *,
         rules: TypingRules,
         ascii_only: bool = False,
-        namespaces: Callable[[], frozenset[str]],
+        namespaces: frozenset[str],
         composer: Callable[[list[str]], str] | None = None,
         written: frozenset[int] = frozenset(),
         seen: Callable[[str], bool | None] = lambda marker: None,
@@ -273,7 +273,7 @@ class TypingChannel:
             await asyncio.sleep(PASTE_REST)
             if self._rules.shows_paste and not attempt and not await self._shows_paste():
                 self._outstanding.pop()
-                self._written -= {paste}  # whoever typed it, it is lost
+                self._written -= {paste}  # whichever session typed it, it is lost
                 return Blocked("what was typed has not reached the input line", 0.5)
             if self._dialog():
                 # A dialog that opened meanwhile drops what is pasted, and Enter would answer it.
@@ -363,7 +363,7 @@ class TypingChannel:
         return envelope(
             replace(message, body=self._rules.spell(message.body)),
             style=style,
-            namespaces=self._namespaces(),
+            namespaces=self._namespaces,
             ascii_only=self._ascii_only,
             comment=self._rules.comment,
         )

@@ -19,9 +19,9 @@ KEY_REST = 1.0
 OUTPUT_REST = 0.4
 #: Why nothing is typed beside what the person has written and not sent.
 DRAFT = "a draft stands in the input line"
-#: A model that does not answer is tried again after so long, unless it has said when. Seconds.
+#: A model that does not answer is tried again after this many seconds, unless it has said when.
 RETRY = 60.0
-#: A try after that is waited for so long: what becomes of it decides on what else waits.
+#: Seconds for which a try after that is waited for: what becomes of it decides on what else waits.
 TRIAL = 300.0
 #: A program that works draws. One that has drawn nothing for this many seconds rests, whatever
 #: it was heard to do.

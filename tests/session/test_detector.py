@@ -6,13 +6,13 @@ import pytest
 
 from relay.core.source_events import End, Line, Pause
 from relay.directive.grammar import Match, Unclosed
-from relay.session import detector as hearing_module
+from relay.session import detector as detector_module
 from relay.session.detector import DirectiveDetector
 
 RUN = "01K0000000000000000000RUN1"
 
 
-def hearing() -> DirectiveDetector:
+def detector() -> DirectiveDetector:
     return DirectiveDetector(RUN, 1_700_000_000_000, {"relay", "deploy"})
 
 
@@ -25,7 +25,7 @@ def said(target: DirectiveDetector, *lines: str, stream: str = "screen") -> list
 
 
 def test_a_message_is_complete_at_the_blank_line_or_the_pause() -> None:
-    target = hearing()
+    target = detector()
     assert target.feed(Line("screen", "@relay:Bob hello")) == []
     assert target.open
     (heard,) = target.feed(Line("screen", ""))
@@ -36,31 +36,31 @@ def test_a_message_is_complete_at_the_blank_line_or_the_pause() -> None:
 
 
 def test_the_same_words_twice_on_purpose_are_two_messages() -> None:
-    first, second, third = said(hearing(), *["@relay:Bob OK", ""] * 3)
+    first, second, third = said(detector(), *["@relay:Bob OK", ""] * 3)
     assert len({first, second, third}) == 3
 
 
 def test_a_session_that_hears_the_same_again_finds_the_same_ids() -> None:
     lines = ["@relay:Bob OK", "", "text", "@relay:Bob OK", "", "@deploy:staging now", ""]
-    assert said(hearing(), *lines) == said(hearing(), *lines)
+    assert said(detector(), *lines) == said(detector(), *lines)
 
 
 def test_another_run_or_stream_has_other_ids() -> None:
     other = DirectiveDetector("01K0000000000000000000RUN2", 1_700_000_000_000, {"relay"})
-    mine = said(hearing(), "@relay:Bob OK")
+    mine = said(detector(), "@relay:Bob OK")
     assert mine != said(other, "@relay:Bob OK")
-    assert mine != said(hearing(), "@relay:Bob OK", stream="message-1")
+    assert mine != said(detector(), "@relay:Bob OK", stream="message-1")
 
 
 def test_a_restored_hearing_goes_on_in_the_middle_of_a_message() -> None:
-    whole = said(hearing(), "@relay:Bob OK", "", "@relay:Bob one", "two", "")
-    first = hearing()
+    whole = said(detector(), "@relay:Bob OK", "", "@relay:Bob one", "two", "")
+    first = detector()
     ids = [
         h.id
         for line in ("@relay:Bob OK", "", "@relay:Bob one")
         for h in first.feed(Line("screen", line))
     ]
-    second = hearing()
+    second = detector()
     second.restore(first.state())
     found = second.feed(Line("screen", "two")) + second.feed(Line("screen", ""))
     assert ids + [heard.id for heard in found] == whole
@@ -68,7 +68,7 @@ def test_a_restored_hearing_goes_on_in_the_middle_of_a_message() -> None:
 
 
 def test_an_open_block_is_reported_when_the_stream_ends() -> None:
-    target = hearing()
+    target = detector()
     target.feed(Line("m1", "@relay:Bob <<<"))
     target.feed(Line("m1", "some text"))
     assert target.feed(Pause("m1")) == []
@@ -79,7 +79,7 @@ def test_an_open_block_is_reported_when_the_stream_ends() -> None:
 
 
 def test_streams_do_not_mix() -> None:
-    target = hearing()
+    target = detector()
     target.feed(Line("m1", "@relay:Bob one"))
     target.feed(Line("m2", "@relay:Ann two"))
     (first,) = target.feed(Line("m1", ""))
@@ -90,11 +90,11 @@ def test_what_was_forgotten_gets_a_new_id_when_it_is_said_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The old id would be taken for a repetition, and the message would not be sent."""
-    monkeypatch.setattr(hearing_module, "COUNTS_MAX", 3)
+    monkeypatch.setattr(detector_module, "COUNTS_MAX", 3)
     said = ["ping", "ping", "a", "b", "c", "ping", "a", "d", "e", "f", "ping"]
 
     def ids(first: DirectiveDetector, upto: int) -> list[str]:
-        second = hearing()
+        second = detector()
         out = []
         for number, body in enumerate(said):
             if number == upto:
@@ -104,6 +104,6 @@ def test_what_was_forgotten_gets_a_new_id_when_it_is_said_again(
                 out += [heard.id for heard in target.feed(event)]
         return out
 
-    whole = ids(hearing(), len(said))
+    whole = ids(detector(), len(said))
     assert len(set(whole)) == len(said)
-    assert all(ids(hearing(), upto) == whole for upto in range(len(said)))
+    assert all(ids(detector(), upto) == whole for upto in range(len(said)))

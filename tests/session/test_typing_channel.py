@@ -87,7 +87,7 @@ class Desk:
             self.screen,
             self.guards,
             lambda: self.now,
-            namespaces=lambda: NAMESPACES,
+            namespaces=NAMESPACES,
             **settings,  # type: ignore[arg-type]
         )
 
