@@ -142,6 +142,7 @@ def test_the_input_is_posted_and_the_body_is_the_answer() -> None:
             Response(200, b"{}"),
         ),
     ],
+    ids=["204", "500", "302", "early-hints", "http-1.0", "chunked"],
 )
 def test_every_kind_of_answer_is_read(said: bytes, answer: Response) -> None:
     assert _post(_says(said)) == answer
@@ -156,6 +157,7 @@ def test_every_kind_of_answer_is_read(said: bytes, answer: Response) -> None:
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000, "something else than HTTP"),
         (b"\0" * 200_000, "something else than HTTP"),
     ],
+    ids=["nothing", "no-http", "cut", "long-header", "zeros"],
 )
 def test_what_is_no_whole_answer_is_an_error(said: bytes, error: str) -> None:
     with pytest.raises(RequestFailed) as caught:
@@ -166,7 +168,9 @@ def test_what_is_no_whole_answer_is_an_error(said: bytes, error: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "head", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n"]
+    "head",
+    [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n"],
+    ids=["to-the-end", "with-a-length"],
 )
 def test_an_endless_answer_is_an_error_and_takes_no_memory(head: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -186,7 +190,9 @@ def test_an_endless_answer_is_an_error_and_takes_no_memory(head: bytes) -> None:
     assert peak < 4_000_000
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"])
+@pytest.mark.parametrize(
+    "said", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"], ids=len
+)
 def test_one_that_does_not_answer_is_left_when_its_time_is_over(said: bytes) -> None:
     closed: list[bytes] = []
 

@@ -149,7 +149,7 @@ class OpencodeChannel:
             if not session:
                 session = await self._begin()
             self._tries[marker] = 0
-            await self._prompt(session, text)
+            await self._say(session, await self._body(text))
         except ServerError as error:
             if error.sent and session:
                 self._uncertain[marker] = session
@@ -195,10 +195,6 @@ class OpencodeChannel:
                 except ChannelClosed as unknown:
                     raise error from unknown  # said again it might be there twice
             await asyncio.sleep(INSIST_PAUSE)
-
-    async def _prompt(self, session: str, text: str) -> None:
-        """Say ``text`` in a session."""
-        await self._say(session, await self._body(text))
 
     async def _body(self, text: str) -> dict[str, Any]:
         """A prompt with the agent and model that the person uses."""

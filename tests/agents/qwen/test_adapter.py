@@ -92,6 +92,7 @@ END = '(To answer, if needed: a line "@relay:Bob …". From an agent).'
         f"Ask @carol and @dave @eve, please. {END}",
         f"class A:\n    @property\n    def x(self): ... {END}",
     ],
+    ids=["address", "in-parentheses", "names", "decorator"],
 )
 def test_what_it_leaves_alone_stays_as_it_is(tmp_path: Path, text: str) -> None:
     assert spelled(text, str(tmp_path), str(tmp_path)) == text
