@@ -15,7 +15,7 @@ from typing import Literal
 
 from relay.core.message import Message
 from relay.directive.escape import clean, code_point
-from relay.directive.line_parser import Reader
+from relay.directive.line_parser import LineParser
 
 Style = Literal["plain", "paste", "shell", "comment"]
 
@@ -147,7 +147,7 @@ def _closing(message: Message) -> str:
 def _answer_pattern(message: Message) -> str:
     """How the receiver addresses the sender; empty when the sender's name is no target."""
     pattern = f"@relay:{_label(message.sender)}"
-    head = Reader(("relay",)).head(pattern)
+    head = LineParser(("relay",)).head(pattern)
     if head is None or head.target != message.sender:
         return ""
     if message.thread and _label(message.thread) == message.thread:

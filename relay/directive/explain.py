@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 
 from relay.core.suggest import nearest
-from relay.directive.line_parser import BULLETS, Reader
+from relay.directive.line_parser import BULLETS, LineParser
 
 _DIRECTIVE = re.compile(r"@([A-Za-z][\w-]{0,63}):(\S?)")
 _LEAD = re.compile(rf"\s*(?:(?:[-*+]|\d{{1,9}}[.)]|[{BULLETS}])\s+)?")
@@ -21,7 +21,7 @@ class Misses:
 
     def __init__(self, namespaces: Collection[str]) -> None:
         self._namespaces = {*namespaces, "broadcast"} if "relay" in namespaces else {*namespaces}
-        self._reader = Reader(namespaces)
+        self._parser = LineParser(namespaces)
 
     def looks(self, line: str) -> bool:
         """Whether a registered namespace is named on this line."""
@@ -32,7 +32,7 @@ class Misses:
 
         ``inside`` is what it stands in: ``fence``, ``block`` or nothing (see ``Scanner.inside``).
         """
-        if self._reader.head(line) is not None:
+        if self._parser.head(line) is not None:
             return _INSIDE.get(inside, "")
         for found in _DIRECTIVE.finditer(line):
             known = found[1].lower() in self._namespaces

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from relay.core.message import BODY_MAX
-from relay.directive.line_parser import BULLETS, Fence, Head, Reader
+from relay.directive.line_parser import BULLETS, Fence, Head, LineParser
 
 #: Of the heads that stood in an unclosed block, this many are reported, each cut to this length.
 SWALLOWED_MAX = 20
@@ -120,7 +120,7 @@ class Scanner:
         bullets: str = BULLETS,
         body_max: int = BODY_MAX,
     ) -> None:
-        self._reader = Reader(namespaces, bullets)
+        self._parser = LineParser(namespaces, bullets)
         self._body_max = body_max
         self._fence: Fence | None = None
         self._message: _Open | None = None
@@ -199,9 +199,9 @@ class Scanner:
         return scanner
 
     def _line_in_nothing(self, text: str) -> list[Found]:
-        self._fence = self._reader.fence(text)
+        self._fence = self._parser.fence(text)
         if self._fence is None:
-            head = self._reader.head(text)
+            head = self._parser.head(text)
             if head is not None:
                 return self._begin(head, text)
         return []
@@ -210,16 +210,16 @@ class Scanner:
         bare = text.strip()
         if not bare or bare[0] == ">":
             return self._finish()
-        fence = self._reader.fence(text)
+        fence = self._parser.fence(text)
         if fence is not None:
             self._fence = fence
             return self._finish()
-        head = self._reader.head(text)
+        head = self._parser.head(text)
         if head is not None:
             return self._finish() + self._begin(head, text)
         if self._next_item(message, text):
             return self._finish()
-        message.add(self._reader.unescape(text.rstrip()), self._body_max)
+        message.add(self._parser.unescape(text.rstrip()), self._body_max)
         return []
 
     def _next_item(self, message: _Open, text: str) -> bool:
@@ -227,7 +227,7 @@ class Scanner:
 
         After a glyph only a glyph does: a list under it is part of what is being said.
         """
-        item = None if message.marker is None else self._reader.item(text)
+        item = None if message.marker is None else self._parser.item(text)
         if item is None or message.marker is None:
             return False
         indent, glyph = item
@@ -242,7 +242,7 @@ class Scanner:
         elif bare == "\\>>>" and message.depth == 0:
             text = text.replace("\\>>>", ">>>", 1)
         elif "@" in text:
-            head = self._reader.head(text)
+            head = self._parser.head(text)
             if head is not None:
                 message.depth += head.block
                 if len(message.swallowed) < SWALLOWED_MAX:
@@ -267,12 +267,12 @@ class Scanner:
                 message.add(head.text, self._body_max)
             return []
         # A fence ends a message even when it stands right behind the head: what follows is code.
-        self._fence = self._reader.fence(head.text)
+        self._fence = self._parser.fence(head.text)
         if self._fence is not None:
             return self._finish()
         if head.text:
             message.headed = True
-            message.add(self._reader.unescape(head.text), self._body_max)
+            message.add(self._parser.unescape(head.text), self._body_max)
         return []
 
     def _finish(self) -> list[Found]:

@@ -1,4 +1,4 @@
-"""What one line is to the grammar: a head, an escape, a fence, a list item.
+"""Parses one line: whether it is a head, an escape, a fence or a list item. Pure, tested by itself.
 
 Every pattern here is anchored at the start of the line and its parts exclude each other, so the
 time is linear in the length of the line whatever stands in it.
@@ -64,7 +64,7 @@ class Fence:
         return len(mark) >= self.length and not mark.strip(self.char)
 
 
-class Reader:
+class LineParser:
     """Reads single lines for a set of registered namespaces."""
 
     def __init__(self, namespaces: Collection[str], bullets: str = BULLETS) -> None:

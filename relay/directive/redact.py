@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from relay.directive import secret_patterns
-from relay.directive.secret_patterns import BEHIND, Context, SecretShape
+from relay.directive.secret_patterns import BEHIND, SecretContext, SecretShape
 
 MASK = "*"
 #: A stream keeps at most so many characters back, to see whether they become a token.
@@ -312,7 +312,7 @@ class _Scan:
         prefix = next(p for p in shape.prefixes if self.text.startswith(p, start))
         return _Secret(shape.kind, start, start + len(prefix), end)
 
-    def _context(self, shape: Context, start: int) -> _Secret | Literal[False] | None:
+    def _context(self, shape: SecretContext, start: int) -> _Secret | Literal[False] | None:
         if not self._final and shape.opening.match(self.text, start):
             return None
         found = shape.full.match(self.text, start)

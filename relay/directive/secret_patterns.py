@@ -31,7 +31,7 @@ class SecretShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class SecretContext:
     """A secret that is known by what stands before it: the group ``s`` of ``full``.
 
     ``opening`` matches, up to the end of the text, whatever may still become ``full`` or a longer
@@ -101,13 +101,13 @@ _USER = r"[^\s/@:\"'<>\x00-\x20\x7f-\U0010ffff]{0,256}"
 _PASSWORD = r"[^\s/@\"'<>\x00-\x20\x7f-\U0010ffff]"
 
 CONTEXTS = (
-    Context(
+    SecretContext(
         "bearer-token",
         ("bearer",),
         re.compile(rf"(?i:bearer)[ \t]{{1,4}}{_WITH_DIGIT}(?P<s>{_VALUE}{{16,}})"),
         re.compile(rf"(?i:bearer)(?:{_GAP}|[ \t]{{1,4}}{_VALUE}+)\Z"),
     ),
-    Context(
+    SecretContext(
         "authorization",
         ("authorization", "x-api-key"),
         re.compile(
@@ -118,13 +118,13 @@ CONTEXTS = (
             rf"{_HEADERS}[\"']?{_GAP}(?:[:=]{_GAP}[\"']?{_VALUE}*(?:[ \t]{{1,4}}{_VALUE}*)?)?\Z"
         ),
     ),
-    Context(
+    SecretContext(
         "aws-secret",
         ("aws_secret_access_key", "aws_session_token", "secretaccesskey"),
         re.compile(rf"{_AWS}{_IS}(?P<s>{_AWS_VALUE}{{40,}})"),
         re.compile(rf"{_AWS}[\"']?{_GAP}(?:[:=]{_GAP}[\"']?{_AWS_VALUE}*)?\Z"),
     ),
-    Context(
+    SecretContext(
         "url-password",
         ("://",),
         re.compile(rf"://{_USER}:(?P<s>{_PASSWORD}{{1,512}})@"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from relay.directive.line_parser import Fence, Head, Reader
+from relay.directive.line_parser import Fence, Head, LineParser
 
-READER = Reader(("relay", "memory", "deploy"))
+READER = LineParser(("relay", "memory", "deploy"))
 
 
 def head(line: str) -> Head:
@@ -116,8 +116,8 @@ def test_broadcast_is_everyone(line: str, text: str) -> None:
 
 def test_broadcast_needs_relay_and_keeps_placeholders_out() -> None:
     assert READER.head("@broadcast:<text>") is None
-    assert Reader(("memory",)).head("@broadcast: hi") is None
-    alone = Reader(("broadcast",)).head("@broadcast:x hi")
+    assert LineParser(("memory",)).head("@broadcast: hi") is None
+    alone = LineParser(("broadcast",)).head("@broadcast:x hi")
     assert alone is not None
     assert (alone.namespace, alone.target) == ("broadcast", "x")
 
@@ -216,13 +216,13 @@ def test_items_and_their_indentation() -> None:
 
 
 def test_without_glyphs_only_lists_may_precede_a_head() -> None:
-    plain = Reader(("relay",), bullets="")
+    plain = LineParser(("relay",), bullets="")
     assert plain.head("● @relay:Bob hi") is None
     assert plain.head("- @relay:Bob hi") is not None
 
 
 def test_namespaces_may_hold_any_characters() -> None:
-    odd = Reader(("a.b", "c+", "(("))
+    odd = LineParser(("a.b", "c+", "(("))
     found = odd.head("@a.b:x hi")
     assert found is not None
     assert found.namespace == "a.b"
@@ -231,7 +231,7 @@ def test_namespaces_may_hold_any_characters() -> None:
 
 
 def test_memory_has_attributes_of_its_own() -> None:
-    reader = Reader(("relay", "memory"))
+    reader = LineParser(("relay", "memory"))
     head = reader.head("@memory:save [scope:user] [supersedes:k23] [thread:t] tea")
     assert head is not None and head.text == "[thread:t] tea"
     assert head.attributes == {"scope": "user", "supersedes": "k23"}
