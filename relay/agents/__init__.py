@@ -1,1 +1,1 @@
-"""What relay knows of each agent: one module per agent."""
+"""Library: the agents that relay knows, one folder per agent, with files of the same names."""

@@ -1,4 +1,4 @@
-"""What every agent with interfaces of its own brings to its session: adapter, source, channel.
+"""Bases of what each agent brings to its session: adapter, structured source, message channel.
 
 The session talks to an :class:`AgentAdapter`. Its :class:`StructuredSource` makes events of what
 the agent writes and shows, its :class:`MessageChannel`, where it has one, takes messages without
@@ -26,8 +26,6 @@ ERROR_RETRY, LIMIT_RETRY = 30.0, 300.0
 #: Characters of an accepted text that are remembered: its envelope's first lines hold the marker.
 HEAD = 400
 _MARKER = re.compile(r"Relay (?:message|notice) (\[[^\[\]\s]{1,16}\])")
-
-
 #: The input line: ``dialog`` stands in its place, there is none now (``busy``), or ``unknown``.
 ComposerState = Literal["empty", "draft", "dialog", "busy", "unknown"]
 
@@ -55,7 +53,7 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class TypingRules:
-    """How one kind of program is typed into; by default as a program that is not known."""
+    """Rules for typing into one kind of program; by default for one that is not known."""
 
     #: What is typed must find the program itself, a shell, at its prompt.
     is_shell: bool = False
@@ -81,7 +79,7 @@ class TypingRules:
 
 
 class SourceFeed(Protocol):
-    """Where an adapter hands over what it has read of its agent (the session's sources)."""
+    """The session's sources, as an adapter sees them: here it hands over what it has read."""
 
     def transcript(self, line: str, now: float) -> None:
         """Hand over a complete line of the agent's own records."""
@@ -96,7 +94,7 @@ class SourceFeed(Protocol):
         ...
 
     def give_up(self, reason: str) -> None:
-        """Say that the structured source cannot hear: the screen stands in."""
+        """Say that nothing can be read of the agent: the screen stands in."""
         ...
 
     def note(self, reason: str) -> None:
@@ -115,7 +113,7 @@ class SourceFeed(Protocol):
 
 @dataclass(slots=True)
 class SourceState:
-    """What a source's checkpoint holds; each agent's adds its own fields."""
+    """The checkpoint of a source; each agent's adds its own fields."""
 
     state: AgentState = AgentState.STARTING
     #: The source cannot tell what the agent says.
@@ -123,9 +121,9 @@ class SourceState:
 
 
 class StructuredSource:
-    """What an agent says and does by its own records. No I/O, no clock.
+    """Makes events of an agent's own records, hooks and screen. No I/O, no clock.
 
-    What takes something in returns what came of it. ``now`` is in seconds of a monotonic clock.
+    Methods that take something in return what came of it. ``now`` is monotonic, in seconds.
     """
 
     saved: SourceState
@@ -237,7 +235,7 @@ class MessageChannel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentStart:
-    """What there is to build an adapter from."""
+    """The facts that an adapter is built from."""
 
     #: When the agent was started, in milliseconds since the epoch.
     started_ms: int
@@ -296,7 +294,7 @@ class AgentAdapter:
         return body
 
     def typing_rules(self) -> TypingRules:
-        """How this agent is typed into."""
+        """Return the rules for typing into this agent."""
         return TypingRules(
             cooked=self.cooked, enter=self.enter, spell=self.spell, shows_paste=self.shows_paste
         )

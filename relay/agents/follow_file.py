@@ -1,4 +1,4 @@
-"""Following a file of lines (a transcript, JSONL) that an agent writes as it goes."""
+"""Follows a file of lines (a transcript, JSONL) that an agent writes as it goes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOK_BACK = 1024 * 1024
 
 
 class FileTail:
-    """Reads a file of lines as it grows; copes with its replacement, truncation and half lines."""
+    """Reads a file of lines as it grows, also when it is replaced or truncated."""
 
     def __init__(self) -> None:
         self.path: str | None = None
@@ -40,7 +40,7 @@ class FileTail:
             self._offset, self._skipping = facts.st_size - LOOK_BACK, True
 
     def poll(self) -> list[str]:
-        """The lines that were completed since the last call; at most READ_MAX bytes of them."""
+        """Return the lines that were completed since the last call, at most READ_MAX bytes."""
         if self.path is None:
             return []
         try:
@@ -59,7 +59,7 @@ class FileTail:
         return self._lines(data)
 
     def state(self) -> dict[str, Any]:
-        """A JSON-able snapshot for :meth:`restore`."""
+        """Return a JSON-able checkpoint."""
         return {"path": self.path, "inode": self._inode, "offset": self._offset}
 
     def restore(self, state: dict[str, Any]) -> None:

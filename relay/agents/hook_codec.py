@@ -1,4 +1,4 @@
-"""Reads what an agent's own hooks tell, for the engine, and words the engine's answer. Pure.
+"""Codecs between an agent's own hooks and relay's hook engine. Pure.
 
 Each agent with hooks has a :class:`HookCodec` in its ``hook_codec`` module. What is common to
 several of them stands here: events as Claude Code words them.
@@ -37,7 +37,7 @@ class AgentHookCall:
 
 
 class HookCodec:
-    """Between one kind of agent's hooks and the engine: reads what they send, words the answer."""
+    """Reads what one kind of agent's hooks send for the engine, and words its answer for them."""
 
     def read(self, event: dict[str, Any]) -> AgentHookCall | None:
         """Read an agent's event for the engine; None for what it has no event for.
@@ -72,12 +72,12 @@ class HookCodec:
 
 
 def prompted(prompt: str) -> AgentHookCall:
-    """A prompt goes to the model."""
+    """Make the call for a prompt that goes to the model."""
     return AgentHookCall(HookEventName.BEFORE_AGENT, {"prompt": prompt})
 
 
 def answered(response: str, prompt: str | None = None) -> AgentHookCall:
-    """A turn has ended with ``response``; ``prompt`` where the agent tells it, too."""
+    """Make the call for a turn that ended; ``prompt`` where the agent tells it, too."""
     said = {"prompt_response": "" if response == _SILENCE else response}
     if prompt is not None:
         said["prompt"] = prompt
@@ -85,13 +85,13 @@ def answered(response: str, prompt: str | None = None) -> AgentHookCall:
 
 
 def noticed(kind: str, message: str) -> AgentHookCall:
-    """The agent wants its person's attention."""
+    """Make the call for a notice to the person."""
     told = {"notification_type": kind, "message": message}
     return AgentHookCall(HookEventName.NOTIFICATION, told)
 
 
 def compacting(trigger: object) -> AgentHookCall:
-    """The conversation is about to be compacted."""
+    """Make the call for a conversation that is about to be compacted."""
     given = "manual" if trigger == "manual" else "auto"
     return AgentHookCall(HookEventName.PRE_COMPRESS, {"trigger": given})
 
@@ -106,7 +106,7 @@ def _after(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def rewritten(call: AgentHookCall, result: Aggregated) -> dict[str, Any] | None:
-    """The whole input of the tool with the rewritten keys in it; None when nothing is rewritten."""
+    """Return the tool's whole input with the rewritten keys in it; None when none is rewritten."""
     if not result.input:
         return None
     before = call.fields.get("tool_input")
@@ -114,13 +114,13 @@ def rewritten(call: AgentHookCall, result: Aggregated) -> dict[str, Any] | None:
 
 
 def text_of(event: Mapping[str, Any], key: str) -> str:
-    """A text of an agent's event; "" where it is something else."""
+    """Return a text of an agent's event; "" where it is something else."""
     value = event.get(key)
     return value if isinstance(value, str) else ""
 
 
 def tool_fields(event: Mapping[str, Any]) -> dict[str, Any]:
-    """The input of a tool's events, from an event in the words of Claude Code's, as most use."""
+    """Return the engine's input for a tool's event, from one in Claude Code's words."""
     given = event.get("tool_input")
     fields: dict[str, Any] = {
         "tool_name": text_of(event, "tool_name"),

@@ -1,4 +1,4 @@
-"""The shell commands by which an agent's hooks tell relay's session what happened, and ask it.
+"""Shell commands by which an agent's hooks tell relay's session what happened, and ask it.
 
 They cost no Python start-up: bash speaks HTTP to the loopback port whose listening socket the pump
 owns, so that a request is kept by the kernel while the session restarts. The token comes from the
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 #: Seconds within which an answer that has begun must be there.
 ANSWER_TIMEOUT = 5
-#: So many bytes the head of any answer has that says how long it is: bash reads them at once. For
-#: the rest of it, it makes two system calls and more for each byte.
+#: Bytes that the head of any answer has which says how long it is: bash reads them at once. For the
+#: rest of it, it makes two system calls and more for each byte.
 CERTAIN = 30
 
 # Its own locale would cost it a third of its start, and what a person has in BASH_ENV or in a
@@ -138,8 +138,8 @@ FILE, TELL_FILE, TELLER = "ask.sh", "tell.sh", "teller"
 TOLD_TIMEOUT = 5
 #: Seconds that an answer may take: less than the agent waits for the script.
 PATIENCE = GATE_TIMEOUT - 5
-#: The same where nothing is asked, and messages may come with the answer: without one the agent
-#: goes on after so many seconds.
+#: The same where nothing is asked, and messages may come with the answer; and the seconds after
+#: which the agent goes on without one.
 STEERED, STEERED_TIMEOUT = 2, 3
 
 
@@ -155,7 +155,7 @@ fi
 
 
 def why_not(run: Run, env: dict[str, str]) -> str:
-    """Why no script could ask; "" where one can."""
+    """Say why no script could ask; "" where one can."""
     if run.port is None:
         return "no loopback port could be bound for hooks"
     if which("bash", env) is None:

@@ -17,7 +17,7 @@ GIVEN_MAX = 256
 
 
 class InjectionProof:
-    """How an agent lets know what became of messages that went with the answers to its hooks."""
+    """Tells what became of messages that went with the answers to an agent's hooks."""
 
     #: Whether its records show the words that were given (a Proof comes); else only ``landed``.
     shows = True

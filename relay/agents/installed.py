@@ -1,4 +1,4 @@
-"""What is installed of an agent and what its settings say, read from files without starting it.
+"""Reads from files which version of an agent is installed and what its settings say.
 
 The pump imports this before it starts the agent: nothing heavy may be imported at the top.
 """

@@ -42,7 +42,7 @@ HOOK_CODECS = {
 
 
 def typing_rules(kind: str, pid: int) -> TypingRules:
-    """How a program is typed into that is no agent: its kind, and its process if it is a shell."""
+    """Make the rules for typing into a program that is no agent; ``pid`` is its process."""
     if kind == "shell":
         in_front = functools.partial(shell_in_front, pid)
         return TypingRules(is_shell=True, style="shell", in_front=in_front)

@@ -1,4 +1,4 @@
-"""What an agent is told at its start, so that it can talk: short, because it costs tokens."""
+"""The primer: what an agent is told at its start, so that it can talk. Short: it costs tokens."""
 
 from __future__ import annotations
 

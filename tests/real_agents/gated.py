@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from relay.agents.codex.launch import trusted_hash
-from relay.agents.gemini import hook_settings as gemini_hooks
 from relay.core.paths import Home
+from tests.agents.gemini.documented import documented_hooks
 from tests.config.trusted import trusted
 from tests.real_agents.model import Say, ScriptedModel, Shell
 from tests.real_agents.people import wait_state
@@ -191,7 +191,7 @@ def _qwen_own(recipe: Recipe, command: str) -> None:
 
 
 def _gemini_own(recipe: Recipe, command: str) -> None:
-    theirs = gemini_hooks.own()  # what docs/agents/gemini.md tells the person to put there
+    theirs = documented_hooks()
     group = {"matcher": "*", "hooks": [{"type": "command", "command": command}]}
     theirs["hooks"]["BeforeTool"].append(group)
     _into_settings(recipe, theirs)

@@ -20,7 +20,7 @@ DEADLINE = 5.0
 
 
 class ClaudeChannel:
-    """The messaging socket whose path ``path()`` tells, once it is known."""
+    """Writes messages to the socket whose path ``path()`` tells, once it is known."""
 
     def __init__(self, path: Callable[[], str | None]) -> None:
         self._path = path

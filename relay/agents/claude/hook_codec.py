@@ -1,4 +1,4 @@
-"""Claude Code's hooks in the engine's words, and the engine's answer in Claude Code's. Pure."""
+"""The hook codec of Claude Code. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relay.hooks.hook_types import Aggregated, Decision
 
 
 class ClaudeHookCodec(HookCodec):
-    """Claude Code's hooks."""
+    """Words answers as Claude Code reads them."""
 
     def answer(self, call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
         before = call.event is HookEventName.BEFORE_TOOL

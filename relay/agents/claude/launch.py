@@ -1,4 +1,4 @@
-"""Starting Claude Code so that relay can hear it: hooks for this one run, by ``--settings``.
+"""The launch plan of Claude Code: hooks for this one run, by ``--settings``.
 
 Nothing is written to the user's files. Of several ``--settings`` Claude Code reads only the last
 one, so the user's own is merged into ours. Which kind of hook is used for what, and why, stands in
@@ -72,7 +72,7 @@ def converses(argv: list[str]) -> bool:
 
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
-    """The argv with our hooks in it, or as it was, with the reason in ``data["degraded"]``."""
+    """Plan the argv with our hooks in it, or as it was, with the reason in ``data["degraded"]``."""
     data: dict[str, Any] = {}
     if not converses(argv):
         return Launch(list(argv), {}, "command", {})
@@ -97,7 +97,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
 
 
 def hooks(run: Run) -> dict[str, list[dict[str, Any]]]:
-    """Our hooks, in the form of Claude Code's settings."""
+    """Return our hooks, in the form of Claude Code's settings."""
     report = {"type": "command", "command": _REPORT, "async": True, "timeout": REPORT_TIMEOUT}
     chosen: dict[str, list[dict[str, Any]]] = {}
     chosen["MessageDisplay"] = [{"hooks": [_ask(run, DISPLAY_TIMEOUT)]}]
@@ -237,7 +237,7 @@ def _merged(theirs: dict[str, Any], ours: dict[str, list[dict[str, Any]]]) -> di
 
 
 def hooks_off(given: Mapping[str, Any], env: Mapping[str, str], cwd: str) -> str:
-    """Which of the person's settings turn all hooks off; "" where none do that can be seen.
+    """Name the person's settings that turn all hooks off; "" where none do that can be seen.
 
     They are only read: turned on again, the person's own would come back with ours.
 

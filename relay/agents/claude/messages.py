@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.agents.claude.transcript import Record
+from relay.agents.claude.transcript import TranscriptRecord
 from relay.core.bounded import BoundedDict, RecentSet
 from relay.core.source_events import Degraded, End, Line, Pause, SourceEvent
 
@@ -86,7 +86,7 @@ class TextBlock:
 
 @dataclass(slots=True)
 class MessagesState:
-    """What a checkpoint holds of the messages of one conversation."""
+    """The checkpoint of the messages of one conversation."""
 
     #: Display hooks run.
     displays: bool = True
@@ -117,7 +117,7 @@ class Messages:
     # -- what comes in ------------------------------------------------------------------------
 
     def display(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
-        """One MessageDisplay event."""
+        """Take one MessageDisplay event."""
         key, index, delta = event.get("message_id"), event.get("index"), event.get("delta")
         if not (isinstance(key, str) and isinstance(index, int) and isinstance(delta, str)):
             return [Degraded("a display event of Claude Code's has an unknown form")]
@@ -140,8 +140,8 @@ class Messages:
         if prompt_id:
             self._saved.prompt = prompt_id
 
-    def transcript(self, record: Record, now: float) -> list[SourceEvent]:
-        """A ``said`` or ``break`` record."""
+    def transcript(self, record: TranscriptRecord, now: float) -> list[SourceEvent]:
+        """Take a ``said`` or ``break`` record."""
         if record.kind == "break":
             self._saved.broken = record.message_id
             return []
@@ -162,7 +162,7 @@ class Messages:
         return [e for shown in self._open() if not shown.complete for e in _abort(shown)]
 
     def settle(self, now: float, *, at_end: bool = False) -> list[SourceEvent]:
-        """Everything that can be said by ``now``; at the end of the run nothing waits."""
+        """Return everything that can go out by ``now``; at the end of the run nothing waits."""
         events: list[SourceEvent] = []
         self._saved.pending = [
             block

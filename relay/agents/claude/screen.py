@@ -24,7 +24,7 @@ _SUGGESTION = re.compile(r'Try "[^"]+"|Resend your message to try again')
 
 
 def composer_state(rows: list[str]) -> ComposerState:
-    """Whether the input line is empty, holds a draft, or a dialog stands in its place.
+    """Tell whether the input line is empty, holds a draft, or a dialog stands in its place.
 
     ``rows`` are the screen's rows from top to bottom. ``unknown`` when this is not a screen that
     is known here: then nothing should be typed that is not safe anywhere.

@@ -1,4 +1,4 @@
-"""What Claude Code says and does, from its hooks and its transcript. No I/O, no clock.
+"""The structured source of Claude Code: its hooks and its transcript. No I/O, no clock.
 
 The session feeds hook events and lines of the transcript; lines of the assistant's own text,
 changes of state and proofs come out. Thinking, tool calls, tool output, subagents, the
@@ -14,7 +14,7 @@ from typing import Any
 from relay.agents.base import HEAD, SourceState, StructuredSource
 from relay.agents.claude.messages import Messages, MessagesState
 from relay.agents.claude.screen import composer_state
-from relay.agents.claude.transcript import Record, Whereabouts, call_key, parse
+from relay.agents.claude.transcript import TranscriptRecord, Whereabouts, call_key, parse
 from relay.core.bounded import BoundedDict, RecentSet
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, Proof, SourceEvent
@@ -46,7 +46,7 @@ _WAITING = frozenset({"permission_prompt", "elicitation_dialog"})
 
 @dataclass(slots=True)
 class ClaudeState(SourceState):
-    """What Claude Code's checkpoint holds."""
+    """The checkpoint of Claude Code's source."""
 
     messages: MessagesState = field(default_factory=MessagesState)
     #: The id of the prompt that is answered.
@@ -102,29 +102,25 @@ class ClaudeSource(StructuredSource):
         return self.saved.transcript
 
     def accepted(self, marker: str) -> bool:
-        """Whether a text with ``marker`` at its beginning has been taken by Claude Code already,
-        be it that it still waits in its queue: sending it again would double it."""
         return any(marker in text for text in self.saved.accepted)
 
     def seen(self, marker: str) -> bool:
-        """Whether a text with ``marker`` at its beginning has demonstrably reached the model."""
         return any(marker in text for text in self.saved.proven)
 
     def poll_interval(self) -> float:
-        """In how many seconds the transcript should be looked at again."""
         if self._messages.waiting:
             return POLL_URGENT
         return POLL_BUSY if self.saved.state in (AgentState.BUSY, AgentState.BLOCKED) else POLL_IDLE
 
     def found(self, where: Whereabouts) -> None:
-        """What was found without hooks; what hooks told counts more."""
+        """Take what was found without hooks; what hooks told counts more."""
         self.saved.transcript = self.saved.transcript or where.transcript
         self.saved.socket = self.saved.socket or where.socket
 
     # -- hooks --------------------------------------------------------------------------------
 
     def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
-        """One hook event, as Claude Code sends it (and ``relay`` with our own headers)."""
+        """Take one hook event, as Claude Code sends it (and ``relay`` with our own headers)."""
         self.saved.failed, self._silent_since = False, None
         self.saved.hooks_came = self.saved.messages.displays = True
         own = event.get("relay")
@@ -218,14 +214,13 @@ class ClaudeSource(StructuredSource):
     # -- the transcript -----------------------------------------------------------------------
 
     def transcript(self, line: str, now: float) -> list[SourceEvent]:
-        """One complete line of the transcript, in the order of the file."""
         events: list[SourceEvent] = []
         for record in parse(line):
             if record.time >= self._started:
                 events += self._record(record, now)
         return events
 
-    def _record(self, record: Record, now: float) -> list[SourceEvent]:
+    def _record(self, record: TranscriptRecord, now: float) -> list[SourceEvent]:
         self._watch_hooks(now)
         if record.kind in ("said", "break"):
             events = self._messages.transcript(record, now)
@@ -259,7 +254,7 @@ class ClaudeSource(StructuredSource):
         return self._change(AgentState.BUSY) if self.saved.state is AgentState.STARTING else []
 
     def look(self, rows: list[str], title: str, now: float) -> list[SourceEvent]:
-        """The screen has settled: whether a dialog that was asked for has gone again.
+        """Look whether a dialog that was asked for has gone again.
 
         Consent is reported by nothing else before the tool has run, which may take long.
         """
@@ -280,7 +275,6 @@ class ClaudeSource(StructuredSource):
     # -- time ---------------------------------------------------------------------------------
 
     def tick(self, now: float) -> list[SourceEvent]:
-        """What is due by ``now``."""
         events: list[SourceEvent] = []
         since = self._silent_since
         if since is not None and now - since >= HOOKS_DEADLINE and self.saved.messages.displays:
@@ -291,14 +285,12 @@ class ClaudeSource(StructuredSource):
         return events + self._messages.settle(now)
 
     def next_deadline(self) -> float | None:
-        """When ``tick`` has something to do."""
         due = [self._messages.next_deadline()]
         if self._silent_since is not None and self.saved.messages.displays:
             due.append(self._silent_since + HOOKS_DEADLINE)
         return min((d for d in due if d is not None), default=None)
 
     def finish(self, now: float) -> list[SourceEvent]:
-        """Claude Code has ended: nothing more will come."""
         events = self._messages.settle(now, at_end=True) + self._messages.end_of_turn()
         return [*events, *self._change(AgentState.GONE)]
 

@@ -30,7 +30,7 @@ _SESSION_ID = re.compile(r"[0-9A-Za-z-]{8,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TranscriptRecord:
     """One line of the transcript that matters. ``time`` is in seconds since the epoch."""
 
     kind: Kind
@@ -41,8 +41,8 @@ class Record:
     uuid: str = ""
 
 
-def parse(line: str) -> list[Record]:
-    """What one line says; empty for lines of no concern, of subagents, or that are damaged."""
+def parse(line: str) -> list[TranscriptRecord]:
+    """Read one line; empty for lines of no concern, of subagents, or that are damaged."""
     if line.startswith('{"type":"api-request'):
         return []  # copies of whole requests, often large
     raw = object_in(line)
@@ -56,13 +56,13 @@ def parse(line: str) -> list[Record]:
     if kind == "attachment":
         return _attachment(raw, time)
     if kind == "queue-operation" and raw.get("operation") == "enqueue":
-        return [Record("queued", time, text=text_in(raw.get("content"), "text"))]
+        return [TranscriptRecord("queued", time, text=text_in(raw.get("content"), "text"))]
     if kind == "system" and raw.get("subtype") == "turn_duration":
-        return [Record("turn_end", time)]
+        return [TranscriptRecord("turn_end", time)]
     return []
 
 
-def _assistant(raw: dict[str, Any], time: float) -> list[Record]:
+def _assistant(raw: dict[str, Any], time: float) -> list[TranscriptRecord]:
     message = raw.get("message")
     if not isinstance(message, dict) or raw.get("isApiErrorMessage"):
         return []
@@ -75,40 +75,45 @@ def _assistant(raw: dict[str, Any], time: float) -> list[Record]:
     for number, block in enumerate(blocks):
         if isinstance(block, dict) and block.get("type") == "text":
             text, own = text_in(block.get("text"), "text"), f"{uuid}.{number}"
-            records.append(Record("said", time, text=text, message_id=message_id, uuid=own))
+            records.append(
+                TranscriptRecord("said", time, text=text, message_id=message_id, uuid=own)
+            )
             continue
-        records.append(Record("break", time, message_id=message_id))
+        records.append(TranscriptRecord("break", time, message_id=message_id))
         if isinstance(block, dict) and block.get("type") == "tool_use":
             key = call_key(block.get("name"), block.get("input"))
-            records.append(Record("call", time, text=key, uuid=str(block.get("id"))))
+            records.append(TranscriptRecord("call", time, text=key, uuid=str(block.get("id"))))
     return records
 
 
 def call_key(name: object, arguments: object) -> str:
-    """The same for the same tool with the same input: hooks do not tell a call's id."""
+    """Make a key from a call's tool and input: hooks do not tell a call's id."""
     whole = json.dumps([name, arguments], sort_keys=True)
     return hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def _user(raw: dict[str, Any], time: float) -> list[Record]:
+def _user(raw: dict[str, Any], time: float) -> list[TranscriptRecord]:
     message = raw.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     prompt_id = str(raw.get("promptId", ""))
     results = [b for b in content if _is(b, "tool_result")] if isinstance(content, list) else []
     if results:
-        return [Record("result", time, uuid=str(block.get("tool_use_id"))) for block in results]
+        return [
+            TranscriptRecord("result", time, uuid=str(block.get("tool_use_id")))
+            for block in results
+        ]
     text = text_in(content, "text")
     if text.startswith(_INTERRUPTED):
         stopped = str(raw.get("interruptedMessageId") or "")
-        return [Record("interrupted", time, message_id=stopped, prompt_id=prompt_id)]
-    return [Record("prompt", time, text=text, prompt_id=prompt_id)] if text else []
+        return [TranscriptRecord("interrupted", time, message_id=stopped, prompt_id=prompt_id)]
+    return [TranscriptRecord("prompt", time, text=text, prompt_id=prompt_id)] if text else []
 
 
-def _attachment(raw: dict[str, Any], time: float) -> list[Record]:
+def _attachment(raw: dict[str, Any], time: float) -> list[TranscriptRecord]:
     attachment = raw.get("attachment")
     if not _is(attachment, "queued_command") or not isinstance(attachment, dict):
         return []
-    return [Record("prompt", time, text=text_in(attachment.get("prompt"), "text"))]
+    return [TranscriptRecord("prompt", time, text=text_in(attachment.get("prompt"), "text"))]
 
 
 def _is(block: object, kind: str) -> bool:
@@ -117,14 +122,14 @@ def _is(block: object, kind: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where one running Claude Code keeps its things, as far as it tells; None: not (yet) there."""
+    """Paths of one running Claude Code, as far as it tells; None: not (yet) there."""
 
     transcript: str | None = None
     socket: str | None = None
 
 
 def whereabouts(config: str, pid: int) -> Whereabouts:
-    """What the process ``pid`` has noted of itself, for when its hooks do not tell.
+    """Read what the process ``pid`` has noted of itself, for when its hooks do not tell.
 
     ``config`` is ``$CLAUDE_CONFIG_DIR``, usually ``~/.claude``. The transcript appears with the
     first prompt. It is never guessed by its folder alone: another Claude Code in the same project

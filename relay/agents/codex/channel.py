@@ -1,4 +1,4 @@
-"""Handing a message to Codex by its own queue: no keys, no input line, no dialog.
+"""The message channel of Codex, its own queue: no keys, no input line, no dialog.
 
 Codex keeps a queue of messages for each conversation in a database of its own; a message there
 begins a turn when none runs. ``codex queue`` puts one in, but by its command line, which everybody
@@ -31,7 +31,7 @@ _CAPABLE = {"capabilities": {"experimentalApi": True}}
 
 
 class CodexChannel:
-    """The queue of the conversation that ``thread()`` names, once it has one.
+    """Puts messages into the queue of the conversation that ``thread()`` names, once it has one.
 
     ``program`` is Codex, to be started in ``cwd`` with ``env``; ``rests()`` tells whether the queue
     is not looked into at present; ``queue()`` is the path of its database, where that is known.

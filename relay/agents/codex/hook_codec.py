@@ -1,4 +1,4 @@
-"""Codex's hooks in the engine's words, and the engine's answer in Codex's. Pure.
+"""The hook codec of Codex. Pure.
 
 Codex has no way to ask the person from a hook: it would run the tool. So what a hook wants asked is
 refused, and the model is told why.
@@ -19,7 +19,7 @@ ASKS = "a person has to agree to this, and Codex cannot be made to ask them here
 
 
 class CodexHookCodec(HookCodec):
-    """Codex's hooks: Claude Code's words, and one more event."""
+    """Reads Claude Code's words and one more event, and words answers as Codex reads them."""
 
     def read(self, event: dict[str, Any]) -> AgentHookCall | None:
         if event.get("hook_event_name") != "PermissionRequest":

@@ -1,4 +1,4 @@
-"""Starting Codex CLI so that relay can hear it: hooks for this one run, by ``-c``.
+"""The launch plan of Codex CLI: hooks for this one run, by ``-c``.
 
 Nothing is written to the user's files. Hooks that are new have to be trusted, or Codex asks about
 them before anything else; the trust is given for exactly our own, by their hash, on the same
@@ -71,7 +71,7 @@ def converses(argv: list[str]) -> bool:
 
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
-    """The argv with our hooks in it, or as it was, with the reason in ``data["degraded"]``.
+    """Plan the argv with our hooks in it, or as it was, with the reason in ``data["degraded"]``.
 
     ``data``: ``heard`` is False where the session file cannot be read or is not of a known form;
     ``hooks`` tells whether hooks were put in.
@@ -154,7 +154,7 @@ def _parse(arguments: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
 
 
 def hook_flags(run: Run, arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The flags to add, and the user's own arguments without those that went into them.
+    """Return the flags to add, and the user's own arguments without those that went into them.
 
     Of several ``-c`` for one key Codex takes the last, so hooks that the user gives are taken into
     ours, before them. Raises ValueError where theirs are of a form that cannot be extended.
@@ -179,7 +179,7 @@ def hook_flags(run: Run, arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def ours(run: Run) -> dict[str, list[dict[str, Any]]]:
-    """Our hooks, by event, in the form of Codex's configuration."""
+    """Return our hooks, by event, in the form of Codex's configuration."""
     chosen: dict[str, list[dict[str, Any]]] = {}
     if run.port is not None:
         report = {"type": "command", "command": reporter(), "timeout": TIMEOUT, "async": True}
@@ -195,7 +195,7 @@ def ours(run: Run) -> dict[str, list[dict[str, Any]]]:
 
 
 def trusted_hash(event: str, hook: dict[str, Any]) -> str:
-    """What Codex knows a trusted hook by, one without a matcher."""
+    """Return the hash that Codex knows a trusted hook by, one without a matcher."""
     normal = {"async": False, **hook}
     identity = {"event_name": _snake(event), "hooks": [normal]}
     whole = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -281,7 +281,7 @@ def _snake(event: str) -> str:
 
 
 def hooks_off(options: Sequence[tuple[str, str]], env: Mapping[str, str], cwd: str) -> str:
-    """Which of the person's settings turn hooks off, ours too; "" where none do that can be seen.
+    """Name the person's settings that turn hooks off; "" where none do that can be seen.
 
     ``options`` are those of the command line with their values; what stands there counts more than
     the files do, and the last one of them most. In the files, one that turns them off is enough.

@@ -33,7 +33,7 @@ _ENDS = {"task_complete": "over", "turn_complete": "over", "turn_aborted": "abor
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RolloutRecord:
     """One line of the file that matters. ``time`` is in seconds since the epoch."""
 
     kind: Kind
@@ -44,8 +44,8 @@ class Record:
     resets: float = 0.0
 
 
-def parse(line: str) -> list[Record]:
-    """What one line says; empty for lines of no concern or that are damaged."""
+def parse(line: str) -> list[RolloutRecord]:
+    """Read one line; empty for lines of no concern or that are damaged."""
     raw = object_in(line)
     payload = raw.get("payload") if raw else None
     if raw is None or not isinstance(payload, dict):
@@ -58,7 +58,7 @@ def parse(line: str) -> list[Record]:
     return []
 
 
-def _event(payload: dict[str, Any], time: float) -> list[Record]:
+def _event(payload: dict[str, Any], time: float) -> list[RolloutRecord]:
     kind = str(payload.get("type"))
     key = str(payload.get("turn_id") or "")
     if kind == "item_completed":
@@ -66,27 +66,27 @@ def _event(payload: dict[str, Any], time: float) -> list[Record]:
         # A summary of a compaction is a response item, too, but never an AgentMessage.
         if isinstance(item, dict) and item.get("type") == "AgentMessage":
             name = str(item.get("id") or f"{key}/{payload.get('completed_at_ms')}")
-            return [Record("said", time, text=text_in(item.get("content")), key=name)]
+            return [RolloutRecord("said", time, text=text_in(item.get("content")), key=name)]
     elif kind in ("task_started", "turn_started"):
-        return [Record("begun", time, key=key)]
+        return [RolloutRecord("begun", time, key=key)]
     elif kind in _ENDS:
         error, text = _error(payload.get("error"))
         ended: Kind = "aborted" if _ENDS[kind] == "aborted" else "over"
-        return [Record(ended, time, text=text, key=key, error=error)]
+        return [RolloutRecord(ended, time, text=text, key=key, error=error)]
     elif kind == "token_count":
-        return [Record("limits", time, resets=_resets(payload.get("rate_limits")))]
+        return [RolloutRecord("limits", time, resets=_resets(payload.get("rate_limits")))]
     return []
 
 
-def _item(payload: dict[str, Any], time: float) -> list[Record]:
+def _item(payload: dict[str, Any], time: float) -> list[RolloutRecord]:
     kind = str(payload.get("type"))
     if kind == "message" and payload.get("role") == "user":
         text = text_in(payload.get("content"))
-        return [Record("prompt", time, text=text)] if text else []
+        return [RolloutRecord("prompt", time, text=text)] if text else []
     if kind == "message" and payload.get("role") == "developer" and _by_hook(payload):
-        return [Record("context", time, text=text_in(payload.get("content")))]
+        return [RolloutRecord("context", time, text=text_in(payload.get("content")))]
     if kind.endswith("_output"):
-        return [Record("result", time)]
+        return [RolloutRecord("result", time)]
     return []
 
 
@@ -129,15 +129,16 @@ def _resets(limits: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class OpenFiles:
-    """What a running Codex holds open: the session files of its conversations, and its queue."""
+    """Files that a running Codex holds open: its conversations' session files, and its queue."""
 
     rollouts: tuple[str, ...] = ()
     queue: str | None = None
 
 
 def open_files(pid: int, proc: str = "/proc") -> OpenFiles:
-    """What Codex holds open, be it the process ``pid`` or one that it has started; nothing where
-    that cannot be told.
+    """List what Codex holds open, be it the process ``pid`` or one that it has started.
+
+    Nothing where that cannot be told.
 
     A file is never guessed by its folder: another Codex in the same project would be taken for
     this one. Nor is it looked for below Codex itself: what runs there are its tools, ``codex exec``

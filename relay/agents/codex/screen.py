@@ -32,7 +32,7 @@ _SPINNER = re.compile(r"[\u2801-\u28ff]")
 
 
 def composer_state(rows: list[str]) -> ComposerState:
-    """Whether the input line is empty, holds a draft, or a dialog stands in its place.
+    """Tell whether the input line is empty, holds a draft, or a dialog stands in its place.
 
     ``rows`` are the screen's rows from top to bottom. ``unknown`` when this is not a screen that
     is known here.

@@ -1,4 +1,4 @@
-"""What Codex says and does, from its session file, its hooks and its screen. No I/O, no clock.
+"""The structured source of Codex: its session file, hooks and screen. No I/O, no clock.
 
 The words come from the session file alone: it has every message of the assistant's when it is
 complete, under an id of its own. Hooks add what the file does not tell (a permission dialog) and
@@ -18,7 +18,7 @@ from relay.agents.base import (
     StructuredSource,
     markers_in,
 )
-from relay.agents.codex.rollout import Record, parse, thread_of
+from relay.agents.codex.rollout import RolloutRecord, parse, thread_of
 from relay.agents.codex.screen import asks, composer_state, loading, runs
 from relay.core.bounded import RecentSet
 from relay.core.message import AgentState
@@ -54,7 +54,7 @@ _THIS_TURN_ONLY = frozenset(
 
 @dataclass(slots=True)
 class CodexState(SourceState):
-    """What Codex's checkpoint holds."""
+    """The checkpoint of Codex's source."""
 
     #: Messages that were told, by their ids.
     said: RecentSet[str] = field(default_factory=lambda: RecentSet(SAID_MAX))
@@ -106,7 +106,6 @@ class CodexSource(StructuredSource):
         return thread_of(self.saved.path) if self.saved.path else ""
 
     def seen(self, marker: str) -> bool:
-        """Whether a text with ``marker`` at its beginning has reached the model."""
         return any(marker in text for text in self.saved.accepted)
 
     @property
@@ -114,23 +113,22 @@ class CodexSource(StructuredSource):
         return self.saved.path
 
     def poll_interval(self) -> float:
-        """In how many seconds the session file should be looked at again."""
         return POLL_BUSY if self.saved.open else POLL_IDLE
 
     def found(self, path: str) -> None:
-        """A session file of this process's was found: it can be read (again)."""
+        """Note that a session file of this process's was found."""
         self.saved.failed = False
         self.saved.path = self.saved.path or path
 
     def in_front(self, path: str) -> None:
-        """The session file of the conversation that the person has just spoken in."""
+        """Note the session file of the conversation that the person has just spoken in."""
         self.saved.failed = False
         self.saved.path = path
 
     # -- hooks --------------------------------------------------------------------------------
 
     def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
-        """One hook event, as Codex sends it. Reports overtake each other: they only add."""
+        """Take one hook event, as Codex sends it. Reports overtake each other: they only add."""
         self.saved.awaits_hooks, self._silent_since = False, None
         name, path = event.get("hook_event_name"), event.get("transcript_path")
         if event.get("agent_id"):
@@ -151,7 +149,6 @@ class CodexSource(StructuredSource):
     # -- the session file -----------------------------------------------------------------------
 
     def transcript(self, line: str, now: float) -> list[SourceEvent]:
-        """One complete line of a session file, in the order of the file."""
         events: list[SourceEvent] = []
         before = self.saved.state
         for record in parse(line):
@@ -163,7 +160,7 @@ class CodexSource(StructuredSource):
             self._rests = now  # the screen may not have been looked at since
         return events
 
-    def _record(self, record: Record) -> list[SourceEvent]:
+    def _record(self, record: RolloutRecord) -> list[SourceEvent]:
         if record.kind == "said":
             return self._hear(record)
         if record.kind == "prompt":
@@ -183,7 +180,7 @@ class CodexSource(StructuredSource):
         # A tool has run or was refused: what was asked for is answered.
         return self._answered() if self._asked is not None else []
 
-    def _hear(self, record: Record) -> list[SourceEvent]:
+    def _hear(self, record: RolloutRecord) -> list[SourceEvent]:
         if not self.saved.said.add(record.key):
             return []
         lines: list[SourceEvent] = [
@@ -198,7 +195,7 @@ class CodexSource(StructuredSource):
         self.saved.interrupted = False
         return self._change(AgentState.BUSY) if self.saved.state is not AgentState.BLOCKED else []
 
-    def _over(self, record: Record) -> list[SourceEvent]:
+    def _over(self, record: RolloutRecord) -> list[SourceEvent]:
         if record.key in self.saved.ended:
             return []
         self.saved.open.discard(record.key)
@@ -219,7 +216,7 @@ class CodexSource(StructuredSource):
     # -- the screen ---------------------------------------------------------------------------
 
     def look(self, rows: list[str], title: str, now: float) -> list[SourceEvent]:
-        """The screen has changed: whether Codex is ready, and whether a dialog is open."""
+        """Look whether Codex is ready, and whether a dialog is open."""
         if self.saved.state is AgentState.GONE:
             return []
         self._rests = None
@@ -247,7 +244,7 @@ class CodexSource(StructuredSource):
     # -- time ---------------------------------------------------------------------------------
 
     def tick(self, now: float) -> list[SourceEvent]:
-        """What is due by ``now``: a turn whose end was not told, and of which nothing is seen;
+        """Do what is due by ``now``: a turn whose end was not told, and of which nothing is seen;
         hooks that do not come."""
         events: list[SourceEvent] = []
         if self._silent_since is not None and now >= self._silent_since + HOOKS_DEADLINE:
@@ -264,7 +261,6 @@ class CodexSource(StructuredSource):
         return events
 
     def next_deadline(self) -> float | None:
-        """When ``tick`` has something to do."""
         silent = None if self._silent_since is None else self._silent_since + HOOKS_DEADLINE
         return min((due for due in (silent, self._stale()) if due is not None), default=None)
 

@@ -1,4 +1,4 @@
-"""Gemini CLI's hooks in the engine's words, and the engine's answer in Gemini CLI's.
+"""The hook codec of Gemini CLI.
 
 What is added before a tool runs reaches the model with its result: Gemini CLI takes it there only.
 """
@@ -22,7 +22,7 @@ from relay.hooks.hook_types import Aggregated, Decision
 
 
 class GeminiHookCodec(HookCodec):
-    """Gemini CLI's hooks; context that is added before a tool goes with its result."""
+    """Reads Gemini CLI's hooks and words their answers."""
 
     def __init__(self) -> None:
         self._held = DeferredContext()
@@ -95,5 +95,5 @@ class GeminiHookCodec(HookCodec):
 
 
 def refusal(reason: str) -> dict[str, Any]:
-    """The tool does not run; or, after it, the model does not see what it gave back."""
+    """Word a refusal: the tool does not run, or the model does not see what it gave back."""
     return {"decision": "deny", "reason": reason}

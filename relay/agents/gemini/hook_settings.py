@@ -1,4 +1,4 @@
-"""Our hooks for one run of Gemini CLI, where its rules for settings of one run let them in.
+"""Writes our hooks for one run of Gemini CLI, where its rules for settings of one run let them in.
 
 Gemini CLI reads system defaults from where ``GEMINI_CLI_SYSTEM_DEFAULTS_PATH`` says, but only from
 a file that belongs to root, as all folders above it do, and that nobody else may write. So a run of
@@ -39,7 +39,7 @@ REFUSAL = '{"decision": "deny", "reason": "relay cannot be asked whether this ma
 
 
 def why_off(options: Container[str], env: dict[str, str], run: Run) -> str:
-    """Why there would be no hooks, wherever they stood; "" where there may be."""
+    """Say why there would be no hooks, wherever they stood; "" where there may be."""
     for path in _layers(env):
         config = (read_settings(path) or {}).get("hooksConfig")
         if isinstance(config, dict) and config.get("enabled") is False:
@@ -52,14 +52,14 @@ def why_off(options: Container[str], env: dict[str, str], run: Run) -> str:
 
 
 def why_no_gates(env: dict[str, str], run: Run) -> str:
-    """Why tool calls reach no hooks; "" where they do."""
+    """Say why tool calls reach no hooks; "" where they do."""
     reason = "" if person_asks(env) else why_no_file(env, run)
     own = "docs/agents/gemini.md says what to put into your own settings"
     return f"{reason}; {own}" if reason else ""
 
 
 def why_no_file(env: dict[str, str], run: Run) -> str:
-    """Why there can be no file of hooks for one run; "" where there can."""
+    """Say why there can be no file of hooks for one run; "" where there can."""
     insecure = _insecure(run.folder)
     if insecure:
         return f"Gemini CLI takes hooks for one run only from root's files ({insecure} is not)"
@@ -101,7 +101,7 @@ def _written(env: dict[str, str], run: Run, chosen: dict[str, list[dict[str, Any
 
 
 def hooks(script: str, gates: list[str]) -> dict[str, list[dict[str, Any]]]:
-    """Our hooks, in the form of Gemini CLI's settings.
+    """Return our hooks, in the form of Gemini CLI's settings.
 
     What was added before a tool is told with its result, so there is always one after it.
     """
@@ -114,7 +114,7 @@ def hooks(script: str, gates: list[str]) -> dict[str, list[dict[str, Any]]]:
 
 
 def observers(script: str, tells: list[str]) -> dict[str, list[dict[str, Any]]]:
-    """Our hooks that tell of turns and notices; Gemini CLI is not made to wait for them.
+    """Return our hooks that tell of turns and notices; Gemini CLI is not made to wait for them.
 
     It would tell of a compaction before each request to the model, whether there is one or not; but
     one that the person wants always is.
@@ -125,7 +125,7 @@ def observers(script: str, tells: list[str]) -> dict[str, list[dict[str, Any]]]:
 
 
 def untrusting(options: Container[str], env: dict[str, str]) -> str:
-    """Why hooks that are put in do not run, as long as the person does not change it."""
+    """Say why hooks that are put in do not run, as long as the person does not change it."""
     if trusts(os.getcwd(), options, env):
         return ""
     return "Gemini CLI runs hooks only in a folder that it trusts"
@@ -137,18 +137,11 @@ def boxed(options: Container[str], env: dict[str, str]) -> bool:
     return chosen or "--sandbox" in options or "-s" in options
 
 
-def own() -> dict[str, Any]:
-    """What the person puts into their own settings to have the hooks without being root.
-
-    It does nothing outside of relay. Gemini CLI puts the value of RELAY_ASK in at its start.
-    """
-    ask = f'[ -z "${ASK}" ] || sh "${ASK}"'
-    commands = {"BeforeTool": ask, "AfterTool": f"{ask} || :"}
-    return {"hooks": {event: [{"hooks": [_hook(line)]}] for event, line in commands.items()}}
-
-
 def person_asks(env: dict[str, str]) -> bool:
-    """Whether the person's own settings have hooks that ask relay, before and after a tool."""
+    """Whether the person's own settings have hooks that ask relay, before and after a tool.
+
+    docs/agents/gemini.md says which; they do nothing outside of relay.
+    """
     theirs = (read_settings(own_settings(env)) or {}).get("hooks")
     named = theirs if isinstance(theirs, dict) else {}
     return all(f"${ASK}" in str(named.get(event)) for event in ("BeforeTool", "AfterTool"))

@@ -1,4 +1,4 @@
-"""Starting Gemini CLI so that relay can find its session file: two flags for this run.
+"""The launch plan of Gemini CLI: two flags for this run, by which its session file is found.
 
 Gemini CLI writes each conversation into a file that is named after the conversation's id. relay
 chooses that id (``--session-id``), so the file of another Gemini CLI in the same project is never
@@ -55,7 +55,7 @@ def converses(argv: list[str]) -> bool:
 
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
-    """The argv with the id of the conversation, or as it was, with what is known of it.
+    """Plan the argv with the id of the conversation, or as it was, with what is known of it.
 
     ``data``: ``session`` is the conversation's id, None where only its first prompt will tell;
     ``heard`` is False where the session file is not of a form that is known.

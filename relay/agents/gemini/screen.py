@@ -44,7 +44,7 @@ _LIMIT = re.compile(r"Usage limit reached")
 
 
 def composer_state(rows: list[str]) -> ComposerState:
-    """Whether the input line is empty, holds a draft, or a dialog stands in its place.
+    """Tell whether the input line is empty, holds a draft, or a dialog stands in its place.
 
     ``rows`` are the screen's rows from top to bottom. ``unknown`` when this is not a screen that
     is known here.
@@ -61,7 +61,7 @@ def composer_state(rows: list[str]) -> ComposerState:
 
 
 def doing(title: str, rows: list[str]) -> Doing:
-    """What Gemini CLI does, by its title where that tells, else by its screen.
+    """Tell what Gemini CLI does, by its title where that tells, else by its screen.
 
     The title may be turned off or fixed in the settings; and a dialog about the program itself
     (sign-in, theme, trust) does not show in it.
@@ -81,7 +81,7 @@ def doing(title: str, rows: list[str]) -> Doing:
 
 
 def question(rows: list[str]) -> str:
-    """What the dialog on the screen is about, for people to read."""
+    """Say what the dialog on the screen is about, for people to read."""
     for row in reversed(rows):
         if found := _TOOL.search(row):
             return f"asks to use {found[1]}"
@@ -91,14 +91,14 @@ def question(rows: list[str]) -> str:
 
 
 def prompts(rows: list[str]) -> list[str]:
-    """The first rows of the prompts that are shown as sent, without white space."""
+    """Return the first rows of the prompts that are shown as sent, without white space."""
     end = next((at for at in range(len(rows) - 1, -1, -1) if _RULE.match(rows[at])), len(rows))
     found = (_INPUT.match(row) for row in rows[:end])
     return [solid(match[2]) for match in found if match and match[1] == ">" and match[2]]
 
 
 def solid(text: str) -> str:
-    """``text`` without white space: the same however a screen lays it out."""
+    """Return ``text`` without white space: the same however a screen lays it out."""
     return "".join(text.split())
 
 

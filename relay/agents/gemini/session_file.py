@@ -35,7 +35,7 @@ _CANCELLED = "Request cancelled."
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SessionRecord:
     """One record that matters. ``time`` is in seconds since the epoch, ``level`` of a note only:
     info, warning or error."""
 
@@ -46,8 +46,8 @@ class Record:
     level: str = ""
 
 
-def parse(line: str) -> Record | None:
-    """What one line says; None for what is of no concern, or damaged."""
+def parse(line: str) -> SessionRecord | None:
+    """Read one line; None for what is of no concern, or damaged."""
     raw = object_in(line)
     if raw is None or not isinstance(raw.get("id"), str):
         return None
@@ -56,15 +56,15 @@ def parse(line: str) -> Record | None:
     if kind == "gemini":
         # What it has for the model's words that are not words (history, binary data) is a list.
         if isinstance(content, str) and content.strip():
-            return Record("said", id_, time, content)
-        return Record("call", id_, time)
+            return SessionRecord("said", id_, time, content)
+        return SessionRecord("call", id_, time)
     if kind == "user":
         return _user(id_, time, content)
     if kind in ("info", "warning", "error"):
         text = text_in(content)
         if text == _CANCELLED:
-            return Record("cancelled", id_, time)
-        return Record("note", id_, time, text, kind)
+            return SessionRecord("cancelled", id_, time)
+        return SessionRecord("note", id_, time, text, kind)
     return None
 
 
@@ -77,11 +77,11 @@ def session_of(line: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _user(id_: str, time: float, content: object) -> Record:
+def _user(id_: str, time: float, content: object) -> SessionRecord:
     parts = content if isinstance(content, list) else [{"text": content}]
     if any(isinstance(part, dict) and "functionResponse" in part for part in parts):
-        return Record("result", id_, time)
-    return Record("prompt", id_, time, text_in(parts))
+        return SessionRecord("result", id_, time)
+    return SessionRecord("prompt", id_, time, text_in(parts))
 
 
 # -- which file ------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def _user(id_: str, time: float, content: object) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A session file that was written since ``since``, and its prompts since then."""
+    """One session file that was written since ``since``, and its prompts since then."""
 
     path: str
     session: str
@@ -149,7 +149,7 @@ class SessionFiles:
 
 
 class Claims:
-    """Which session files the Gemini CLIs of this RELAY_HOME have, so that nobody takes another's.
+    """Notes which session file each Gemini CLI of this RELAY_HOME has: none takes another's.
 
     Each notes its own in the folder of its run; ``pid`` is a process that lives as long as it does.
     """
@@ -161,7 +161,7 @@ class Claims:
         self._pid = pid
 
     def claim(self, path: str) -> None:
-        """This file is ours."""
+        """Note that this file is ours."""
         with contextlib.suppress(OSError):
             make_private_folder(self._folder)
             noted = os.path.join(self._folder, self.NAME)

@@ -1,4 +1,4 @@
-"""What Gemini CLI says and does, from its session file, its title and its screen. No I/O, no clock.
+"""The structured source of Gemini CLI: session file, title and screen. No I/O, no clock.
 
 The session file has each of the model's messages when it is complete, the prompts that went to the
 model, and why a turn failed. It does not say when a turn is over or a dialog is open: the terminal
@@ -21,7 +21,7 @@ from relay.agents.base import (
     markers_in,
 )
 from relay.agents.gemini.screen import Doing, composer_state, doing, prompts, question
-from relay.agents.gemini.session_file import Record, parse
+from relay.agents.gemini.session_file import SessionRecord, parse
 from relay.core.bounded import RecentSet
 from relay.core.message import AgentState
 from relay.core.source_events import End, Line, Proof, SourceEvent, StateChange
@@ -53,7 +53,7 @@ _REFUSED = re.compile(
 
 @dataclass(slots=True)
 class GeminiState(SourceState):
-    """What Gemini CLI's checkpoint holds."""
+    """The checkpoint of Gemini CLI's source."""
 
     #: Records whose words were told, by their ids.
     said: RecentSet[str] = field(default_factory=lambda: RecentSet(SAID_MAX))
@@ -94,7 +94,6 @@ class GeminiSource(StructuredSource):
     # -- what the session asks ----------------------------------------------------------------
 
     def seen(self, marker: str) -> bool:
-        """Whether a text that holds ``marker`` has demonstrably gone to the model."""
         return marker in self.saved.markers
 
     def knows(self, prompt: str) -> bool:
@@ -106,7 +105,6 @@ class GeminiSource(StructuredSource):
         return self.saved.path
 
     def poll_interval(self) -> float:
-        """In how many seconds the session file should be looked at again."""
         if self.saved.state is AgentState.BUSY:
             self._quick = QUICK_LOOKS
         elif self._quick:
@@ -116,7 +114,6 @@ class GeminiSource(StructuredSource):
     # -- the session file ---------------------------------------------------------------------
 
     def transcript(self, line: str, now: float) -> list[SourceEvent]:
-        """One complete line of the session file, in the order of the file."""
         record = parse(line)
         if record is None or record.time < self._started:
             return []
@@ -130,7 +127,7 @@ class GeminiSource(StructuredSource):
             return self._error(record)
         return []
 
-    def _said(self, record: Record) -> list[SourceEvent]:
+    def _said(self, record: SessionRecord) -> list[SourceEvent]:
         if record.id in self.saved.said:
             return []
         self.saved.said.add(record.id)
@@ -143,7 +140,7 @@ class GeminiSource(StructuredSource):
             return []
         return self._change(AgentState.BUSY if self._shows == "busy" else AgentState.IDLE)
 
-    def _prompt(self, record: Record) -> list[SourceEvent]:
+    def _prompt(self, record: SessionRecord) -> list[SourceEvent]:
         if record.id in self.saved.said:
             return []
         self.saved.said.add(record.id)
@@ -153,7 +150,7 @@ class GeminiSource(StructuredSource):
             self.saved.markers.add(marker)
         return [Proof(record.text, "transcript")]
 
-    def _error(self, record: Record) -> list[SourceEvent]:
+    def _error(self, record: SessionRecord) -> list[SourceEvent]:
         """An error of the API ends a turn; its words say whether another try is any use."""
         error = _API_ERROR.search(record.text) if record.level == "error" else None
         if error is None:
@@ -175,7 +172,7 @@ class GeminiSource(StructuredSource):
     # -- the terminal -------------------------------------------------------------------------
 
     def look(self, rows: list[str], title: str, now: float) -> list[SourceEvent]:
-        """The terminal shows these rows and this title now."""
+        """Look what Gemini CLI does, and which prompts were sent."""
         for prompt in prompts(rows):
             if prompt not in self.saved.shown:
                 self.saved.shown.append(prompt)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relay.agents.claude.messages import DISPLAY_GRACE, Messages, MessagesState
-from relay.agents.claude.transcript import Record
+from relay.agents.claude.transcript import TranscriptRecord
 from relay.core.source_events import End, Line, SourceEvent
 from relay.core.state import from_json, to_json
 
@@ -46,7 +46,9 @@ def test_every_message_is_heard_once(data: st.DataObject) -> None:
         reports: list[int | None] = [*range(len(pieces)), None]  # None: the transcript
         for report in data.draw(st.permutations(reports), label="order"):
             if report is None:
-                record = Record("said", 0, text=text, message_id=f"api{number}", uuid=f"u{number}")
+                record = TranscriptRecord(
+                    "said", 0, text=text, message_id=f"api{number}", uuid=f"u{number}"
+                )
                 events += messages.transcript(record, now)
                 continue
             lost = data.draw(st.sampled_from([False, False, False, True]), label="lost")

@@ -18,6 +18,7 @@ from relay.agents.known_agents import make_hook_codec, ungated, untold
 from relay.agents.launch import Launch, Run, plan
 from relay.hooks.events import TOOL_CALL, HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
+from tests.agents.gemini.documented import documented_hooks
 from tests.agents.gemini.test_launch import installed
 
 INPUT = {"command": "ls", "dir_path": "."}
@@ -275,7 +276,7 @@ def test_whoever_has_named_the_hooks_in_their_settings_needs_no_such_file(
     gemini: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hooks, "_insecure", lambda path: path)
-    save(tmp_path, {"security": {"folderTrust": {"enabled": False}}, **hooks.own()})
+    save(tmp_path, {"security": {"folderTrust": {"enabled": False}}, **documented_hooks()})
     launch = start([gemini], tmp_path)
     assert list(launch.env) == ["RELAY_ASK"] and os.path.isfile(launch.env["RELAY_ASK"])
     assert launch.data["gates"] == ["BeforeTool", "AfterTool"]
@@ -285,12 +286,6 @@ def test_whoever_has_named_the_hooks_in_their_settings_needs_no_such_file(
     both = start([gemini], tmp_path, events=("BeforeTool", "AfterAgent"))
     # Their own hook asks about tools, so ours does not ask again.
     assert set(put_in(both)["hooks"]) == {"AfterAgent"} and "RELAY_ASK" in both.env
-
-
-def test_what_the_person_puts_into_their_settings_stands_in_the_documentation() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "agents" / "gemini.md").read_text()
-    block = text.partition("```json\n")[2].partition("```")[0]
-    assert json.loads(block) == hooks.own()
 
 
 @pytest.mark.parametrize(
