@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from relay.broker import memory_proxy
 from relay.broker.client import BrokerClient, connect
 from relay.config import trust
 from relay.core.errors import ConfigError, RelayError, UsageError
@@ -255,9 +256,11 @@ def _ignoring(store: Store, client: BrokerClient) -> None:
         return
 
 
+@pytest.mark.usefixtures("served")
 def test_a_broker_that_stops_leaves_no_process_not_even_one_that_hangs(
-    home: Home, store: Store, make: Callable[[str], Store]
+    home: Home, store: Store, make: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(memory_proxy, "CLOSE_DEADLINE", 1.0)
     idle = make("idle")
     with connect(home) as client, connect(home) as other:
         idle.save(client, "one")
