@@ -110,7 +110,7 @@ class AiderSource(StructuredSource):
     # -- the history --------------------------------------------------------------------------
 
     def lines(self, lines: list[str], now: float) -> list[SourceEvent]:
-        """The lines of the LLM history that were read in one piece."""
+        """Take the lines of the LLM history that were read in one piece."""
         events: list[SourceEvent] = []
         for record in self.saved.history.feed(lines):
             self._since = now
@@ -130,7 +130,7 @@ class AiderSource(StructuredSource):
         return events
 
     def transcript(self, line: str, now: float) -> list[SourceEvent]:
-        """One line of the LLM history."""
+        """Take one line of the LLM history."""
         return self.lines([line], now)
 
     def _said(self, text: str) -> None:
@@ -167,7 +167,7 @@ class AiderSource(StructuredSource):
         return events
 
     def _complete(self, *, aborted: bool) -> list[SourceEvent]:
-        """The answer is over: its words, and where they end."""
+        """End the answer: give its words, and where they end."""
         if self.saved.answer is None:
             return []
         lines, self.saved.answer = _without_thoughts(self.saved.answer), None
@@ -187,7 +187,7 @@ class AiderSource(StructuredSource):
     # -- the terminal -------------------------------------------------------------------------
 
     def terminal(self, away: bool, rows: list[str], now: float) -> list[SourceEvent]:
-        """How the terminal is now, after the history was read.
+        """Take the state of the terminal, after the history was read.
 
         ``away``: aider does not read what is typed.
         """
@@ -214,7 +214,7 @@ class AiderSource(StructuredSource):
         return screen.broken_off(self._rows, prompting=self._prompting)
 
     def _error(self) -> list[SourceEvent]:
-        """The request brought nothing: why, as far as the screen tells."""
+        """Tell why a request brought nothing, as far as the screen shows it."""
         self._trouble = False
         name = screen.error(self._rows, prompting=self._prompting)
         if not name or name in _THIS_TURN_ONLY:
@@ -232,7 +232,6 @@ class AiderSource(StructuredSource):
     # -- the end, and a restart ---------------------------------------------------------------
 
     def finish(self, now: float) -> list[SourceEvent]:
-        """aider has ended: nothing more will come."""
         return [*self._complete(aborted=self._broken()), *self._change(AgentState.GONE)]
 
     def restore(self, state: dict[str, Any]) -> None:

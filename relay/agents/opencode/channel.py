@@ -1,4 +1,4 @@
-"""Handing a message to opencode by its server: no keys, no input line, no dialog.
+"""The message channel of opencode, its server: no keys, no input line, no dialog.
 
 A message goes into the session that the person is in; where there is none yet, one is made and the
 terminal is led to it. The server takes it at once, also while a turn runs: the model has it at its

@@ -104,7 +104,7 @@ class Conversations:
         return self.sessions.get(name)
 
     def learn(self, info: dict[str, Any]) -> None:
-        """A session, as opencode describes it."""
+        """Note a session as opencode describes it."""
         name = word(info.get("id"))
         if name:
             known = self._known(name)
@@ -112,7 +112,7 @@ class Conversations:
             known.since = moment(info.get("time"), "created") or 0.0
 
     def created(self, info: dict[str, Any]) -> None:
-        """A session has just been made: the person is in it, unless it is a subagent's."""
+        """Note a new session: the person is in it, unless it is a subagent's."""
         self.learn(info)
         if not word(info.get("parentID")):
             self.current = word(info.get("id")) or self.current
@@ -123,7 +123,7 @@ class Conversations:
             self.current = ""
 
     def standing(self, status: dict[str, Any], asks: list[Any]) -> None:
-        """What each is doing now (one that is not named rests), and all that is asked now."""
+        """Note what each session does (one that is not named rests), and all that is asked now."""
         for name, conversation in self.sessions.items():
             if name not in status:
                 conversation.status = "idle"
@@ -134,7 +134,7 @@ class Conversations:
             self.asked(table(request))
 
     def status(self, name: str, status: dict[str, Any]) -> None:
-        """A ``session.status``: ``idle``, ``busy`` or ``retry`` with a message."""
+        """Note a ``session.status``: ``idle``, ``busy`` or ``retry`` with a message."""
         conversation = self._known(name)
         conversation.status = word(status.get("type"))
         if conversation.status == "retry":
@@ -145,7 +145,7 @@ class Conversations:
             conversation.trouble, conversation.retry = "", None
 
     def failed(self, name: str, error: Any) -> None:
-        """A turn ended with an error."""
+        """Note a turn that ended with an error."""
         why, lasting = trouble(error)
         if why:
             conversation = self._known(name)
@@ -153,7 +153,7 @@ class Conversations:
             conversation.retry = LIMIT_RETRY if lasting else ERROR_RETRY
 
     def asked(self, request: dict[str, Any]) -> None:
-        """A permission or a question waits for the person."""
+        """Note a permission or a question that waits for the person."""
         name = word(request.get("id"))
         if name:
             self.asks[name] = [word(request.get("sessionID")), asked_for(request)]
@@ -168,7 +168,7 @@ class Conversations:
         return conversation is not None and conversation.status == "idle" and not asked
 
     def now(self) -> StateChange:
-        """What the agent is doing."""
+        """Tell what the agent does in the session that the person is in."""
         for name, reason in self.asks.values():
             if not self.current or self._top(name) == self.current:
                 return StateChange(AgentState.BLOCKED, reason)
@@ -201,7 +201,7 @@ class Part:
 
     message: str
     text: str = ""
-    heard: int = 0  # characters that went out
+    heard: int = 0  # characters that have gone out
     gap: bool = False  # deltas were missed
     due: float | None = None  # when an ended part is believed to be complete
     closed: bool = False
@@ -223,7 +223,7 @@ class TextParts:
         return part_id in self.parts
 
     def delta(self, part_id: str, delta: str) -> list[SourceEvent]:
-        """More text at the end of a part."""
+        """Add text to the end of a part."""
         part = self.parts.get(part_id)
         if part is None or part.closed or part.gap or part.due is not None:
             return []
@@ -234,7 +234,7 @@ class TextParts:
         return self._lines(part_id, part)
 
     def begin(self, part_id: str, message: str, text: str, *, gap: bool) -> list[SourceEvent]:
-        """A part is there, or there is more of it. ``gap``: its deltas may have been missed."""
+        """Take a part as far as it is written. ``gap``: deltas may have been missed."""
         part = self.parts.get(part_id)
         if part is None:
             if part_id <= self.forgotten:
@@ -250,7 +250,7 @@ class TextParts:
         return self._lines(part_id, part)
 
     def finish(self, part_id: str, message: str, text: str, now: float) -> list[SourceEvent]:
-        """A part is complete, with this text."""
+        """Take a part that is complete, with this text."""
         events = self.begin(part_id, message, "", gap=False)
         part = self.parts.get(part_id)
         if part is None or part.closed or part.due is not None:
@@ -267,7 +267,7 @@ class TextParts:
         return events + self._lines(part_id, part)
 
     def settle(self, now: float) -> list[SourceEvent]:
-        """What is complete by ``now``."""
+        """End the parts that are believed to be complete by ``now``."""
         events: list[SourceEvent] = []
         for part_id, part in self.parts.items():
             if not part.closed and part.due is not None and now >= part.due:
@@ -280,7 +280,7 @@ class TextParts:
         return min(due, default=None)
 
     def confirm(self, message: str, besides: str = "") -> list[SourceEvent]:
-        """The message goes on or is complete: its parts that have their end were not broken off."""
+        """End the message's complete parts: it goes on or is complete, so none was broken off."""
         events: list[SourceEvent] = []
         for part_id, part in self._of(message):
             if part.due is not None and part_id != besides:
@@ -288,24 +288,24 @@ class TextParts:
         return events
 
     def abort(self, message: str) -> list[SourceEvent]:
-        """The message was broken off."""
+        """End all parts of a message that was broken off."""
         events: list[SourceEvent] = []
         for part_id, part in self._of(message):
             events += self._close(part_id, part, aborted=True)
         return events
 
     def missed(self) -> None:
-        """The stream was interrupted: only its last state tells what an open part says."""
+        """Note that deltas were missed: only its last state tells what an open part says."""
         for part in self.parts.values():
             part.gap = part.gap or not part.closed
 
     def drop(self) -> None:
-        """Others hear the rest of what is open."""
+        """Close all parts without their rest: the screen has it."""
         for part in self.parts.values():
             part.closed, part.text = True, ""
 
     def all_over(self) -> list[SourceEvent]:
-        """The agent has ended."""
+        """End all parts: the agent has ended."""
         events: list[SourceEvent] = []
         for part_id, part in self.parts.items():
             if not part.closed:
@@ -325,7 +325,7 @@ class TextParts:
 
     @staticmethod
     def _lines(part_id: str, part: Part) -> list[SourceEvent]:
-        """The lines that are complete and were not heard yet."""
+        """Take the complete lines that have not gone out yet."""
         end = part.text.rfind("\n") + 1
         if end <= part.heard:
             return []

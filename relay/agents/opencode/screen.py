@@ -1,4 +1,4 @@
-"""What opencode's screen says about its input line; for typing only. Pure.
+"""What opencode's screen says about its input line; for typing only. Pure, tested by itself.
 
 The input line stands in a box whose left edge is a bar, closed below by a row that begins with the
 foot of the bar; its last row names the agent and the model::

@@ -151,13 +151,13 @@ class OpencodeSource(StructuredSource):
         return []
 
     def interrupted(self) -> None:
-        """The stream of events has broken off."""
+        """Note that the stream of events has broken off."""
         self.connected = False
         self.saved.parts.missed()
 
     def _snapshot(self, found: dict[str, Any], now: float) -> list[SourceEvent]:
-        """How things stand: ``sessions, status, asks, messages`` as the server answers, ``at``
-        when, ``session`` the one that is gone on with."""
+        """Take how things stand: ``sessions, status, asks, messages`` as the server answers, ``at``
+        when, ``session`` the one that opencode goes on with."""
         if self.saved.failed:
             # The screen was heard meanwhile: what was said until now must not be heard twice.
             self.saved.failed = False
@@ -197,7 +197,7 @@ class OpencodeSource(StructuredSource):
                 said.left = said.waits and status.get("type") == "idle"
 
     def _error(self, name: str, error: Any) -> list[SourceEvent]:
-        """A turn has ended with an error, or the person has stopped it."""
+        """End the parts of a turn that ended with an error, or that the person stopped."""
         self.saved.conversations.failed(name, error)
         events: list[SourceEvent] = []
         for message in self.saved.parts.open_messages():
@@ -261,7 +261,7 @@ class OpencodeSource(StructuredSource):
         self.saved.manner = manner
 
     def _part(self, part: dict[str, Any], now: float, *, gap: bool) -> list[SourceEvent]:
-        """The state of one part. ``gap``: its deltas until now may have been missed."""
+        """Take the state of one part. ``gap``: its deltas until now may have been missed."""
         message, part_id = word(part.get("messageID")), word(part.get("id"))
         said = self.saved.said.get(message)
         if said is None:
@@ -286,7 +286,7 @@ class OpencodeSource(StructuredSource):
         return events + self.saved.parts.begin(part_id, message, text, gap=gap and unknown)
 
     def _reached(self, answer: ConversationMessage) -> list[SourceEvent]:
-        """The model has begun to answer: it has what was said up to there."""
+        """Prove what was said before an answer that has begun: the model has it."""
         events: list[SourceEvent] = []
         if answer.reached:
             return events
@@ -299,7 +299,7 @@ class OpencodeSource(StructuredSource):
         return events
 
     def _look(self) -> list[SourceEvent]:
-        """The agent's state, if it has changed."""
+        """Tell the agent's state if it has changed."""
         if not self.connected:
             return []
         change = self.saved.conversations.now()

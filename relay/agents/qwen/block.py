@@ -48,11 +48,11 @@ class Block:
         return self.stream is not None and not self.closed
 
     def begin(self, stream: str) -> None:
-        """A block begins; the one before it must have ended."""
+        """Begin a block; the one before it must have ended."""
         self.stream = stream
 
     def close(self) -> None:
-        """The block is complete, or was broken off."""
+        """Note that nothing more comes: the block is complete, or was broken off."""
         self.closed = self.stream is not None
 
     def is_said_again(self, response: str, text: str) -> bool:
@@ -73,12 +73,12 @@ class Block:
         return response.endswith(self.text)
 
     def start_again(self) -> None:
-        """What follows is another answer in the place of the one that is there."""
+        """Expect another answer in the place of the one that is there."""
         self.again = self.text.split("\n")[:-1] + self.again
         self.text = self.partial = ""
 
     def add(self, text: str, stream: str) -> list[SourceEvent]:
-        """The block goes on, or begins as ``stream``."""
+        """Add text to the block, or begin it as ``stream``."""
         if self.stream is None:
             self.begin(stream)
         if len(self.text) < TEXT_MAX:
@@ -90,7 +90,7 @@ class Block:
         return events
 
     def complete(self) -> list[SourceEvent]:
-        """The block, if there is one, is whole."""
+        """End the block, if there is one, as whole."""
         events = self._line(self.partial, f"{self.stream}.end") if self.partial else []
         if self.stream is not None:
             # The rest of an answer that is not to be is missing in the one that is.
@@ -99,7 +99,7 @@ class Block:
         return events
 
     def break_off(self) -> list[SourceEvent]:
-        """The block, if there is one, was not written to its end."""
+        """End the block, if there is one, as not written to its end."""
         events: list[SourceEvent] = []
         if self.stream is not None:
             events.append(End(self.stream, aborted=True))
@@ -137,12 +137,12 @@ class DoubtedBlocks:
         return bool(self._blocks)
 
     def put(self, block: Block, since: float | None) -> list[SourceEvent]:
-        """One more; nothing is added to ``block`` any more."""
+        """Keep ``block``, to which nothing is added any more, and when its doubt began."""
         self._blocks.append((since, block))
         return self._first().break_off() if len(self._blocks) > DOUBTED_MAX else []
 
     def recorded(self, answer: str) -> list[SourceEvent] | None:
-        """The record of the chat holds ``answer``; None when that is no answer of these.
+        """End the block that the record of the chat holds as ``answer``; None when none is meant.
 
         Answers are recorded in order: what came before this one was stopped.
         """
@@ -154,7 +154,7 @@ class DoubtedBlocks:
         return events + block.complete()
 
     def late(self, now: float, patience: float) -> list[SourceEvent]:
-        """Those that are not recorded ``patience`` seconds after their end were stopped."""
+        """End those that are not recorded after ``patience`` seconds: they were stopped."""
         known = ((now if since is None else since, block) for since, block in self._blocks)
         self._blocks = deque(known)
         events: list[SourceEvent] = []
@@ -163,14 +163,14 @@ class DoubtedBlocks:
         return events
 
     def break_off(self) -> list[SourceEvent]:
-        """No answer is recorded any more."""
+        """End all: no answer is recorded any more."""
         events: list[SourceEvent] = []
         while self._blocks:
             events += self._first().break_off()
         return events
 
     def blocks(self) -> list[Block]:
-        """The blocks for a checkpoint; the time since when is not known to the next session."""
+        """Return the blocks for a checkpoint, in order; the next session has another clock."""
         return [block for _, block in self._blocks]
 
     def _first(self) -> Block:

@@ -1,8 +1,9 @@
-"""Handing a message to Qwen Code by its input file: no keys, no input line, no dialog.
+"""The message channel of Qwen Code, its input file: no keys, no input line, no dialog.
 
 Qwen Code looks at the file twice a second and queues each complete line that was added. It answers
 nothing: that the model got a message shows in its event file (``QwenSource``). What stands in the
-file has been handed over: by that a session that follows one that was killed can tell.
+file has been handed over: by that a session that follows one that was killed can tell. Tested by
+itself.
 """
 
 from __future__ import annotations

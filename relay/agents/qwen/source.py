@@ -140,7 +140,7 @@ class QwenSource(StructuredSource):
     # -- the files ----------------------------------------------------------------------------
 
     def transcript(self, line: str, now: float) -> list[SourceEvent]:
-        """One complete line of the event file or of the chat's record, in the file's order."""
+        """Take a complete line of the event file or of the chat's record, in the file's order."""
         record = parse(line)
         if record is None:
             return []
@@ -157,7 +157,7 @@ class QwenSource(StructuredSource):
         return self._begun(record)
 
     def _begun(self, record: Record) -> list[SourceEvent]:
-        """A process, a turn, an answer or the next request begins."""
+        """Begin a process, a turn, an answer or the next request."""
         events = self._put_aside() if self.saved.recorded else self._complete()
         if record.kind == "session":
             self.saved.session = record.id  # it may be another process than before
@@ -237,7 +237,7 @@ class QwenSource(StructuredSource):
         return [] if self.saved.asked else self._change(AgentState.BUSY)
 
     def _chat(self, record: Record, now: float) -> list[SourceEvent]:
-        """What only the record of the chat tells."""
+        """Take what only the record of the chat tells."""
         if record.kind == "refused":
             return self._refused(record.text, record.number) if self.saved.turn else []
         self.saved.recorded = True
@@ -268,7 +268,7 @@ class QwenSource(StructuredSource):
         return self.saved.block.break_off()
 
     def _put_aside(self) -> list[SourceEvent]:
-        """Where the record will tell whether the block is whole, what is next does not wait."""
+        """Put the block in doubt aside where the record will tell if it is whole."""
         if self._doubt is None:
             return self._complete()
         since, block = self._doubt, self.saved.block
@@ -284,7 +284,7 @@ class QwenSource(StructuredSource):
     # -- the screen and time -------------------------------------------------------------------
 
     def glance(self, rows: list[str], now: float) -> list[SourceEvent]:
-        """What the screen adds: that the input line has come, that a dialog has gone, that the
+        """Take what the screen adds: that the input line has come, that a dialog has gone, that the
         person stopped the turn, and that a turn is over of which the file does not tell."""
         return self._doubted.late(now, VERDICT) + self._glance(rows, now)
 
@@ -310,7 +310,7 @@ class QwenSource(StructuredSource):
         return self._silent(now) if is_busy(rows) else self._at_work()
 
     def _rested(self, now: float) -> list[SourceEvent]:
-        """A turn runs as far as the file tells, but the screen shows none."""
+        """Judge a turn that runs by the file while the screen shows none."""
         if self._rest_since is None:
             self._rest_since = now
         writing = self.saved.block.writing
@@ -327,7 +327,7 @@ class QwenSource(StructuredSource):
         return [] if limited else self._change(AgentState.IDLE)
 
     def _silent(self, now: float) -> list[SourceEvent]:
-        """The screen shows a turn of which the file tells nothing."""
+        """Judge a turn that the screen shows and of which the file tells nothing."""
         if self._busy_since is None:
             self._busy_since = now
         if now - self._busy_since < SILENCE:
