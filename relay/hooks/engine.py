@@ -29,7 +29,10 @@ from relay.hooks.hook_types import (
     Plan,
     empty_success,
 )
+from relay.hooks.planner import Planner
+from relay.hooks.registry import Registry
 from relay.hooks.request_channel import Payload, RefusedRequest, RequestChannel, RequestCode
+from relay.hooks.runner import HookRunner
 
 #: What a request does not decide: whose event it is.
 _OURS = ("session_id", "agent_name", "correlation_id")
@@ -58,24 +61,6 @@ class Config(Protocol):
         ...
 
 
-class Hooks(Protocol):
-    """The part of the registry that is used here."""
-
-    def hooks(self, event: HookEventName) -> Sequence[HookDefinition]: ...
-
-
-class Plans(Protocol):
-    """The planner."""
-
-    def plan(self, event: HookEventName, payload: Mapping[str, Any]) -> Plan: ...
-
-
-class Runs(Protocol):
-    """The runner."""
-
-    async def run(self, plan: Plan, payload: Payload, ctx: object) -> list[HookResult]: ...
-
-
 #: By the ends of the names of their methods, such as ``before_tool``.
 _BY_METHOD = {event.registration.removeprefix("on_"): event for event in HookEventName}
 
@@ -92,9 +77,9 @@ class HookEventHandler:
     def __init__(
         self,
         config: Config,
-        registry: Hooks,
-        planner: Plans,
-        runner: Runs,
+        registry: Registry,
+        planner: Planner,
+        runner: HookRunner,
         aggregate: Aggregate,
         *,
         log: hook_log.HookLog | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from relay.hooks.engine import HookEventHandler
 from relay.hooks.events import HookEventName
@@ -193,9 +193,9 @@ class Engine:
         self.aggregate = FakeAggregate()
         self.handler = HookEventHandler(
             self.config,
-            self.registry,
-            self.planner,
-            self.runner,
+            cast(Any, self.registry),
+            cast(Any, self.planner),
+            cast(Any, self.runner),
             self.aggregate,
             log=log,
             now=lambda: NOW,
