@@ -221,7 +221,7 @@ class Committer:
                 if isinstance(entry, tuple):
                     self._apply(batch, *entry)
                 else:
-                    entry(batch)
+                    self._do(batch, entry)
                 if batch.cut:
                     break
             self._write(batch)
@@ -247,6 +247,14 @@ class Committer:
             batch.answers.append((request.client, refusal(request.n, error)))
         except Exception:
             batch.answers.append((request.client, refusal(request.n, self._fault())))
+
+    def _do(self, batch: Batch, job: Job) -> None:
+        try:
+            job(batch)
+        except StorageError:
+            raise
+        except Exception:
+            self._fault()  # no request of the batch has anything to do with it
 
     def _failed(self, batch: Batch, error: RelayError) -> Batch:
         """What to finish instead of ``batch``: every request gets the error."""
@@ -330,18 +338,8 @@ def _is_simple(routing: Routing | None) -> bool:
 
 
 def _event(message: Accepted) -> EventTuple:
-    return (
-        message.seq,
-        message.id,
-        message.kind,
-        message.sender,
-        message.origin,
-        message.mode,
-        message.thread,
-        message.body,
-        message.meta,
-        message.created_ms,
-    )
+    head = (message.seq, message.id, message.kind, message.sender, message.origin, message.mode)
+    return (*head, message.thread, message.body, message.meta, message.created_ms)
 
 
 def _deliveries(message: Accepted, ledger: Ledger) -> list[DeliveryTuple]:

@@ -40,7 +40,7 @@ class AgentOps:
         self._windows = windows
         self._committer = committer
         self._grace = grace
-        self._graces: dict[str, asyncio.TimerHandle] = {}  # by name
+        self._graces: dict[str, asyncio.TimerHandle] = {}  # by lower-case name
 
     def restore(self, now_ms: int) -> None:
         """After a start: agents that were there have their grace to reconnect. Raises StorageError
@@ -200,10 +200,10 @@ class AgentOps:
         self._end_grace(member)
         member.live = True
         loop = asyncio.get_running_loop()
-        self._graces[member.name] = loop.call_later(self._grace, self._grace_over, member)
+        self._graces[member.name.lower()] = loop.call_later(self._grace, self._grace_over, member)
 
     def _end_grace(self, member: Member) -> None:
-        timer = self._graces.pop(member.name, None)
+        timer = self._graces.pop(member.name.lower(), None)
         if timer is not None:
             timer.cancel()
 
