@@ -154,13 +154,17 @@ def texts(value: object, handler: str) -> tuple[str, ...]:
 
 @dataclass
 class _Reader:
-    """What was read so far. ``said`` holds fields of HookOutput."""
+    """Reads one answer, key by key."""
 
+    #: The hook's name for people.
     name: str
     event: HookEventName
+    #: Every key must be known and mean something for the event.
     strict: bool
+    #: Fields of HookOutput that were read.
     said: dict[str, Any] = field(default_factory=dict)
-    decisions: list[tuple[Decision, str]] = field(default_factory=list)
+    #: With a reason of its own, or None: the one of permissionDecisionReason, which may come later.
+    decisions: list[tuple[Decision, str | None]] = field(default_factory=list)
     reason: str = ""
     permission_reason: str = ""
     unknown: int = 0
@@ -211,8 +215,8 @@ class _Reader:
         if not self.decisions:
             return HookOutput(reason=self.reason, **said)
         decision = max((one for one, _reason in self.decisions), key=_RANK.index)
-        own = [reason for one, reason in self.decisions if one is decision]
-        own = [self.permission_reason if reason == _PERMISSION else reason for reason in own]
+        given = [reason for one, reason in self.decisions if one is decision]
+        own = [self.permission_reason if reason is None else reason for reason in given]
         reason = "\n".join(dict.fromkeys(text for text in own if text))
         reason = reason or self.reason or self.permission_reason
         if not reason and decision is Decision.DENY:
@@ -228,7 +232,7 @@ class _Reader:
 
     def _decide(self, decision: Decision, key: str, permission: bool) -> None:
         if self._may(decision, key):
-            self.decisions.append((decision, _PERMISSION if permission else ""))
+            self.decisions.append((decision, None if permission else ""))
 
     def _decide_shortly(self, decision: Decision, key: str, item: object) -> None:
         """``{"deny": "why"}`` or ``{"deny": True}``. An empty reason denies, too."""
@@ -332,8 +336,6 @@ class _Reader:
             )
 
 
-#: Stands for the reason that permissionDecisionReason gives, which may come later.
-_PERMISSION = "\x00permission"
 _TOOLS_HINT = 'it is a mode (AUTO, ANY, NONE), a list of names, or {"mode": …, "names": […]}'
 #: What a rewrite of one kind is for one event: the field of HookOutput.
 _TARGETS = {
