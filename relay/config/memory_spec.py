@@ -52,7 +52,7 @@ class StoreSpec:
     provider qdrant), ``embedder``; local: maybe ``embedder``; custom: nothing. A section is flat:
     its ``provider`` and, beside it, what mem0 nests in ``config``. In ``vector_store`` the names
     are mem0's (``collection_name``, ``embedding_model_dims``); in ``embedder`` an address is
-    ``url`` and the vectors' length ``dims``, whoever asks it. No ``embedder``: the default one.
+    ``url`` and the vectors' length ``dims``. No ``embedder``: the default one.
 
     ``file`` and ``sha256``: of a custom one, the configuration that makes the object.
     """
@@ -63,7 +63,7 @@ class StoreSpec:
     sha256: str = ""
 
     def key(self) -> str:
-        """16 hexadecimal digits: the same store has the same, whoever embeds and with which key.
+        """16 hexadecimal digits: the same store has the same, whatever embeds and with which key.
 
         Kept saves are filed under it. The default store has one, too.
         """

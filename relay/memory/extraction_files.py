@@ -128,7 +128,7 @@ class Folder:
 
 
 def left_in(home: Home) -> tuple[str, list[Extraction]]:
-    """The folder and what is in it, for whoever only looks, be there a broker or not."""
+    """The folder and what is in it, read without a broker."""
     path = folder_of(home)
     found = []
     for entry in sorted(Path(path).glob("*.json")):

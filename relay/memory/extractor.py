@@ -124,7 +124,7 @@ class Extractor:
             del self._all[oldest.run]
             _log(f"{oldest.agent}'s last words of an earlier session make room")
             return
-        # Whoever asked has ended when a person looks: it is told with the counts, too.
+        # The session that asked has ended when a person looks: the counts tell it, too.
         self._error = f"{FILES_MAX} sessions' last words wait already: further ones are not kept"
         _log(self._error)
         raise RelayError(self._error, hint="relay memory stats says why they wait", code="busy")

@@ -74,7 +74,7 @@ class KeptSave:
     supersedes: str | None
     meta: dict[str, object] | None  # None: none was given, which is not the same as {}
     now_ms: int
-    tries: int = 0  # how often the store failed at it
+    tries: int = 0  # failures of the store at it
     refused: str | None = None  # why the store will never take it
 
     def memory(self) -> Memory:
@@ -337,9 +337,9 @@ def title_of(folder: str, key: str) -> str:
 
 
 def waiting_in(folder: str) -> dict[str, tuple[int, int]]:
-    """How many saves wait and were refused, by the key of their store; whoever has it open.
+    """Count the saves that wait and that were refused, by the key of their store.
 
-    What cannot be read counts as nothing: to say why is for whoever opens it.
+    What cannot be read counts as nothing: opening it says why.
     """
     kept = os.path.join(folder, "kept")
     try:

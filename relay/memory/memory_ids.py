@@ -17,7 +17,7 @@ ID_LENGTH = 8
 _LOOK_ALIKE = str.maketrans("oil", "011")
 #: No answer has more memories than this.
 LIMIT_MAX = 1000
-#: So many matches of an ambiguous id are looked for, and all but one of them shown.
+#: Matches of an ambiguous id that are looked for; all but one of them are shown.
 MATCHES_MAX = 11
 #: Ids that an unknown one is compared with.
 SUGGESTED_FROM = 2000

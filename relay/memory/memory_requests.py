@@ -229,7 +229,7 @@ def _registered(git: str, gitdir: str, shared: str) -> bool:
 
 def _line(path: str) -> str:
     try:
-        # A pipe of that name would keep whoever opens it waiting, and all memories with it.
+        # To open a pipe of that name would take for ever, and hold up all memories.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):

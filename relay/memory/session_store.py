@@ -11,7 +11,7 @@ from relay.core.errors import ConfigError, RelayError
 
 
 class Requests(Protocol):
-    """Whoever takes requests to the broker."""
+    """The way to the broker."""
 
     async def request(self, op: str, **fields: Any) -> dict[str, Any]:
         """The answer's fields. Raises RelayError."""

@@ -208,7 +208,7 @@ class QueuedAccess:
         return self._queue
 
     def added(self, count: int) -> None:
-        """Nothing follows from it: whoever saves makes the vector."""
+        """Nothing follows: the save itself makes the vector."""
 
     def caught_up(self, now_ms: int) -> bool:
         """Apply some of what is kept; also True when the store is away, and it must wait."""

@@ -32,7 +32,7 @@ from relay.memory.records import (
     check_text,
 )
 
-#: For so long kept saves are applied before what somebody waits for. Seconds.
+#: Seconds for which kept saves are applied before a request is answered.
 APPLY_FOR = 5.0
 #: A store that takes longer than SLOW to say that it cannot be opened is left alone for as long as
 #: that took, but for at most PAUSE_MAX. Seconds.
@@ -181,7 +181,7 @@ class WriteQueue:
         return self._saves.counts()[0]
 
     def catch_up(self, seconds: float) -> int:
-        """Apply what is kept for about so long; how many still wait. Raises as opening does."""
+        """Apply what is kept for about ``seconds``; how many still wait. Raises as opening does."""
         if self._saves.first() is not None:
             self._apply(self._opened(), seconds)
         return self.waiting()
@@ -247,7 +247,7 @@ class WriteQueue:
         applied = 0
         try:
             while (save := self._saves.first()) is not None:
-                self._seen = ""  # whoever asks now asks for something else
+                self._seen = ""  # the next request is about something else
                 self._failed = apply(self._saves, backend, save)
                 if self._failed:
                     self._try_after = self._clock() + TRY_AFTER
@@ -348,7 +348,7 @@ def apply(saves: KeptSaves, backend: Backend, save: KeptSave) -> str:
     if save.tries >= TRIES_MAX:
         saves.refuse(save, "the store's process ended each time it was to store it")
         return ""
-    # Counted before: whoever tries it may not live to count it.
+    # Counted before: the process may die of it.
     saves.trying(save)
     try:
         id_ = _stored(saves, backend, save)

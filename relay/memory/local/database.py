@@ -306,7 +306,7 @@ class PlaceDatabase:
                 )
 
     def _unclean(self) -> int:
-        """How often something was forgotten since the log was emptied."""
+        """Count what was forgotten since the log was emptied."""
         return int(self.db.execute("SELECT unclean FROM state").fetchone()[0])
 
     def _empty_log(self) -> bool:

@@ -215,7 +215,7 @@ class LocalStore:
     def catch_up(self, limit: int, *, now_ms: int) -> int:
         """Make at most ``limit`` vectors that are missing; how many still are.
 
-        For whoever has time: after the answer to a save, or when nothing else is to be done.
+        Called when no request waits.
         """
         left = 0
         for shelf in self._all():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-#: So many different words of a query are looked for; a longer one is judged by its first words.
+#: Different words of a query that are looked for; a longer one is judged by its first words.
 WORDS_MAX = 64
 _WORD = re.compile(r"[^\W_]+")
 #: Words that nearly every English text holds: they cost time and add noise.

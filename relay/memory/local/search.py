@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from relay.memory.local.vectors import Vectors
 
-#: So many of each way to search are fused; what is beyond has no score of that way.
+#: Memories of each way to search that are fused; others have no score of that way.
 CANDIDATES = 1000
-#: So many of a place's best are asked how well they answer; the best of them speaks for it.
+#: A place's best memories that are asked how well they answer; the best of them speaks for it.
 _JUDGED = 3
-#: A search makes so many missing vectors before it begins; the rest waits for ``catch_up``.
+#: Missing vectors that a search makes before it begins; the rest waits for ``catch_up``.
 _FRESH = 16
-#: After the embedder failed it is left alone so long, so that not every search waits for it.
+#: Milliseconds for which an embedder that failed is left alone, so that no search waits for it.
 RETRY_MS = 30_000
 #: Matrices of vectors in memory, in bytes; beyond that the least recently searched goes.
 MATRICES_MAX = 512 * 1024 * 1024

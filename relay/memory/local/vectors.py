@@ -111,7 +111,7 @@ class Vectors:
         self._removed = -1
 
     def _refresh(self, dims: int) -> None:
-        """Read what was written since, by whomever; all of it when something was removed."""
+        """Read what any process wrote since; all of it when something was removed."""
         with self._shelf.reading() as db:
             removed = db.execute("SELECT removed FROM state").fetchone()[0]
             if removed != self._removed or self._data.shape[1] != dims:

@@ -15,9 +15,9 @@ from relay.memory.records import Hit, Memory, Tier
 from relay.memory.vectors import words as sparse
 from relay.memory.vectors.port import Answer
 
-#: So many of each way to search are fused at least; what is beyond has no score of that way.
+#: Memories of each way to search that are fused at least; others have no score of that way.
 _CANDIDATES = 200
-#: So many of a place's best are asked how well they answer; the best of them speaks for it.
+#: A place's best memories that are asked how well they answer; the best of them speaks for it.
 _JUDGED = 3
 
 

@@ -1,4 +1,4 @@
-"""Memories in qdrant, in a folder or on a server: read whoever wrote them, and written by relay."""
+"""Memories in qdrant, in a folder or on a server: those of relay and of mem0 are read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from relay.memory.vectors.vector_backend import VectorBackend
 from relay.memory.vectors.words import Lexicon
 
 _PAGE = 256
-#: Of those found by a word only, so many are asked how near their meaning is.
+#: Memories found by a word only that are asked how near their meaning is.
 _COSINES_MAX = 64
 _PLACES_MAX = 100_000
 #: What is searched by its words.
