@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice
 
 from relay.core.errors import NotFound, StorageError
-from relay.memory import memory_ids as answers
+from relay.memory import memory_ids
 from relay.memory.backend import Hits, Memories
 from relay.memory.embedding import Embedder
 from relay.memory.local import place_files
@@ -55,7 +55,7 @@ class LocalStore:
                 f"cannot make the folder of memories {folder}: {error.strerror}",
                 hint="make its parent writable, or set RELAY_HOME to another directory",
             ) from error
-        self._shelves: OrderedDict[str, PlaceDatabase] = OrderedDict()
+        self._databases: OrderedDict[str, PlaceDatabase] = OrderedDict()
         self._search = Searcher(embedder)
 
     # -- the protocol
@@ -76,23 +76,23 @@ class LocalStore:
         text = check_text(text)
         check_meta(meta)
         old = self.get(supersedes).id if supersedes is not None else None
-        shelf = self._make(place)
+        database = self._make(place)
         id_ = self._free_id() if new_id is None else new_id
         fresh = check_memory(
             Memory(id_, text, place, agent, session, now_ms, now_ms, old, dict(meta or {}))
         )
-        with shelf.writing():
-            known = shelf.alike(text, old)
+        with database.writing():
+            known = database.alike(text, old)
             if known is None:
-                if new_id is not None and self._taken(id_) or not shelf.insert(fresh):
+                if new_id is not None and self._taken(id_) or not database.insert(fresh):
                     raise StorageError(f"another memory has the id {id_}", hint="save it again")
                 return Saved(fresh, Outcome.NEW)
-            return self._update(shelf, known[0], known[1], fresh, meta is not None)
+            return self._update(database, known[0], known[1], fresh, meta is not None)
 
     def search(self, query: str, places: Sequence[Place], limit: int, *, now_ms: int) -> Hits:
         """See relay.memory.local.ranking for the scores, and relay.memory.local.search."""
-        limit = answers.check_limit(limit)
-        answers.check_query(query)
+        limit = memory_ids.check_limit(limit)
+        memory_ids.check_query(query)
         return self._search.search(query, list(dict.fromkeys(places)), self._open, limit, now_ms)
 
     def get(self, id_: str) -> Memory:
@@ -102,24 +102,26 @@ class LocalStore:
             found: Memories = []
             for path in self._paths():
                 try:
-                    shelf = self._shelf(path)
-                    found += shelf.starting_with(wanted, answers.MATCHES_MAX) if shelf else []
+                    database = self._database(path)
+                    found += (
+                        database.starting_with(wanted, memory_ids.MATCHES_MAX) if database else []
+                    )
                 except StorageError as error:
                     damage = damage or error  # it must not hide what the other files hold
             exact = [memory for memory in found if memory.id == wanted]
             if len(exact or found) == 1:
                 return (exact or found)[0]
             if found:
-                raise answers.ambiguous(id_, exact or found)
+                raise memory_ids.ambiguous(id_, exact or found)
         raise damage or self._unknown(id_)
 
     def forget(self, id_: str) -> Memory:
         """Nothing of the text is left: not in the table, the index, free pages or the log."""
         memory = self.get(id_)
-        shelf = self._make(memory.place)
-        with shelf.writing():
-            gone = shelf.remove(memory.id)
-            shelf.relink(memory.id, memory.supersedes)
+        database = self._make(memory.place)
+        with database.writing():
+            gone = database.remove(memory.id)
+            database.relink(memory.id, memory.supersedes)
         if not gone:
             raise self._unknown(id_)
         for other in self._all():
@@ -138,13 +140,13 @@ class LocalStore:
         before_ms: int | None = None,
         before_id: str = "",
     ) -> Memories:
-        """The newest first; at most answers.LIMIT_MAX."""
-        limit = answers.check_limit(limit)
+        """The newest first; at most memory_ids.LIMIT_MAX."""
+        limit = memory_ids.check_limit(limit)
         found = [
             memory
             for place in dict.fromkeys(places)
-            if (shelf := self._open(place))
-            for memory in shelf.newest(limit, before_ms, before_id)
+            if (database := self._open(place))
+            for memory in database.newest(limit, before_ms, before_id)
         ]
         return sorted(found, key=lambda memory: (memory.updated_ms, memory.id))[: -limit - 1 : -1]
 
@@ -161,7 +163,7 @@ class LocalStore:
                 continue
             at = last_id if path == first else ""
             # Opened again for each page: meanwhile others may have taken its place.
-            while (shelf := self._shelf(path)) is not None and (page := shelf.page(at)):
+            while (database := self._database(path)) is not None and (page := database.page(at)):
                 yield from page
                 at = page[-1].id
 
@@ -171,8 +173,8 @@ class LocalStore:
         remaining = iter(memories)
         while batch := [check_memory(memory) for memory in islice(remaining, _BATCH)]:
             known: dict[str, Memory] = {}
-            for shelf in self._all():
-                known |= shelf.by_ids(memory.id for memory in batch)
+            for database in self._all():
+                known |= database.by_ids(memory.id for memory in batch)
             by_place: dict[Place, Memories] = {}
             for memory in batch:
                 there = known.setdefault(memory.id, memory)
@@ -181,9 +183,9 @@ class LocalStore:
                 else:
                     counts["same" if there == memory else "conflicting"] += 1
             for place, new in by_place.items():
-                shelf = self._make(place)
-                with shelf.writing():
-                    added = sum(1 for memory in new if shelf.insert(memory))
+                database = self._make(place)
+                with database.writing():
+                    added = sum(1 for memory in new if database.insert(memory))
                 counts["new"] += added
                 counts["conflicting"] += len(new) - added
         return Restored(**counts)
@@ -193,10 +195,10 @@ class LocalStore:
         counts: dict[Place, int] = {}
         pending = 0
         damaged: Errors = []
-        for shelf in self._all(damaged):
+        for database in self._all(damaged):
             try:
-                counts[shelf.place] = shelf.count()
-                pending += self._search.pending(shelf)
+                counts[database.place] = database.count()
+                pending += self._search.pending(database)
             except StorageError as error:
                 damaged.append(error)
         size = sum(_size(path + tail) for path in self._paths() for tail in ("", "-wal", "-shm"))
@@ -206,8 +208,8 @@ class LocalStore:
 
     def close(self) -> None:
         """Close every file, and the embedder."""
-        while self._shelves:
-            self._shelves.popitem()[1].close()
+        while self._databases:
+            self._databases.popitem()[1].close()
         self._search.close()
 
     # -- beyond the protocol
@@ -218,9 +220,9 @@ class LocalStore:
         Called when no request waits.
         """
         left = 0
-        for shelf in self._all():
-            limit -= self._search.catch_up(shelf, limit, now_ms)
-            left += self._search.pending(shelf)
+        for database in self._all():
+            limit -= self._search.catch_up(database, limit, now_ms)
+            left += self._search.pending(database)
         return left
 
     # -- files
@@ -238,50 +240,50 @@ class LocalStore:
             ) from error
         return [os.path.join(self.folder, name) for name in names]
 
-    def _shelf(self, path: str, place: Place | None = None) -> PlaceDatabase | None:
-        shelf = self._shelves.get(path)
-        if shelf is not None and not shelf.moved():
-            self._shelves.move_to_end(path)
-            return shelf
-        if shelf is not None:  # somebody put another file there, or took it away
+    def _database(self, path: str, place: Place | None = None) -> PlaceDatabase | None:
+        database = self._databases.get(path)
+        if database is not None and not database.moved():
+            self._databases.move_to_end(path)
+            return database
+        if database is not None:  # somebody put another file there, or took it away
             self._close(path)
-        shelf = PlaceDatabase.open(path, place)
-        if shelf is not None:
-            self._shelves[path] = shelf
-            while len(self._shelves) > OPEN_MAX:
-                self._close(next(iter(self._shelves)))
-        return shelf
+        database = PlaceDatabase.open(path, place)
+        if database is not None:
+            self._databases[path] = database
+            while len(self._databases) > OPEN_MAX:
+                self._close(next(iter(self._databases)))
+        return database
 
     def _close(self, path: str) -> None:
-        shelf = self._shelves.pop(path)
-        self._search.drop(shelf)
-        shelf.close()
+        database = self._databases.pop(path)
+        self._search.drop(database)
+        database.close()
 
     def _make(self, place: Place) -> PlaceDatabase:
-        shelf = self._shelf(self._path(place), place)
-        assert shelf is not None
-        return shelf
+        database = self._database(self._path(place), place)
+        assert database is not None
+        return database
 
     def _open(self, place: Place) -> PlaceDatabase | None:
-        shelf = self._shelf(self._path(place))
-        if shelf is not None and shelf.place != place:
+        database = self._database(self._path(place))
+        if database is not None and database.place != place:
             raise StorageError(
-                f"{shelf.path} holds the memories of another place: {shelf.place}",
+                f"{database.path} holds the memories of another place: {database.place}",
                 hint="move the file back to where it was; relay starts a new one",
             )
-        return shelf
+        return database
 
     def _all(self, damaged: Errors | None = None) -> Iterator[PlaceDatabase]:
         """Every file that can be opened; what is wrong with the others goes into ``damaged``."""
         for path in self._paths():
             try:
-                shelf = self._shelf(path)
+                database = self._database(path)
             except StorageError as error:
                 if damaged is not None:
                     damaged.append(error)
                 continue
-            if shelf is not None:
-                yield shelf
+            if database is not None:
+                yield database
 
     # -- parts of the above
 
@@ -295,21 +297,21 @@ class LocalStore:
         return any(self._has(path, id_) for path in self._paths())
 
     def _has(self, path: str, id_: str) -> bool:
-        shelf = self._shelves.get(path)
+        database = self._databases.get(path)
         # A look at a file that is not open leaves the open ones open.
-        if shelf is not None:
-            return bool(shelf.by_ids([id_]))
+        if database is not None:
+            return bool(database.by_ids([id_]))
         try:
             return place_files.has_id(path, id_)
         except StorageError:
             return False  # what cannot be read cannot be asked for by its id either
 
     def _update(
-        self, shelf: PlaceDatabase, row: int, there: Memory, fresh: Memory, with_meta: bool
+        self, database: PlaceDatabase, row: int, there: Memory, fresh: Memory, with_meta: bool
     ) -> Saved:
         meta = fresh.meta if with_meta else there.meta
         if fresh.text == there.text and meta == there.meta:
-            shelf.touch(row, fresh.updated_ms)
+            database.touch(row, fresh.updated_ms)
             return Saved(replace(there, updated_ms=fresh.updated_ms), Outcome.SAME)
         memory = replace(
             fresh,
@@ -318,12 +320,14 @@ class LocalStore:
             supersedes=there.supersedes,
             meta=meta,
         )
-        shelf.replace(row, memory)
+        database.replace(row, memory)
         return Saved(memory, Outcome.UPDATED, there.text)
 
     def _unknown(self, id_: str) -> NotFound:
-        newest = [known for shelf in self._all() for known in shelf.newest_ids(_SUGGESTED_FROM)]
-        return answers.unknown(id_, newest[: answers.SUGGESTED_FROM])
+        newest = [
+            known for database in self._all() for known in database.newest_ids(_SUGGESTED_FROM)
+        ]
+        return memory_ids.unknown(id_, newest[: memory_ids.SUGGESTED_FROM])
 
 
 def _size(path: str) -> int:

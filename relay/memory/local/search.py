@@ -1,4 +1,4 @@
-"""Searching several shelves at once, by words and, where an embedder answers, by vectors."""
+"""Searching several databases at once, by words and, where an embedder answers, by vectors."""
 
 from __future__ import annotations
 
@@ -58,31 +58,31 @@ class Searcher:
         self,
         text: str,
         places: Sequence[Place],
-        open_shelf: Callable[[Place], PlaceDatabase | None],
+        open_database: Callable[[Place], PlaceDatabase | None],
         limit: int,
         now_ms: int,
     ) -> list[Hit]:
         """The best of ``places`` (the most specific first): see relay.memory.local.ranking.
 
         The score of a hit is its fused score times the fit of its place, from 0 to 1; those in one
-        step (see ranking.STEP) are in the order of ``places``. ``open_shelf`` is asked each time:
+        step (see ranking.STEP) are in the order of ``places``. ``open_database`` is asked each time:
         to open one may close another.
         """
         found = queries.words(text)
         vector = self._embed_query(text, now_ms)
         if vector is not None:
-            self._freshen(places, open_shelf, now_ms)
+            self._freshen(places, open_database, now_ms)
         hidden: set[str] = set()
         for place in places:
-            if shelf := open_shelf(place):
-                hidden |= shelf.superseded()
+            if database := open_database(place):
+                hidden |= database.superseded()
         tier = Tier.WORDS if vector is None else Tier.HYBRID
         hits: list[tuple[int, Hit]] = []
         for rank, place in enumerate(places):
-            if (shelf := open_shelf(place)) is None:
+            if (database := open_database(place)) is None:
                 continue
-            scores = self._rank(shelf, found, vector, hidden, limit)
-            for row, memory in shelf.rows(list(scores)).items():
+            scores = self._rank(database, found, vector, hidden, limit)
+            for row, memory in database.rows(list(scores)).items():
                 hits.append((rank, Hit(memory, scores[row], tier)))
         top = max((hit.score for _, hit in hits), default=0.0)
         hits.sort(
@@ -92,20 +92,20 @@ class Searcher:
 
     def _rank(
         self,
-        shelf: PlaceDatabase,
+        database: PlaceDatabase,
         found: list[str],
         vector: NDArray[np.float32] | None,
         hidden: set[str],
         limit: int,
     ) -> dict[int, float]:
-        """Row -> score of the best of one shelf."""
-        out = shelf.rows_of(hidden) if hidden else set()
+        """Row -> score of the best of one database."""
+        out = database.rows_of(hidden) if hidden else set()
         count = max(CANDIDATES, limit) + len(out)
-        words = shelf.match(queries.expression(found), count) if found else {}
+        words = database.match(queries.expression(found), count) if found else {}
         cosines: dict[int, float] | None = None
         if vector is not None:
             assert self._embedder is not None
-            vectors = self._matrix(shelf)
+            vectors = self._matrix(database)
             vectors.adopt(self._embedder)
             cosines = vectors.nearest(vector, count)
             cosines |= vectors.cosines(vector, [row for row in words if row not in cosines])
@@ -115,38 +115,38 @@ class Searcher:
                 cosines.pop(row, None)
         scores = ranking.fuse(words, cosines)
         best = ranking.best(scores, limit)
-        fit = max((self._fit(shelf, row, found, cosines) for row in best[:_JUDGED]), default=0.0)
+        fit = max((self._fit(database, row, found, cosines) for row in best[:_JUDGED]), default=0.0)
         return {row: min(1.0, scores[row] * fit) for row in best if scores[row] > 0}
 
     def _fit(
-        self, shelf: PlaceDatabase, row: int, found: list[str], cosines: dict[int, float] | None
+        self, database: PlaceDatabase, row: int, found: list[str], cosines: dict[int, float] | None
     ) -> float:
-        held = shelf.holds(row, [queries.expression([word]) for word in found])
+        held = database.holds(row, [queries.expression([word]) for word in found])
         return ranking.fit(held, len(found), None if cosines is None else cosines.get(row, 0.0))
 
     # -- vectors
 
-    def catch_up(self, shelf: PlaceDatabase, limit: int, now_ms: int) -> int:
-        """Make at most ``limit`` of the shelf's missing vectors; how many were made."""
+    def catch_up(self, database: PlaceDatabase, limit: int, now_ms: int) -> int:
+        """Make at most ``limit`` of the database's missing vectors; how many were made."""
         if limit < 1 or self._embedder is None or _within(RETRY_MS, self._stuck_ms, now_ms):
             return 0
         try:
-            made = self._catch_up(self._embedder, shelf, limit)
+            made = self._catch_up(self._embedder, database, limit)
         except EmbedderUnavailable as error:
             self._stuck_ms, self.problem = now_ms, error.message
             return 0
         self._stuck_ms = None
         return made
 
-    def pending(self, shelf: PlaceDatabase) -> int:
-        """How many of the shelf's memories have no vector of this embedder."""
+    def pending(self, database: PlaceDatabase) -> int:
+        """How many of the database's memories have no vector of this embedder."""
         if self._embedder is None:
             return 0
-        return shelf.without_vector(self._embedder.name, self._embedder.dims)
+        return database.without_vector(self._embedder.name, self._embedder.dims)
 
-    def drop(self, shelf: PlaceDatabase) -> None:
-        """The shelf is closed."""
-        self._vectors.pop(shelf.path, None)
+    def drop(self, database: PlaceDatabase) -> None:
+        """The database is closed."""
+        self._vectors.pop(database.path, None)
 
     def close(self) -> None:
         """Free the matrices, close the embedder."""
@@ -168,19 +168,19 @@ class Searcher:
     def _freshen(
         self,
         places: Sequence[Place],
-        open_shelf: Callable[[Place], PlaceDatabase | None],
+        open_database: Callable[[Place], PlaceDatabase | None],
         now_ms: int,
     ) -> None:
         """Make some of the missing vectors."""
         for place in places:
-            if shelf := open_shelf(place):
-                self.catch_up(shelf, _FRESH, now_ms)
+            if database := open_database(place):
+                self.catch_up(database, _FRESH, now_ms)
 
-    def _catch_up(self, embedder: Embedder, shelf: PlaceDatabase, limit: int) -> int:
+    def _catch_up(self, embedder: Embedder, database: PlaceDatabase, limit: int) -> int:
         if embedder.dims == 0:
             embed_texts(embedder, ["a"])  # one that learns its dimensions from its first answer
         load_numpy()
-        vectors = self._matrix(shelf)
+        vectors = self._matrix(database)
         made = 0
         vectors.adopt(embedder)
         while made < limit:
@@ -191,13 +191,13 @@ class Searcher:
             made += len(missing)
         return made
 
-    def _matrix(self, shelf: PlaceDatabase) -> Vectors:
+    def _matrix(self, database: PlaceDatabase) -> Vectors:
         from relay.memory.local.vectors import Vectors
 
-        found = self._vectors.pop(shelf.path, None) or Vectors(shelf)
+        found = self._vectors.pop(database.path, None) or Vectors(database)
         while self._vectors and sum(one.size for one in self._vectors.values()) > MATRICES_MAX:
             self._vectors.pop(next(iter(self._vectors)))
-        self._vectors[shelf.path] = found
+        self._vectors[database.path] = found
         return found
 
 

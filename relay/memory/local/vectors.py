@@ -22,10 +22,10 @@ _PAGE = 4096
 
 
 class Vectors:
-    """The matrix of a shelf, and what has to be made for it. It follows what others write."""
+    """The matrix of a database, and what has to be made for it. It follows what others write."""
 
-    def __init__(self, shelf: PlaceDatabase) -> None:
-        self._shelf = shelf
+    def __init__(self, database: PlaceDatabase) -> None:
+        self._database = database
         self._forget_all()
 
     @property
@@ -36,7 +36,7 @@ class Vectors:
     def adopt(self, embedder: Embedder) -> None:
         """The file's vectors are this embedder's from now on; others' are dropped."""
         if self._known() != (embedder.name, embedder.dims):
-            with self._shelf.writing() as db:
+            with self._database.writing() as db:
                 db.execute("DELETE FROM vectors")
                 db.execute("INSERT OR IGNORE INTO pending SELECT row FROM memories")
                 db.execute(
@@ -45,14 +45,14 @@ class Vectors:
                 )
 
     def _known(self) -> tuple[str, int]:
-        with SCHEMA.errors(self._shelf.path):
-            name, dims = self._shelf.db.execute("SELECT embedder, dims FROM state").fetchone()
+        with SCHEMA.errors(self._database.path):
+            name, dims = self._database.db.execute("SELECT embedder, dims FROM state").fetchone()
         return name, dims
 
     def missing(self, limit: int) -> list[tuple[int, str]]:
         """(row, text) of those without a vector, the newest first."""
-        with SCHEMA.errors(self._shelf.path):
-            return self._shelf.db.execute(
+        with SCHEMA.errors(self._database.path):
+            return self._database.db.execute(
                 "SELECT m.row, m.text FROM pending p CROSS JOIN memories m ON m.row=p.row"
                 " ORDER BY p.row DESC LIMIT ?",
                 (limit,),
@@ -66,7 +66,7 @@ class Vectors:
         Not where the text is another by now, and none if the file has another embedder by now.
         """
         halves = made.astype(np.float16)
-        with self._shelf.writing() as db:
+        with self._database.writing() as db:
             if self._known() != (embedder.name, embedder.dims):
                 return
             stamp = db.execute("SELECT ifnull(max(stamp),0) FROM vectors").fetchone()[0]
@@ -112,7 +112,7 @@ class Vectors:
 
     def _refresh(self, dims: int) -> None:
         """Read what any process wrote since; all of it when something was removed."""
-        with self._shelf.reading() as db:
+        with self._database.reading() as db:
             removed = db.execute("SELECT removed FROM state").fetchone()[0]
             if removed != self._removed or self._data.shape[1] != dims:
                 self._forget_all()

@@ -178,20 +178,20 @@ class QdrantReader:
     ) -> tuple[dict[str, float], dict[str, float], dict[str, str]]:
         """The same without a filter, which qdrant-client would apply to all memories one by one:
         of all the nearest those are taken that are in the place."""
-        shelves = self._shelves()
-        shelf = shelves.get(payload.place_name(place))
-        if not shelf:
+        lexicons = self._by_name()
+        lexicon = lexicons.get(payload.place_name(place))
+        if not lexicon:
             return {}, {}, {}
-        total = sum(len(one) for one in shelves.values())
-        limit = 2 * count * total // len(shelf)
+        total = sum(len(one) for one in lexicons.values())
+        limit = 2 * count * total // len(lexicon)
         while True:
             near = self._query(vector, limit=limit, with_payload=False)
-            scores = {str(one.id): float(one.score) for one in near if str(one.id) in shelf}
-            if len(near) < limit or len(scores) >= min(count, len(shelf)):
+            scores = {str(one.id): float(one.score) for one in near if str(one.id) in lexicon}
+            if len(near) < limit or len(scores) >= min(count, len(lexicon)):
                 break
             limit *= 4
-        held = shelf.search(words.of_query(wanted)[0], count)
-        return held, scores, {key: shelf.id_of(key) for key in (*scores, *held)}
+        held = lexicon.search(words.of_query(wanted)[0], count)
+        return held, scores, {key: lexicon.id_of(key) for key in (*scores, *held)}
 
     def size(self) -> int:
         """Of all files in the folder."""
@@ -254,14 +254,14 @@ class QdrantReader:
                 self._by_place = False
         return self._query(sparse, using=WORDS, **how)
 
-    def _shelves(self) -> dict[str, Lexicon]:
+    def _by_name(self) -> dict[str, Lexicon]:
         """The words of each place, by its name; read once."""
         if self._lexicons is None:
             found: dict[str, Lexicon] = {}
             for key, fields in self.scan({}, _SPOKEN):
                 sparse = words.weights(spoken(str(fields.get(payload.TEXT)), _ms(fields)))
-                shelf = found.setdefault(str(fields.get(payload.PLACE)), Lexicon())
-                shelf.put(key, str(fields.get(payload.ID)), sparse)
+                lexicon = found.setdefault(str(fields.get(payload.PLACE)), Lexicon())
+                lexicon.put(key, str(fields.get(payload.ID)), sparse)
             self._lexicons = found
         return self._lexicons
 
@@ -278,12 +278,12 @@ class QdrantReader:
     def _written(self, key: str, memory: Memory) -> None:
         if self._lexicons is not None:
             name = payload.place_name(memory.place)
-            shelf = self._lexicons.setdefault(name, Lexicon())
-            shelf.put(key, memory.id, words.weights(spoken(memory.text, memory.updated_ms)))
+            lexicon = self._lexicons.setdefault(name, Lexicon())
+            lexicon.put(key, memory.id, words.weights(spoken(memory.text, memory.updated_ms)))
 
     def _removed(self, key: str) -> None:
-        for shelf in (self._lexicons or {}).values():
-            shelf.drop(key)
+        for lexicon in (self._lexicons or {}).values():
+            lexicon.drop(key)
 
     def _cosines(self, vector: Sequence[float], keys: Sequence[str]) -> dict[str, float]:
         if not keys:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import islice
 
 from relay.core.errors import StorageError
-from relay.memory import memory_ids as answers
+from relay.memory import memory_ids
 from relay.memory.backend import Hits, Memories
 from relay.memory.local import query as queries
 from relay.memory.memory_ids import new_id as random_id
@@ -86,8 +86,8 @@ class VectorBackend:
 
     def search(self, query: str, places: Sequence[Place], limit: int, *, now_ms: int) -> Hits:
         """By words and by meaning: see relay.memory.vectors.merging."""
-        limit = answers.check_limit(limit)
-        words = queries.words(answers.check_query(query))
+        limit = memory_ids.check_limit(limit)
+        words = queries.words(memory_ids.check_query(query))
         places = list(dict.fromkeys(places))
         hidden: set[str] = set().union(*(self._index.superseded(place) for place in places))
         hits = []
@@ -130,7 +130,7 @@ class VectorBackend:
     ) -> Memories:
         """The newest first; at most LIMIT_MAX."""
         before = None if before_ms is None else (before_ms, before_id)
-        limit = answers.check_limit(limit)
+        limit = memory_ids.check_limit(limit)
         return self._index.newest(list(dict.fromkeys(places)), limit, before) if places else []
 
     def export(
@@ -188,17 +188,17 @@ class VectorBackend:
 
     def _get(self, id_: str) -> Found:
         for wanted in readings(id_):
-            found = self._index.starting_with(wanted, answers.MATCHES_MAX)
+            found = self._index.starting_with(wanted, memory_ids.MATCHES_MAX)
             exact = [one for one in found if one.memory.id == wanted]
             # On a server two clients may have given one id at the same time: any of them will do.
             if exact or len(found) == 1:
                 return (exact or found)[0]
             if found:
-                raise answers.ambiguous(id_, [one.memory for one in found])
+                raise memory_ids.ambiguous(id_, [one.memory for one in found])
         near = self._index.newest(
-            list(self._index.counts()), answers.LIMIT_MAX, None
+            list(self._index.counts()), memory_ids.LIMIT_MAX, None
         )  # a typing error is made in what was seen lately
-        raise answers.unknown(id_, [memory.id for memory in near])
+        raise memory_ids.unknown(id_, [memory.id for memory in near])
 
     def _alike(self, place: Place, text: str, old: str | None) -> Found | None:
         """The memory that says the same: the very text first, else the newest near one.

@@ -210,10 +210,10 @@ def test_a_bounded_number_of_files_is_open(
     monkeypatch.setattr(module, "OPEN_MAX", 3)
     places = [Place(Scope.PROJECT, f"/src/{number}") for number in range(8)]
     saved = [save(store, f"fact of {place.owner}", place) for place in places]
-    assert len(store._shelves) == 3
+    assert len(store._databases) == 3
     assert [store.get(memory.id) for memory in saved] == saved
     found = store.search("fact", places, 20, now_ms=1)
-    assert len(found) == 8 and len(store._shelves) == 3
+    assert len(found) == 8 and len(store._databases) == 3
     gone = saved.pop(0)
     assert store.forget(gone.id) == gone
     exported = store.export()
