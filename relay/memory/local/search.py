@@ -65,8 +65,8 @@ class Searcher:
         """The best of ``places`` (the most specific first): see relay.memory.local.ranking.
 
         The score of a hit is its fused score times the fit of its place, from 0 to 1; those in one
-        step (see ranking.STEP) are in the order of ``places``. ``open_database`` is asked each time:
-        to open one may close another.
+        step (see ranking.STEP) are in the order of ``places``. ``open_database`` is asked each
+        time: to open one may close another.
         """
         found = queries.words(text)
         vector = self._embed_query(text, now_ms)
