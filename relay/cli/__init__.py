@@ -1,1 +1,1 @@
-"""The command line: one module per group of verbs."""
+"""Library: the verbs of the command line, one module per group; clients of the broker."""

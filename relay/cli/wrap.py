@@ -1,6 +1,7 @@
 """``relay wrap``: run a program in a terminal that relay listens to.
 
-Everything here happens before the agent starts, so nothing heavy is imported.
+Everything here happens before the agent starts, so nothing heavy is imported. A file of its own
+because its end is its own: it ends as the agent ends, with no interpreter left to finalise.
 """
 
 from __future__ import annotations

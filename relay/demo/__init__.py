@@ -1,1 +1,1 @@
-"""``relay demo``: two small agents that talk through everything that real ones talk through."""
+"""Library: ``relay demo``, two small agents that talk through everything that real ones use."""

@@ -1,1 +1,1 @@
-"""What relay brings along for other programs; a configuration imports what it wants."""
+"""Library: what relay brings along for other programs; a configuration imports what it wants."""
