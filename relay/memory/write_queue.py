@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Unpack
 
@@ -109,7 +110,7 @@ class WriteQueue:
 
     def search(self, query: str, places: Sequence[Place], limit: int, *, now_ms: int) -> Hits:
         """As the backend does; nothing that is kept is found."""
-        with _Telling(self):
+        with self._counting():
             return self._ready().search(query, places, limit, now_ms=now_ms)
 
     def get(self, id_: str) -> Memory:
@@ -123,7 +124,7 @@ class WriteQueue:
         """Also what is kept, which is then never stored."""
         memory, waiting = self._get(id_)
         if waiting is None:
-            with _Telling(self):
+            with self._counting():
                 return self._ready().forget(memory.id)
         self._saves.remove(waiting)
         return memory
@@ -137,19 +138,19 @@ class WriteQueue:
         before_id: str = "",
     ) -> Memories:
         """As the backend does; without what is kept."""
-        with _Telling(self):
+        with self._counting():
             return self._ready().list(places, limit, before_ms=before_ms, before_id=before_id)
 
     def export(
         self, places: Sequence[Place] | None = None, *, after: tuple[Place, str] | None = None
     ) -> Iterator[Memory]:
         """As the backend does; without what is kept."""
-        with _Telling(self):
+        with self._counting():
             yield from self._ready().export(places, after=after)
 
     def restore(self, memories: Iterable[Memory]) -> Restored:
         """As the backend does: it is run again when the store is there."""
-        with _Telling(self):
+        with self._counting():
             return self._ready().restore(memories)
 
     def stats(self) -> Stats:
@@ -259,6 +260,22 @@ class WriteQueue:
             if applied:
                 self._saves.purge()
 
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Add to a StoreUnavailable how many saves wait."""
+        try:
+            yield
+        except StoreUnavailable as error:
+            count = self.waiting()
+            if not count or "kept" in error.details:
+                raise
+            said = "1 save is" if count == 1 else f"{count} saves are"
+            raise StoreUnavailable(
+                f"{error.message}; {said} kept until then",
+                hint=error.hint,
+                details={**error.details, "kept": count},
+            ) from error
+
     # -- what is kept, beside what is stored
 
     def _get(self, id_: str) -> tuple[Memory, KeptSave | None]:
@@ -271,7 +288,7 @@ class WriteQueue:
             # What the person sees of it is its place in the queue; it may be stored any moment.
             return self._now_stored(kept[0])
         try:
-            with _Telling(self):
+            with self._counting():
                 stored = [self._ready().get(there or id_)]
         except (NotFound, StoreUnavailable):
             kept = [one for one in kept if self._waits(one)]
@@ -308,29 +325,6 @@ class WriteQueue:
             f" last {last.id}: {last.refused} (relay memory show {last.id}, then save it anew or"
             f" relay memory forget {last.id})"
         )
-
-
-class _Telling:
-    """Adds to a StoreUnavailable how many saves wait."""
-
-    def __init__(self, queue: WriteQueue) -> None:
-        self._queue = queue
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, StoreUnavailable):
-            return
-        count = self._queue.waiting()
-        if not count or "kept" in error.details:
-            return
-        said = "1 save is" if count == 1 else f"{count} saves are"
-        raise StoreUnavailable(
-            f"{error.message}; {said} kept until then",
-            hint=error.hint,
-            details={**error.details, "kept": count},
-        ) from error
 
 
 def _checked_id(id_: str) -> str:
