@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from relay.core.errors import RelayError, StorageError
@@ -91,9 +91,8 @@ class Folder:
 
     def write(self, one: Extraction) -> None:
         """Durable when this returns. Raises StorageError."""
-        record = asdict(one)
-        for name in _NOT_KEPT:
-            del record[name]
+        names = (each.name for each in fields(one) if each.name not in _NOT_KEPT)
+        record = {name: getattr(one, name) for name in names}
         self._replace(self._name(one.run), json.dumps(record))
 
     def remove(self, run: str) -> None:
