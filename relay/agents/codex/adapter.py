@@ -6,7 +6,7 @@ from typing import Any
 
 from relay.agents.base import AgentAdapter, AgentStart, ComposerState, SourceFeed
 from relay.agents.codex.channel import CodexChannel
-from relay.agents.codex.rollout import OpenFiles, is_conversation, open_files
+from relay.agents.codex.rollout import is_conversation, open_files
 from relay.agents.codex.screen import composer_state
 from relay.agents.codex.source import CodexSource
 from relay.agents.follow_file import FileFollower
@@ -43,16 +43,13 @@ class CodexAdapter(AgentAdapter):
             gated=bool(start.launch.get("gates")),
         )
         self._followers: dict[str, FileFollower] = {}
-        self._open = OpenFiles()
         self._searched: float | None = None
         self._readable = bool(start.launch.get("heard"))
         self.channel = CodexChannel(
             str(start.launch.get("program") or ""),
             start.cwd,
             start.env,
-            lambda: source.thread,
-            lambda: source.saved.interrupted,
-            lambda: self._open.queue,
+            source,
         )
         #: What its hooks add stands in its session file.
         self.injection = TranscriptProof(
@@ -113,8 +110,7 @@ class CodexAdapter(AgentAdapter):
         if not self._readable:
             return
         found = open_files(self._pid)
-        # What is closed at the agent's end was open before.
-        self._open = OpenFiles(found.rollouts, found.queue or self._open.queue)
+        self.channel.found(found.queue)
         for path in found.rollouts:
             self.source.found(path)
             self._follow(path)

@@ -17,8 +17,8 @@ import contextlib
 import json
 import sqlite3
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from relay.agents.base import ChannelClosed
 
@@ -30,37 +30,47 @@ _CLIENT = {"clientInfo": {"name": "relay", "title": "relay", "version": "1"}}
 _CAPABLE = {"capabilities": {"experimentalApi": True}}
 
 
-class CodexChannel:
-    """Puts messages into the queue of the conversation that ``thread()`` names, once it has one.
+class CodexConversation(Protocol):
+    """The conversation in front, as the source knows it."""
 
-    ``program`` is Codex, to be started in ``cwd`` with ``env``; ``rests()`` tells whether the queue
-    is not looked into at present; ``queue()`` is the path of its database, where that is known.
-    """
+    @property
+    def thread(self) -> str:
+        """Its id; empty before its first turn."""
+        ...
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether its last turn was broken off: then Codex does not look into the queue."""
+        ...
+
+
+class CodexChannel:
+    """Puts messages into the queue of the conversation in front, once it has one."""
 
     def __init__(
-        self,
-        program: str,
-        cwd: str,
-        env: Mapping[str, str],
-        thread: Callable[[], str],
-        rests: Callable[[], bool],
-        queue: Callable[[], str | None],
+        self, program: str, cwd: str, env: Mapping[str, str], conversation: CodexConversation
     ) -> None:
+        """``program`` is Codex, to be started in ``cwd`` with ``env``."""
         self._program = program
         self._cwd = cwd
         self._env = env
-        self._thread = thread
-        self._rests = rests
-        self._queue = queue
+        self._conversation = conversation
+        self._queue: str | None = None
+
+    def found(self, queue: str | None) -> None:
+        """Take the path of the queue's database; what is closed at Codex's end was open before."""
+        self._queue = queue or self._queue
 
     @property
     def available(self) -> bool:
         """Whether what is put into the queue will be taken from it."""
-        return bool(self._program and self._thread()) and not self._rests()
+        return (
+            bool(self._program and self._conversation.thread) and not self._conversation.interrupted
+        )
 
     def waits(self, marker: str) -> bool:
         """Whether a text with ``marker`` in it lies in the queue."""
-        path = self._queue()
+        path = self._queue
         if not path:
             return False
         look = "SELECT count(*) FROM queued_items WHERE thread_id = ? AND instr(payload_json, ?)"
@@ -68,7 +78,7 @@ class CodexChannel:
             with contextlib.closing(
                 sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)
             ) as queue:
-                [(count,)] = queue.execute(look, (self._thread(), marker)).fetchall()
+                [(count,)] = queue.execute(look, (self._conversation.thread, marker)).fetchall()
         except sqlite3.Error:
             return False
         return bool(count)
@@ -78,7 +88,7 @@ class CodexChannel:
 
         ``marker`` is not sent: it stands in ``text``, and ``waits`` finds it there.
         """
-        thread = self._thread()
+        thread = self._conversation.thread
         if not thread:
             raise ChannelClosed("the conversation has no turn yet")
         process = await self._start()

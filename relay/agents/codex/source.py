@@ -105,6 +105,11 @@ class CodexSource(StructuredSource):
         """The id of the conversation in front; empty before its first turn."""
         return thread_of(self.saved.path) if self.saved.path else ""
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether the last turn was broken off."""
+        return self.saved.interrupted
+
     def seen(self, marker: str) -> bool:
         return any(marker in text for text in self.saved.accepted)
 

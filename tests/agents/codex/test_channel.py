@@ -43,15 +43,14 @@ class Queue:
         self.file = folder / "queued"
         self.database = folder / "queue_1.sqlite"
         self.thread = THREAD
-        self.rests = False
+        self.interrupted = False
         self.door = CodexChannel(
             str(self.program),
             str(folder),
             {**os.environ, "QUEUED": str(self.file)},
-            lambda: self.thread,
-            lambda: self.rests,
-            lambda: str(self.database),
+            self,
         )
+        self.door.found(str(self.database))
 
     @property
     def queued(self) -> list[dict[str, object]]:
@@ -105,9 +104,9 @@ def test_a_program_that_is_gone(queue: Queue) -> None:
 
 def test_it_is_open_while_its_queue_is_looked_into(queue: Queue) -> None:
     assert queue.door.available
-    queue.rests = True
+    queue.interrupted = True
     assert not queue.door.available
-    queue.rests, queue.thread = False, ""
+    queue.interrupted, queue.thread = False, ""
     assert not queue.door.available
     with pytest.raises(ChannelClosed):
         asyncio.run(queue.door.submit("hello", "[AB]"))
