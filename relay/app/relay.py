@@ -132,8 +132,8 @@ class Relay:
     ) -> Any:
         """Register ``handler`` for ``event`` (``session_start``, ``sessionStart``, …).
 
-        Without a handler, a decorator. ``handler`` is a function, a ``hooks.model.Command`` or a
-        ``hooks.model.Url``. A higher ``priority`` runs earlier; ``matcher`` chooses by the tool's
+        Without a handler, a decorator. ``handler`` is a function, a ``hook_types.Command`` or a
+        ``hook_types.Url``. A higher ``priority`` runs earlier; ``matcher`` chooses by the tool's
         name; ``on_failure`` ("allow" or "block") says what its own failure means. Raises
         ConfigError.
         """

@@ -12,13 +12,12 @@ from relay.broker.async_client import AsyncClient
 from relay.core.errors import BrokerUnavailable, NameTaken, RelayError
 from relay.core.paths import Home
 from relay.protocol.broker import message_from
-from relay.session.session_commands import PersonNote
+from relay.session.session_commands import PersonNote, SessionAsked
 from relay.session.session_events import (
     BrokerReturned,
     EventQueue,
     MessageArrived,
     ReceiptArrived,
-    SessionAsked,
 )
 
 #: Between tries to register, at most. Seconds.

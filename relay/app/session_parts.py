@@ -51,9 +51,9 @@ from relay.session.session_commands import PersonNote
 from relay.session.session_events import (
     EventQueue,
     HookReported,
-    KeptStateChanged,
     PumpCheckpoint,
     PumpHello,
+    SourcesRead,
 )
 from relay.session.sources import SourceSelector
 from relay.session.steering import Steering
@@ -280,7 +280,7 @@ class SessionParts:
             self._note,
             tasks.spawn,
             settings=run.memory_fields,
-            changed=lambda: queue.post(KeptStateChanged()),
+            changed=lambda: queue.post(SourcesRead()),
             last_words=self._last_words(config, broker),
         )
         memories.restore(self._checkpoint.state.get("memory", []))

@@ -15,9 +15,8 @@ from relay.protocol import frames
 from relay.session.session_commands import (
     Acknowledge,
     DriverCommand,
-    PauseReading,
     PersonNote,
-    ResumeReading,
+    ReadPump,
 )
 
 #: Output is acknowledged after this many bytes (half of what the pump keeps), or this many seconds
@@ -67,13 +66,13 @@ class Progress:
         """Read no more: much waits for the broker; but not for long, should it be away."""
         if self._resume_at is None:
             self._resume_at = now + PAUSE_MAX
-            yield PauseReading()
+            yield ReadPump(False)
 
     def go_on(self) -> Iterator[DriverCommand]:
         """Read again."""
         if self._resume_at is not None:
             self._resume_at = None
-            yield ResumeReading()
+            yield ReadPump(True)
 
     def deadline(self) -> float | None:
         """When ``tick`` is due, or an acknowledgement."""

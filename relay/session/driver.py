@@ -175,10 +175,8 @@ class SessionDriver:
         match command:
             case commands.Acknowledge():
                 services.pump.ack(command.offset, command.checkpoint)
-            case commands.PauseReading():
-                services.pump.pause_reading()
-            case commands.ResumeReading():
-                services.pump.resume_reading()
+            case commands.ReadPump():
+                services.pump.read(command.on)
             case commands.KeepTerminal():
                 services.pump.farewell(command.seconds)
             case commands.SendMessage():
@@ -222,12 +220,12 @@ class SessionDriver:
                 services.actions.settle(command.id, command.answer)
             case commands.ResetHandlerLimits():
                 services.actions.person()
-            case commands.DoAddOnCommand():
+            case commands.AddOnRequested():
                 services.add_ons[command.namespace].take(command.command)
             case commands.TellAddOns():
                 for add_on in services.add_ons.values():
                     add_on.said(command.texts)
-            case commands.AnswerRemote():
+            case commands.SessionAsked():
                 services.hooks.remote.take(command.fields)
 
     async def _send(self, fields: dict[str, Any]) -> None:

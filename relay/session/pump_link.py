@@ -142,15 +142,13 @@ class PumpLink(asyncio.Protocol):
         """When the person's terminal goes, keep the agent's for ``seconds``; 0: let it go."""
         self._send(frames.FAREWELL, min(0xFFFF, math.ceil(seconds)).to_bytes(2, "big"))
 
-    def pause_reading(self) -> None:
-        """Read no more for the moment: the pump keeps what the agent says."""
+    def read(self, on: bool) -> None:
+        """Read what the agent says, or for the moment do not: the pump keeps it."""
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Read again."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+            if on:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
 
     def close(self) -> None:
         """Hang up; the pump sees the end and, while the agent runs, starts another session."""

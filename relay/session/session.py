@@ -133,8 +133,8 @@ class Session:
             case events.ReceiptArrived(fields) if fields["state"] == State.FAILED:
                 why = fields.get("reason") or "unknown"
                 yield commands.AgentNotice(f"not delivered to {fields['to']}: {why}")
-            case events.SessionAsked():
-                yield commands.AnswerRemote(event.fields)
+            case commands.SessionAsked() | commands.AddOnRequested():
+                yield event
             case events.BrokerReturned():
                 self._reported = None
                 yield from self._report_agent()
@@ -171,14 +171,10 @@ class Session:
                 yield commands.InjectText(self._new_id(), event.text)
             case events.HooksObserved():
                 yield from self.lifecycle.observe(event.hook, event.fields)
-            case events.AddOnRequested():
-                yield commands.DoAddOnCommand(event.namespace, event.command)
             case events.InjectionRefused():
                 yield from self._not_injected(event, now)
             case commands.AgentNotice() | commands.PersonNote():
                 yield event
-            case events.KeptStateChanged():
-                self._progress.heard(0, now)
             case events.SessionStarted():
                 yield from self._started(now)
             case events.AgentGone():

@@ -32,13 +32,10 @@ class Acknowledge(DriverCommand):
 
 
 @dataclass(frozen=True, slots=True)
-class PauseReading(DriverCommand):
-    """Read no output for the moment: the pump keeps it."""
+class ReadPump(DriverCommand):
+    """Read the agent's output, or for the moment do not: the pump keeps it."""
 
-
-@dataclass(frozen=True, slots=True)
-class ResumeReading(DriverCommand):
-    """Read output again."""
+    on: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,25 +180,28 @@ class ResetHandlerLimits(DriverCommand):
 
 
 @dataclass(frozen=True, slots=True)
-class DoAddOnCommand(DriverCommand):
-    """Have the add-on of this namespace do it, and tell the agent what came of it."""
-
-    namespace: str
-    command: AddOnCommand
-
-
-@dataclass(frozen=True, slots=True)
 class TellAddOns(DriverCommand):
     """The agent said these lines."""
 
     texts: list[str]
 
 
+# -- that services post as events, and the session passes on as they are --------------------------
+
+
 @dataclass(frozen=True, slots=True)
-class AnswerRemote(DriverCommand):
-    """Answer what another process asks of this session."""
+class SessionAsked(DriverCommand, SessionEvent):
+    """Another process asks something of this session (the push ``ask``): answer it."""
 
     fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AddOnRequested(DriverCommand, SessionEvent):
+    """The agent or a handler wants something of an add-on: have it done."""
+
+    namespace: str
+    command: AddOnCommand
 
 
 # -- that the session carries out itself; services may post them as events, too -------------------

@@ -15,7 +15,6 @@ from typing import Any
 from relay.core.errors import RelayError
 from relay.core.message import Message, State
 from relay.directive.grammar import Match
-from relay.hooks.add_ons import AddOnCommand
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, CallOutcome
 from relay.hooks.outputs import Result
@@ -118,13 +117,6 @@ class ReceiptArrived(SessionEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class SessionAsked(SessionEvent):
-    """Another process asks something of this session (the push ``ask``)."""
-
-    fields: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class BrokerReturned(SessionEvent):
     """The broker is there again, perhaps another one: it knows nothing of the agent."""
 
@@ -172,7 +164,7 @@ class SourcesHeard(SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class SourcesRead(SessionEvent):
-    """The agent's own records have been read so far: the checkpoint may say so."""
+    """The agent's own records, or an add-on's commands, are dealt with: the checkpoint changes."""
 
 
 # -- from handlers and hooks --------------------------------------------------------------
@@ -218,14 +210,6 @@ class InjectRequested(SessionEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class AddOnRequested(SessionEvent):
-    """The agent or a handler has something done by an add-on."""
-
-    namespace: str
-    command: AddOnCommand
-
-
-@dataclass(frozen=True, slots=True)
 class InjectionRefused(SessionEvent):
     """A text that a hook or a handler had for the agent cannot be sent."""
 
@@ -257,11 +241,6 @@ class LastHooksDue(SessionEvent):
 @dataclass(frozen=True, slots=True)
 class EverythingSettled(SessionEvent):
     """The agent is gone, and what it said is dealt with: the last acknowledgement may go."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptStateChanged(SessionEvent):
-    """A service has dealt with something that the checkpoint holds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relay.protocol import frames
 from relay.session.acknowledgement import ACK_BYTES, ACK_SECONDS, PAUSE_MAX, Progress
-from relay.session.session_commands import Acknowledge, PauseReading, PersonNote, ResumeReading
+from relay.session.session_commands import Acknowledge, PersonNote, ReadPump
 
 
 def test_much_output_is_acknowledged_at_once_and_little_soon() -> None:
@@ -35,8 +35,8 @@ def test_a_checkpoint_that_fits_no_frame_is_left_out_and_noted() -> None:
 
 def test_the_pump_is_not_read_while_much_waits_but_not_for_long() -> None:
     progress = Progress(0)
-    assert list(progress.slow_down(1.0)) == [PauseReading()]
+    assert list(progress.slow_down(1.0)) == [ReadPump(False)]
     assert list(progress.slow_down(1.5)) == []
-    assert list(progress.tick(1.0 + PAUSE_MAX)) == [ResumeReading()]
-    assert list(progress.slow_down(3.0)) == [PauseReading()]
-    assert list(progress.go_on()) == [ResumeReading()] and list(progress.go_on()) == []
+    assert list(progress.tick(1.0 + PAUSE_MAX)) == [ReadPump(True)]
+    assert list(progress.slow_down(3.0)) == [ReadPump(False)]
+    assert list(progress.go_on()) == [ReadPump(True)] and list(progress.go_on()) == []

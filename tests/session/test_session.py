@@ -29,12 +29,11 @@ from relay.session.session_commands import (
     InjectText,
     InputFlushed,
     KeepTerminal,
-    PauseReading,
     PersonNote,
+    ReadPump,
     ReportAgent,
     ReportDelivery,
     ReportPerson,
-    ResumeReading,
     RunHandlers,
     SendMessage,
     TellAddOns,
@@ -149,8 +148,8 @@ def test_while_much_waits_for_the_broker_the_pump_is_not_read(
     playbook = Playbook()
     said = {"id": "id1", "to": ["Bob"], "body": "hello"}
     playbook >> SendRequested(said) << SendMessage(said)
-    playbook >> AgentWrote(b"more") << PauseReading()
-    playbook >> SendAnswered("id1", OK) << ResumeReading()
+    playbook >> AgentWrote(b"more") << ReadPump(False)
+    playbook >> SendAnswered("id1", OK) << ReadPump(True)
 
 
 # -- what others say ------------------------------------------------------------------------------
