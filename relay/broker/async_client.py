@@ -160,7 +160,7 @@ class AsyncClient:
             ) from None
 
     async def close(self) -> None:
-        """Close the connection for good; whoever still waits gets BrokerUnavailable."""
+        """Close the connection for good; requests without an answer raise BrokerUnavailable."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()

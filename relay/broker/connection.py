@@ -42,7 +42,7 @@ def _parse(line: str) -> Any:
 
 def _check_text(request: Any) -> None:
     """Refuse text that UTF-8 cannot carry. Raises UsageError."""
-    # What a session's hooks say is checked where it is passed on: whoever asked is told of it.
+    # What a session's hooks say is checked where it is passed on, so that its asker is told of it.
     if request.get("op") != "answer":
         check_unicode(request)
 

@@ -47,7 +47,7 @@ class End:
 class StateChange:
     """The agent is now idle, busy, blocked (a dialog waits for the person) …
 
-    ``retry``: a limited agent is worth another try after so many seconds.
+    ``retry``: seconds after which a limited agent is worth another try.
     """
 
     state: AgentState
