@@ -1,7 +1,7 @@
 """What the words of a command line mean: options anywhere between the words, a hint for a mistake.
 
 Declared as with argparse, which only lays out the help: importing it takes as long as a whole verb
-may. Pure, but for the clock of ``moment`` and the help that is printed.
+may. It reads only the clock, for ``moment``, and prints only the help.
 """
 
 from __future__ import annotations

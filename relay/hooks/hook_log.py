@@ -1,6 +1,6 @@
 """Makes records of hooks that ran: plain dicts for logs, the ledger and other processes.
 
-Pure: a ``HookLog`` decides where a record goes. Durations are in seconds.
+A ``HookLog`` decides where a record goes. Durations are in seconds.
 """
 
 from __future__ import annotations

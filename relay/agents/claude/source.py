@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relay.agents.base import HEAD, SourceState, StructuredSource
-from relay.agents.claude.messages import Messages, MessagesState
+from relay.agents.claude.message_pairing import Messages, MessagesState
 from relay.agents.claude.screen import composer_state
 from relay.agents.claude.transcript import TranscriptRecord, Whereabouts, call_key, parse
 from relay.core.bounded import BoundedDict, RecentSet

@@ -18,8 +18,8 @@ from relay.agents.opencode.channel import (
     client_from,
 )
 from relay.agents.opencode.launch import OLDEST
-from relay.agents.opencode.records import moment, table, word
 from relay.agents.opencode.screen import agent_shown, composer_state
+from relay.agents.opencode.server_records import moment, table, word
 from relay.agents.opencode.source import SNAPSHOT, OpencodeSource
 from relay.core.http import EventStreamParser, ResponseStream
 from relay.core.message import AgentState

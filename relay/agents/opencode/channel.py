@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from relay.agents.base import ChannelClosed
-from relay.agents.opencode.records import table, word
+from relay.agents.opencode.server_records import table, word
 from relay.agents.opencode.source import HEAD, OpencodeSource
 from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relay.agents.base import SourceState, StructuredSource
-from relay.agents.opencode.records import Conversations, TextParts, moment, table, word
+from relay.agents.opencode.server_records import Conversations, TextParts, moment, table, word
 from relay.core.bounded import BoundedDict
 from relay.core.message import AgentState
 from relay.core.source_events import Proof, SourceEvent, StateChange

@@ -14,7 +14,7 @@ from typing import Any
 
 from relay.agents.base import ERROR_RETRY, LIMIT_RETRY, SourceState, StructuredSource, markers_in
 from relay.agents.qwen.block import Block, DoubtedBlocks
-from relay.agents.qwen.events import Record, parse
+from relay.agents.qwen.event_file import Record, parse
 from relay.agents.qwen.screen import composer_state, is_busy, was_cancelled
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, Proof, SourceEvent, StateChange

@@ -1,4 +1,4 @@
-"""From a store's configuration in relay's words to mem0's own. Pure.
+"""From a store's configuration in relay's words to mem0's own.
 
 ``section`` is what config.memory_spec makes of it: flat, in snake case; ``vector_store`` has mem0's
 names, ``embedder`` has ``url`` and ``dims`` whatever mem0 calls them. The nested form, as mem0

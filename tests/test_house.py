@@ -1,0 +1,256 @@
+"""The house: one folder is one process or one library, imports go down, and a name is given once.
+
+docs/architecture.md tells people the same; a test here compares the two.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "relay"
+DOCS = ROOT / "docs"
+
+#: From the bottom to the top: a folder may import those before it, and itself.
+FLOORS: tuple[frozenset[str], ...] = tuple(
+    frozenset(names.split())
+    for names in (
+        "core",
+        "protocol",
+        "directive ledger",
+        "hooks screen",
+        "agents",
+        "config",
+        "pump session broker memory",
+        "app",
+        "cli demo integrations testing __main__ bootstrap",
+    )
+)
+#: The four kinds of process, which meet in ``protocol`` only.
+PROCESSES = FLOORS[6]
+#: A file that only one other imports is a part of that one, unless it has this many lines, or its
+#: docstring says why it stands alone.
+ALONE_FROM = 120
+ALONE_BECAUSE = re.compile(r"file of its own|tested by itself|apart from", re.IGNORECASE)
+#: Every agent's folder has files, and classes, of these names.
+TEMPLATE = {"launch", "adapter", "source", "hook_codec", "screen", "channel"}
+#: What does no I/O and reads no clock imports none of these. ``traceback`` reads source files,
+#: ``uuid`` and ``random`` ask the system for chance. ``datetime`` may be imported: its class also
+#: reads and writes times that are given.
+IMPURE = {
+    *("os", "pathlib", "shutil", "tempfile", "socket", "ssl", "select", "sqlite3", "subprocess"),
+    *("asyncio", "threading", "concurrent.futures", "queue", "time"),
+    *("random", "secrets", "uuid", "traceback", "linecache"),
+}
+#: Files of these folders are pure, but for the emulator's; so is each that says "Pure." of itself.
+PURE_FOLDERS = {"directive", "screen"}
+NOT_PURE = {"relay.screen.emulator", "relay.screen.emulator_library"}
+KINDS = re.compile(r"(Process \d: |Library: |Library, pure(?: but for [\w ]+)?: |Program: )")
+
+
+class Module:
+    """One file of the package."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.parts = (*file.relative_to(ROOT).with_suffix("").parts,)
+        if self.parts[-1] == "__init__":
+            self.parts = self.parts[:-1]
+        self.name = ".".join(self.parts)
+        self.folder = self.parts[1] if len(self.parts) > 1 else ""
+        text = file.read_text()
+        self.lines = text.count("\n")
+        self.tree = ast.parse(text)
+        self.docstring = ast.get_docstring(self.tree) or ""
+        self.of_an_agent = self.parts[1:2] == ("agents",) and len(self.parts) > 3
+
+    @property
+    def imported(self) -> set[str]:
+        """Dotted names, in functions and under TYPE_CHECKING too."""
+        found: set[str] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        return found
+
+
+MODULES = {module.name: module for module in map(Module, sorted(PACKAGE.rglob("*.py")))}
+
+
+def own(name: str) -> str:
+    """The module of relay's that a dotted name is, or is in; "" for somebody else's."""
+    if name in MODULES:
+        return name
+    parent = name.rpartition(".")[0]
+    return parent if parent in MODULES else ""
+
+
+USES = {
+    name: {used for used in map(own, module.imported) if used not in ("", "relay", name)}
+    for name, module in MODULES.items()
+}
+USERS: dict[str, set[str]] = defaultdict(set)
+for _name, _used in USES.items():
+    for _one in _used:
+        USERS[_one].add(_name)
+
+
+def floor(folder: str) -> int:
+    for number, names in enumerate(FLOORS):
+        if folder in names:
+            return number
+    raise AssertionError(f"relay/{folder} has no floor: add it to FLOORS")
+
+
+def test_a_folder_says_which_process_or_library_it_is() -> None:
+    firsts = {
+        module.name: module.docstring
+        for module in MODULES.values()
+        if module.file.name == "__init__.py" and len(module.parts) == 2
+    }
+    assert {name: text for name, text in firsts.items() if not KINDS.match(text)} == {}
+
+
+def test_imports_only_go_down() -> None:
+    wrong = [
+        f"{name} imports {used}"
+        for name, imported in USES.items()
+        for used in imported
+        if MODULES[name].folder and floor(MODULES[used].folder) > floor(MODULES[name].folder)
+    ]
+    assert wrong == []
+
+
+def test_processes_meet_in_protocol_only() -> None:
+    wrong = [
+        f"{name} imports {used}"
+        for name, imported in USES.items()
+        for used in imported
+        if {MODULES[name].folder, MODULES[used].folder} <= PROCESSES
+        and MODULES[name].folder != MODULES[used].folder
+    ]
+    assert wrong == []
+
+
+def test_nothing_is_imported_in_a_circle() -> None:
+    left = {name: set(used) for name, used in USES.items()}
+    while free := {name for name, used in left.items() if not used & left.keys()}:
+        for name in free:
+            del left[name]
+    assert sorted(left) == []
+
+
+def test_a_file_name_is_given_once() -> None:
+    files: dict[str, list[str]] = defaultdict(list)
+    for module in MODULES.values():
+        if not module.file.name.startswith("__"):
+            template = module.of_an_agent and module.file.stem in TEMPLATE
+            files[module.file.stem].append("an agent's" if template else module.name)
+    # The shared codec and screen stand beside those of the agents.
+    twice = {
+        stem: names
+        for stem, names in files.items()
+        if len([name for name in names if name != "an agent's"]) > 1
+    }
+    assert twice == {}
+
+
+def test_a_public_class_name_is_given_once() -> None:
+    classes: dict[str, list[Module]] = defaultdict(list)
+    for module in MODULES.values():
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                classes[node.name].append(module)
+    twice = {
+        name: [module.name for module in modules]
+        for name, modules in classes.items()
+        if len([module for module in modules if not module.of_an_agent]) > 1
+        or (len(modules) > 1 and len({module.file.stem for module in modules}) > 1)
+    }
+    assert twice == {}
+
+
+def test_a_small_file_has_more_than_one_user_or_says_why_not() -> None:
+    wrong = [
+        f"{name} ({module.lines} lines) belongs in {next(iter(USERS[name]))}"
+        for name, module in MODULES.items()
+        if not module.file.name.startswith("__")
+        and len(USERS[name]) == 1
+        and module.lines < ALONE_FROM
+        and not (module.of_an_agent and module.file.stem in TEMPLATE)
+        and not ALONE_BECAUSE.search(module.docstring)
+    ]
+    assert wrong == []
+
+
+def test_no_file_is_too_long_to_read() -> None:
+    assert [name for name, module in MODULES.items() if module.lines > 400] == []
+
+
+def test_what_is_pure_stays_pure() -> None:
+    wrong = [
+        f"{name} imports {used}"
+        for name, module in MODULES.items()
+        if (module.folder in PURE_FOLDERS or re.search(r"\bPure\b", module.docstring))
+        and name not in NOT_PURE
+        for used in module.imported
+        if used in IMPURE or used.rpartition(".")[0] in IMPURE
+    ]
+    assert wrong == []
+
+
+def test_tests_stand_where_the_code_does() -> None:
+    folders = {module.folder for module in MODULES.values() if len(module.parts) > 2}
+    folders.discard("testing")  # what is there is itself run by tests/memory
+    assert [name for name in sorted(folders) if not (ROOT / "tests" / name).is_dir()] == []
+
+
+def rows(page: str, heading: str) -> list[list[str]]:
+    """The cells of the first table under a heading of a page, without its head."""
+    text = (DOCS / page).read_text().split(f"## {heading}\n", 1)[1]
+    table = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert table is not None
+    lines = table.group().splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_architecture_page_knows_every_folder() -> None:
+    told = {cells[0].strip("`/"): cells[1] for cells in rows("architecture.md", "Folders")}
+    said = {
+        name: MODULES[f"relay.{name}"].docstring.split("\n", 1)[0].rstrip(".")
+        for name in {module.folder for module in MODULES.values() if len(module.parts) > 2}
+    }
+    assert told == said
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "glossary.md"])
+def test_the_files_that_a_page_names_are_there(page: str) -> None:
+    text = (DOCS / page).read_text()
+    names = re.findall(r"`((?:relay|tests|bench|docs)/[\w./*-]+)`", text)
+    assert names
+    assert [name for name in names if not list(ROOT.glob(name))] == []
+
+
+def test_each_step_of_a_way_leads_to_the_next() -> None:
+    """A way is a numbered list of files: each is there, and none is passed twice."""
+    ways = re.findall(
+        r"(?:^\d+\. `relay/.*\n(?:   .*\n)*)+", (DOCS / "architecture.md").read_text(), re.M
+    )
+    assert len(ways) == 3
+    for way in ways:
+        files = re.findall(r"^\d+\. `(relay/[\w./]+)`", way, re.M)
+        assert len(files) == len(set(files)) >= 5
+        assert [file for file in files if not (ROOT / file).exists()] == []
+
+
+def test_the_glossary_is_in_order_and_gives_each_word_once() -> None:
+    words = [cells[0].strip("*") for cells in rows("glossary.md", "Words")]
+    assert words == sorted(set(words), key=str.lower)
+    assert 25 <= len(words) <= 45
