@@ -259,7 +259,7 @@ class Committer:
     def _failed(self, batch: Batch, error: RelayError) -> Batch:
         """What to finish instead of ``batch``: every request gets the error."""
         self._ledger.rollback()
-        refused = batch.requests + batch.owed
+        refused = dict.fromkeys(batch.requests + batch.owed)  # each once
         self._log(f"refused {len(refused)} requests: {error.message}")
         failed = Batch(batch.now_ms)
         failed.requests = batch.requests

@@ -7,6 +7,7 @@ window's cursor whenever the window or the connection's buffer has room again.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 from relay.broker.batch import Accepted, Batch, Client, Committer
@@ -18,12 +19,14 @@ from relay.protocol.broker import WINDOW, Json, encode
 
 #: Bodies read from the ledger at once. Bytes.
 _REFILL_BYTES = 1024 * 1024
+#: How long after a failed commit a window is read on. Seconds.
+_AGAIN_AFTER = 1.0
 
 
 class _Window:
     """What was pushed to the session of ``name`` over one connection."""
 
-    __slots__ = ("name", "client", "cursor", "ids", "behind", "refilling", "missed")
+    __slots__ = ("name", "client", "cursor", "ids", "behind", "refilling", "missed", "reset")
 
     def __init__(self, name: str, client: Client) -> None:
         self.name = name
@@ -33,6 +36,7 @@ class _Window:
         self.behind = True  # the ledger holds more beyond the cursor
         self.refilling = False  # a query for it is on its way
         self.missed = False  # something came that this query may not find
+        self.reset = False  # the cursor went back meanwhile
 
     def has_room(self) -> bool:
         return not self.client.paused and len(self.ids) < WINDOW
@@ -107,7 +111,7 @@ class DeliveryWindows:
         window = self._windows.get(name.lower())
         if window is not None:
             window.cursor = 0
-            window.behind = window.missed = True
+            window.behind = window.reset = True
             self._read_on(window)
 
     def settled(self, name: str, id_: str, state: State) -> None:
@@ -137,29 +141,28 @@ class DeliveryWindows:
     def _refill(self, window: _Window, batch: Batch) -> None:
         def failed() -> None:
             window.refilling = False
+            asyncio.get_running_loop().call_later(_AGAIN_AFTER, self._read_on, window)
 
         if not self._is_open(window):
             return
         batch.on_failure.append(failed)
-        window.missed = False
-        after = window.cursor
+        window.missed = window.reset = False
         rows, left = self._ledger.open_deliveries(
-            window.name, after, WINDOW - len(window.ids), _REFILL_BYTES
+            window.name, window.cursor, WINDOW - len(window.ids), _REFILL_BYTES
         )
-        batch.after.append(partial(self._refilled, window, after, rows, left))
+        batch.after.append(partial(self._refilled, window, rows, left))
 
-    def _refilled(
-        self, window: _Window, after: int, rows: list[tuple[int, Row]], left: bool
-    ) -> None:
+    def _refilled(self, window: _Window, rows: list[tuple[int, Row]], left: bool) -> None:
         window.refilling = False
         if not self._is_open(window):
             return
-        if window.cursor < after:
+        if window.reset:
             self._read_on(window)  # older ones became open meanwhile: from the beginning
             return
         for event, row in rows:
-            if event > window.cursor and row["id"] not in window.ids:
+            if row["id"] not in window.ids:
                 window.push(event, row)
+            window.cursor = event
         window.behind = left or window.missed
         self._read_on(window)
 

@@ -14,7 +14,7 @@ from relay.core.message import AgentState, State
 from relay.ledger import queries
 from relay.ledger.schema import Delivery, Row
 from relay.ledger.store import Ledger
-from relay.protocol.broker import ROWS_MAX, Json, encode
+from relay.protocol.broker import ROWS_MAX, Json
 
 #: The longest wait that one request may ask for; a client asks again. Seconds.
 WAIT_MAX = 24 * 3600.0
@@ -25,11 +25,10 @@ _SWEEP_ROWS = 500
 class _Wait:
     """One ``wait`` that has no answer yet."""
 
-    __slots__ = ("client", "n", "id", "timer")
+    __slots__ = ("request", "id", "timer")
 
-    def __init__(self, client: Client, n: int, id_: str) -> None:
-        self.client = client
-        self.n = n
+    def __init__(self, request: ClientRequest, id_: str) -> None:
+        self.request = request
         self.id = id_
         self.timer: asyncio.TimerHandle | None = None
 
@@ -143,7 +142,7 @@ class DeliveryOps:
         if done or timeout == 0:
             return {"id": id_, "done": done, "deliveries": deliveries}
         request.client.defer()
-        waiting = _Wait(request.client, request.n, id_)
+        waiting = _Wait(request, id_)
         # At once, not after the commit: a change later in this very batch must find it.
         self._waits.setdefault(id_, []).append(waiting)
         answer = partial(self._committer.submit_job, partial(self._answer_waits, id_, waiting))
@@ -154,7 +153,7 @@ class DeliveryOps:
     def gone(self, client: Client) -> None:
         """A client went away; nobody waits for its waits."""
         for waiting in [one for group in self._waits.values() for one in group]:
-            if waiting.client is client:
+            if waiting.request.client is client:
                 self._forget(waiting)
 
     def forget_waits(self) -> None:
@@ -166,11 +165,14 @@ class DeliveryOps:
         """Answer those who wait for a message that is final, and the one whose time is up."""
         deliveries = queries.deliveries(self._ledger, id_)
         done = _done(deliveries)
-        for waiting in self._waits.get(id_, ()):
+        for waiting in list(self._waits.get(id_, ())):
             if done or waiting is late:
-                fields = {"n": waiting.n, "ok": True, "id": id_, "done": done}
-                batch.answers.append((waiting.client, encode({**fields, "deliveries": deliveries})))
-                batch.after.append(partial(self._forget, waiting))
+                # At once: a second job for this message may be in this very batch.
+                self._forget(waiting)
+                request = waiting.request
+                batch.owed.append(request)
+                fields: Json = {"id": id_, "done": done, "deliveries": deliveries}
+                batch.answer(request.client, request.n, fields)
 
     def _forget(self, waiting: _Wait) -> None:
         if waiting.timer is not None:
@@ -178,7 +180,7 @@ class DeliveryOps:
         group = self._waits.get(waiting.id)
         if group is not None and waiting in group:
             group.remove(waiting)
-            waiting.client.undefer()
+            waiting.request.client.undefer()
             if not group:
                 del self._waits[waiting.id]
 

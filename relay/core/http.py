@@ -207,7 +207,7 @@ class EventStreamParser:
         self._data.clear()
         self._size = 0
         if size <= EVENT_MAX:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 event = json.loads(data)
                 if isinstance(event, dict):
                     return event

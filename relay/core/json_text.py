@@ -47,6 +47,8 @@ def loads(text: str) -> Any:
         value, end = _scan(text, 0)
     except StopIteration as error:
         raise ValueError(f"no JSON value at character {error.value}") from None
+    except RecursionError:
+        raise ValueError("a JSON value that is nested too deep") from None
     if end != len(text):
         raise ValueError(f"more than one JSON value: character {end}")
     return value

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from relay.broker import delivery_window
 from relay.broker.batch import Batch, Job
 from relay.broker.client import connect
 from relay.broker.connection import OUTPUT_HIGH
@@ -166,15 +167,21 @@ class _Line:
         self.got.append(json.loads(line)["id"])
 
 
-def test_what_is_released_while_the_ledger_is_read_on_is_not_passed_over() -> None:
-    shelf, line = _Shelf(), _Line()
+def _windows(shelf: _Shelf) -> tuple[DeliveryWindows, list[Job]]:
+    """Windows on a shelf, and the jobs that they submit."""
     jobs: list[Job] = []
     committer = SimpleNamespace(submit_job=jobs.append)
-    windows = DeliveryWindows(cast(Any, shelf), Directory(), cast(Any, committer))
+    return DeliveryWindows(cast(Any, shelf), Directory(), cast(Any, committer)), jobs
 
-    def commit(batch: Batch) -> None:
-        for call in batch.after:
-            call()
+
+def commit(batch: Batch) -> None:
+    for call in batch.after:
+        call()
+
+
+def test_what_is_released_while_the_ledger_is_read_on_is_not_passed_over() -> None:
+    shelf, line = _Shelf(), _Line()
+    windows, jobs = _windows(shelf)
 
     def read_on(batch: Batch) -> None:
         jobs.pop(0)(batch)
@@ -195,3 +202,40 @@ def test_what_is_released_while_the_ledger_is_read_on_is_not_passed_over() -> No
         read_on(batch := Batch(0))
         commit(batch)
     assert line.got == ["five", "three", "seven"]
+
+
+def test_a_window_is_read_on_past_what_the_session_has_in_hand() -> None:
+    shelf, line = _Shelf(), _Line()
+    windows, jobs = _windows(shelf)
+    shelf.open = [(event, str(event)) for event in range(1, WINDOW + 50)]
+    windows.open("Bob", cast(Any, line))
+    for turn in range(2 * WINDOW):
+        if jobs:
+            jobs.pop(0)(batch := Batch(0))
+            commit(batch)
+        if turn == 2:
+            windows.settled("Bob", shelf.open.pop(0)[1], State.SEEN)
+            windows.released("Bob")
+    assert not jobs  # it does not look for ever at the first, which are in hand
+    assert line.got == [str(event) for event in range(1, WINDOW + 2)]
+
+
+def test_after_a_failed_commit_a_window_is_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery_window, "_AGAIN_AFTER", 0.0)
+    shelf, line = _Shelf(), _Line()
+    windows, jobs = _windows(shelf)
+    shelf.open = [(1, "one")]
+
+    async def play() -> None:
+        windows.open("Bob", cast(Any, line))
+        jobs.pop(0)(batch := Batch(0))
+        for call in batch.on_failure:
+            call()
+        async with asyncio.timeout(20):
+            while not jobs:
+                await asyncio.sleep(0)
+        jobs.pop(0)(batch := Batch(0))
+        commit(batch)
+
+    asyncio.run(play())
+    assert line.got == ["one"]

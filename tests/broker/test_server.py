@@ -387,6 +387,26 @@ def test_wait_ends_with_the_last_delivery(home: Home, client: BrokerClient) -> N
         ]
 
 
+def test_wait_is_answered_once(home: Home, client: BrokerClient) -> None:
+    with register(home, "Bob"), socket.socket(socket.AF_UNIX) as raw:
+        id_ = client.request("send", to="Bob", body="x")["id"]
+        raw.connect(home.broker_socket)
+        register_again = {"n": 1, "op": "register", **registration("Bob")}
+        wait = {"n": 2, "op": "wait", "id": id_, "timeout": 20}
+        # Two steps of one delivery in one batch: each of them may end the wait.
+        steps = [{"n": n, "op": "state", "id": id_, "state": "delivering"} for n in (3, 4)]
+        last = {"n": 5, "op": "state", "id": id_, "state": "seen"}
+        raw.sendall(b"".join(map(encode, (register_again, wait, *steps, last))))
+        answers: list[object] = []
+        with raw.makefile("rb") as lines:
+            while 2 not in answers:
+                answers.append(decode(next(lines)).get("n"))
+            raw.sendall(encode({"n": 6, "op": "hello"}))
+            while 6 not in answers:
+                answers.append(decode(next(lines)).get("n"))
+        assert answers.count(2) == 1
+
+
 def test_wait_runs_out(client: BrokerClient) -> None:
     id_ = client.request("send", to="Nobody", body="x", offline=True)["id"]
     answer = client.request("wait", id=id_, timeout=0.05)

@@ -369,8 +369,10 @@ def test_any_cut_gives_the_same_events(cuts: list[int], crlf: bool) -> None:
 
 def test_what_is_no_event_is_passed_over() -> None:
     parser = EventStreamParser()
-    assert parser.feed(b"data: {broken\n\ndata: [1]\n\ndata: {}\n\n") == [{}]
-    assert parser.dropped == 2
+    deep = b"[" * 100_000
+    broken = b"data: {broken\n\ndata: [1]\n\ndata: " + deep + b"\n\n"
+    assert parser.feed(broken + b"data: {}\n\n") == [{}]
+    assert parser.dropped == 3
 
 
 def test_data_of_several_lines_is_one_event() -> None:
