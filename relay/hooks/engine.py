@@ -197,7 +197,7 @@ class HookEventHandler:
         """``fire_before_tool(tool_name, tool_input, …)`` and so on: a method for each event.
 
         Its arguments are the event's fields in the order of EVENTS, by place or by name, and
-        ``correlation_id``. It raises Disposed after ``dispose()``, and nothing else.
+        ``correlation_id``. It raises TypeError for others and Disposed after ``dispose()``.
         """
         verb, _, event = name.partition("_")
         if verb != "fire" or event not in _BY_METHOD:
@@ -211,6 +211,8 @@ class HookEventHandler:
         spec = EVENTS[event]
         names = dict.fromkeys((*spec.required, *spec.optional))
         fields = {**spec.defaults, **dict(zip(names, values, strict=False)), **named}
+        if len(values) > len(names) or fields.keys() != names.keys():
+            raise TypeError(f"the input of {event} is: {', '.join(names)}")
         return await self.fire(event, fields, correlation_id=correlation_id)
 
     def _check_disposed(self) -> None:

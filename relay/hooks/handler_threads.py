@@ -29,7 +29,7 @@ class Work(Protocol):
         ...
 
     def fail(self, error: BaseException) -> None:
-        """It cannot be made, because the system has no thread for it."""
+        """It cannot be made: there is no thread for it, or too many wait already."""
         ...
 
 
@@ -62,12 +62,13 @@ class Workers:
         self._closed = False
 
     def add(self, calls: Sequence[Work]) -> None:
-        """Have one thread begin with them. Raises RuntimeError where too many wait already."""
+        """Have one thread begin with them. Those beyond WAITING_MAX fail at once."""
         with self._changed:
-            if len(self._queue) + len(calls) > WAITING_MAX:
-                raise RuntimeError("too many blocking calls wait for a thread")
-            self._queue.extend(calls)
+            room = WAITING_MAX - len(self._queue)
+            self._queue.extend(calls[:room])
             self._wake(1)
+        for call in calls[room:]:
+            call.fail(RuntimeError("too many calls wait for a thread"))
 
     def spread(self) -> None:
         """Give further threads to what still waits."""
@@ -162,6 +163,8 @@ class LoopThread:
         """Raises OSError or RuntimeError where none can be had."""
         self.loop = asyncio.new_event_loop()
         self.loop.set_default_executor(_DaemonExecutor())
+        # What fails in a task that a handler left behind concerns nobody: not on a person's screen.
+        self.loop.set_exception_handler(lambda _loop, _context: None)
         self.finished = False
         self.ended: Future[None] = Future()
         self._stopping = False

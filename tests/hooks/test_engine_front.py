@@ -113,6 +113,26 @@ def test_the_input_of_an_event_has_what_every_input_has_and_its_own(event: HookE
     assert seen == payload
 
 
+@pytest.mark.parametrize(
+    "fire",
+    [
+        lambda h: h.fire_before_tool("Bash"),
+        lambda h: h.fire_before_tool("Bash", {}, inputs={}),
+        lambda h: h.fire_before_agent("do it", "now"),
+    ],
+    ids=["too few", "unknown", "too many"],
+)
+def test_no_event_is_fired_with_other_fields_than_its_own(fire: Fire) -> None:
+    engine = Engine(definition())
+
+    async def scenario() -> Aggregated:
+        return await fire(engine.handler)
+
+    with pytest.raises(TypeError, match="the input of Before"):
+        asyncio.run(scenario())
+    assert not engine.runner.ran
+
+
 def test_an_event_without_hooks_is_a_fresh_success_for_which_nothing_is_built() -> None:
     engine = Engine(definition(event=HookEventName.IDLE))
     engine.config.session_id = ""

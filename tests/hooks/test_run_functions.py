@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from relay.hooks import handler_threads
 from relay.hooks import run_functions as module
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Call, CallEnd, CallOutcome
@@ -680,6 +681,34 @@ def test_sys_exit_in_a_task_left_behind_does_not_end_the_loop() -> None:
     registry.add_pattern("deploy", "*", leave)
     registry.add_pattern("deploy", "*", speak)
     assert _pattern(registry)[1].result == Result(("still here",))
+
+
+def test_what_fails_in_a_task_left_behind_is_no_traceback_on_the_screen(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    registry = Registry()
+    failed = threading.Event()
+
+    async def leave() -> None:
+        def fail() -> None:
+            failed.set()
+            raise ValueError("stray")
+
+        asyncio.get_running_loop().call_soon(fail)
+
+    registry.add_pattern("deploy", "*", leave)
+    assert _pattern(registry)[0].ok
+    assert failed.wait(5)
+    assert not caplog.records
+
+
+def test_functions_beyond_those_that_can_wait_fail_and_the_others_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handler_threads, "WAITING_MAX", 2)
+    registry = Registry()
+    _hooks(registry, *[lambda: "ran"] * 4)
+    assert [outcome.ok for outcome in _together(registry)] == [True, True, False, False]
 
 
 def test_no_more_blocking_calls_of_async_handlers_run_at_once_than_there_are_threads() -> None:
