@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def to_json(state: Any) -> Any:
-    """Return ``state`` as dicts, lists and scalars of its own; a tuple or a set is a list."""
+    """Return ``state`` as dicts, lists and scalars of its own; a tuple or a RecentSet is a list."""
     if isinstance(state, Enum):
         return state.value
     if is_dataclass(state):

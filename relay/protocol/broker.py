@@ -180,7 +180,8 @@ def refusal(n: int | None, error: RelayError) -> bytes:
 def error_from(fields: Json) -> RelayError:
     """The exception that an answer's ``error`` stands for."""
     code = str(fields.get("code") or "failed")
-    kind = BY_CODE.get(code) or _BY_STATUS.get(fields.get("status", 0)) or RelayError
+    status = fields.get("status")
+    kind = BY_CODE.get(code) or _BY_STATUS.get(status if type(status) is int else 0, RelayError)
     details = fields.get("details")
     return kind(
         str(fields.get("message") or "the broker refused the request"),

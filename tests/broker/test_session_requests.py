@@ -199,6 +199,11 @@ def test_an_error_of_the_session_is_the_askers(home: Home) -> None:
         told = await error_of(asked)
         assert isinstance(told, UsageError)
         assert (told.code, told.message, told.hint) == ("unsupported_event", "no", "yes?")
+        asked = bench.ask(kind="approval")
+        push = (await bench.pushed(2))[1]
+        odd = {"code": "odd", "message": [], "status": [2], "details": "no"}
+        assert (await bench.ann.client.request("answer", id=push["id"], error=odd))["taken"]
+        assert (await error_of(asked)).code == "odd"
 
     play(home, scenario)
 
