@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 
 from relay.core.errors import RelayError
 from relay.core.files import lock_open_file, unlink_if_there, write_atomically
@@ -71,7 +72,8 @@ def failure_file(home: Home) -> str:
 
 def _say_why(home: Home, error: RelayError) -> None:
     record = {"at": time.time(), "error": error_fields(error)}
-    write_atomically(failure_file(home), json.dumps(record), durable=False)
+    with suppress(OSError):  # the disk may be full; it is in the log too
+        write_atomically(failure_file(home), json.dumps(record), durable=False)
 
 
 def _elect(home: Home) -> int | None:

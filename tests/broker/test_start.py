@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from relay.broker.client import connect
+from relay.broker.main import failure_file, main
 from relay.broker.start import Starter
 from relay.core.errors import BrokerUnavailable, RelayError, StorageError
 from relay.core.paths import Home
@@ -112,6 +113,15 @@ def test_a_file_that_is_no_ledger_is_reported_to_the_client(home: Home, content:
     os.unlink(home.ledger)
     with connect(home) as client:  # as the hint says
         assert client.request("hello")["protocol"] == 1
+
+
+def test_a_reason_that_cannot_be_left_for_the_client_is_in_the_log(home: Home) -> None:
+    home.create()
+    Path(home.ledger).write_bytes(b"x" * 200)
+    os.mkdir(failure_file(home))
+    assert main(["--home", home.root]) != 0
+    log = Path(home.broker_log).read_text()
+    assert "cannot start" in log and "not a ledger" in log and "Traceback" not in log
 
 
 def test_a_state_directory_that_cannot_be_made(tmp_path: Path) -> None:
