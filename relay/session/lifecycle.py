@@ -92,7 +92,9 @@ class Lifecycle:
             yield PersonNote(failure.message)
         for conflict in result.conflicts:
             yield PersonNote(conflict)
-        if result.system_message and not result.suppress_output:
+        # A hook of an agent's own event may print something at each turn: that is no notice.
+        shown = fired.hook not in self._observed and not result.suppress_output
+        if result.system_message and shown:
             yield PersonNote(result.system_message)
         if fired.hook in self._observed - self._unheeded and (result.blocked or result.stop):
             self._unheeded.add(fired.hook)

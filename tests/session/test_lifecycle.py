@@ -167,3 +167,11 @@ def test_an_on_output_that_answers_its_own_texts_is_stopped_until_the_person_spe
     assert "its own texts" in note
     life.person()
     assert len(injected(echo(20))) == 1
+
+
+def test_what_a_hook_of_an_agents_own_event_prints_is_not_noted() -> None:
+    life = lifecycle(HookEventName.AFTER_AGENT)
+    list(life.observe(HookEventName.AFTER_AGENT, {}))
+    said = Aggregated(system_message="done", inject=["go on"])
+    commands = life.fired(HooksFired(HookEventName.AFTER_AGENT, said), 0.0)
+    assert list(commands) == [InjectText("new1", "go on")]
