@@ -27,7 +27,6 @@ from relay.hooks.hook_types import (
     HookResult,
     OnFailure,
     Plan,
-    empty_success,
 )
 from relay.hooks.planner import Planner
 from relay.hooks.registry import Registry
@@ -134,7 +133,7 @@ class HookEventHandler:
         stage = "input"
         try:
             if not self._disposed and not self.has(event):
-                return empty_success()
+                return Aggregated()
             correlation_id = correlation_id or str(uuid.uuid4())
             payload = {**self._base(event, correlation_id), **fields}
             if EVENTS[event].of_model:
@@ -157,7 +156,7 @@ class HookEventHandler:
             stage = "planning"
             plan = self._planner.plan(event, payload)
             if not plan.hooks:
-                return empty_success()
+                return Aggregated()
             stage = "execution"
             results = await self._runner.run(plan, payload, self._config.context())
             hook_log.write(self._log, event, results, correlation_id)

@@ -236,19 +236,9 @@ class Aggregated:
         return self.decision is Decision.DENY
 
     @property
-    def explanation(self) -> str:
-        """What is said first: why it all stops, else why this is not to happen (or asked about)."""
-        return self.stop_reason if self.stop else self.reason
-
-    @property
     def outputs(self) -> list[HookOutput]:
         """What the hooks said, in the order of the plan."""
         return [result.output for result in self.results if result.output is not None]
-
-
-def empty_success() -> Aggregated:
-    """The result of an event that no hook is for: a new one each time."""
-    return Aggregated()
 
 
 @dataclass(slots=True)

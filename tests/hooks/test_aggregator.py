@@ -103,16 +103,6 @@ def test_the_first_stop_counts_with_its_reason(first: HookOutput, expected: str)
     assert (whole.stop, whole.stop_reason) == (True, expected)
 
 
-def test_a_stop_is_reported_before_a_block() -> None:
-    whole = merged(
-        HookOutput(decision=Decision.DENY, reason="no"),
-        HookOutput(stop=True, stop_reason="enough"),
-    )
-    assert whole.blocked
-    assert whole.explanation == "enough"
-    assert merged(HookOutput(decision=Decision.DENY, reason="no")).explanation == "no"
-
-
 def test_a_failure_without_a_word_is_a_failure() -> None:
     results = results_of(ALLOW, None)
     results[1] = replace(results[1], success=False, stderr="trouble")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_types import Aggregated, Failure, empty_success
+from relay.hooks.hook_types import Aggregated, Failure
 from relay.hooks.registry import Registry
 from relay.session import lifecycle as module
 from relay.session.lifecycle import Lifecycle
@@ -81,7 +81,7 @@ def test_lines_go_to_on_output_together_one_call_at_a_time() -> None:
     assert fields["output"].splitlines() == [f"line {number}" for number in range(50)]
     list(life.output(["more"], 2.0))
     assert life.deadline() is None  # the first ones are being heard
-    list(life.fired(HooksFired(OUTPUT, empty_success()), 3.0))
+    list(life.fired(HooksFired(OUTPUT, Aggregated()), 3.0))
     assert fired(life.tick(3.06)) == [{"output": "more"}]
 
 

@@ -14,7 +14,7 @@ from relay.core.message import AgentState, State
 from relay.core.source_events import Proof, StateChange
 from relay.directive.grammar import Match
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_types import Aggregated, Decision, empty_success
+from relay.hooks.hook_types import Aggregated, Decision
 from relay.hooks.registry import BUILTIN, Registry
 from relay.protocol import frames
 from relay.session import outbox
@@ -345,7 +345,7 @@ def test_the_last_words_are_heard_and_nobody_is_told_what_hooks_say_of_them() ->
     playbook >> HooksFired(output, Aggregated(inject=["fix it"]))
     assert playbook.session.lifecycle.quiet
     playbook >> LastHooksDue(5.0) << FireHooks(end, {"reason": "exit"}, 5.0)
-    playbook >> HooksFired(end, empty_success())
+    playbook >> HooksFired(end, Aggregated())
     playbook.done()
 
 
