@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,9 @@ DEADLINE = 25.0
 DEATHS_MAX = 3
 #: Starts of the service within START_SPAN seconds.
 STARTS_MAX, START_SPAN = 10, 60.0
+#: Deaths of the service within START_SPAN seconds while one store was asked; then that store alone
+#: is refused. The default store is relay's own, and never is.
+STORE_DEATHS_MAX = 4
 #: Seconds that a broker that stops gives the service for what was accepted, then for being killed.
 CLOSE_DEADLINE, KILL_DEADLINE = 15.0, 3.0
 #: Bytes of one answer: a page of memories whose every byte is escaped fits.
@@ -62,17 +66,16 @@ def service_command() -> list[str]:
     return [sys.executable, "-P", "-u", "-c", _RUN, root]
 
 
+@dataclass(slots=True, eq=False)
 class MemoryJob:
     """One request that has no answer yet."""
 
-    __slots__ = ("id", "request", "line", "timer", "deaths")
-
-    def __init__(self, id_: int, request: ClientRequest, line: bytes) -> None:
-        self.id = id_
-        self.request = request
-        self.line = line
-        self.timer: asyncio.TimerHandle | None = None
-        self.deaths = 0
+    id: int
+    request: ClientRequest
+    line: bytes
+    store: str  # which it may die of, as JSON; "" for none, or the default one
+    timer: asyncio.TimerHandle | None = None  # once its batch is committed
+    deaths: int = 0  # of the service, since it was accepted
 
 
 class MemoryProxy:
@@ -98,6 +101,8 @@ class MemoryProxy:
         self._size = 0
         self._last_id = 0
         self._starts: deque[float] = deque(maxlen=STARTS_MAX)
+        self._deaths: deque[tuple[float, str]] = deque(maxlen=STARTS_MAX * STORE_DEATHS_MAX)
+        self._log_path = os.path.join(home.logs, "memory.log")
         self._service: _ServiceProcess | None = None
         self._closing = False
         self._over = asyncio.Event()
@@ -148,7 +153,9 @@ class MemoryProxy:
             "now_ms": batch.now_ms,
             "request": {**passed, "n": request.n, "op": request.op},
         }
-        job = MemoryJob(self._last_id, request, json.dumps(asked).encode() + b"\n")
+        store = None if request.op == "memory_extract" else passed.get("store")
+        named = "" if store is None else json.dumps(store, sort_keys=True)
+        job = MemoryJob(self._last_id, request, json.dumps(asked).encode() + b"\n", named)
         if len(self._pending) >= PENDING_MAX or self._size + len(job.line) > PENDING_SIZE_MAX:
             raise RelayError(
                 "too many requests to the memory wait already", hint="try again", code="busy"
@@ -161,13 +168,14 @@ class MemoryProxy:
 
     def _begin(self, job: MemoryJob) -> None:
         job.timer = self._loop.call_later(self._deadline, self._late, job)
-        if self._service is None:
+        if self._kills(job.store):
+            self._refuse(job, self._too_often(STORE_DEATHS_MAX))
+        elif self._service is None:
             self._start()
         else:
             self._service.send(job.line)
 
     def _late(self, job: MemoryJob) -> None:
-        # What has begun cannot be taken back: to save it again then changes nothing more.
         late = f"the memory did not answer within {self._deadline:g} s"
         self._refuse(job, Timeout(late, hint="it may still be done"))
 
@@ -191,33 +199,24 @@ class MemoryProxy:
 
     def _start(self) -> None:
         """Start the service with all that waits; when that fails, refuse it."""
-        now, log = time.monotonic(), os.path.join(self._home.logs, "memory.log")
+        now = time.monotonic()
+        if len(self._starts) == STARTS_MAX and now - self._starts[0] < START_SPAN:
+            self._refuse_all(self._too_often(STARTS_MAX))
+            return
+        self._starts.append(now)
+        self._over.clear()
         try:
-            if len(self._starts) == STARTS_MAX and now - self._starts[0] < START_SPAN:
-                raise StorageError(
-                    f"the process of the memory ended {STARTS_MAX} times within a minute",
-                    hint=f"see {log}; it is started again in a while",
-                    code="memory_worker",
-                )
-            self._starts.append(now)
-            self._over.clear()
             self._service = _ServiceProcess(
-                self._command, self._home, log, self._answered, self._ended
+                self._command, self._home, self._log_path, self._answered, self._ended
             )
         except OSError as error:
-            self._refuse_all(
-                StorageError(
-                    f"the process of the memory cannot be started: {error.strerror or error}",
-                    hint="free memory or processes, and try again",
-                    code="memory_worker",
-                )
-            )
+            why = f"cannot be started: {error.strerror or error}"
+            self._refuse_all(_dead(why, "free memory or processes, and try again"))
         except RelayError as error:
             self._refuse_all(error)
         else:
-            for job in self._pending.values():
-                if job.timer is not None:  # else its batch is not committed yet
-                    self._service.send(job.line)
+            for job in self._accepted():
+                self._service.send(job.line)
 
     def _ended(self, how: str) -> None:
         """The service is over: ask another one for what has no answer."""
@@ -227,25 +226,39 @@ class MemoryProxy:
             self._refuse_all(RelayError("the broker stops", hint="try again", code="busy"))
             return
         self._log(f"the memory's process {how}")
-        for job in list(self._pending.values()):
+        now, asked = time.monotonic(), self._accepted()
+        self._deaths.extend((now, store) for store in {job.store for job in asked if job.store})
+        for job in asked:
             job.deaths += 1
-            if job.timer is not None and (
-                job.request.op == "memory_forget" or job.deaths >= DEATHS_MAX
-            ):
-                died = StorageError(
-                    f"the process of the memory {how} before it answered",
-                    hint="it may have been done: look before you do it again; see memory.log in"
-                    f" {self._home.logs}",
-                    code="memory_worker",
-                )
+            if job.request.op == "memory_forget" or job.deaths >= DEATHS_MAX:
+                hint = "it may have been done: look before you do it again; see memory.log in"
+                died = _dead(f"{how} before it answered", f"{hint} {self._home.logs}")
                 self._refuse(job, died)
-        if any(job.timer is not None for job in self._pending.values()):
+            elif self._kills(job.store):
+                self._refuse(job, self._too_often(STORE_DEATHS_MAX))
+        if self._accepted():
             self._start()
 
+    def _accepted(self) -> list[MemoryJob]:
+        """What waits and whose batch is committed."""
+        return [job for job in self._pending.values() if job.timer is not None]
+
+    def _kills(self, store: str) -> bool:
+        """Whether the service has died too often lately while ``store`` was asked."""
+        since = time.monotonic() - START_SPAN
+        return sum(at > since and one == store for at, one in self._deaths) >= STORE_DEATHS_MAX
+
+    def _too_often(self, times: int) -> StorageError:
+        hint = f"see {self._log_path}; it is started again in a while"
+        return _dead(f"ended {times} times within a minute", hint)
+
     def _refuse_all(self, error: RelayError) -> None:
-        for job in list(self._pending.values()):
-            if job.timer is not None:
-                self._refuse(job, error)
+        for job in self._accepted():
+            self._refuse(job, error)
+
+
+def _dead(what: str, hint: str) -> StorageError:
+    return StorageError(f"the process of the memory {what}", hint=hint, code="memory_worker")
 
 
 class _ServiceProcess(asyncio.Protocol):
@@ -363,9 +376,9 @@ class _ServiceProcess(asyncio.Protocol):
             self._printed.shutdown(socket.SHUT_RDWR)  # a child that lives on may hold the other end
         self._draining.join()
         self._printed.close()
-        how = (
-            f"was ended by {_signal_name(-status)}" if status < 0 else f"ended with status {status}"
-        )
+        names = {one.value: one.name for one in signal.Signals}
+        killer = names.get(-status, f"signal {-status}")
+        how = f"was ended by {killer}" if status < 0 else f"ended with status {status}"
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._reaped, how)
 
@@ -381,19 +394,7 @@ class _ServiceProcess(asyncio.Protocol):
         from relay.directive.redact import redact
 
         pause = threading.Event()
-        while True:
-            try:
-                data = self._printed.recv(64 * 1024)
-            except OSError:
-                return
-            if not data:
-                return
-            log.write(redact(data.decode(errors="backslashreplace").rstrip()))
-            pause.wait(len(data) / _PRINT_RATE)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        with suppress(OSError):
+            while data := self._printed.recv(64 * 1024):
+                log.write(redact(data.decode(errors="backslashreplace").rstrip()))
+                pause.wait(len(data) / _PRINT_RATE)

@@ -72,8 +72,9 @@ class StoreThread:
         """``extractions`` tells what memory_stats says of them. ``may_end`` is asked when the store
         was closed because of ``retire``: whether no request has come meanwhile."""
         self.jobs: queue.SimpleQueue[StoreJob | None] = queue.SimpleQueue()
-        #: When the request in hand was begun (monotonic), or None.
+        #: When what is in hand was begun (monotonic): a request, or work for later ones. Or None.
         self.begun: float | None = None
+        self._asked = False  # a request is in hand
         self._home = home
         self._opener = opener
         self._extractions = extractions
@@ -86,7 +87,7 @@ class StoreThread:
     @property
     def idle(self) -> bool:
         """Whether nobody waits for it."""
-        return self.begun is None and self.jobs.empty()
+        return not self._asked and self.jobs.empty()
 
     def retire(self) -> None:
         """Close the store after the requests that are here, then end."""
@@ -100,13 +101,17 @@ class StoreThread:
         while True:
             job = self._next()
             if job is None:
+                self.begun = time.monotonic()
                 self._close()
+                self.begun = None
                 if self._may_end():
                     return
             elif time.monotonic() <= job.until:
+                self._asked = True
                 self.begun = time.monotonic()
                 self._do(job)
                 self.begun = None
+                self._asked = False
 
     def _next(self) -> StoreJob | None:
         """The next request; while there is none, vectors are made and kept saves are tried."""
@@ -122,11 +127,14 @@ class StoreThread:
                 continue
 
     def _caught_up(self) -> bool:
+        self.begun = time.monotonic()
         try:
             return self._ops is None or self._ops.caught_up(int(time.time() * 1000))
-        except Exception:
+        except BaseException:  # also SystemExit: a store may be anybody's code
             traceback.print_exc()
             return True
+        finally:
+            self.begun = None
 
     def _do(self, job: StoreJob) -> None:
         try:
@@ -136,7 +144,7 @@ class StoreThread:
             job.answer.set_result(fields)
         except RelayError as error:
             job.answer.set_exception(error)
-        except BaseException as error:  # also SystemExit: a store may be anybody's code
+        except BaseException as error:  # as above
             job.answer.set_exception(fault(error))
 
     def _opened(self, spec: StoreSpec) -> MemoryOps:
@@ -157,7 +165,7 @@ class StoreThread:
         try:
             if ops is not None:
                 ops.close()
-        except Exception:
+        except BaseException:  # as above
             traceback.print_exc()
 
 

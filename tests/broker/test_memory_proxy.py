@@ -20,7 +20,7 @@ import pytest
 from relay.broker import memory_proxy
 from relay.broker.batch import Batch, ClientRequest
 from relay.broker.directory import Directory
-from relay.broker.memory_proxy import DEATHS_MAX, STARTS_MAX, MemoryProxy
+from relay.broker.memory_proxy import DEATHS_MAX, STARTS_MAX, STORE_DEATHS_MAX, MemoryProxy
 from relay.core.errors import ConfigError, RelayError, StorageError, Timeout
 from relay.core.paths import Home
 from relay.memory.kept_saves import waiting_in
@@ -222,6 +222,34 @@ def test_what_the_service_dies_of_each_time_is_refused(rig: Rig) -> None:
     assert rig.texts() == ["confirmed"]
 
 
+def test_a_store_that_kills_the_service_each_time_is_refused_and_no_other(rig: Rig) -> None:
+    rig.says(poison="the poison")
+    told = set()
+    for _ in range(STARTS_MAX):
+        with pytest.raises(RelayError) as refused:
+            rig.save("the poison")
+        told.add(refused.value.message)
+        assert rig.save("a local one", store=None)["memory"]["text"] == "a local one"
+        assert rig.save("another store's", host="second")["memory"]
+    assert f"the process of the memory ended {STORE_DEATHS_MAX} times within a minute" in told
+    assert len(rig.logged) == STORE_DEATHS_MAX
+
+
+def test_what_hangs_while_nobody_asks_costs_a_new_service(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANG_MAX", "0.4")
+    monkeypatch.setenv("APPLY_EVERY", "0.05")
+    rig.says(away="nobody listens")
+    kept = rig.save("one")
+    assert kept["outcome"] == "kept"
+    rig.says(hang="", away=None)
+    rig.hangs()
+    rig.says(hang=None)
+    assert rig.texts() == ["one"]
+    assert rig.ask("get", id=kept["memory"]["id"])["memory"]["text"] == "one"
+
+
 def test_a_forget_is_not_done_twice(rig: Rig) -> None:
     saved = rig.save("one")["memory"]["id"]
     rig.says(die_forgetting="")
@@ -319,7 +347,7 @@ def test_one_that_cannot_start_is_not_started_for_ever(rig: Rig, tmp_path: Path,
     told = set()
     for _ in range(STARTS_MAX):
         with pytest.raises(RelayError) as refused:
-            rig.save("one")
+            rig.save("one", store=None)
         assert refused.value.code == "memory_worker" and "memory.log" in refused.value.hint
         told.add(refused.value.message)
     assert starts.read_text() == "x" * STARTS_MAX
