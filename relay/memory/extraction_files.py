@@ -42,6 +42,7 @@ class Extraction:
     store_key: str | None = None  # stands for a store with secrets in it
     facts: list[str] | None = None  # what the model found, once it has
     failed: str | None = None  # why nothing more is tried
+    deaths: int = 0  # of services, while a store of the user's was to save the facts
     # What follows is in no file.
     key: str = field(default="", repr=False)
     secret_store: Json | None = field(default=None, repr=False)

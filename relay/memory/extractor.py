@@ -33,7 +33,16 @@ from relay.memory.memory_requests import Json, MemoryRequest
 
 #: Seconds between one try and the next; there is one more try than pauses.
 PAUSES = (5.0, 30.0)
+#: Services that may end while a store of the user's is to save one session's facts.
+DEATHS_MAX = 3
 _FIELDS = ("cwd", "secrets")
+
+
+class _Deadly(StorageError):
+    """Facts whose store ends the process: to try again would end it again."""
+
+    passing = False
+
 
 #: (request, agent, run) -> the answer's fields of another request to the memory. Raises RelayError.
 Ask = Callable[[Json, str, str], Json]
@@ -63,6 +72,8 @@ class Extractor:
                     self._folder.remove(one.run)
                 continue
             self._all[one.run] = one
+            if one.deaths:  # others first: it may end this service, too
+                one.not_before = time.monotonic() + self._pauses[-1]
             self._error = one.failed or self._error
         threading.Thread(target=self._work, name="memory-model", daemon=True).start()
 
@@ -105,12 +116,12 @@ class Extractor:
         one = _extraction(ask)
         with self._changed:
             self._hand_over(one)
+            self._changed.notify_all()  # also when there is no room for this one
             duplicate = one.run in self._all or one.run in self._done
             if not duplicate:
                 self._make_room()
                 self._folder.write(one)
                 self._all[one.run] = one
-            self._changed.notify_all()
         return {"duplicate": duplicate, **self.stats()}
 
     def _make_room(self) -> None:
@@ -195,6 +206,19 @@ class Extractor:
 
     def _save(self, one: Extraction) -> None:
         store = one.secret_store or one.store
+        if store and one.facts:
+            if one.deaths >= DEATHS_MAX:
+                raise _Deadly("the memory's process ended each time its store was to save them")
+            # Counted before: the process may die of it.
+            self._folder.write(replace(one, deaths=one.deaths + 1))
+        try:
+            self._save_facts(one, store)
+        except RelayError:
+            if store:
+                self._folder.write(one)
+            raise
+
+    def _save_facts(self, one: Extraction, store: Json | None) -> None:
         common = {"op": "memory_save", "scope": "project", "meta": {"auto": True}, **one.fields}
         for fact in one.facts or ():
             request = {**common, "text": fact} | ({"store": store} if store else {})
@@ -216,6 +240,7 @@ class Extractor:
             for other in self._all.values():
                 if other.failed and other.llm == one.llm and not other.lacks:
                     other.failed, other.tries, other.not_before = None, 0, 0.0
+                    other.deaths = min(other.deaths, DEATHS_MAX - 1)
             if not any(other.failed for other in self._all.values()):
                 self._error = None
 

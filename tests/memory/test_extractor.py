@@ -14,6 +14,7 @@ from relay.broker.client import connect
 from relay.core.errors import RelayError, StorageError, UsageError
 from relay.core.paths import Home
 from relay.memory.extraction_files import DONE_MAX, FILES_MAX, TEXT_MAX, Folder
+from relay.memory.extractor import DEATHS_MAX
 from tests.broker.support import Json, broker_process, register, wait_for_broker
 from tests.memory.embedding.server import Answer, Asked, EmbeddingServer
 from tests.memory.extracting import (
@@ -268,6 +269,52 @@ def test_what_needs_a_key_waits_for_the_next_that_brings_it(home: Home) -> None:
         saved = run(home, waits).memory.saved
     assert {run_id for _, _, run_id in saved} == {"run-1", "run-2", "run-3"}
     assert [request["store"] for request, _, run_id in saved if run_id == "run-1"] == [store] * 2
+
+
+def test_the_key_is_handed_over_even_when_there_is_no_room_for_who_brings_it(home: Home) -> None:
+    thinks = threading.Event()
+    with EmbeddingServer(lambda _: saying(FACTS) if thinks.is_set() else HANGS) as server:
+
+        def fills(rig: Rig) -> None:
+            for number in range(FILES_MAX):
+                rig.extract(server.url, f"run-{number}", llm={"api_key": "one"})
+
+        run(home, fills)
+        thinks.set()
+
+        def brings(rig: Rig) -> None:
+            assert (rig.settled())["waiting"] == FILES_MAX
+            with pytest.raises(RelayError, match="32 sessions' last words wait"):
+                rig.extract(server.url, "one-more", llm={"api_key": "two"})
+            assert (rig.settled())["waiting"] == 0
+
+        run(home, brings)
+
+
+def test_a_store_that_ends_the_service_is_not_asked_for_ever(home: Home) -> None:
+    store = {"backend": "qdrant", "config": {"url": "http://127.0.0.1:1"}}
+
+    def killed(rig: Rig) -> None:
+        rig.memory.hangs = True
+        assert rig.memory.asked.wait(20)
+
+    def found(rig: Rig) -> None:
+        rig.memory.hangs = True
+        with EmbeddingServer(always(FACTS)) as server:
+            rig.extract(server.url, store=store)
+            assert rig.memory.asked.wait(20)
+
+    run(home, found)
+    for _ in range(DEATHS_MAX - 1):
+        run(home, killed)
+
+    def gives_up(rig: Rig) -> None:
+        left = rig.settled()
+        assert (left["waiting"], left["failed"]) == (0, 1)
+        assert "process ended each time" in left["last_error"]
+
+    assert run(home, gives_up).memory.texts() == []
+    assert json.loads(next((Path(home.memory) / "extract").glob("*.json")).read_text())["failed"]
 
 
 def test_what_the_model_found_is_not_asked_for_again(home: Home) -> None:
