@@ -50,6 +50,9 @@ STARTS_MAX, START_SPAN = 10, 60.0
 #: Deaths of the service within START_SPAN seconds while one store was asked; then that store alone
 #: is refused. The default store is relay's own, and never is.
 STORE_DEATHS_MAX = 4
+#: Seconds for which requests may wait in vain for any answer of the service; then it is killed. It
+#: ends by itself before that, if it can.
+SILENCE_MAX = 150.0
 #: Seconds that a broker that stops gives the service for what was accepted, then for being killed.
 CLOSE_DEADLINE, KILL_DEADLINE = 15.0, 3.0
 #: Bytes of one answer: a page of memories whose every byte is escaped fits.
@@ -58,12 +61,9 @@ _LINE_MAX = 32 * 1024 * 1024
 _PRINT_RATE = 1024 * 1024
 
 _RUN = "import sys; sys.path.append(sys.argv.pop(1)); from relay.memory.service import main; main()"
-
-
-def service_command() -> list[str]:
-    """What starts the service. -P: nothing in its folder may take a module's place."""
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return [sys.executable, "-P", "-u", "-c", _RUN, root]
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+#: What starts the service. -P: nothing in its folder may take a module's place.
+SERVICE = (sys.executable, "-P", "-u", "-c", _RUN, _ROOT)
 
 
 @dataclass(slots=True, eq=False)
@@ -87,14 +87,13 @@ class MemoryProxy:
         directory: Directory,
         *,
         log: Callable[[str], None],
-        command: Sequence[str] = (),
+        command: Sequence[str] = SERVICE,  # starts it
         deadline: float = DEADLINE,
     ) -> None:
-        """``command`` starts the service."""
         self._home = home
         self._directory = directory
         self._log = log
-        self._command = list(command) or service_command()
+        self._command = command
         self._deadline = deadline
         self._loop = asyncio.get_running_loop()
         self._pending: dict[int, MemoryJob] = {}
@@ -103,6 +102,7 @@ class MemoryProxy:
         self._starts: deque[float] = deque(maxlen=STARTS_MAX)
         self._deaths: deque[tuple[float, str]] = deque(maxlen=STARTS_MAX * STORE_DEATHS_MAX)
         self._log_path = os.path.join(home.logs, "memory.log")
+        self._silent_since: float | None = None
         self._service: _ServiceProcess | None = None
         self._closing = False
         self._over = asyncio.Event()
@@ -119,8 +119,7 @@ class MemoryProxy:
                 self._start()
 
     async def close(self) -> None:
-        """Let the service do what was accepted and close the stores; after CLOSE_DEADLINE seconds
-        it is killed."""
+        """Let the service do what was accepted and end; after CLOSE_DEADLINE it is killed."""
         self._closing = True
         if self._service is None:
             return
@@ -153,13 +152,12 @@ class MemoryProxy:
             "now_ms": batch.now_ms,
             "request": {**passed, "n": request.n, "op": request.op},
         }
-        store = None if request.op == "memory_extract" else passed.get("store")
-        named = "" if store is None else json.dumps(store, sort_keys=True)
+        store = request.op != "memory_extract" and passed.get("store")
+        named = json.dumps(store, sort_keys=True) if store else ""
         job = MemoryJob(self._last_id, request, json.dumps(asked).encode() + b"\n", named)
         if len(self._pending) >= PENDING_MAX or self._size + len(job.line) > PENDING_SIZE_MAX:
-            raise RelayError(
-                "too many requests to the memory wait already", hint="try again", code="busy"
-            )
+            full = "too many requests to the memory wait already"
+            raise RelayError(full, hint="try again", code="busy")
         request.client.defer()
         self._pending[job.id] = job
         self._size += len(job.line)
@@ -176,8 +174,15 @@ class MemoryProxy:
             self._service.send(job.line)
 
     def _late(self, job: MemoryJob) -> None:
-        late = f"the memory did not answer within {self._deadline:g} s"
+        late, now = f"the memory did not answer within {self._deadline:g} s", time.monotonic()
         self._refuse(job, Timeout(late, hint="it may still be done"))
+        self._silent_since = self._silent_since or now - self._deadline
+        if now - self._silent_since > SILENCE_MAX and self._service is not None:
+            self._service.kill()
+
+    def _heard(self, id_: int, line: bytes) -> None:
+        self._silent_since = None
+        self._answered(id_, line)
 
     def _answered(self, id_: int, line: bytes) -> None:
         job = self._pending.get(id_)
@@ -207,20 +212,18 @@ class MemoryProxy:
         self._over.clear()
         try:
             self._service = _ServiceProcess(
-                self._command, self._home, self._log_path, self._answered, self._ended
+                self._command, self._home, self._log_path, self._heard, self._ended
             )
         except OSError as error:
             why = f"cannot be started: {error.strerror or error}"
-            self._refuse_all(_dead(why, "free memory or processes, and try again"))
-        except RelayError as error:
-            self._refuse_all(error)
+            self._refuse_all(_error(why, "free memory or processes, and try again"))
         else:
             for job in self._accepted():
                 self._service.send(job.line)
 
     def _ended(self, how: str) -> None:
         """The service is over: ask another one for what has no answer."""
-        self._service = None
+        self._service = self._silent_since = None
         self._over.set()
         if self._closing:
             self._refuse_all(RelayError("the broker stops", hint="try again", code="busy"))
@@ -232,8 +235,7 @@ class MemoryProxy:
             job.deaths += 1
             if job.request.op == "memory_forget" or job.deaths >= DEATHS_MAX:
                 hint = "it may have been done: look before you do it again; see memory.log in"
-                died = _dead(f"{how} before it answered", f"{hint} {self._home.logs}")
-                self._refuse(job, died)
+                self._refuse(job, _error(f"{how} before it answered", f"{hint} {self._home.logs}"))
             elif self._kills(job.store):
                 self._refuse(job, self._too_often(STORE_DEATHS_MAX))
         if self._accepted():
@@ -250,14 +252,14 @@ class MemoryProxy:
 
     def _too_often(self, times: int) -> StorageError:
         hint = f"see {self._log_path}; it is started again in a while"
-        return _dead(f"ended {times} times within a minute", hint)
+        return _error(f"ended {times} times within a minute", hint)
 
     def _refuse_all(self, error: RelayError) -> None:
         for job in self._accepted():
             self._refuse(job, error)
 
 
-def _dead(what: str, hint: str) -> StorageError:
+def _error(what: str, hint: str) -> StorageError:
     return StorageError(f"the process of the memory {what}", hint=hint, code="memory_worker")
 
 
@@ -305,7 +307,8 @@ class _ServiceProcess(asyncio.Protocol):
         finally:
             theirs.close()
             prints.close()
-        self._connecting = self._loop.create_task(self._connect(ours))
+        connecting = self._loop.create_connection(lambda: self, sock=ours)
+        self._connecting = self._loop.create_task(connecting)
         self._draining = threading.Thread(target=self._log_prints, args=(Log(log),), daemon=True)
         self._draining.start()
         threading.Thread(target=self._reap, daemon=True).start()
@@ -329,9 +332,6 @@ class _ServiceProcess(asyncio.Protocol):
             self._popen.kill()  # the thread that reaps it does the rest
 
     # -- the socket
-
-    async def _connect(self, ours: socket.socket) -> None:
-        await self._loop.create_connection(lambda: self, sock=ours)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

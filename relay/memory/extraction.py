@@ -17,7 +17,7 @@ from relay.config.memory_llm import LLM, LLMApi
 from relay.core.errors import RelayError
 from relay.core.http import RequestFailed, request
 from relay.directive.escape import clean
-from relay.directive.redact import redact
+from relay.memory.policy import server_words
 
 #: Facts of one answer, and characters of each. An answer that goes beyond is refused.
 FACTS_MAX = 20
@@ -93,7 +93,6 @@ DEADLINE = 60.0
 ANSWER_MAX = 256 * 1024
 #: Tokens of an answer, where the server wants a bound.
 _TOKENS_MAX = 8192
-_SAID_MAX = 200  # characters of the server's own words in an error
 #: Refusals that may pass: too busy, too many, took too long.
 _PASSING = (408, 409, 425, 429)
 _ANTHROPIC_VERSION = "2023-06-01"
@@ -181,7 +180,7 @@ _TEXTS: Mapping[LLMApi, Callable[[Any], object]] = {
 
 
 def _refused(llm: LLM, status: int, body: bytes) -> LLMUnavailable:
-    said = _said(body, llm.key)
+    said = server_words(body, llm.key)
     hint = ""
     if status in (401, 403):
         hint = "check the key: config.llm.api_key_env names the environment variable that has it"
@@ -198,18 +197,3 @@ def _refused(llm: LLM, status: int, body: bytes) -> LLMUnavailable:
 
 def _unavailable(llm: LLM, why: str, hint: str, *, passing: bool = True) -> LLMUnavailable:
     return LLMUnavailable(f"the model {llm.model} at {llm.host}: {why}", hint=hint, passing=passing)
-
-
-def _said(body: bytes, key: str) -> str:
-    """The server's words for what is wrong, in one short line; some repeat the key."""
-    try:
-        error = json.loads(body)["error"]
-        text = str(error["message"] if isinstance(error, dict) else error)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return ""
-    if key:
-        text = text.replace(key, "*" * len(key))
-    # Cut first, but far behind the end: a token that is cut may not be known as one.
-    text = redact(text[: 10 * _SAID_MAX])
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= _SAID_MAX else line[:_SAID_MAX] + "…"

@@ -201,8 +201,14 @@ class Extractor:
         again = one.problem.message if isinstance(one.problem, extraction.NoFacts) else ""
         question = extraction.question(one.text, again)
         found = list(extraction.facts(asyncio.run(extraction.ask(model, *question))))
+        self._check_open()
         self._folder.write(replace(one, facts=found, text=""))
         one.facts, one.text = found, ""
+
+    def _check_open(self) -> None:
+        """Raises RelayError once the next service may have begun with what is left."""
+        if self._closed:
+            raise RelayError("the service ends")
 
     def _save(self, one: Extraction) -> None:
         store = one.secret_store or one.store
@@ -214,13 +220,14 @@ class Extractor:
         try:
             self._save_facts(one, store)
         except RelayError:
-            if store:
+            if store and not self._closed:
                 self._folder.write(one)
             raise
 
     def _save_facts(self, one: Extraction, store: Json | None) -> None:
         common = {"op": "memory_save", "scope": "project", "meta": {"auto": True}, **one.fields}
         for fact in one.facts or ():
+            self._check_open()
             request = {**common, "text": fact} | ({"store": store} if store else {})
             try:
                 self._ask(request, one.agent, one.run)

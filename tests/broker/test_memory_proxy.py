@@ -307,6 +307,19 @@ def test_a_store_that_hangs_for_long_costs_a_new_service(
     assert len(rig.pids()) == 2
 
 
+def test_a_service_that_stands_still_is_replaced(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.save("one")
+    rig.proxy._deadline = 1.0
+    monkeypatch.setattr(memory_proxy, "SILENCE_MAX", 1.5)
+    os.kill(rig.pids()[0], signal.SIGSTOP)
+    for text in ("two", "three"):
+        with pytest.raises(Timeout):
+            rig.save(text)
+    wait_until(lambda: rig.proxy._service is None, what="the death to be seen")
+    rig.make()
+    assert rig.texts() == ["one"]
+
+
 def test_what_it_prints_disturbs_nothing_and_is_logged_within_bounds(rig: Rig) -> None:
     rig.says(loud="")
     for number in range(3):

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 
 from relay.core.errors import ConfigError
 from relay.core.http import RequestFailed, Response, request
-from relay.directive.redact import redact
 from relay.memory.embedding import EmbedderUnavailable
 from relay.memory.embedding.numeric import load_numpy
+from relay.memory.policy import server_words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,6 @@ DIMS_MAX = 16384
 #: Bytes of an answer for each text of the request: numbers are written with up to 25.
 _BYTES_A_NUMBER = 32
 _ANSWER_MIN = 64 * 1024
-_SAID_MAX = 200  # characters of the server's own words in an error
 #: Statuses of a refusal that may be due to a text's length; then the texts are cut once more.
 _TOO_LONG = (400, 413)
 _SHORTER = 4
@@ -219,7 +218,7 @@ class EndpointEmbedder:
         return scaled
 
     def _refused(self, status: int, body: bytes) -> EmbedderUnavailable:
-        said = _said(body, self._environ.get(self._key_env, "").strip())
+        said = server_words(body, self._environ.get(self._key_env, "").strip())
         hint = "memories are saved and found by their words until it answers"
         if status in (401, 403):
             hint = "give the name of the environment variable that holds its key"
@@ -269,19 +268,3 @@ def _shown(url: str) -> str:
     """Without what may be a password."""
     scheme, mark, rest = url.partition("://")
     return f"{scheme}{mark}{rest.rpartition('@')[2]}"
-
-
-def _said(body: bytes, key: str) -> str:
-    """The server's words for what is wrong, in one short line; some repeat the key."""
-    try:
-        told = json.loads(body)
-        error = told["error"]
-        text = str(error["message"] if isinstance(error, dict) else error)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return ""
-    if key:
-        text = text.replace(key, "*" * len(key))
-    # Cut first, but far behind the end: a token that is cut may not be known as one.
-    text = redact(text[: 10 * _SAID_MAX])
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= _SAID_MAX else line[:_SAID_MAX] + "…"

@@ -97,7 +97,7 @@ class MiniLM:
         table = weights.read("embeddings.position_embeddings.weight", (_POSITIONS, DIMS))
         self._places = table[:TOKENS_MAX] + segment
         self._norm = weights.norm("embeddings.LayerNorm")
-        self._layers = [_layer(weights, number, self._np) for number in range(_LAYERS)]
+        self._layers = [_layer(weights, number) for number in range(_LAYERS)]
 
     def _run(self, encoded: Sequence[Sequence[int]]) -> Floats:
         np = self._np
@@ -250,7 +250,7 @@ class _Weights:
         return data
 
 
-def _layer(weights: _Weights, number: int, np: Any) -> _Layer:
+def _layer(weights: _Weights, number: int) -> _Layer:
     name = f"encoder.layer.{number}"
     attention = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
     return _Layer(
