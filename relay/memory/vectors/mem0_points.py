@@ -112,7 +112,7 @@ def load(folder: str, *, telemetry: bool) -> Any:
     finally:
         for name, value in before.items():
             if value is None:
-                os.environ.pop(name)
+                os.environ.pop(name, None)  # another store may be opened at the same time
             else:
                 os.environ[name] = value
     if not telemetry:
