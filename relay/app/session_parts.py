@@ -135,12 +135,7 @@ class SessionParts:
         )
 
     async def begin(self) -> None:
-        """Serve the agent's hooks, register with the broker, and start the session."""
-        for fd in (self._start.unix, self._start.tcp):
-            if fd is not None:
-                await self._server.serve(socket.socket(fileno=fd))
-        if self._adapter is not None:
-            self._tasks.spawn(self._adapter.watch(self._feed, self._wake, self._feed.read))
+        """Register with the broker, start the session, and serve the agent's hooks."""
         args = self._start.args
         self._registered.start(
             name=args["name"],
@@ -153,7 +148,14 @@ class SessionParts:
             command=encodable(" ".join(args["argv"])),
             resume=bool(self._checkpoint.state),
         )
+        # Before anything is awaited: what was said before the checkpoint comes before what is
+        # queued by now, or comes from the agent's hooks.
         self.driver.start(self._checkpoint)
+        if self._adapter is not None:
+            self._tasks.spawn(self._adapter.watch(self._feed, self._wake, self._feed.read))
+        for fd in (self._start.unix, self._start.tcp):
+            if fd is not None:
+                await self._server.serve(socket.socket(fileno=fd))
 
     async def read_last_records(self) -> None:
         """Read what the agent has written beside its terminal since the last look."""

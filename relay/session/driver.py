@@ -47,6 +47,8 @@ HOOKS_DEADLINE = 8.0
 TELLING_DEADLINE = 2.0
 #: How long what it said is kept for a broker that is away or has no room: nobody waits for us now.
 SENDING_DEADLINE = 600.0
+#: Seconds until what is due is tried again after a fault of relay's own in it.
+FAULT_REST = 1.0
 
 
 class LateClock:
@@ -98,6 +100,7 @@ class SessionDriver:
         self._timer: asyncio.TimerHandle | None = None
         self._handled = asyncio.Event()  # set after each drain
         self._end: events.AgentExited | events.PumpLost | None = None
+        self._stopped = False
 
     @property
     def orderly(self) -> bool:
@@ -111,8 +114,8 @@ class SessionDriver:
         self.drain()
 
     async def run(self) -> None:
-        """Handle events until cancelled."""
-        while True:
+        """Handle events until the end."""
+        while not self._stopped:
             await self._queue.filled()
             self.drain()
 
@@ -136,36 +139,45 @@ class SessionDriver:
 
     def drain(self) -> None:
         """Handle what is queued, and what becomes due meanwhile."""
+        if self._stopped:
+            return
+        rest = 0.0
         self._handle_queued()
         due = self._session.deadline()
         if due is not None and due <= self._clock():
-            self._handle(events.TimePassed())
+            rest = 0.0 if self._handle(events.TimePassed()) else FAULT_REST
             self._handle_queued()
             due = self._session.deadline()
-        self._set_timer(due)
+        self._set_timer(due, rest)
         self._handled.set()
 
     def _handle_queued(self) -> None:
         while (event := self._queue.take()) is not None:
             self._handle(event)
 
-    def _handle(self, event: SessionEvent) -> None:
+    def _handle(self, event: SessionEvent) -> bool:
+        """Handle ``event``; False after a fault of relay's own, which is noted."""
         if isinstance(event, events.OutputRested):
             self._clock.skip(event.seconds)
         elif isinstance(event, events.AgentExited | events.PumpLost):
             self._end = self._end or event
         try:
             for command in self._session.handle(event, self._clock()):
-                self._carry_out(command)
+                try:
+                    self._carry_out(command)
+                except Exception as error:  # the others are no worse for it
+                    self._queue.post(failure(error))
         except Exception as error:
             self._queue.post(failure(error))
+            return False
+        return True
 
-    def _set_timer(self, due: float | None) -> None:
+    def _set_timer(self, due: float | None, rest: float = 0.0) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if due is not None:
-            delay = max(0.0, due - self._clock())
+            delay = max(rest, due - self._clock())
             self._timer = asyncio.get_running_loop().call_later(delay, self.drain)
 
     # -- commands ---------------------------------------------------------------------------------
@@ -329,11 +341,12 @@ class SessionDriver:
         await services.hooks.close(CLOSING_DEADLINE)
         self.drain()
         await services.reports.settle(TELLING_DEADLINE)  # what went wrong at the end, too
-        await services.tasks.end(CLOSING_DEADLINE / 2)
         self.stop()
+        await services.tasks.end(CLOSING_DEADLINE / 2)
 
     def stop(self) -> None:
-        """Nothing is due any more, and nobody who waits for an answer gets one."""
+        """Nothing is begun any more, and nobody who waits for an answer gets one."""
+        self._stopped = True
         self._set_timer(None)
         self._services.actions.close()
 

@@ -90,12 +90,17 @@ class Session:
 
     def handle(self, event: SessionEvent, now: float) -> Iterator[DriverCommand]:
         """Take one event, and say what is to be done; commands are carried out in their order."""
-        for command in self._route(event, now):
+        yield from self._without_own(self._route(event, now))
+
+    def _without_own(self, found: Iterable[DriverCommand]) -> Iterator[DriverCommand]:
+        """Carry out the session's own commands, and pass on the others."""
+        for command in found:
             if isinstance(command, commands.PersonNote):
                 self._sources.note(command.text)
                 yield from self._report_agent()
             elif isinstance(command, commands.AgentNotice):
-                yield from self._tell(command.text)
+                # One for which there is no room becomes a note.
+                yield from self._without_own(self._tell(command.text))
             else:
                 yield command
 
@@ -211,11 +216,11 @@ class Session:
     # -- from the pump ----------------------------------------------------------------------------
 
     def _output(self, data: bytes, now: float) -> Iterator[DriverCommand]:
+        self._progress.heard(len(data), now)  # first: every byte counts, whatever fails on the way
         self._guards.output(now)
         self.grace.output(now)
         self.lifecycle.active(now)
         yield from self._heard(self._sources.output(data, now), now)
-        self._progress.heard(len(data), now)
         if self.outbox.busy:
             yield from self._progress.slow_down(now)
 

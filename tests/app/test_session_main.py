@@ -1,15 +1,18 @@
-"""What becomes of gates whose configuration cannot be used."""
+"""A session put together: what it goes on from, and gates whose configuration is lost."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from relay.app.session_broker import RegisteredBroker
 from relay.app.session_main import _configuration
-from relay.app.session_parts import Start
+from relay.app.session_parts import SessionParts, Start
 from relay.config.load import LoadedConfig
 from relay.config.settings import Settings
 from relay.config.trust import CONFIG_NAME, read_config, trust
@@ -18,7 +21,10 @@ from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated
 from relay.hooks.registry import Registry
 from relay.hooks.run_functions import FunctionRunner
+from relay.session.builtin import register
 from relay.session.hook_setup import SessionConfig, make_engine
+from relay.session.pump_link import PumpLink
+from relay.session.session_events import AgentWrote, EventQueue, PumpCheckpoint, PumpHello
 from tests.hooks.fakes import IDENTITY, FakeActions, context
 
 GUARD = 'hooks = {"before_tool": lambda tool: None}\n'
@@ -105,3 +111,43 @@ def test_a_program_of_ones_own_needs_no_file(tmp_path: Path, isolated_home: Path
     own = LoadedConfig(None, Registry(), Settings(), None)
     registry, problem = loaded(tmp_path, Home(str(isolated_home)), ["BeforeTool"], own)
     assert not problem and not registry.hooks(HookEventName.BEFORE_TOOL)
+
+
+def test_what_was_said_before_a_kill_leaves_before_what_comes_after_it(
+    tmp_path: Path, isolated_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+
+    async def request(broker: RegisteredBroker, op: str, **fields: Any) -> dict[str, Any]:
+        if op == "send":
+            sent.append(fields["body"])
+        return {}
+
+    monkeypatch.setattr(RegisteredBroker, "start", lambda broker, **registration: None)
+    monkeypatch.setattr(RegisteredBroker, "request", request)
+    hello = {"started_ms": 1, "offset": 0, "restarts": 1, "pid": 1, "cols": 80, "rows": 24}
+    pending = [{"id": f"01K{1:023d}", "to": ["Bob"], "body": "before"}]
+    hearing = {"scanners": {}, "counts": {}, "forgotten": 0}
+    checkpoint = PumpCheckpoint({"hearing": hearing, "pending": pending})
+
+    async def scenario() -> None:
+        queue, home = EventQueue(), Home(str(isolated_home))
+        queue.post(AgentWrote(b"@relay:Bob after\r\n\r\n"))  # while the session was starting
+        config = LoadedConfig(None, Registry(), Settings(), None)
+        register(config.registry)
+        args = {"run_id": "run", "name": "Ben", "token": "t", "cwd": str(tmp_path), "argv": ["x"]}
+        hooks = socket.create_server(("127.0.0.1", 0))
+        start = Start(-1, None, hooks.detach(), None, args, config)
+        parts = SessionParts(
+            start, PumpHello(hello), checkpoint, config, [], PumpLink(queue), queue, home
+        )
+        running = asyncio.ensure_future(parts.driver.run())
+        await parts.begin()
+        async with asyncio.timeout(10):
+            while len(sent) < 2:
+                await asyncio.sleep(0)
+        running.cancel()
+        await parts.close(over=False)
+
+    asyncio.run(scenario())
+    assert sent == ["before", "after"]

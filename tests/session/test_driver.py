@@ -36,6 +36,7 @@ from relay.session.session_events import (
     PumpLost,
     SourcesHeard,
 )
+from relay.session.sources import SourceSelector
 from tests.session.playbook import MESSAGE, Playbook, find
 from tests.session.test_broker_reports import FakeBroker
 from tests.session.test_delivery import FakeChannels, FakeDoor
@@ -252,6 +253,45 @@ def test_a_fault_inside_is_noted_and_nothing_else_ends(capsys: pytest.CaptureFix
     bench = play(Registry(), scenario)
     assert "something in relay failed: AttributeError" in bench.playbook.notes[0]
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_one_command_that_fails_loses_none_of_the_others() -> None:
+    registry, sent = Registry(), list[str]()
+
+    def relay(target: str) -> None:
+        if target == "Bob":
+            raise KeyError(target)
+        sent.append(target)
+
+    registry.add_pattern("relay", "*", relay, source=BUILTIN)
+
+    async def scenario(bench: Bench) -> None:
+        bench.queue.post(AgentWrote(b"@relay:Bob one\r\n\r\n@relay:Carol two\r\n\r\n"))
+        await bench.until(lambda: sent)
+
+    assert "something in relay failed: KeyError" in play(registry, scenario).playbook.notes[0]
+    assert sent == ["Carol"]
+
+
+def test_a_fault_in_what_is_due_is_not_repeated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[float] = []
+
+    def tick(sources: SourceSelector, now: float) -> None:
+        tries.append(now)
+        raise KeyError("a fault")
+
+    monkeypatch.setattr(module, "FAULT_REST", 3600.0)
+    monkeypatch.setattr(SourceSelector, "tick", tick)
+    monkeypatch.setattr(SourceSelector, "next_deadline", lambda sources: 0.0)
+
+    async def scenario() -> None:
+        bench = Bench(Registry())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        bench.driver.stop()
+
+    asyncio.run(scenario())
+    assert len(tries) == 1
 
 
 def test_a_pump_that_hangs_up_has_not_said_that_the_agent_exited() -> None:

@@ -23,6 +23,7 @@ from relay.session.acknowledgement import ACK_BYTES
 from relay.session.detector import Detection
 from relay.session.session_commands import (
     Acknowledge,
+    AgentNotice,
     CallBuiltin,
     DeliverMessage,
     FireHooks,
@@ -141,6 +142,16 @@ def test_what_cannot_be_delivered_is_told() -> None:
     playbook << notice("new1", "not delivered to Bob: he has ended")
 
 
+def test_the_person_learns_of_a_notice_for_which_there_is_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outbox, "PENDING_MAX", 0)
+    monkeypatch.setattr(outbox, "NOTICES_MAX", 0)
+    playbook = Playbook() >> AgentNotice("not sent")
+    playbook.done()
+    assert "the agent could not be told something" in playbook.notes[0]
+
+
 def test_while_much_waits_for_the_broker_the_pump_is_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -244,6 +255,17 @@ def test_output_is_acknowledged_with_a_checkpoint_in_which_what_it_led_to_stands
     (ack,) = playbook.take(Acknowledge)
     assert ack.offset == 100 + len(line) + ACK_BYTES
     assert json.loads(ack.checkpoint)["pending"] == [said]
+
+
+def test_output_counts_whatever_fails_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    playbook = Playbook()
+    with monkeypatch.context() as patched:
+        patched.setattr(playbook.sources, "output", None)
+        with pytest.raises(TypeError):
+            playbook >> AgentWrote(b"lost")
+    playbook >> AgentWrote(b"heard")
+    playbook.at(1.0)
+    assert playbook.take(Acknowledge)[-1].offset == len(b"lostheard")
 
 
 def test_what_has_no_answer_yet_is_taken_up_by_the_next_session() -> None:
