@@ -89,13 +89,13 @@ async def serve(start: Start) -> None:
     parts = SessionParts(start, hello, checkpoint, config, problems, link, queue, home)
     driver = parts.driver
     running = loop.create_task(driver.run())
-    over = True
+    over = False  # until then the pump needs what this run has on the disk for a next session
     try:
         await parts.begin()
         await driver.until_exit()
         if not driver.orderly and not await _gone(pump):
-            over = False  # the pump is alive and has hung up on this session only
-            return
+            return  # the pump is alive and has hung up on this session only
+        over = True
         # First: the person should not have to wait for handlers and the broker.
         parts.restore_terminal()
         await parts.read_last_records()

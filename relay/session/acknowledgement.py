@@ -35,10 +35,12 @@ class Progress:
         self._offset = self._acked = offset
         self._ack_at: float | None = None  # None: nothing has changed since the last one
         self._resume_at: float | None = None  # None: the pump is read
+        self._read = False  # something was read since it was last paused
 
     def heard(self, size: int, now: float) -> None:
         """``size`` bytes of output, or with 0 something else: the checkpoint is out of date."""
         self._offset += size
+        self._read |= size > 0
         if self._offset - self._acked >= ACK_BYTES:
             self._ack_at = now
         elif self._ack_at is None:
@@ -47,11 +49,6 @@ class Progress:
     def due(self, now: float) -> bool:
         """Whether to acknowledge now."""
         return self._ack_at is not None and now >= self._ack_at
-
-    @property
-    def changed(self) -> bool:
-        """Whether there is anything to acknowledge."""
-        return self._ack_at is not None
 
     def acknowledge(self, checkpoint: bytes) -> Iterator[DriverCommand]:
         """Tell the pump what was heard until now."""
@@ -64,7 +61,8 @@ class Progress:
 
     def slow_down(self, now: float) -> Iterator[DriverCommand]:
         """Read no more: much waits for the broker; but not for long, should it be away."""
-        if self._resume_at is None:
+        if self._resume_at is None and self._read:
+            self._read = False
             self._resume_at = now + PAUSE_MAX
             yield ReadPump(False)
 

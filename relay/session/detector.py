@@ -74,11 +74,6 @@ class DirectiveDetector:
             for item in line(text):
                 yield number, Detection(self._identify(stream, item), item)
 
-    @property
-    def open(self) -> bool:
-        """Whether a message is being collected in any stream."""
-        return any(scanner.open for scanner in self._scanners.values())
-
     def is_open(self, stream: str) -> bool:
         """Whether a message is being collected in this stream."""
         scanner = self._scanners.get(stream)

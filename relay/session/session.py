@@ -172,6 +172,8 @@ class Session:
             case events.SendRequested():
                 yield from self.outbox.send(event.fields)
                 self._progress.heard(0, now)
+                if self.outbox.busy:  # before more is read: it may be as much again
+                    yield from self._progress.slow_down(now)
             case events.InjectRequested():
                 yield commands.InjectText(self._new_id(), event.text)
             case events.HooksObserved():

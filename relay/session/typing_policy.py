@@ -91,10 +91,6 @@ class Guards:
         self._stopped = stopped
 
     @property
-    def stopped(self) -> bool:
-        return self._stopped
-
-    @property
     def draft(self) -> bool:
         """Whether the person has typed something and not sent it, as far as the keys tell."""
         return self._draft

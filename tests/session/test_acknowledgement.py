@@ -35,8 +35,11 @@ def test_a_checkpoint_that_fits_no_frame_is_left_out_and_noted() -> None:
 
 def test_the_pump_is_not_read_while_much_waits_but_not_for_long() -> None:
     progress = Progress(0)
+    progress.heard(1, 1.0)
     assert list(progress.slow_down(1.0)) == [ReadPump(False)]
     assert list(progress.slow_down(1.5)) == []
     assert list(progress.tick(1.0 + PAUSE_MAX)) == [ReadPump(True)]
+    assert list(progress.slow_down(2.5)) == []  # not before something more was read
+    progress.heard(1, 3.0)
     assert list(progress.slow_down(3.0)) == [ReadPump(False)]
     assert list(progress.go_on()) == [ReadPump(True)] and list(progress.go_on()) == []

@@ -27,7 +27,7 @@ def said(target: DirectiveDetector, *lines: str, stream: str = "screen") -> list
 def test_a_message_is_complete_at_the_blank_line_or_the_pause() -> None:
     target = detector()
     assert target.feed(Line("screen", "@relay:Bob hello")) == []
-    assert target.open
+    assert target.is_open("screen")
     (heard,) = target.feed(Line("screen", ""))
     assert isinstance(heard.found, Match) and heard.found.body == "hello"
     target.feed(Line("screen", "@relay:Bob again"))
