@@ -78,9 +78,15 @@ def load_for_session(
     if not is_trusted(home, path, file.sha256):
         return LoadedConfig(None, Registry(), Settings(), None, untrusted=path)
     loaded = load(file, home=home)
-    if read_manifest(home, file) is None:  # trusted by another version of relay
+    kept, found = read_manifest(home, file), manifest_of(loaded)
+    missed = kept is not None and not set(found.events) <= set(kept.events)
+    if kept is None or kept.problem or missed:
+        # Trusted by another version of relay, or it registers here what it did not where it was
+        # trusted: the next agent is asked for that as well.
+        if missed and kept is not None:
+            found.events += [event for event in kept.events if event not in found.events]
         with contextlib.suppress(OSError):
-            write_manifest(home, file.sha256, manifest_of(loaded))
+            write_manifest(home, file.sha256, found)
     return loaded
 
 

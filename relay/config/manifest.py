@@ -119,11 +119,14 @@ def read_manifest(home: Home, file: ConfigFile) -> Manifest | None:
         with open(_path(home, file.sha256), encoding="utf-8") as kept:
             found = json_text.loads(kept.read())
         manifest = Manifest(**found)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
     lists = (manifest.patterns, manifest.hooks, manifest.events)
-    texts = all(isinstance(one, list) and all(isinstance(t, str) for t in one) for one in lists)
-    return manifest if texts and isinstance(manifest.problem, str) else None
+    good = all(isinstance(one, list) and all(isinstance(t, str) for t in one) for one in lists)
+    good = good and all(
+        one is None or type(one) is dict for one in (manifest.store, manifest.memory)
+    )
+    return manifest if good and isinstance(manifest.problem, str) else None
 
 
 def write_manifest(home: Home, sha256: str, manifest: Manifest) -> None:

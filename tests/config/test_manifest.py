@@ -63,7 +63,21 @@ def test_hook_files_may_hold_any_event(home: Home, config: Path) -> None:
     assert told(home, config)[1] == tuple(every_event())
 
 
-@pytest.mark.parametrize("damage", [None, "{", '["x", 1]', '{"patterns": [], "hooks": [1]}'])
+EMPTY = '{"patterns": [], "hooks": [], "events": []'
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(None, id="none"),
+        pytest.param("{", id="no json"),
+        pytest.param("[" * 100_000, id="too deep"),
+        pytest.param('["x", 1]', id="no object"),
+        pytest.param('{"patterns": [], "hooks": [1]}', id="no texts"),
+        pytest.param(EMPTY + ', "memory": 1}', id="memory no object"),
+        pytest.param(EMPTY + ', "store": [1]}', id="store no object"),
+    ],
+)
 def test_without_a_manifest_every_event_is_possible(
     home: Home, config: Path, damage: str | None
 ) -> None:
@@ -76,6 +90,32 @@ def test_without_a_manifest_every_event_is_possible(
     assert told(home, config) == (("relay", "memory"), tuple(every_event()))
     load_for_session(home, str(config.parent))  # which makes it anew
     assert told(home, config)[1] == ()
+
+
+def test_an_event_that_only_a_session_registers_is_asked_for_the_next_time(
+    home: Home, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    always = "import os\nhooks = {os.environ.get('WATCHED', 'idle'): print}\n"
+    config.write_text(always)
+    trusted(home, config)
+    assert told(home, config)[1] == ("Idle",)
+    monkeypatch.setenv("WATCHED", "before_tool")
+    load_for_session(home, str(config.parent))
+    assert set(told(home, config)[1]) == {"Idle", "BeforeTool"}
+    monkeypatch.delenv("WATCHED")
+    load_for_session(home, str(config.parent))
+    assert set(told(home, config)[1]) == {"Idle", "BeforeTool"}
+
+
+def test_a_file_that_runs_again_has_no_problem_any_more(
+    home: Home, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text("import os\nos.environ['NEEDED']\n")
+    trusted(home, config)
+    monkeypatch.setenv("NEEDED", "1")
+    load_for_session(home, str(config.parent))
+    manifest = read_manifest(home, read_config(str(config)))
+    assert manifest is not None and manifest.problem == "" and told(home, config) == NOTHING
 
 
 def test_a_file_that_cannot_run_says_why(home: Home, config: Path) -> None:
