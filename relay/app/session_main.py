@@ -78,12 +78,12 @@ async def serve(start: Start) -> None:
     await loop.create_connection(lambda: link, sock=socket.socket(fileno=start.pump))
     async with asyncio.timeout(HELLO_DEADLINE):
         hello = await queue.next()
-        if not isinstance(hello, PumpHello):
-            return  # the pump is gone already
-        checkpoint = await queue.next()
-    if not isinstance(checkpoint, PumpCheckpoint):
-        return
+        checkpoint = await queue.next() if isinstance(hello, PumpHello) else None
     home = Home(start.args["home"])
+    if not isinstance(hello, PumpHello) or not isinstance(checkpoint, PumpCheckpoint):
+        if await _gone(pump):
+            home.remove_run(start.args["run_id"])
+        return
     config, problem = await _configuration(start, home)
     problems = [*([problem] if problem else []), *config.hook_problems[:HOOK_PROBLEMS_MAX]]
     parts = SessionParts(start, hello, checkpoint, config, problems, link, queue, home)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import socket
 import sys
 import time
@@ -182,9 +181,7 @@ class SessionParts:
         if self._adapter is not None:
             await self._adapter.close()
         if over:
-            shutil.rmtree(self._home.run_folder(self._run.run_id), ignore_errors=True)
-            with contextlib.suppress(OSError):
-                os.unlink(self._home.session_socket(self._run.run_id))
+            self._home.remove_run(self._run.run_id)
 
     # -- the agent's hooks ------------------------------------------------------------------------
 

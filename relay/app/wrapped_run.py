@@ -83,7 +83,7 @@ def run(choices: Choices) -> int:
     Death by signal n is -n, as subprocess has it. Raises RelayError before anything starts.
     """
     from relay.config import names
-    from relay.core import descriptors
+    from relay.core import descriptors, signals
     from relay.core.ids import new_ulid
     from relay.core.paths import Home
 
@@ -97,10 +97,14 @@ def run(choices: Choices) -> int:
     home = Home.from_env()
     home.create()
     claim = names.claim(home, choices.name, command[0], run_id)
+    sockets: list[int] = []
     try:
         if choices.session_factory is None:
             _say_untrusted(home, config)
+        if choices.exclusive:
+            signals.raise_endings()
         listeners, about = _introduction(home, choices, claim.name, run_id)
+        sockets = [fd for fd in (listeners.unix, listeners.tcp) if fd is not None]
         facts: dict[str, object] = {
             "run_id": run_id,
             "name": claim.name,
@@ -108,7 +112,12 @@ def run(choices: Choices) -> int:
             "cwd": _cwd(),
             "started_ms": started_ms,
         }
-        return _run_planned(home, choices, about, listeners, facts)
+        return _run_with(home, choices, about, listeners, facts)
+    except BaseException:
+        signals.end_plainly()
+        descriptors.close(sockets)
+        home.remove_run(run_id)  # no session was started that would
+        raise
     finally:
         claim.release()
 
@@ -162,16 +171,6 @@ def _introduction(home: Home, choices: Choices, name: str, run_id: str) -> tuple
     return listeners, about
 
 
-def _run_planned(
-    home: Home, choices: Choices, about: Run, listeners: Listeners, facts: dict[str, object]
-) -> int:
-    try:
-        return _run_with(home, choices, about, listeners, facts)
-    except RelayError:
-        _clear_away(about, listeners)  # no session was started that would
-        raise
-
-
 def _run_with(
     home: Home, choices: Choices, about: Run, listeners: Listeners, facts: dict[str, object]
 ) -> int:
@@ -188,20 +187,6 @@ def _run_with(
     if not choices.exclusive:
         session.close()
     return status
-
-
-def _clear_away(about: Run, listeners: Listeners) -> None:
-    """Close the sockets of a run that did not begin, and remove what it has in the file system."""
-    import shutil
-
-    from relay.core import descriptors
-
-    descriptors.close([fd for fd in (listeners.unix, listeners.tcp) if fd is not None])
-    shutil.rmtree(about.folder, ignore_errors=True)
-    try:
-        os.unlink(about.socket)
-    except OSError:
-        return
 
 
 def _known(home: Home, choices: Choices) -> Known:

@@ -57,6 +57,9 @@ def main(argv: list[str]) -> int:
         if not options.command:
             raise UsageError("no COMMAND to run", hint="for example: relay wrap claude")
         status = wrap(options)
+    except signals.Ended as end:
+        os.kill(os.getpid(), end.number)
+        return 128 + end.number
     except RelayError as error:
         return _fail(error.message, error.hint, error.exit_status)
     except OSError as error:

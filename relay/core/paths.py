@@ -49,6 +49,16 @@ class Home:
         """A folder for files that the agent of ``run_id`` and its session share during the run."""
         return os.path.join(self.run, run_id[-16:])
 
+    def remove_run(self, run_id: str) -> None:
+        """Remove the socket and the folder of a run that is over. Never raises."""
+        import shutil
+
+        shutil.rmtree(self.run_folder(run_id), ignore_errors=True)
+        try:
+            os.unlink(self.session_socket(run_id))
+        except OSError:
+            return
+
     def create(self) -> None:
         """Make the directories, mode 0700. Raises RelayError with what to do when it cannot."""
         for path in (self.root, self.names, self.logs, self.run):

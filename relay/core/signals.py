@@ -21,6 +21,7 @@ FORWARDED: tuple[int, ...] = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
+_ENDINGS: tuple[int, ...] = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 #: What Python itself ignores at start-up; a program expects the default.
 _PYTHON_IGNORES: tuple[int, ...] = tuple(
     getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ", "SIGXFZ") if hasattr(signal, name)
@@ -121,6 +122,32 @@ def plain_interrupt() -> None:
     """Let Ctrl-C end us without a traceback until the agent is there to hear it."""
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+class Ended(BaseException):
+    """A signal that ends this process, raised so that what it has made is removed first."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def raise_endings() -> None:
+    """Raise Ended for a signal that would end us, until ``catch`` or ``end_plainly``."""
+    for number in _ENDINGS:
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _raise_ended)
+
+
+def end_plainly() -> None:
+    """Undo ``raise_endings``."""
+    for number in _ENDINGS:
+        if signal.getsignal(number) is _raise_ended:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _raise_ended(number: int, frame: object) -> None:
+    end_plainly()  # a second one ends us at once
+    raise Ended(number)
 
 
 def die_of(number: int) -> None:

@@ -1,4 +1,4 @@
-"""A session put together: what it goes on from, and gates whose configuration is lost."""
+"""A session put together: what it goes on from, gates whose configuration is lost, no hello."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from relay.app import session_main
 from relay.app.session_broker import RegisteredBroker
 from relay.app.session_main import _configuration
 from relay.app.session_parts import SessionParts, Start
@@ -151,3 +152,22 @@ def test_what_was_said_before_a_kill_leaves_before_what_comes_after_it(
 
     asyncio.run(scenario())
     assert sent == ["before", "after"]
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["pump gone", "another session takes over"])
+def test_a_pump_that_hangs_up_before_its_hello_leaves_a_socket_only_to_another_session(
+    isolated_home: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    async def found(_: int) -> bool:
+        return gone
+
+    monkeypatch.setattr(session_main, "_gone", found)
+    home = Home(str(isolated_home))
+    home.create()
+    address = Path(home.session_socket("run"))
+    address.touch()
+    ours, theirs = socket.socketpair()
+    ours.close()
+    start = Start(theirs.detach(), None, None, None, {"home": home.root, "run_id": "run"})
+    asyncio.run(session_main.serve(start))
+    assert address.exists() is not gone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -93,3 +94,21 @@ def test_a_run_that_does_not_begin_leaves_nothing_behind(
     home = Home(str(isolated_home))
     assert folders and os.listdir(home.run) == []
     names.claim(home, "Ann", "qwen").release()
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_a_signal_ends_before_it_begins_leaves_nothing_behind(
+    isolated_home: Path, number: signal.Signals
+) -> None:
+    text = f"""
+import os
+from relay.agents import launch
+from relay.cli import wrap
+launch.plan = lambda *_: os.kill(os.getpid(), {int(number)})
+wrap.main(["true"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (-number, "")
+    assert os.listdir(Home(str(isolated_home)).run) == []
