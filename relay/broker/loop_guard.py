@@ -1,7 +1,7 @@
 """The loop guard: agents that only answer each other stop and wait for the person.
 
 Two agents that thank each other can run up a bill overnight. Every message of an agent's is one hop
-further than what made it speak; a person's word begins again at nought. A chain that is too long,
+further than what made it speak; a person's word begins again at 0. A chain that is too long,
 or a pair that exchanges too much, is *parked*: stored, shown to the person, and offered to nobody
 before the person lets it go on. ``LoopGuard`` decides (pure), ``HeldMessages`` does it, with the
 ops ``held`` and ``decide``.

@@ -163,7 +163,7 @@ def _serve(home: Home, log: Log, ledger: Ledger) -> None:
 
 
 def _number(variable: str, default: float) -> float:
-    """What the environment says, or ``default`` where that is no number of nought or more."""
+    """What the environment says, or ``default`` where that is no number from 0 on."""
     try:
         value = float(os.environ.get(variable) or default)
     except ValueError:
