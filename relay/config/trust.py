@@ -209,7 +209,7 @@ def _read(home: Home) -> dict[str, dict[str, str]]:
             if status.st_uid != os.getuid() or status.st_mode & 0o022:
                 return store
             content: Any = json_text.loads(file.read(4 * CONFIG_MAX).decode())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return store
     if not isinstance(content, dict):
         return store

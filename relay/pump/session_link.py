@@ -188,7 +188,7 @@ class SessionLink:
         """Write what the socket takes, or a good part of it; never blocks."""
         self.blocked = self.fresh = False
         left = _FLUSH_MAX
-        while self.fd >= 0 and left > 0 and (self._out or self._fill(now)):
+        while self.fd >= 0 and left > 0 and (self._out or self._fill()):
             try:
                 written = os.writev(self.fd, self._out)
             except BlockingIOError:
@@ -306,7 +306,7 @@ class SessionLink:
 
     # -- inside
 
-    def _fill(self, now: float) -> bool:
+    def _fill(self) -> bool:
         """``_next_frame``, where what was kept can be read."""
         try:
             return self._next_frame()

@@ -132,7 +132,9 @@ def test_the_store_is_private_and_bounded(
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"trusted": 3}', b'{"trusted": {"x": 3}}', b"\xff"]
+    "content",
+    [b"", b"{", b"[]", b'{"trusted": 3}', b'{"trusted": {"x": 3}}', b"\xff", b"[" * 100_000],
+    ids=["empty", "cut off", "list", "no table", "no hash", "no UTF-8", "too deep"],
 )
 def test_a_damaged_store_trusts_nothing_and_can_be_written_again(
     home: Home, config: Path, content: bytes
