@@ -137,8 +137,8 @@ def _whole(path: str, replace: bool) -> Iterator[IO[str]]:
             yield target
             target.flush()
             os.fsync(descriptor)
-        if os.path.exists(path) and not replace:  # somebody took the name meanwhile
-            raise FileExistsError(path)
+        if not replace:  # take the name, unless somebody has meanwhile
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         os.replace(part, path)
     finally:
         unlink_if_there(part)
