@@ -55,7 +55,7 @@ class OpencodeClient:
         self, host: str, port: int, username: str = "opencode", password: str = ""
     ) -> None:
         """Without a password the server is asked without authentication."""
-        self.address = f"http://{host}:{port}"
+        self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self._headers: list[tuple[str, str]] = []
         if password:
             pair = base64.b64encode(f"{username}:{password}".encode()).decode()

@@ -57,9 +57,11 @@ NOTHING = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
 @asynccontextmanager
-async def client_of(server: FakeServer, password: str = "") -> AsyncIterator[OpencodeClient]:
+async def client_of(
+    server: FakeServer, password: str = "", host: str = "127.0.0.1"
+) -> AsyncIterator[OpencodeClient]:
     """A client of this server."""
-    listening = await asyncio.start_server(server, "127.0.0.1", 0)
+    listening = await asyncio.start_server(server, host, 0)
     async with listening:
         port = listening.sockets[0].getsockname()[1]
-        yield OpencodeClient("127.0.0.1", port, "opencode", password)
+        yield OpencodeClient(host, port, "opencode", password)

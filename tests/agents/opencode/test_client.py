@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import socket
 
 import pytest
 
@@ -37,6 +38,15 @@ def test_a_request_carries_its_body_and_the_password() -> None:
     server = FakeServer(lambda asked: NOTHING)
     asyncio.run(get(server))
     assert "authorization" not in server.asked[0].headers
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_a_server_may_have_an_ipv6_address() -> None:
+    async def main() -> object:
+        async with client_of(FakeServer(lambda asked: ok({"a": 1})), host="::1") as client:
+            return await client.request("GET", "/x")
+
+    assert asyncio.run(main()) == {"a": 1}
 
 
 @pytest.mark.parametrize(
