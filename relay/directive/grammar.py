@@ -245,7 +245,7 @@ class Scanner:
             head = self._parser.head(text)
             if head is not None:
                 message.depth += head.block
-                if len(message.swallowed) < SWALLOWED_MAX:
+                if self._body_max and len(message.swallowed) < SWALLOWED_MAX:
                     message.swallowed.append(text.strip()[:SWALLOWED_LENGTH])
         message.add(text, self._body_max)
         return []
@@ -261,6 +261,8 @@ class Scanner:
             marker=head.marker,
             glyph=head.glyph,
         )
+        if not self._body_max:
+            message.raw, message.target, message.attributes = "", "", {}
         self._message = message
         if head.block:
             if head.text:
