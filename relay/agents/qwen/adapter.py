@@ -122,7 +122,7 @@ class QwenAdapter(AgentAdapter):
     def state(self) -> dict[str, Any]:
         """The files' places for the checkpoint; the source has a state of its own."""
         events = self._follower.state()
-        self._files.kept(events["offset"])
+        self._files.kept(events["path"], events["offset"])
         return {"events": events, "chat": self._chats.state()}
 
     def entered(self, now: float) -> None:
@@ -226,8 +226,10 @@ class EventFiles:
         found = _NUMBERED.search(path or "")
         self._number = int(found[1]) if found else 0
 
-    def kept(self, offset: int) -> None:
-        """A checkpoint says that the file was read up to ``offset``; the one before it is safe."""
+    def kept(self, path: str | None, offset: int) -> None:
+        """A checkpoint says that ``path`` was read up to ``offset``; the one before it is safe."""
+        if path != self._name(self._number):
+            return  # it is still read, and the next one is known already
         done, self._read = self._read, offset
         if done - self._forgotten >= PART and self._number:
             self._forgotten = done

@@ -68,13 +68,27 @@ def test_what_was_read_before_the_last_checkpoint_is_forgotten(base: Path) -> No
     journal = EventFiles(str(base))
     path = Path(str(journal.path()))
     before = path.stat()
-    journal.kept(PART + 4096)
+    journal.kept(str(path), PART + 4096)
     assert path.stat().st_blocks == before.st_blocks
-    journal.kept(PART + 8192)
+    journal.kept(str(path), PART + 8192)
     after = path.stat()
     assert after.st_size == before.st_size
     assert after.st_blocks * 512 <= before.st_blocks * 512 - PART
     assert path.read_bytes().endswith(b"x\nlast\n")
+
+
+def test_nothing_of_the_next_file_is_forgotten_while_the_one_before_is_read(base: Path) -> None:
+    content = b"x" * (PART + 8192)
+    base.write_bytes(content)
+    journal = EventFiles(str(base))
+    first = journal.path()
+    base.write_bytes(content)
+    journal.path()
+    second = journal.path()
+    assert second == f"{base}.2"
+    journal.kept(first, PART + 8192)
+    journal.kept(second, 0)
+    assert Path(second).read_bytes() == content
 
 
 def test_what_cannot_be_forgotten_is_let_be(tmp_path: Path) -> None:
