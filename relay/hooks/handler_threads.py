@@ -167,6 +167,7 @@ class LoopThread:
         self.loop.set_exception_handler(lambda _loop, _context: None)
         self.finished = False
         self.ended: Future[None] = Future()
+        self.ended.set_running_or_notify_cancel()  # who waits no more does not cancel it
         self._stopping = False
         self._jobs: dict[asyncio.Task[Any], AsyncWork] = {}
         try:

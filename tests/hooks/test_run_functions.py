@@ -382,6 +382,33 @@ def test_closing_refuses_new_calls_and_does_not_wait_for_what_hangs(gate: thread
     asyncio.run(scenario())
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_loop_that_ends_after_closing_has_given_it_up_ends_in_peace(
+    gate: threading.Event,
+) -> None:
+    registry = Registry()
+
+    async def block() -> None:
+        gate.wait(10)
+
+    registry.add_pattern("deploy", "*", block)
+
+    async def scenario() -> list[threading.Thread]:
+        runner = FunctionRunner(registry, grace=SHORT)
+        call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", ""))
+        await asyncio.sleep(SHORT)
+        await runner.close(SHORT)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        return [one for one in threading.enumerate() if one.name == "relay-async-handlers"]
+
+    threads = asyncio.run(scenario())
+    gate.set()
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
 def test_closing_cancels_async_handlers() -> None:
     registry = Registry()
     started = threading.Event()
