@@ -105,6 +105,10 @@ class RedrawReader:
         self._noted += lines[-_NOTED:]
         if len(self._noted) > 4 * _NOTED:
             del self._noted[:-_NOTED]
+        text = "\n".join(lines)
+        if self._scanner.inside or any(mark in text for mark in ("@", "```", "~~~")):
+            for line in lines:  # what began there may go on in what is drawn
+                self._scanner.line(line)
 
     def start(self) -> None:
         """Emit what is said from now on: the agent was asked something."""

@@ -485,3 +485,14 @@ def test_code_and_bold_are_told_by_their_style(agent: str, drawn: str, heard: bo
     events = source.feed(shown.encode(), 0.0)
     events += until(source, 9.0)
     assert bool(finds(events)) == heard, texts(events)
+
+
+def test_a_block_that_begins_above_what_is_drawn_is_closed_by_its_blank_rows() -> None:
+    source = ScreenSource(80, 24, style=style_of("claude"))
+    source.expect_echo("a question", 0.0)
+    rule = "─" * 80
+    rows = f"  second\r\n\r\n\r\n  more words\r\n\r\n{rule}\r\n❯ \r\n{rule}"
+    events = source.feed("● @relay:Bob <<<\r\n  first\r\n".encode(), 0.0)
+    events += source.feed(f"\x1b[?2026h{rows}\x1b[2A\x1b[?2026l".encode(), 0.01)
+    events += until(source, 3.0)
+    assert ">>>" in texts(events)
