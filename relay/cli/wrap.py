@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
         if not options.command:
             raise UsageError("no COMMAND to run", hint="for example: relay wrap claude")
         status = wrap(options)
-    except signals.Ended as end:
+    except signals.EndedBySignal as end:
         os.kill(os.getpid(), end.number)
         return 128 + end.number
     except RelayError as error:

@@ -124,7 +124,7 @@ def plain_interrupt() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-class Ended(BaseException):
+class EndedBySignal(BaseException):
     """A signal that ends this process, raised so that what it has made is removed first."""
 
     def __init__(self, number: int) -> None:
@@ -132,7 +132,7 @@ class Ended(BaseException):
 
 
 def raise_endings() -> None:
-    """Raise Ended for a signal that would end us, until ``catch`` or ``end_plainly``."""
+    """Raise EndedBySignal for a signal that would end us, until ``catch`` or ``end_plainly``."""
     for number in _ENDINGS:
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, _raise_ended)
@@ -147,7 +147,7 @@ def end_plainly() -> None:
 
 def _raise_ended(number: int, frame: object) -> None:
     end_plainly()  # a second one ends us at once
-    raise Ended(number)
+    raise EndedBySignal(number)
 
 
 def die_of(number: int) -> None:
