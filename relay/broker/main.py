@@ -13,12 +13,11 @@ import sys
 import time
 from contextlib import suppress
 
-from relay.core.errors import RelayError
+from relay.core.errors import RelayError, error_fields
 from relay.core.files import lock_open_file, unlink_if_there, write_atomically
 from relay.core.log import Log
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
-from relay.protocol.broker import error_fields
 
 #: A loser of the election waits this long for a broker that is just going away. Seconds.
 _LOCK_WAIT = 3.0

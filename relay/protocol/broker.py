@@ -93,8 +93,15 @@ Pushes:
 from __future__ import annotations
 
 from relay.core import json_text
-from relay.core.errors import BY_CODE, NotDelivered, NotFound, RelayError, Timeout, UsageError
-from relay.core.errors import error_fields as error_fields
+from relay.core.errors import (
+    BY_CODE,
+    NotDelivered,
+    NotFound,
+    RelayError,
+    Timeout,
+    UsageError,
+    error_fields,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
