@@ -84,8 +84,7 @@ class Session:
         self._reported: commands.ReportAgent | None = None
         self._known = RecentSet[str](KNOWN_MAX)
         self._keys_dealt_with = 0  # by earlier sessions: the last sequence of the person's
-        # Something has reached the agent since the person spoke to it; an earlier session of the
-        # run may have brought it.
+        # Something has reached the agent since the person spoke to it, maybe in an earlier session.
         self._reached = run.restarts > 0
 
     def handle(self, event: SessionEvent, now: float) -> Iterator[DriverCommand]:
@@ -393,10 +392,9 @@ class Session:
         yield from self.outbox.send(fields)
 
     def _report_agent(self) -> Iterator[DriverCommand]:
-        change, notes = self._state, tuple(self._sources.notes)
-        report = commands.ReportAgent(
-            change.state.value, change.reason, self._sources.source, notes
-        )
+        change, source = self._state, self._sources.source
+        notes = tuple(self._sources.notes)
+        report = commands.ReportAgent(change.state.value, change.reason, source, notes)
         if report != self._reported:
             self._reported = report
             yield report
