@@ -49,8 +49,6 @@ _KEPT_SIZE = 104 * 1024
 _BEGUN_KEPT = 8 * 1024
 #: What ends a block, however it is drawn.
 CLOSING = ">>>"
-
-
 #: A paragraph, whether it is the last text, and when its first row came.
 _Waiting = tuple[list[tuple[Row, Entry]], bool, float]
 
