@@ -132,8 +132,7 @@ def test_9_what_is_quoted_is_not_a_command() -> None:
     )
     with wrapped(python(ECHO), name="Bob"), wrapped(python(SAY), name="Alice") as alice:
         wait_registered("Alice", "Bob")
-        alice.type(say(manual))
-        alice.type(say("@relay:Bob the real one\n"))
+        alice.type(say(manual + "\n@relay:Bob the real one\n"))
         wait_until(lambda: states() == ["seen"], 30)
         assert one_row("the real one")["state"] == "seen"
 
