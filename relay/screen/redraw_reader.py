@@ -1,8 +1,7 @@
 """Reads a program that draws: looks at its screen in, settled lines out. Pure.
 
-Every look is aligned with what was seen before (``relay.screen.alignment``). A row that is new is
-pending; it settles when it has not changed for a while, and the end of the text, where an agent
-still streams, only when it has rested longer. Rows that were wrapped are joined into one line.
+Every look is aligned with what was seen before (``relay.screen.alignment``). A new row settles
+when it has not changed for a while, the end of the text, where an agent still streams, later.
 """
 
 from __future__ import annotations
@@ -93,8 +92,7 @@ class RedrawReader:
         #: Lines that were read without a look since the last one.
         self._noted: list[str] = []
         self._view: list[tuple[Row, Entry]] = []
-        #: When something may settle.
-        self.deadline: float | None = None
+        self.deadline: float | None = None  # when something may settle
         #: The last row of the line that was emitted last.
         self._last: Entry | None = None
 
@@ -105,8 +103,8 @@ class RedrawReader:
             del self._noted[:-_NOTED]
         text = "\n".join(lines)
         if self._scanner.inside or any(mark in text for mark in ("@", "```", "~~~")):
-            for line in lines:  # what began there may go on in what is drawn
-                self._scanner.line(line)
+            for line in lines:
+                self._scanner.line(line)  # what began there may go on in what is drawn
 
     def start(self) -> None:
         """Emit what is said from now on: the agent was asked something."""

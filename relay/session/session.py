@@ -1,9 +1,8 @@
 """One wrapped agent's session: what it says becomes messages, what others say is delivered to it.
 
-This is the one place that routes: events (session_events) go in, commands (session_commands) come
-out, and nothing else happens here. It owns no terminal, no socket and no clock. The session may be
-killed at any moment: what it must not lose stands in the checkpoint that every acknowledgement
-carries; a next session goes on from there.
+The one place that routes: events (session_events) in, commands (session_commands) out. It owns no
+terminal, socket or clock. It may be killed at any moment: what it must not lose stands in the
+checkpoint that each acknowledgement carries.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ class Checkpointed(Protocol):
 class Session:
     """Routes the events of one wrapped agent; times are those of one monotonic clock, in seconds.
 
-    ``guards`` is shared with the deliveries, which only read it. ``kept`` are the services whose
-    state belongs into the checkpoint, by the names that it has there.
+    Deliveries read ``guards`` too. ``kept``: services with a part of the checkpoint, by its name.
     """
 
     def __init__(

@@ -124,7 +124,8 @@ def squeezed(text: str) -> str:
 def left_behind(recipe: Recipe) -> list[str]:
     """The processes that still run with this recipe's home, by their command lines.
 
-    Not relay's broker, which whoever needs it first has started, and which stays for a while.
+    Not relay's broker, nor its memory service: they stay for a while after the first agent that
+    needs them has started them.
     """
     mark = f"HOME={recipe.home}".encode()
     found = []
@@ -132,7 +133,7 @@ def left_behind(recipe: Recipe) -> list[str]:
         try:
             if mark in (folder / "environ").read_bytes().split(b"\0"):
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                if "relay.broker" not in command:
+                if "relay.broker" not in command and "relay.memory.service" not in command:
                     found.append(command)
         except OSError:  # it ended, or is not ours
             continue
