@@ -148,10 +148,7 @@ class Scanner:
             if self._fence.closed_by(text):
                 self._fence = None
             return []
-        # Nearly every line ends here.
-        if "@" not in text and "```" not in text and "~~~" not in text:
-            return []
-        return self._line_in_nothing(text)
+        return self._line_in_nothing(text) if is_marked(text) else []  # nearly no line is
 
     def pause(self) -> list[Found]:
         """The stream rests: a message is complete, a block and a fence stay open."""
@@ -293,6 +290,11 @@ class Scanner:
                 raw=message.raw,
             )
         ]
+
+
+def is_marked(text: str) -> bool:
+    """Whether ``text`` has what a line needs that begins anything."""
+    return "@" in text or "```" in text or "~~~" in text
 
 
 def _utf8_length(text: str) -> int:

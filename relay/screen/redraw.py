@@ -193,7 +193,7 @@ class FrameScheduler:
             gone = self._lines_between(first, self._first_row())
         self._reader.look(seen, now, settle=settle, gone=gone)
         if not alt:
-            self.set_top(block=leaving)
+            self.set_top(block=leaving and self._reader.awaits)
 
     def tick(self, now: float) -> None:
         """Look if a look is due."""

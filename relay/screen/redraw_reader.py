@@ -6,12 +6,13 @@ when it has not changed for a while, the end of the text, where an agent still s
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from relay.core.state import from_json, to_json
-from relay.directive.grammar import Scanner
+from relay.directive.grammar import Scanner, is_marked
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.alignment import Entry, ScreenAlignment
 from relay.screen.checkpoint import beginning, size_of
@@ -21,6 +22,7 @@ from relay.screen.rows import (
     Kind,
     Row,
     Snapshot,
+    fields_of,
     first_born,
     keep_owners,
     looks_busy,
@@ -90,7 +92,7 @@ class RedrawReader:
         #: Follows what is emitted and collects nothing: only its state is of use.
         self._scanner = Scanner(namespaces, body_max=0)
         #: Lines that were read without a look since the last one.
-        self._noted: list[str] = []
+        self._noted: deque[str] = deque(maxlen=_NOTED)
         self._view: list[tuple[Row, Entry]] = []
         self.deadline: float | None = None  # when something may settle
         #: The last row of the line that was emitted last.
@@ -98,13 +100,9 @@ class RedrawReader:
 
     def note(self, lines: list[str]) -> None:
         """Remember lines that were emitted without a look; only the latest matter."""
-        self._noted += lines[-_NOTED:]
-        if len(self._noted) > 4 * _NOTED:
-            del self._noted[:-_NOTED]
-        text = "\n".join(lines)
-        if self._scanner.inside or any(mark in text for mark in ("@", "```", "~~~")):
-            for line in lines:
-                self._scanner.line(line)  # what began there may go on in what is drawn
+        self._noted.extend(lines)
+        for line in lines:
+            self._scanner.line(line)
 
     def start(self) -> None:
         """Emit what is said from now on: the agent was asked something."""
@@ -173,8 +171,8 @@ class RedrawReader:
 
     def _learn_noted(self, now: float) -> None:
         if self._noted:
-            self._alignment.add_emitted([solid(line) for line in self._noted[-_NOTED:]], now)
-            self._noted = []
+            self._alignment.add_emitted([solid(line) for line in self._noted], now)
+            self._noted.clear()
 
     def _put_gone(self, view: list[tuple[Row, Entry]], which: set[int]) -> None:
         """Emit rows that left the screen before they settled: they cannot change any more."""
@@ -204,6 +202,12 @@ class RedrawReader:
     def pending(self) -> bool:
         """Whether anything on the screen may still be emitted."""
         return any(may_be_emitted(row, entry) for row, entry in self._view)
+
+    @property
+    def awaits(self) -> bool:
+        """Whether a message is open, or a row that is not emitted yet may begin one."""
+        fresh = (row for row, entry in self._view if may_be_emitted(row, entry))
+        return self._scanner.open or any(is_marked(row.text) for row in fresh)
 
     def _next_settling(self, waiting: list[_Waiting]) -> float | None:
         earliest: float | None = None
@@ -364,13 +368,12 @@ class RedrawReader:
     def save(self, now: float) -> dict[str, Any]:
         """Return the state as JSON values, with the latest rows, at most 104 KiB of them."""
         self._learn_noted(now)
-        visible = {id(entry): row for row, entry in self._view}
+        visible = {id(entry): fields_of(row) for row, entry in self._view}
         seen: list[dict[str, Any]] = []
         room = _KEPT_SIZE
         for entry in reversed(self._alignment.entries[-_KEPT_ROWS:]):
             row = visible.get(id(entry))
-            kept: dict[str, Any] = {"entry": _fields(entry), "last": entry is self._last}
-            kept["row"] = _fields(row) if row else None
+            kept = {"entry": fields_of(entry), "row": row, "last": entry is self._last}
             room -= size_of(kept)
             if room < 0:
                 break
@@ -391,8 +394,3 @@ class RedrawReader:
         self._state = from_json(_State, saved)
         self._scanner = Scanner.from_state(self._state.grammar, self._namespaces, body_max=0)
         self.deadline = self._next_settling(self._waiting())
-
-
-def _fields(one: Row | Entry) -> dict[str, Any]:
-    """Return the fields of ``one``, of which there are hundreds: ``to_json`` takes longer."""
-    return {name: getattr(one, name) for name in one.__slots__}
