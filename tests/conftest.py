@@ -43,6 +43,13 @@ for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a long parameter by its length: an id goes into the environment and each report."""
+    if isinstance(val, str | bytes) and len(ascii(val)) > 60:
+        return f"{len(val)} {'bytes' if isinstance(val, bytes) else 'characters'}"
+    return None  # as pytest does
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test with its kind: its own mark, else its fixtures', else its folder's."""
     kinds = {"unit", *KINDS.values()}
