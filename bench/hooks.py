@@ -121,7 +121,7 @@ class Server:
         head = (
             f"POST /hook HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\n"
             f"Authorization: Bearer {self.token}\r\nContent-Type: application/json\r\n"
-            f"X-Relay-Door: \r\nContent-Length: {len(self.body)}\r\n\r\n"
+            f"X-Relay-Messaging-Socket: \r\nContent-Length: {len(self.body)}\r\n\r\n"
         )
         self.request = head.encode() + self.body
 

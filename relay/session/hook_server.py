@@ -2,7 +2,7 @@
 
 One request: ``POST`` with a JSON object as its body and the run's token in ``Authorization:
 Bearer …``; the answer is what the handler returns, as JSON. Headers ``X-Relay-…`` reach the handler
-under ``event["relay"]`` (``X-Relay-Door: /a/b`` as ``{"door": "/a/b"}``).
+under ``event["relay"]``, by their names without that (``{"messaging-socket": "/a/b"}``).
 
 Bounded everywhere: connections, the size of a body, the time that a request may take. A handler may
 take long, where the client waits for a gate: such connections are counted apart, so that they keep

@@ -203,7 +203,9 @@ def test_a_report_arrives_with_its_headers() -> None:
         server = HookServer(listening, TOKEN)
         await server.serve(listener)
         port = listener.getsockname()[1]
-        ended = await sh(reporter({"X-Relay-Door": "$RELAY_TOKEN"}), port, event=json.dumps(EVENT))
+        ended = await sh(
+            reporter({"X-Relay-Messaging-Socket": "$RELAY_TOKEN"}), port, event=json.dumps(EVENT)
+        )
         async with asyncio.timeout(10):
             while not told:
                 await asyncio.sleep(0.01)
@@ -212,7 +214,7 @@ def test_a_report_arrives_with_its_headers() -> None:
 
     ended = asyncio.run(main())
     assert (ended.status, ended.out, ended.err) == (0, b"", "")
-    assert told == [{**EVENT, "relay": {"door": TOKEN}}]
+    assert told == [{**EVENT, "relay": {"messaging-socket": TOKEN}}]
 
 
 def test_what_a_person_has_bash_do_at_its_start_does_not_speak(tmp_path: Path) -> None:

@@ -22,16 +22,18 @@ def test_answers_what_the_handler_returns() -> None:
     async def test(made: Bench) -> None:
         made.answer = {"ok": "é"}
         event = {"hook_event_name": "Stop"}
-        answer = await made.exchange(post(json.dumps(event).encode(), "X-Relay-Door: /a/b"))
+        answer = await made.exchange(
+            post(json.dumps(event).encode(), "X-Relay-Messaging-Socket: /a/b")
+        )
         assert answer == (200, {"ok": "é"})
-        assert made.events == [{**event, "relay": {"door": "/a/b"}}]
+        assert made.events == [{**event, "relay": {"messaging-socket": "/a/b"}}]
 
     run(test)
 
 
 def test_an_event_cannot_bring_its_own_relay_headers() -> None:
     async def test(made: Bench) -> None:
-        await made.exchange(post(b'{"relay": {"door": "/forged"}}'))
+        await made.exchange(post(b'{"relay": {"messaging-socket": "/forged"}}'))
         assert made.events == [{"relay": {}}]
 
     run(test)

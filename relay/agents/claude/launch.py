@@ -61,7 +61,7 @@ _HOOKS_OFF = "disableAllHooks"
 _MANAGED = "/etc/claude-code/managed-settings.json"
 #: Where in the environment the command stands for a hook that is to be short.
 _SCRIPT = "RELAY_REPORT"
-_REPORT = reporter({"X-Relay-Door": "$CLAUDE_CODE_MESSAGING_SOCKET"})
+_REPORT = reporter({"X-Relay-Messaging-Socket": "$CLAUDE_CODE_MESSAGING_SOCKET"})
 
 
 def converses(argv: list[str]) -> bool:
@@ -128,7 +128,7 @@ def _ask(run: Run, timeout: float) -> dict[str, Any]:
         "timeout": timeout,
         "headers": {
             "Authorization": "Bearer $RELAY_TOKEN",
-            "X-Relay-Door": "$CLAUDE_CODE_MESSAGING_SOCKET",
+            "X-Relay-Messaging-Socket": "$CLAUDE_CODE_MESSAGING_SOCKET",
         },
         "allowedEnvVars": ["RELAY_TOKEN", "CLAUDE_CODE_MESSAGING_SOCKET"],
     }

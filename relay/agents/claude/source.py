@@ -124,8 +124,8 @@ class ClaudeSource(StructuredSource):
         self.saved.failed, self._silent_since = False, None
         self.saved.hooks_came = self.saved.messages.displays = True
         own = event.get("relay")
-        if isinstance(own, dict) and own.get("door"):
-            self.saved.socket = str(own["door"])
+        if isinstance(own, dict) and own.get("messaging-socket"):
+            self.saved.socket = str(own["messaging-socket"])
         if event.get("agent_id"):
             return []  # a subagent's
         self._follow(event)

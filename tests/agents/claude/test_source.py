@@ -339,11 +339,13 @@ def test_what_proves_that_a_message_was_seen() -> None:
 
 
 def test_hooks_tell_where_things_are() -> None:
-    script = Script().hook("SessionStart", transcript_path="/t/a.jsonl", relay={"door": "/s/1"})
+    script = Script().hook(
+        "SessionStart", transcript_path="/t/a.jsonl", relay={"messaging-socket": "/s/1"}
+    )
     assert script.source.transcript_path == "/t/a.jsonl"
     assert script.source.socket_path == "/s/1"
     assert script.states == [AgentState.IDLE]
-    script.hook("SessionEnd", relay={"door": ""})
+    script.hook("SessionEnd", relay={"messaging-socket": ""})
     assert script.source.socket_path == "/s/1"
 
 
