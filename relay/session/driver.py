@@ -214,10 +214,10 @@ class SessionDriver:
                 self._prove(command)
             case commands.TurnChanged():
                 if services.steering is not None:
-                    services.steering.rested(command.state)
+                    services.steering.state_changed(command.state)
             case commands.CheckSteered():
                 if services.steering is not None:
-                    self._report_seen(services.steering.heard())
+                    self._report_seen(services.steering.landed())
             case commands.TellHeldAgain():
                 services.deliveries.tell_again()
             case commands.CallBuiltin():

@@ -62,8 +62,8 @@ class _Given:
     out: bool = False
 
 
-class Gift:
-    """What goes with one answer. ``sent`` is to be called once, whatever becomes of the answer."""
+class HookAttachment:
+    """Messages that go with one answer. Call ``sent`` once, whatever becomes of the answer."""
 
     def __init__(self, text: str, sent: Callable[[bool], None]) -> None:
         self.text = text
@@ -95,7 +95,7 @@ class Steering:
         self._settled = clock() + landing_takes
         self._given: dict[str, _Given] = {}  # by their markers
 
-    async def gift(self, call: AgentHookCall, result: Aggregated) -> Gift | None:
+    async def attach(self, call: AgentHookCall, result: Aggregated) -> HookAttachment | None:
         """What goes with the answer to ``call``, which the agent waits for; mostly nothing."""
         if call.event is not HookEventName.AFTER_TOOL or result.stop:
             return None
@@ -123,20 +123,20 @@ class Steering:
                 return None
             raise
         text = "\n\n".join(self._wrap(message).text for message in messages)
-        return Gift(text, lambda out: self._sent(messages, out))
+        return HookAttachment(text, lambda out: self._sent(messages, out))
 
     def proven(self, text: str, by: str) -> list[tuple[Message, str]]:
         """Those whose markers stand in ``text``, which reached the agent: they are seen."""
         markers = [marker for marker in self._given if marker in text]
         return [(self._given.pop(marker).message, by) for marker in markers]
 
-    def heard(self) -> list[tuple[Message, str]]:
-        """Those that got in by what the records show, where these do not show the words."""
+    def landed(self) -> list[tuple[Message, str]]:
+        """Those that got in, as the records tell where they do not show the words."""
         out = [] if self._records.shows else [m for m, given in self._given.items() if given.out]
         markers = [marker for marker in out if self._records.landed(marker)]
         return [(self._given.pop(marker).message, "hook") for marker in markers]
 
-    def rested(self, state: AgentState) -> None:
+    def state_changed(self, state: AgentState) -> None:
         """The agent's state has changed: once a turn is over, what it has not taken waits again."""
         if state in (AgentState.IDLE, AgentState.LIMITED) and self._given:
             out = {marker: given for marker, given in self._given.items() if given.out}

@@ -19,7 +19,7 @@ from relay.hooks.hook_types import Aggregated, Decision
 from relay.session.hook_server import Reply
 from relay.session.session_commands import PersonNote
 from relay.session.session_events import EventQueue, HooksObserved, InjectRequested
-from relay.session.steering import Gift, Steering
+from relay.session.steering import HookAttachment, Steering
 
 #: Seconds after which a gate has answered, whatever its hooks do. The agent waits a little longer
 #: (relay.agents.launch.GATE_TIMEOUT).
@@ -86,22 +86,22 @@ class ToolHookEndpoint:
     async def _answered(self, call: AgentHookCall, asked: bool) -> dict[str, Any]:
         """What the hooks say, where there are any, and what goes with it."""
         result = await self._decide(call) if asked else Aggregated()
-        given = await self._gift(call, result)
-        if given is None:
+        attachment = await self._attachment(call, result)
+        if attachment is None:
             return self._codec.answer(call, result) if asked else {}
         try:
-            context = "\n\n".join(filter(None, (result.context, given.text)))
+            context = "\n\n".join(filter(None, (result.context, attachment.text)))
             said = self._codec.answer(call, replace(result, context=context))
         except BaseException:
-            given.sent(False)
+            attachment.sent(False)
             raise
-        return Reply(said, given.sent)
+        return Reply(said, attachment.sent)
 
-    async def _gift(self, call: AgentHookCall, result: Aggregated) -> Gift | None:
+    async def _attachment(self, call: AgentHookCall, result: Aggregated) -> HookAttachment | None:
         if self._steering is None:
             return None
         try:
-            return await self._steering.gift(call, result)
+            return await self._steering.attach(call, result)
         except Exception as error:  # what the hooks said must not be lost with it
             traceback.print_exc()
             self._note(f"no message could be given: {type(error).__name__}: {error}")

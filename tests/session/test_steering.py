@@ -21,7 +21,7 @@ from relay.session.background import Tasks
 from relay.session.delivery import DeliveryQueue
 from relay.session.delivery_channel import Submitted
 from relay.session.session_events import EventQueue
-from relay.session.steering import MESSAGES_MAX, Gift, Steering, chosen
+from relay.session.steering import MESSAGES_MAX, HookAttachment, Steering, chosen
 from relay.session.typing_policy import Guards, waits
 from tests.session.test_delivery import FakeChannels, FakeDoor, FakeReports
 
@@ -77,8 +77,8 @@ class Desk:
 
     async def give(
         self, call: AgentHookCall = AFTER, result: Aggregated | None = None
-    ) -> Gift | None:
-        return await self.steering.gift(call, result or Aggregated())
+    ) -> HookAttachment | None:
+        return await self.steering.attach(call, result or Aggregated())
 
     def left(self) -> list[str]:
         return [one.body for one in self.courier.waiting(lambda one: True)]
@@ -91,30 +91,30 @@ def run(test: Callable[[Desk], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-async def given(desk: Desk) -> Gift:
-    gift = await desk.give()
-    assert gift is not None
-    return gift
+async def given(desk: Desk) -> HookAttachment:
+    attachment = await desk.give()
+    assert attachment is not None
+    return attachment
 
 
 def test_a_steer_message_goes_with_the_answer_and_the_others_wait() -> None:
     async def test(desk: Desk) -> None:
         for number, mode in enumerate((Mode.FOLLOWUP, Mode.STEER, Mode.COLLECT, Mode.STEER)):
             desk.courier.offer(message(number, mode))
-        gift = await given(desk)
-        assert [marker_of(message(n).id) in gift.text for n in range(4)] == [0, 1, 0, 1]
+        attachment = await given(desk)
+        assert [marker_of(message(n).id) in attachment.text for n in range(4)] == [0, 1, 0, 1]
         assert desk.reports == [("m1", "delivering"), ("m3", "delivering")]
-        gift.sent(True)
+        attachment.sent(True)
         await desk.settle()
         assert desk.reports[2:] == [("m1", "submitted"), ("m3", "submitted")]
         assert desk.left() == ["m0", "m2"]
         assert await desk.give() is None  # not twice
-        proven = desk.steering.proven(gift.text, "transcript")
+        proven = desk.steering.proven(attachment.text, "transcript")
         assert [(one.body, by) for one, by in proven] == [
             ("m1", "transcript"),
             ("m3", "transcript"),
         ]
-        assert desk.steering.proven(gift.text, "transcript") == []
+        assert desk.steering.proven(attachment.text, "transcript") == []
 
     run(test)
 
@@ -142,8 +142,8 @@ def test_two_hooks_at_once_share_nothing() -> None:
     async def test(desk: Desk) -> None:
         for number in range(MESSAGES_MAX + 1):
             desk.courier.offer(message(number))
-        gifts = await asyncio.gather(desk.give(), desk.give(), desk.give())
-        texts = [gift.text for gift in gifts if gift is not None]
+        attachments = await asyncio.gather(desk.give(), desk.give(), desk.give())
+        texts = [attachment.text for attachment in attachments if attachment is not None]
         assert len(texts) == 2
         markers = [marker_of(message(n).id) for n in range(MESSAGES_MAX + 1)]
         assert [sum(marker in text for text in texts) for marker in markers] == [1] * len(markers)
@@ -169,9 +169,9 @@ def test_what_a_door_takes_no_hook_gives() -> None:
         await begun.wait()
         assert await desk.give() is None
         desk.courier.offer(message(2))
-        gift = await given(desk)  # that one is in nobody's hand
-        assert marker_of(message(2).id) in gift.text
-        gift.sent(False)
+        attachment = await given(desk)  # that one is in nobody's hand
+        assert marker_of(message(2).id) in attachment.text
+        attachment.sent(False)
         let_go.set()
         async with asyncio.timeout(10):
             while desk.door.through != ["m1", "m2"]:
@@ -185,12 +185,12 @@ def test_what_a_hook_gives_no_door_takes() -> None:
     async def test(desk: Desk) -> None:
         desk.courier.offer(message(1))
         task = asyncio.ensure_future(desk.courier.run())
-        gift = await given(desk)
+        attachment = await given(desk)
         desk.door.closed = None
         desk.courier.look_again()
         for _ in range(20):
             await asyncio.sleep(0)
-        gift.sent(True)
+        attachment.sent(True)
         await desk.courier.thrown_away(1000)  # the person's Ctrl-C throws typed bytes away only
         for _ in range(20):
             await asyncio.sleep(0)
@@ -236,16 +236,16 @@ def test_what_a_turn_did_not_take_waits_again(monkeypatch: pytest.MonkeyPatch) -
         desk.courier.offer(message(1))
         desk.courier.offer(message(2))
         desk.courier.offer(message(3))
-        gift = await given(desk)
-        gift.sent(True)
+        attachment = await given(desk)
+        attachment.sent(True)
         desk.shown.add(marker_of(message(2).id))  # its record is there, and will be read
         assert [one.body for one, _ in desk.steering.proven(marker_of(message(3).id), "x")] == [
             "m3"
         ]
-        desk.steering.rested(AgentState.BUSY)
+        desk.steering.state_changed(AgentState.BUSY)
         await desk.settle()
         assert desk.left() == []
-        desk.steering.rested(AgentState.IDLE)
+        desk.steering.state_changed(AgentState.IDLE)
         await desk.settle()
         assert desk.left() == ["m1"]
         [again] = desk.courier.waiting(lambda one: True)
@@ -273,20 +273,20 @@ def test_an_agent_that_was_asked_again_has_what_it_was_given(tmp_path: Path) -> 
         desk.courier.offer(message(1))
         subagents = AgentHookCall(HookEventName.AFTER_TOOL, {"tool_use_id": "other"}, True)
         assert await desk.give(subagents) is None
-        gift = await given(desk)
+        attachment = await given(desk)
         count = 4
-        assert desk.steering.heard() == []  # not before it went out
+        assert desk.steering.landed() == []  # not before it went out
         count = 3
-        gift.sent(True)
-        assert desk.steering.heard() == []
+        attachment.sent(True)
+        assert desk.steering.landed() == []
         # A session that follows this one can tell, once it has read what this one had not.
         marker = marker_of(message(1).id)
         after = records()
         assert not after.landed(marker)
         count = 4
         assert after.landed(marker)
-        assert [(one.body, by) for one, by in desk.steering.heard()] == [("m1", "hook")]
-        assert desk.steering.heard() == []
+        assert [(one.body, by) for one, by in desk.steering.landed()] == [("m1", "hook")]
+        assert desk.steering.landed() == []
 
         desk.courier.offer(message(2))
         (await given(desk)).sent(False)

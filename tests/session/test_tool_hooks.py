@@ -23,7 +23,7 @@ from relay.hooks.hook_types import (
 from relay.session.hook_server import Reply
 from relay.session.session_commands import PersonNote
 from relay.session.session_events import EventQueue, HooksObserved, InjectRequested, SessionEvent
-from relay.session.steering import Gift, Steering
+from relay.session.steering import HookAttachment, Steering
 from relay.session.tool_hooks import DEADLINE, ToolHookEndpoint
 
 TOOL = {"kind": "tool", "tool_name": "Bash", "tool_input": {"command": "ls", "timeout": 5}}
@@ -272,7 +272,7 @@ def test_a_client_that_goes_away_ends_its_hooks() -> None:
     run(test)
 
 
-class Giver(Steering):
+class Attaching(Steering):
     """Has one message to give, and remembers what became of it."""
 
     text = "Relay message"
@@ -281,10 +281,12 @@ class Giver(Steering):
         self.fates: list[bool] = []
         self.broken = False
 
-    async def gift(self, call: AgentHookCall, result: Aggregated) -> Gift | None:
+    async def attach(self, call: AgentHookCall, result: Aggregated) -> HookAttachment | None:
         if self.broken:
             raise RuntimeError("nothing to give")
-        return Gift(self.text, self.sent) if call.event is HookEventName.AFTER_TOOL else None
+        return (
+            HookAttachment(self.text, self.sent) if call.event is HookEventName.AFTER_TOOL else None
+        )
 
     def sent(self, out: bool) -> None:
         self.fates.append(out)
@@ -294,15 +296,15 @@ def test_messages_go_with_the_answer_also_where_no_hook_asks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def test(bench: Bench) -> None:
-        giver = Giver()
-        gate = ToolHookEndpoint(bench.words, bench.engine, bench.events, giver)
+        steering = Attaching()
+        gate = ToolHookEndpoint(bench.words, bench.engine, bench.events, steering)
         bench.engine.events.clear()
         assert await gate.answer(dict(TOOL)) == {}
         reply = await gate.answer(dict(DONE))
-        assert reply == {"input": None, "context": "Relay message"} and giver.fates == []
+        assert reply == {"input": None, "context": "Relay message"} and steering.fates == []
         assert isinstance(reply, Reply)
         reply.sent(True)
-        assert giver.fates == [True]
+        assert steering.fates == [True]
 
         bench.engine.events = set(HookEventName)
         bench.engine.result = Aggregated(context="mind the cat")
@@ -310,9 +312,9 @@ def test_messages_go_with_the_answer_also_where_no_hook_asks(
         assert reply["context"] == "mind the cat\n\nRelay message"
         bench.words.broken = "answer"
         assert await gate.answer(dict(DONE)) == {}
-        assert giver.fates == [True, False]  # that answer was none
+        assert steering.fates == [True, False]  # that answer was none
 
-        bench.words.broken, giver.broken = "", True
+        bench.words.broken, steering.broken = "", True
         assert await gate.answer(dict(DONE)) == {"input": None, "context": "mind the cat"}
         assert "nothing to give" in bench.notes[-1]
 
