@@ -1,6 +1,6 @@
-"""How far a session has dealt with the agent's output, and when the pump is told.
+"""How far a session has dealt with the agent's output, and when the pump is told. Pure.
 
-A pure file of its own: it is tested by itself.
+A file of its own: it is tested by itself.
 
 What is acknowledged the pump forgets, so each acknowledgement carries a checkpoint from which a
 next session could go on. While much waits for the broker the pump is not read: it keeps the output
@@ -28,7 +28,7 @@ ACK_SECONDS = 0.1
 PAUSE_MAX = 1.0
 
 
-class Progress:
+class AckTracker:
     """Counts the output from ``offset`` on and says when it is to be acknowledged."""
 
     def __init__(self, offset: int) -> None:
@@ -37,10 +37,14 @@ class Progress:
         self._resume_at: float | None = None  # None: the pump is read
         self._read = False  # something was read since it was last paused
 
-    def heard(self, size: int, now: float) -> None:
-        """``size`` bytes of output, or with 0 something else: the checkpoint is out of date."""
+    def output(self, size: int, now: float) -> None:
+        """``size`` bytes of output were read."""
         self._offset += size
-        self._read |= size > 0
+        self._read = True
+        self.changed(now)
+
+    def changed(self, now: float) -> None:
+        """The last checkpoint is out of date."""
         if self._offset - self._acked >= ACK_BYTES:
             self._ack_at = now
         elif self._ack_at is None:

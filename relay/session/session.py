@@ -21,7 +21,7 @@ from relay.hooks.registry import Registry
 from relay.protocol import frames
 from relay.session import session_commands as commands
 from relay.session import session_events as events
-from relay.session.acknowledgement import Progress
+from relay.session.acknowledgement import AckTracker
 from relay.session.builtin import await_seconds
 from relay.session.detector import AgentSaid, Detection, Heard
 from relay.session.dispatch import Dispatcher, not_done
@@ -76,7 +76,7 @@ class Session:
         self.lifecycle = Lifecycle(registry, new_id, idle_seconds=run.idle_seconds)
         self.outbox = Outbox()
         self.grace = HangupTimer(run.end_seconds)
-        self._progress = Progress(run.offset)
+        self._acks = AckTracker(run.offset)
         self._replies = ReplyTimeouts()
         self._state = StateChange(AgentState.STARTING)
         self._reported: commands.ReportAgent | None = None
@@ -107,7 +107,7 @@ class Session:
             self._sources.next_deadline(),
             self.lifecycle.deadline(),
             self.outbox.deadline(),
-            self._progress.deadline(),
+            self._acks.deadline(),
             self._replies.deadline(),
             self.grace.deadline(),
         )
@@ -144,33 +144,33 @@ class Session:
             case events.SendAnswered():
                 yield from self.outbox.answered(event.id, event.answer, now)
                 if not self.outbox.busy:
-                    yield from self._progress.go_on()
+                    yield from self._acks.go_on()
             case events.SendFailed():
                 yield from self.outbox.failed(event.id, event.error, now)
                 if not self.outbox.busy:
-                    yield from self._progress.go_on()
+                    yield from self._acks.go_on()
             case events.DeliveryReported():
                 self._delivered(event, now)
             case events.HookReported():
                 yield from self._heard(self._sources.hook(event.event, now), now)
                 yield from self._report_agent()
-                self._progress.heard(0, now)
+                self._acks.changed(now)
             case events.SourcesHeard():
                 yield from self._heard(event.heard, now)
             case events.SourcesRead():
                 yield from self._report_agent()
-                self._progress.heard(0, now)
+                self._acks.changed(now)
                 yield commands.CheckSteered()
             case events.HandlersEnded():
                 yield from self.dispatcher.ended(event)
-                self._progress.heard(0, now)
+                self._acks.changed(now)
             case events.HooksFired():
                 yield from self._fired(event, now)
             case events.SendRequested():
                 yield from self.outbox.send(event.fields)
-                self._progress.heard(0, now)
+                self._acks.changed(now)
                 if self.outbox.busy:  # before more is read: it may be as much again
-                    yield from self._progress.slow_down(now)
+                    yield from self._acks.slow_down(now)
             case events.InjectRequested():
                 yield commands.InjectText(self._new_id(), event.text)
             case events.HooksObserved():
@@ -188,8 +188,8 @@ class Session:
             case events.LastHooksDue():
                 yield from self.lifecycle.end("exit", event.seconds)
             case events.EverythingSettled():
-                self._progress.heard(0, now)
-                yield from self._progress.acknowledge(self._checkpoint())
+                self._acks.changed(now)
+                yield from self._acks.acknowledge(self._checkpoint())
             case events.PumpCheckpoint():
                 yield from self._restore(event.state)
             case events.TimePassed():
@@ -215,13 +215,13 @@ class Session:
     # -- from the pump ----------------------------------------------------------------------------
 
     def _output(self, data: bytes, now: float) -> Iterator[DriverCommand]:
-        self._progress.heard(len(data), now)  # first: every byte counts, whatever fails on the way
+        self._acks.output(len(data), now)  # first: every byte counts, whatever fails on the way
         self._guards.output(now)
         self.grace.output(now)
         self.lifecycle.active(now)
         yield from self._heard(self._sources.output(data, now), now)
         if self.outbox.busy:
-            yield from self._progress.slow_down(now)
+            yield from self._acks.slow_down(now)
 
     def _typed(self, typed: events.PersonTyped, now: float) -> Iterator[DriverCommand]:
         activity, known = typed.activity, typed.sequence <= self._keys_dealt_with
@@ -250,7 +250,7 @@ class Session:
     def _terminal_gone(self, now: float) -> Iterator[DriverCommand]:
         self.grace.begin(now)
         fired = list(self.lifecycle.end("hangup", self._run.end_seconds))
-        self._progress.heard(0, now)
+        self._acks.changed(now)
         yield from fired
         if not fired:  # there are no such hooks, or they have run
             yield from self.grace.told(set(), now)
@@ -271,7 +271,7 @@ class Session:
             self._replies.answered_by(message.sender)
             self.messages.append(message)
             yield from self.lifecycle.message(message.id, message.sender, message.body)
-            self._progress.heard(0, now)
+            self._acks.changed(now)
 
     def _delivered(self, event: events.DeliveryReported, now: float) -> None:
         self._reached |= event.state in (State.SUBMITTED, State.SEEN)
@@ -359,16 +359,16 @@ class Session:
         found = list(self._due(now))
         yield from found
         if found:
-            self._progress.heard(0, now)
-        elif self._progress.due(now):
+            self._acks.changed(now)
+        elif self._acks.due(now):
             # Only in a turn of its own: what other commands lead to belongs into the checkpoint.
-            yield from self._progress.acknowledge(self._checkpoint())
+            yield from self._acks.acknowledge(self._checkpoint())
 
     def _due(self, now: float) -> Iterator[DriverCommand]:
         yield from self._heard(self._sources.tick(now), now)
         yield from self.lifecycle.tick(now)
         yield from self.outbox.tick(now)
-        yield from self._progress.tick(now)
+        yield from self._acks.tick(now)
         yield from self.grace.tick(now)
         for question in self._replies.overdue(now):
             text = f"no answer from {question.to} within {question.seconds:g} s"
