@@ -323,7 +323,7 @@ class SessionDriver:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_DEADLINE):
                 await services.deliveries.close(unread)
-        await self.until(lambda: not session.grace.running, end - loop.time())
+        await self.until(lambda: not session.hangup.running, end - loop.time())
         # The start comes before the end, and so does what the agent said last.
         await self.until(lambda: session.lifecycle.quiet, min(HOOKS_DEADLINE, end - loop.time()))
         self.take(events.LastHooksDue(max(0.0, end - loop.time())))

@@ -25,12 +25,12 @@ from relay.session.acknowledgement import AckTracker
 from relay.session.builtin import await_seconds
 from relay.session.detector import AgentSaid, Detection, Heard
 from relay.session.dispatch import Dispatcher, not_done
+from relay.session.hangup import HangupTimer
 from relay.session.lifecycle import Lifecycle
 from relay.session.outbox import Outbox, ReplyTimeouts
 from relay.session.run_info import RunInfo
 from relay.session.session_commands import DriverCommand
 from relay.session.session_events import SessionEvent
-from relay.session.shutdown import HangupTimer
 from relay.session.sources import SourceSelector
 from relay.session.typing_policy import Guards
 
@@ -75,7 +75,7 @@ class Session:
         self.dispatcher = Dispatcher(registry, new_id)
         self.lifecycle = Lifecycle(registry, new_id, idle_seconds=run.idle_seconds)
         self.outbox = Outbox()
-        self.grace = HangupTimer(run.end_seconds)
+        self.hangup = HangupTimer(run.end_seconds)
         self._acks = AckTracker(run.offset)
         self._replies = ReplyTimeouts()
         self._state = StateChange(AgentState.STARTING)
@@ -109,7 +109,7 @@ class Session:
             self.outbox.deadline(),
             self._acks.deadline(),
             self._replies.deadline(),
-            self.grace.deadline(),
+            self.hangup.deadline(),
         )
         return min((one for one in due if one is not None), default=None)
 
@@ -128,7 +128,7 @@ class Session:
             case events.AgentStopped():
                 self._guards.job(event.stopped)
                 yield commands.LookAgain()
-            case events.TerminalGone() if not self.grace.begun:
+            case events.TerminalGone() if not self.hangup.begun:
                 yield from self._terminal_gone(now)
             case events.MessageArrived():
                 yield from self._arrived(event.message, now)
@@ -184,7 +184,7 @@ class Session:
             case events.AgentGone():
                 self.lifecycle.agent_gone()
                 yield from self._heard(self._sources.finish(now), now)
-                yield from self.grace.agent_gone()
+                yield from self.hangup.agent_gone()
             case events.LastHooksDue():
                 yield from self.lifecycle.end("exit", event.seconds)
             case events.EverythingSettled():
@@ -217,7 +217,7 @@ class Session:
     def _output(self, data: bytes, now: float) -> Iterator[DriverCommand]:
         self._acks.output(len(data), now)  # first: every byte counts, whatever fails on the way
         self._guards.output(now)
-        self.grace.output(now)
+        self.hangup.output(now)
         self.lifecycle.active(now)
         yield from self._heard(self._sources.output(data, now), now)
         if self.outbox.busy:
@@ -248,12 +248,12 @@ class Session:
             yield commands.ReportPerson()
 
     def _terminal_gone(self, now: float) -> Iterator[DriverCommand]:
-        self.grace.begin(now)
+        self.hangup.begin(now)
         fired = list(self.lifecycle.end("hangup", self._run.end_seconds))
         self._acks.changed(now)
         yield from fired
         if not fired:  # there are no such hooks, or they have run
-            yield from self.grace.told(set(), now)
+            yield from self.hangup.told(set(), now)
 
     # -- from the broker --------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class Session:
 
     def _delivered(self, event: events.DeliveryReported, now: float) -> None:
         self._reached |= event.state in (State.SUBMITTED, State.SEEN)
-        self.grace.delivery(event.id, event.state, now)
+        self.hangup.delivery(event.id, event.state, now)
         if event.state in (State.SEEN, State.FAILED):
             self.lifecycle.settled(event.id)
 
@@ -300,7 +300,7 @@ class Session:
     def _state_changed(self, change: StateChange, now: float) -> Iterator[DriverCommand]:
         self._state = change
         self._guards.changed(change, now)
-        self.grace.agent_state(change.state, now, tells=self._sources.source != "screen")
+        self.hangup.agent_state(change.state, now, tells=self._sources.source != "screen")
         yield commands.LookAgain()
         yield commands.TurnChanged(change.state)
         yield from self._report_agent()
@@ -315,11 +315,11 @@ class Session:
             yield command
         if fired.hook is not HookEventName.SESSION_END:
             return
-        if fired.result is None and not self.grace.begun:
+        if fired.result is None and not self.hangup.begun:
             yield commands.PersonNote(
                 "on_session_end took too long after the agent's end, and was ended"
             )
-        yield from self.grace.told(None if fired.result is None else told, now)
+        yield from self.hangup.told(None if fired.result is None else told, now)
 
     def _restore(self, checkpoint: dict[str, Any]) -> Iterator[DriverCommand]:
         """Go on where an earlier session of this run was; the sources have their part already."""
@@ -331,7 +331,7 @@ class Session:
     def _not_injected(
         self, refused: events.InjectionRefused, now: float
     ) -> Iterator[DriverCommand]:
-        self.grace.delivery(refused.id, State.FAILED, now)
+        self.hangup.delivery(refused.id, State.FAILED, now)
         if refused.match is not None:
             yield commands.AgentNotice(not_done(refused.match, refused.error.line))
         else:
@@ -369,7 +369,7 @@ class Session:
         yield from self.lifecycle.tick(now)
         yield from self.outbox.tick(now)
         yield from self._acks.tick(now)
-        yield from self.grace.tick(now)
+        yield from self.hangup.tick(now)
         for question in self._replies.overdue(now):
             text = f"no answer from {question.to} within {question.seconds:g} s"
             yield commands.AgentNotice(text)

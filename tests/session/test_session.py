@@ -21,6 +21,7 @@ from relay.session import outbox
 from relay.session import session_events as events
 from relay.session.acknowledgement import ACK_BYTES
 from relay.session.detector import Detection
+from relay.session.hangup import AGENT_LATE
 from relay.session.session_commands import (
     Acknowledge,
     AgentNotice,
@@ -63,7 +64,6 @@ from relay.session.session_events import (
     SourcesHeard,
     TerminalGone,
 )
-from relay.session.shutdown import AGENT_LATE
 from tests.session.playbook import MESSAGE, Playbook, find, notice
 
 OK: dict[str, Any] = {"deliveries": [{"to": "Bob", "state": "queued"}]}

@@ -1,7 +1,6 @@
-"""An agent's time after the person's terminal has gone: what its last hooks tell it is done. Pure.
+"""The time that an agent has after its terminal has gone, to do what its last hooks say. Pure.
 
-A file of its own: it is tested by itself. What a session still does after its agent's end is
-relay.session.driver's.
+A file of its own: it is tested by itself. What a session does after its agent's end is in driver.
 """
 
 from __future__ import annotations
