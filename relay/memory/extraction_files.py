@@ -1,7 +1,7 @@
-"""The conversations that wait for a model, each in a file until its facts are saved.
+"""Keeps the conversations that wait for a model, each in a file until its facts are saved.
 
-A file is on the disk before anybody is told so; mode 0600. It holds no key: what needs one names
-its server and its store, and waits until a request brings it again.
+A file is on the disk before anybody is told so; mode 0600. It holds no key: a conversation that
+needs one names its server and its store, and waits until a request brings the key again.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _NOT_KEPT = ("key", "secret_store", "tries", "not_before", "problem")
 
 @dataclass
 class Extraction:
-    """One session's last words."""
+    """The end of one session's conversation, and what has become of it."""
 
     run: str
     agent: str
     text: str  # empty once there are facts
     asked_ms: int
-    llm: dict[str, str]
+    llm: dict[str, str]  # as relay.config.memory_llm has it, without the key
     needs_key: bool
     fields: Json = field(default_factory=dict)  # of each save: where it belongs, what is secret
     store: Json | None = None  # as the request named it, when no secret is in it; None: the default
@@ -60,8 +60,8 @@ class Extraction:
         return ""
 
 
-class Folder:
-    """The files of one folder, of one memory service. What cannot be read is left as it is."""
+class ExtractionFolder:
+    """Reads and writes the files of one memory service. What cannot be read is left as it is."""
 
     def __init__(self, path: str) -> None:
         self._path = path

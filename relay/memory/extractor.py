@@ -20,13 +20,13 @@ from relay.config.memory_spec import StoreSpec
 from relay.core.bounded import RecentSet
 from relay.core.errors import RelayError, StorageError, UsageError
 from relay.core.paths import Home
-from relay.memory import extraction
+from relay.memory import extraction_prompt, llm_client
 from relay.memory.extraction_files import (
     DONE_MAX,
     FILES_MAX,
     TEXT_MAX,
     Extraction,
-    Folder,
+    ExtractionFolder,
     folder_of,
 )
 from relay.memory.memory_requests import Json, MemoryRequest
@@ -52,7 +52,7 @@ class Extractor:
     """Keeps conversations for their model, and saves the facts that it finds in them."""
 
     def __init__(self, home: Home, ask: Ask, *, pauses: Sequence[float] = PAUSES) -> None:
-        self._folder = Folder(folder_of(home))
+        self._folder = ExtractionFolder(folder_of(home))
         self._ask = ask
         self._pauses = pauses
         self._changed = threading.Condition()
@@ -198,9 +198,9 @@ class Extractor:
         if one.facts is not None:
             return
         model = from_config({**one.llm, "api_key": one.key})
-        again = one.problem.message if isinstance(one.problem, extraction.NoFacts) else ""
-        question = extraction.question(one.text, again)
-        found = list(extraction.facts(asyncio.run(extraction.ask(model, *question))))
+        again = one.problem.message if isinstance(one.problem, extraction_prompt.NoFacts) else ""
+        question = extraction_prompt.question(one.text, again)
+        found = list(extraction_prompt.facts(asyncio.run(llm_client.ask(model, *question))))
         self._check_open()
         self._folder.write(replace(one, facts=found, text=""))
         one.facts, one.text = found, ""

@@ -19,7 +19,7 @@ from relay.config.memory_settings import MemorySettings
 from relay.config.memory_spec import StoreSpec
 from relay.config.settings import memory_settings
 from relay.core.paths import Home
-from relay.memory.extraction_files import Extraction, Folder, folder_of
+from relay.memory.extraction_files import Extraction, ExtractionFolder, folder_of
 from relay.memory.kept_saves import KeptSave, KeptSaves, path_of
 from relay.memory.records import Place, Scope
 from tests.config.trusted import trusted
@@ -237,7 +237,7 @@ def test_an_object_that_is_no_backend_is_told_before_it_is_used(found: object) -
 
 
 def test_doctor_tells_of_last_words_that_wait_or_came_to_nothing(home: Home) -> None:
-    folder = Folder(folder_of(home))
+    folder = ExtractionFolder(folder_of(home))
     folder.write(extraction("run-1"))
     where = folder_of(home)
     waits = ("ok", f"auto_save: last words that wait for the model: 1 ({where})", "")

@@ -13,7 +13,7 @@ import pytest
 from relay.broker.client import connect
 from relay.core.errors import RelayError, StorageError, UsageError
 from relay.core.paths import Home
-from relay.memory.extraction_files import DONE_MAX, FILES_MAX, TEXT_MAX, Folder
+from relay.memory.extraction_files import DONE_MAX, FILES_MAX, TEXT_MAX, ExtractionFolder
 from relay.memory.extractor import DEATHS_MAX
 from tests.broker.support import Json, broker_process, register, wait_for_broker
 from tests.memory.embedding.server import Answer, Asked, EmbeddingServer
@@ -335,7 +335,7 @@ def test_what_the_model_found_is_not_asked_for_again(home: Home) -> None:
 
 
 def test_a_run_that_is_done_is_remembered_as_such(home: Home) -> None:
-    folder = Folder(os.path.join(home.memory, "extract"))
+    folder = ExtractionFolder(os.path.join(home.memory, "extract"))
     runs = [f"run-{number}" for number in range(DONE_MAX + 5)]
     folder.write_done(runs)
     assert folder.done() == runs[5:]

@@ -12,8 +12,7 @@ import pytest
 from relay.config import memory_providers as providers
 from relay.config.memory_llm import PROVIDERS, LLMApi, from_config, resolved
 from relay.core.errors import ConfigError
-from relay.memory import extraction as llm
-from relay.memory.extraction import LLMUnavailable, ask
+from relay.memory.llm_client import ANSWER_MAX, LLMUnavailable, ask
 from tests.memory.embedding.server import Answer, Asked, EmbeddingServer
 
 KEY = "sk-sesame-0123456789"
@@ -164,8 +163,8 @@ def test_an_answer_without_a_text_is_said_to_be_one(provider: str, body: object)
 
 
 def test_a_huge_answer_is_not_read_to_its_end() -> None:
-    error = refusal(always(b" " * (llm.ANSWER_MAX + 1)))
-    assert f"more than {llm.ANSWER_MAX} bytes" in error.message
+    error = refusal(always(b" " * (ANSWER_MAX + 1)))
+    assert f"more than {ANSWER_MAX} bytes" in error.message
 
 
 @pytest.mark.parametrize("hang", [0, 20])
