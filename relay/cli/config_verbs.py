@@ -26,7 +26,7 @@ from relay.config.trust import (
     trusted_before,
     untrust,
 )
-from relay.core.errors import ConfigError, NotFound, RelayError
+from relay.core.errors import ConfigError, NotFound, RelayError, UsageError
 from relay.core.files import write_atomically
 from relay.core.paths import Home
 from relay.directive.escape import clean
@@ -93,13 +93,8 @@ def add(verbs: Parser) -> None:
     parser.add_argument(
         "path", nargs="?", metavar="PATH", help="default: the one that applies here"
     )
-    one_of: list[str] = []
-    parser.add_argument(
-        "--show", action="store_true", help="only show it; change nothing", excludes=one_of
-    )
-    parser.add_argument(
-        "--revoke", action="store_true", help="take the trust back", excludes=one_of
-    )
+    parser.add_argument("--show", action="store_true", help="only show it; change nothing")
+    parser.add_argument("--revoke", action="store_true", help="take the trust back")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run_trust)
 
@@ -149,6 +144,8 @@ def run_init(args: Options) -> int:
 def run_trust(args: Options) -> int:
     """Pin the file's hash, run it once, and show what it registers."""
     home = Home.from_env()
+    if args.revoke and args.show:
+        raise UsageError("--show and --revoke exclude each other", hint="relay trust --help")
     if args.revoke:
         return _revoke(home, args)
     file = _file(args.path)

@@ -36,17 +36,15 @@ class Options:
 class _Argument:
     """One option (``names`` with dashes) or word (without names)."""
 
-    __slots__ = ("names", "name", "shown", "how", "flag", "excludes")
+    __slots__ = ("names", "name", "shown", "how", "flag")
 
-    def __init__(self, names: tuple[str, ...], how: dict[str, Any], excludes: list[str]) -> None:
+    def __init__(self, names: tuple[str, ...], how: dict[str, Any]) -> None:
         self.names = names if names[0].startswith("-") else ()
         self.how = how
         self.flag = how.get("action") == "store_true"
         self.name: str = how.get("dest") or names[0].lstrip("-").replace("-", "_")
         #: What messages call it.
         self.shown: str = "/".join(self.names) or how.get("metavar") or names[0]
-        #: The other options of its mutually exclusive group.
-        self.excludes = excludes
 
     @property
     def default(self) -> object:
@@ -88,12 +86,10 @@ class Parser:
 
     # -- declaring
 
-    def add_argument(self, *names: str, excludes: list[str] | None = None, **how: Any) -> None:
+    def add_argument(self, *names: str, **how: Any) -> None:
         """An option or a word, as argparse has it. ``bare`` is an option's value without ``=``,
         which then never takes the word that follows it."""
-        argument = _Argument(names, how, [] if excludes is None else excludes)
-        argument.excludes += argument.names
-        self._arguments.append(argument)
+        self._arguments.append(_Argument(names, how))
 
     def set_defaults(self, **values: Any) -> None:
         """Values that no word gives, such as ``run``."""
@@ -119,7 +115,6 @@ class Parser:
         values = {argument.name: argument.default for argument in self._arguments}
         values.update((one.name, False) for one in self._arguments if one.flag)
         values.update(self._defaults)
-        given: list[str] = []
         plain: list[str] = []
         at = 0
         while at < len(words):
@@ -135,10 +130,6 @@ class Parser:
             if name in ("-h", "--help"):
                 return Options({"run": lambda _: self.print_help()})
             argument = self._option(name)
-            other = next((one for one in argument.excludes if one in given), name)
-            if other not in argument.names:
-                raise self._wrong(f"argument {argument.shown}: not allowed with argument {other}")
-            given.append(name)
             if argument.flag:
                 if equals:
                     said = f"argument {argument.shown}: ignored explicit argument {text!r}"
@@ -243,14 +234,9 @@ class Parser:
         examples = "\n" in self._layout.get("description", "")
         layout = argparse.RawDescriptionHelpFormatter if examples else argparse.HelpFormatter
         parser = argparse.ArgumentParser(self.prog, formatter_class=layout, **self._layout)
-        groups: dict[int, Any] = {}
         for one in self._arguments:
-            place: Any = parser
-            if len(one.excludes) > len(one.names):
-                place = groups.get(id(one.excludes)) or parser.add_mutually_exclusive_group()
-                groups[id(one.excludes)] = place
             how = {key: value for key, value in one.how.items() if key != "bare"}
-            place.add_argument(*(one.names or (one.name,)), **how)
+            parser.add_argument(*(one.names or (one.name,)), **how)
         if self._verbs_shown:
             verbs = parser.add_subparsers(metavar=self._verbs_shown)
             for name, verb in self.verbs.items():

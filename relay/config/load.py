@@ -16,8 +16,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from relay.config.manifest import Manifest, every_event, read_manifest, write_manifest
@@ -46,32 +45,29 @@ _loading = threading.local()
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """What applies to one session. ``path`` and ``sha256`` are None where no file was run.
+    """The configuration of one session."""
 
-    ``untrusted`` is the path of a file that applies but may not run. ``warnings`` are lines for
-    people about what is allowed but looks like a mistake, ``hook_problems`` about hook files whose
-    hooks do not all run. ``unusable``: why a trusted file could not be used, so that nobody knows
-    where it would have memories.
-    """
-
+    #: The file that was run, and its hash; None where none was.
     path: str | None
     registry: Registry
     settings: Settings
     sha256: str | None
+    #: The path of a file that applies but may not run.
     untrusted: str | None = None
-    warnings: tuple[str, ...] = field(default=())
+    #: Lines for people about what is allowed but looks like a mistake.
+    warnings: tuple[str, ...] = ()
+    #: Lines for people about hook files of which not every hook runs.
     hook_problems: tuple[str, ...] = ()
+    #: Why a trusted file could not be used: where it keeps memories is then unknown.
     unusable: RelayError | None = None
 
 
-def load_for_session(
-    home: Home, cwd: str, explicit: str | None = None, env: Mapping[str, str] | None = None
-) -> LoadedConfig:
+def load_for_session(home: Home, cwd: str, explicit: str | None = None) -> LoadedConfig:
     """The configuration that applies in ``cwd``; an untrusted file is left unexecuted.
 
     Raises ConfigError when a trusted file cannot be used.
     """
-    path = find_config(cwd, explicit, env)
+    path = find_config(cwd, explicit)
     if path is None:
         return LoadedConfig(None, Registry(), Settings(), None)
     file = read_config(path)

@@ -59,16 +59,14 @@ class Manifest:
 
 
 class Known:
-    """What is known of a configuration before it runs.
-
-    ``namespaces``: relay's own and an example for each further one: ``deploy:staging``, or only
-    ``who``. ``hooks``: the events (values of HookEventName) that it may register hooks for.
-    """
+    """What is known of a configuration before it runs."""
 
     __slots__ = ("namespaces", "hooks")
 
     def __init__(self, namespaces: tuple[str, ...] = OWN, hooks: tuple[str, ...] = ()) -> None:
+        #: relay's own, and an example of each further one: ``deploy:staging``, or only ``who``.
         self.namespaces = namespaces
+        #: The events (values of HookEventName) that it may register hooks for.
         self.hooks = hooks
 
 

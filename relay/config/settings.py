@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from relay.config.memory_settings import MEMORY_KEYS, MemorySettings, parsed
@@ -47,7 +47,7 @@ HOOK_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is not a handler. Times in seconds. ``given`` names what the file or program set."""
+    """What a configuration says beside its handlers. Times in seconds."""
 
     idle_seconds: float = IDLE_SECONDS
     handler_timeout: float = TIMEOUT_DEFAULT
@@ -55,7 +55,8 @@ class Settings:
     task: str | None = None
     hook_files: tuple[str, ...] = ()
     memory: MemorySettings = MemorySettings()
-    given: frozenset[str] = field(default=frozenset())
+    #: The names of the settings that the file or the program set.
+    given: frozenset[str] = frozenset()
 
 
 def with_setting(settings: Settings, key: str, value: object) -> Settings:

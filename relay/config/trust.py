@@ -14,7 +14,7 @@ from relay.core.files import make_private_folder, take_lock, write_atomically
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
     from typing import Any
 
@@ -42,9 +42,7 @@ class ConfigFile:
         self.sha256 = hashlib.sha256(data).hexdigest()
 
 
-def find_config(
-    cwd: str, explicit: str | None = None, env: Mapping[str, str] | None = None
-) -> str | None:
+def find_config(cwd: str, explicit: str | None = None) -> str | None:
     """The absolute path of the configuration that applies in ``cwd``, or None.
 
     ``explicit`` wins (ConfigError when it is not there); then ``relay.config.py`` in ``cwd`` or a
@@ -63,16 +61,15 @@ def find_config(
         path = os.path.join(folder, CONFIG_NAME)
         if os.path.isfile(path):
             return os.path.realpath(path)
-    path = os.path.join(user_config_dir(env), CONFIG_NAME)
+    path = os.path.join(_user_folder(), CONFIG_NAME)
     return os.path.realpath(path) if os.path.isfile(path) else None
 
 
-def user_config_dir(env: Mapping[str, str] | None = None) -> str:
+def _user_folder() -> str:
     """``$XDG_CONFIG_HOME/relay``, else ``~/.config/relay``."""
-    source = os.environ if env is None else env
-    base = source.get("XDG_CONFIG_HOME")
+    base = os.environ.get("XDG_CONFIG_HOME")
     if not base or not os.path.isabs(base):
-        base = os.path.join(source.get("HOME") or os.path.expanduser("~"), ".config")
+        base = os.path.expanduser("~/.config")
     return os.path.join(base, "relay")
 
 
@@ -158,15 +155,13 @@ def told_once(home: Home, path: str, sha256: str) -> bool:
     return False
 
 
-def untrusted_notice(
-    home: Home, cwd: str, explicit: str | None = None, env: Mapping[str, str] | None = None
-) -> str | None:
+def untrusted_notice(home: Home, cwd: str, explicit: str | None = None) -> str | None:
     """One line for the person when a configuration applies but may not run, once per content.
 
     None when there is none, when it is trusted, or when this has been said before. Raises
     ConfigError when ``explicit`` is not there or the file cannot be read.
     """
-    path = find_config(cwd, explicit, env)
+    path = find_config(cwd, explicit)
     if path is None:
         return None
     file = read_config(path)

@@ -13,7 +13,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ptyprocess import PtyProcess
@@ -24,6 +24,7 @@ from relay.core.errors import BrokerUnavailable, Timeout
 from relay.core.files import is_locked
 from relay.core.paths import Home
 
+#: How long each part of the demo may take, in seconds.
 DEADLINE = 60.0
 #: How long the end of the demo's processes is waited for, in seconds.
 CLEARING = 15.0
@@ -57,26 +58,25 @@ class Actor:
     terminal: Any
     partial: bytes = b""
     open: bool = True
-    lines: list[str] = field(default_factory=list)
 
 
-def perform(out: Callable[[str], None], *, now: Callable[[], float] = time.monotonic) -> int:
+def perform(out: Callable[[str], None]) -> int:
     """Run the demo in a state directory of its own; returns the exit status."""
     with tempfile.TemporaryDirectory(prefix="relay-demo-") as root:
         home = Home(root)
         out("Two agents, each wrapped by relay in a terminal of its own:\n")
         actors = [start(home, "Ben", ["answerer"])]
         try:
-            wait_until_there(home, "Ben", deadline=now() + DEADLINE, now=now)
+            wait_until_there(home, "Ben")
             actors.append(start(home, "Ann", ["asker", "Ben"]))
-            watch(actors, out, deadline=now() + DEADLINE, now=now)
+            watch(actors, out)
             statuses = [finish(actor) for actor in actors]
             receipts = history(home)
         finally:
             with undisturbed():
                 for actor in actors:
                     actor.terminal.close(force=True)
-                clear(home, deadline=now() + CLEARING, now=now)
+                clear(home)
     return conclude(receipts, statuses, out)
 
 
@@ -88,24 +88,24 @@ def start(home: Home, name: str, role: list[str]) -> Actor:
     return Actor(name, PtyProcess.spawn(command, env=env, dimensions=(24, 100)))
 
 
-def wait_until_there(home: Home, name: str, *, deadline: float, now: Callable[[], float]) -> None:
+def wait_until_there(home: Home, name: str) -> None:
     """Until the broker knows ``name`` (a message would also wait for it, and Ann be told so)."""
+    deadline = time.monotonic() + DEADLINE
     client = connect(home)
     try:
         while name not in [agent["name"] for agent in client.request("agents")["agents"]]:
-            if now() > deadline:
+            if time.monotonic() > deadline:
                 raise Timeout(f"{name} did not start", hint="run `relay doctor`")
             client.next_push(0.02)  # nothing is pushed to us: this only waits
     finally:
         client.close()
 
 
-def watch(
-    actors: list[Actor], out: Callable[[str], None], *, deadline: float, now: Callable[[], float]
-) -> None:
+def watch(actors: list[Actor], out: Callable[[str], None]) -> None:
     """Show each line of each terminal as it is completed, until both programs have ended."""
+    deadline = time.monotonic() + DEADLINE
     while live := [actor for actor in actors if actor.open]:
-        if now() > deadline:
+        if time.monotonic() > deadline:
             raise Timeout(
                 "the demo did not come to its end",
                 hint="run `relay doctor`; the agents' screens are above",
@@ -126,7 +126,6 @@ def receive(actor: Actor, out: Callable[[str], None]) -> None:
     *lines, actor.partial = (actor.partial + data).split(b"\n")
     for line in lines:
         text = line.decode("utf-8", "replace").rstrip("\r")
-        actor.lines.append(text)
         if text.strip():
             for row in folded(text, table.columns()):
                 out(f"  {actor.name} │ {row}")
@@ -167,16 +166,16 @@ def undisturbed() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def clear(home: Home, *, deadline: float, now: Callable[[], float]) -> None:
+def clear(home: Home) -> None:
     """End the demo's own broker, once no session is left that would start another.
 
     An agent that is ended while it starts may leave its socket without a session: a third of the
     time is for that.
     """
-    patience = now() + (deadline - now()) / 3
-    while now() < patience and sessions_left(home):
+    began = time.monotonic()
+    while time.monotonic() < began + CLEARING / 3 and sessions_left(home):
         time.sleep(0.02)
-    while now() < deadline:
+    while time.monotonic() < began + CLEARING:
         try:
             with connect(home, start=False) as client:
                 client.request("stop")

@@ -52,18 +52,23 @@ def test_the_working_directory_and_its_parents_up_to_the_root_are_searched(tmp_p
     assert find_config(str(deep)) == str(deep / CONFIG_NAME)
 
 
-def test_the_users_own_configuration_comes_last(tmp_path: Path) -> None:
+def test_the_users_own_configuration_comes_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = tmp_path / "xdg" / "relay" / CONFIG_NAME
     own.parent.mkdir(parents=True)
     own.write_text("")
     work = tmp_path / "work"
     work.mkdir()
-    assert find_config(str(work), env={"XDG_CONFIG_HOME": str(tmp_path / "xdg")}) == str(own)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    assert find_config(str(work)) == str(own)
     standard = tmp_path / ".config" / "relay" / CONFIG_NAME
     standard.parent.mkdir(parents=True)
     standard.write_text("")
-    for env in ({"HOME": str(tmp_path)}, {"HOME": str(tmp_path), "XDG_CONFIG_HOME": "relative"}):
-        assert find_config(str(work), env=env) == str(standard)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for base in ("", "relative"):
+        monkeypatch.setenv("XDG_CONFIG_HOME", base)
+        assert find_config(str(work)) == str(standard)
 
 
 def test_a_named_file_wins_and_must_be_there(config: Path, tmp_path: Path) -> None:
