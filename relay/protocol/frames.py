@@ -26,10 +26,8 @@ Session to pump:
               sequence was sent (``ANY_SEQUENCE``: type it whatever was pressed)
     ACK       uint64 offset, bytes: all output before ``offset`` is dealt with; the bytes, if any,
               are the checkpoint from which a next session can go on at this offset
-    SIGNAL    one byte: send this signal to the agent's foreground process group
     FAREWELL  uint16: when the person's terminal goes, the agent's stays for this many seconds; 0:
               it need not, or need not any longer
-    NOTICE    UTF-8: a line for the person, shown on stderr once the agent has exited
 """
 
 from __future__ import annotations
@@ -52,8 +50,6 @@ EXIT = ord("X")
 
 WRITE = ord("W")
 ACK = ord("A")
-SIGNAL = ord("K")
-NOTICE = ord("E")
 FAREWELL = ord("F")
 
 # The payload byte of ACTIVITY.

@@ -30,8 +30,6 @@ _BACKGROUND_LOOK = 0.25
 _TAIL_PATIENCE = 60.0
 #: Seconds that the agent has after a hang-up before its terminal goes, and again before we go.
 _HANGUP_GRACE = 1.0
-_NOTICES_MAX = 20
-_NOTICE_LENGTH = 500
 
 
 class Pump:
@@ -54,7 +52,6 @@ class Pump:
         self.link = link
         self.console = console
         self.master = master
-        self.notices: list[str] = []
         self.jobs = Jobs(agent, link, console, master)
         self.failure = 0  # errno: the agent could not be started
         self.input = Input(master, path, agent, link)
@@ -252,15 +249,8 @@ class Pump:
         kind, payload = frame
         if kind == frames.WRITE and len(payload) >= 8:
             self.input.obey(payload)
-        elif kind == frames.SIGNAL and len(payload) == 1:
-            self.agent.signal_foreground(payload[0])
         elif kind == frames.FAREWELL and len(payload) == 2:
             self._farewell.grant(int.from_bytes(payload, "big"))
-        elif kind == frames.NOTICE:
-            if len(self.notices) < _NOTICES_MAX:
-                text = payload[: 4 * _NOTICE_LENGTH].decode("utf-8", "replace")
-                shown = "".join(c if c.isprintable() else " " for c in text)
-                self.notices.append(shown[:_NOTICE_LENGTH])
         else:
             self.link.broken(now, f"it sent a frame of type {kind} and {len(payload)} bytes")
         if self.link.fd < 0:

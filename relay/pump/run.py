@@ -91,7 +91,7 @@ def run(
     if pump.close():
         leave_behind(link)
     said = recording.finish() if recording is not None else []
-    _say([*pump.notices, *said], pump, session, program)
+    _say(said, pump, session, program)
     if not exclusive:
         signals.give_back(caught)
         descriptors.close([signals_fd, wake])

@@ -130,14 +130,6 @@ class PumpLink(asyncio.Protocol):
         """All output before ``offset`` is dealt with; ``checkpoint`` is where to go on."""
         self._send(frames.ACK, _ACK_HEAD.pack(offset) + checkpoint)
 
-    def signal(self, signo: int) -> None:
-        """Send a signal to the agent's foreground process group."""
-        self._send(frames.SIGNAL, bytes((signo,)))
-
-    def notice(self, text: str) -> None:
-        """A line for the person, shown once the agent has exited."""
-        self._send(frames.NOTICE, text.encode("utf-8", "replace"))
-
     def farewell(self, seconds: float) -> None:
         """When the person's terminal goes, keep the agent's for ``seconds``; 0: let it go."""
         self._send(frames.FAREWELL, min(0xFFFF, math.ceil(seconds)).to_bytes(2, "big"))

@@ -29,5 +29,6 @@ def test_a_frame_that_is_too_long_is_refused_at_its_head() -> None:
 
 
 def test_the_types_differ() -> None:
-    names = "HELLO CHECKPOINT OUTPUT ACTIVITY SIZE JOB REST WRITTEN REFUSED EXIT WRITE ACK SIGNAL"
-    assert len({getattr(frames, name) for name in [*names.split(), "NOTICE"]}) == 14
+    names = "HELLO CHECKPOINT OUTPUT ACTIVITY SIZE JOB REST WRITTEN REFUSED GOING EXIT"
+    names += " WRITE ACK FAREWELL"
+    assert len({getattr(frames, name) for name in names.split()}) == 14

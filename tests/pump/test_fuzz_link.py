@@ -361,13 +361,13 @@ class LinkMachine(RuleBasedStateMachine):
     def session_asks(self, data: list[bytes]) -> None:
         """Frames for the pump come out in order, however they are cut."""
         assert self.far is not None
-        whole = b"".join(frames.pack(frames.NOTICE, payload) for payload in data)
+        whole = b"".join(frames.pack(frames.WRITE, payload) for payload in data)
         cut = len(whole) // 2
         self.far.send(whole[:cut])
         found = self._receive()
         self.far.send(whole[cut:])
         found += self._receive()
-        assert found == [(frames.NOTICE, payload) for payload in data]
+        assert found == [(frames.WRITE, payload) for payload in data]
 
     @precondition(_alive)
     @rule(

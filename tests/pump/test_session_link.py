@@ -235,28 +235,6 @@ def _queued(outer: Outer, fake: Fake) -> bool:
     return int.from_bytes(raw, sys.byteorder) > 0
 
 
-def test_the_session_can_interrupt(outer: Outer, fake: Fake) -> None:
-    outer.wrap("sh", "-c", "echo READY; cat")
-    outer.until(b"READY")
-    fake.wait(frames.HELLO)
-    fake.send(frames.SIGNAL, bytes([signal.SIGINT]))
-    assert outer.wait() == -signal.SIGINT
-
-
-def test_notices_are_shown_after_the_exit_and_cannot_touch_the_terminal(
-    outer: Outer, fake: Fake
-) -> None:
-    outer.wrap("sh", "-c", "echo READY; read x")
-    outer.until(b"READY")
-    fake.wait(frames.HELLO)
-    for n in range(30):
-        fake.send(frames.NOTICE, f"notice {n} \x1b[31mred".encode())
-    fake.send(frames.WRITE, write(1, frames.ANY_SEQUENCE, b"go\r"))
-    assert outer.wait() == 0
-    assert outer.seen.count(b"relay: notice") == 20
-    assert b"\x1b[31m" not in outer.seen
-
-
 def test_a_stop_is_told(outer: Outer, fake: Fake) -> None:
     outer.env["PS1"] = "$ "
     outer.start("bash", "--norc", "--noprofile", "-i")
