@@ -9,7 +9,7 @@ and ``comment`` for the prompt of an interpreter, likewise.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,8 +27,6 @@ LABEL_MAX = 128
 _NEW_LINE = "| "
 _WRAPPED = "|…"
 _WRAPPED_ASCII = "|..."
-# No word of the header ends in a colon but the last.
-_HEADER = re.compile(r"Relay (?:message|notice) \[[^\[\]]+\].*?: ")
 _ASCII = str.maketrans(
     {"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "…": "...", "•": "*", "→": "->"}
 )
@@ -86,31 +84,6 @@ def marker_of(message_id: str) -> str:
     no terminal of 40 columns or more divides it either.
     """
     return f"[{re.sub('[^0-9A-Za-z_-]', '_', message_id[-8:])}]"
-
-
-def join_plain(lines: Sequence[str]) -> str:
-    """The body of a ``plain`` envelope, exactly as it was after ``clean``.
-
-    Raises ValueError when ``lines`` are no such envelope.
-    """
-    logical: list[str] = []
-    for line in lines:
-        if logical and line.startswith(_WRAPPED):
-            logical[-1] += line[len(_WRAPPED) :]
-        elif logical and line.startswith(_NEW_LINE):
-            logical.append(line[len(_NEW_LINE) :])
-        elif not logical:
-            logical.append(line)
-        else:
-            raise ValueError("a line that neither begins nor continues a message")
-    header = _HEADER.match(logical[0]) if logical else None
-    if header is None:
-        raise ValueError("not the first line of a message")
-    logical[0] = logical[0][header.end() :]
-    if len(logical) == 1:
-        # The closing words follow on the same line; they hold no further bracket.
-        return logical[0][: logical[0].rindex(" (")]
-    return "\n".join(logical[:-1])
 
 
 def _header(message: Message, marker: str) -> str:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core.message import Message
-from relay.directive.envelope import LINE_BYTES, Style, envelope, join_plain, marker_of
+from relay.directive.envelope import LINE_BYTES, Style, envelope, marker_of
 from relay.directive.escape import clean
-from tests.directive.whole_text import scan
+from tests.directive.whole_text import body_of, scan
 
 NAMESPACES = ("relay", "memory", "deploy")
 ID = "01KAM3T4Q8ZV7X2N5BWP9RCDEF"
@@ -60,7 +60,7 @@ def test_several_lines_are_marked_in_plain_lines() -> None:
     lines = wrap("a\n| b\n|…c\n", "plain")
     assert lines[0].endswith("Alice: a")
     assert lines[1:4] == ["| | b", "| |…c", "| "]
-    assert join_plain(lines) == "a\n| b\n|…c\n"
+    assert body_of(lines) == "a\n| b\n|…c\n"
 
 
 def test_a_long_line_is_divided_before_a_word() -> None:
@@ -117,12 +117,6 @@ def test_ascii_only() -> None:
     assert made.text.isascii()
     assert "Gr<U+00F6><U+00DF>e\" - it'\\''s" in made.text
     assert len(made.lines) > 1
-
-
-@pytest.mark.parametrize("lines", [[], ["hi"], ["Relay message [x] from agent A: hi ().", "hi"]])
-def test_other_lines_are_no_envelope(lines: list[str]) -> None:
-    with pytest.raises(ValueError, match=r"message"):
-        join_plain(lines)
 
 
 # ---- what holds for every message ----
@@ -185,7 +179,7 @@ def test_an_envelope_starts_nothing(said: Message, style: Style, ascii_only: boo
 def test_plain_lines_are_short_and_come_out_whole(said: Message) -> None:
     lines = envelope(said, style="plain", namespaces=NAMESPACES).lines
     assert all(len(line.encode()) <= LINE_BYTES for line in lines)
-    assert join_plain(lines) == clean(said.body)
+    assert body_of(lines) == clean(said.body)
 
 
 @given(MESSAGES)

@@ -1,8 +1,8 @@
-"""Everything that a whole text holds, as the grammar finds it line by line."""
+"""Reads a whole text as the grammar does, and the lines of an envelope as a person does."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from relay.core.message import BODY_MAX
 from relay.directive.grammar import Found, Scanner
@@ -21,3 +21,12 @@ def scan(
     """What ``text`` holds."""
     scanner = Scanner(namespaces, bullets=bullets, body_max=body_max)
     return [found for line in lines_of(text) for found in scanner.line(line)] + scanner.end()
+
+
+def body_of(lines: Sequence[str]) -> str:
+    """The body of a ``plain`` envelope, its marked lines put together again."""
+    first, *more = "\n".join(lines).replace("\n|…", "").split("\n| ")
+    _header, _, first = first.partition(": ")
+    if not more:
+        return first[: first.rindex(" (")]
+    return "\n".join([first, *more[:-1]])

@@ -10,12 +10,12 @@ import pytest
 
 from relay.agents.base import TypingRules
 from relay.core.message import AgentState, Message
-from relay.directive.envelope import join_plain
 from relay.protocol import frames
 from relay.session import typing_channel
 from relay.session.agent_tty import InnerTerminal
 from relay.session.typing_channel import COOKED_MAX, TypingChannel, write_id
 from relay.session.typing_policy import DRAFT, Guards
+from tests.directive.whole_text import body_of
 from tests.support import wait_until
 
 NAMESPACES = frozenset({"relay"})
@@ -132,7 +132,7 @@ def test_a_long_message_arrives_whole_in_pieces_that_the_terminal_can_hold() -> 
     assert all(len(piece) <= COOKED_MAX for piece in desk.link.written)
     assert len(set(desk.link.ids)) == len(desk.link.ids)
     lines = b"".join(desk.link.written).decode().splitlines()
-    assert join_plain(lines) == body
+    assert body_of(lines) == body
 
 
 def test_after_a_crash_only_the_missing_pieces_are_typed() -> None:
