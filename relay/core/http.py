@@ -1,4 +1,4 @@
-"""HTTP/1.1 on h11 and asyncio's streams: requests, streams of events, and a server's connections.
+"""HTTP/1.1 client on h11 and asyncio's streams: requests, and answers that are streams of events.
 
 The one client of relay: hooks, models, embedders, opencode's server. Neither redirects nor proxies
 nor compression: the address that is given is what is asked, so a request to this machine stays on
@@ -30,9 +30,7 @@ BODY_MAX = 1024 * 1024
 #: Bytes of one server-sent event; a longer one is passed over.
 EVENT_MAX = 16 * 1024 * 1024
 #: Bytes that are read at a time. h11 itself takes at most 16 KiB of headers.
-_PIECE = 64 * 1024
-#: Of a request that was refused: bytes that are still read, and seconds for that; and to close.
-_DRAINED_MAX, _DRAIN_DEADLINE, _CLOSE_DEADLINE = 16 * 1024 * 1024, 2.0, 1.0
+PIECE = 64 * 1024
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -47,32 +45,12 @@ class RequestFailed(RelayError):
         self.timed_out = timed_out
 
 
-@dataclass(eq=False)
-class Refused(Exception):
-    """A request that the server does not serve: the status of the answer, and its reason."""
-
-    status: int
-    reason: str
-
-
 @dataclass(frozen=True, slots=True)
 class Response:
     """An answer with its whole body."""
 
     status: int
     body: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request that a server got, with its whole body."""
-
-    method: bytes
-    headers: dict[bytes, bytes]  # by names in lower case; of two with one name the last
-    body: bytes
-
-
-# -- client
 
 
 async def request(
@@ -165,7 +143,7 @@ class ResponseStream:
         import h11
 
         try:
-            event = await _next_event(self._http, self._reader)
+            event = await next_event(self._http, self._reader)
         except (OSError, h11.RemoteProtocolError) as error:
             raise _broken(self._target, error, sent=True) from error
         return bytes(event.data) if isinstance(event, h11.Data) else b""
@@ -215,119 +193,12 @@ class EventStreamParser:
         return None
 
 
-# -- server
-
-
-class ServerConnection:
-    """One client of a server: its requests are read one after another, and answered."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        import h11
-
-        self._reader = reader
-        self._writer = writer
-        self._http = h11.Connection(h11.SERVER)
-        writer.transport.set_write_buffer_limits(0)  # what was drained has all gone out
-
-    async def wait(self, timeout: float) -> bool:
-        """Wait for a request to begin; False when the client leaves or is silent for ``timeout``
-        seconds."""
-        left, closed = self._http.trailing_data
-        if left or closed:
-            return bool(left)
-        try:
-            async with asyncio.timeout(timeout):
-                data = await self._reader.read(_PIECE)
-        except TimeoutError:
-            return False
-        self._http.receive_data(data)
-        return bool(data)
-
-    async def request(self, body_max: int) -> Request:
-        """The request that has begun, whole. Raises Refused, also for what is no HTTP."""
-        import h11
-
-        try:
-            head = await _next_event(self._http, self._reader)
-            if not isinstance(head, h11.Request):
-                raise Refused(400, "not an HTTP request")
-            if self._http.they_are_waiting_for_100_continue:
-                go_on = h11.InformationalResponse(status_code=100, headers=[])
-                self._writer.write(self._http.send(go_on) or b"")
-            body = bytearray()
-            while isinstance(event := await _next_event(self._http, self._reader), h11.Data):
-                body += event.data
-                if len(body) > body_max:
-                    raise Refused(413, f"the body is longer than {body_max} bytes")
-        except h11.RemoteProtocolError as error:
-            raise Refused(error.error_status_hint, "not an HTTP request") from None
-        headers = {bytes(name): bytes(value) for name, value in head.headers}
-        return Request(bytes(head.method), headers, bytes(body))
-
-    async def gone(self) -> None:
-        """Wait until the client hangs up; what it sends meanwhile begins its next request."""
-        while len(self._http.trailing_data[0]) < _PIECE:
-            try:
-                data = await self._reader.read(_PIECE)
-            except OSError:
-                return
-            self._http.receive_data(data)
-            if not data:
-                return
-        await asyncio.get_running_loop().create_future()
-
-    async def answer(self, status: int, body: bytes) -> None:
-        """Send a JSON body and wait until it has gone out. Raises OSError when it never will."""
-        import h11
-
-        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-        if self._http.their_state is not h11.DONE:
-            headers.append(("Connection", "close"))
-        response = h11.Response(status_code=status, headers=headers)
-        # In one piece: each would be a system call, and wake the client.
-        parts = (response, h11.Data(data=body), h11.EndOfMessage())
-        self._writer.write(b"".join(self._http.send(part) or b"" for part in parts))
-        await self._writer.drain()
-        if self._writer.is_closing():
-            raise ConnectionResetError("the client has left")
-
-    async def go_on(self) -> bool:
-        """Get ready for another request; False when the connection is used up."""
-        import h11
-
-        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
-            self._http.start_next_cycle()
-            return True
-        if self._http.their_state is not h11.DONE:
-            # Read on for a moment: a client that still sends would lose our answer to a reset.
-            self._writer.write_eof()
-            left = _DRAINED_MAX
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_DRAIN_DEADLINE):
-                    while left > 0 and (data := await self._reader.read(_PIECE)):
-                        left -= len(data)
-        return False
-
-    def abort(self) -> None:
-        """Drop the connection with what has not gone out yet."""
-        self._writer.transport.abort()
-
-    async def close(self) -> None:
-        """Close the connection."""
-        self._writer.close()
-        with contextlib.suppress(OSError, TimeoutError, asyncio.CancelledError):
-            async with asyncio.timeout(_CLOSE_DEADLINE):
-                await self._writer.wait_closed()
-
-
-# -- shared
-
-
-async def _next_event(http: h11.Connection, reader: asyncio.StreamReader) -> Any:
+async def next_event(http: h11.Connection, reader: asyncio.StreamReader) -> Any:
+    """The next of h11's events, from as many bytes of ``reader`` as it takes."""
     import h11
 
     while (event := http.next_event()) is h11.NEED_DATA:
-        http.receive_data(await reader.read(_PIECE))
+        http.receive_data(await reader.read(PIECE))
     return event
 
 
@@ -340,7 +211,7 @@ async def _status(http: h11.Connection, reader: asyncio.StreamReader) -> int:
         if isinstance(event, h11.Response):
             return event.status_code
         if event is h11.NEED_DATA:
-            data = await reader.read(_PIECE)
+            data = await reader.read(PIECE)
             if not data:
                 raise RequestFailed("it closed the connection without an answer", sent=True)
             http.receive_data(data)

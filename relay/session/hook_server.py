@@ -19,7 +19,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from relay.core.http import Refused, Request, ServerConnection
+from relay.core.http_server import Refused, Request, ServerConnection
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -107,9 +107,9 @@ class HookServer:
         crowded = len(self._tasks) - self.waiting > self._connections_max
         try:
             with contextlib.suppress(OSError, TimeoutError):
-                while await connection.wait(self._idle_deadline):
+                while await connection.wait_for_request(self._idle_deadline):
                     await self._serve_request(connection, crowded)
-                    if not await connection.go_on():
+                    if not await connection.start_next():
                         break
         finally:
             self._tasks.discard(task)
@@ -181,7 +181,7 @@ class HookServer:
         if self.waiting >= self._waiting_max:
             raise Refused(503, "too many wait")
         self.waiting += 1
-        gone = asyncio.ensure_future(connection.gone())
+        gone = asyncio.ensure_future(connection.wait_for_hangup())
         either: set[asyncio.Future[Any]] = {work, gone}
         try:
             limit = self._handler_deadline
