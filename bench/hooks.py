@@ -42,8 +42,10 @@ from relay.hooks.engine import HookEventHandler
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
 from relay.hooks.run_functions import FunctionRunner
+from relay.session.background import Tasks
 from relay.session.hook_setup import SessionConfig, make_engine
 from relay.session.invocation_log import SessionHookLog
+from relay.session.session_events import EventQueue
 
 CASES = ("http", "command", "many", "unused")
 HTTP_GOAL, COMMAND_GOAL, MANY_GOAL = 6.0, 3.0, 3.0
@@ -300,21 +302,19 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
 }
 
 
+class WillingBroker:
+    """A broker that takes everything."""
+
+    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
+        return {}
+
+
 def engine_of(registry: Registry, functions: FunctionRunner) -> HookEventHandler:
     """The engine of a session, whose records go to a broker that takes everything."""
     identity = Identity("bench", "bench", "run", os.getcwd(), dict(os.environ))
     context = Context(identity, cast(Any, None), recent_output(), recent_messages())
-    tasks: set[asyncio.Future[None]] = set()
-
-    async def request(op: str, **fields: object) -> dict[str, Any]:
-        return {}
-
-    def spawn(work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    log = SessionHookLog(request, print, spawn)
+    events = EventQueue()
+    log = SessionHookLog(WillingBroker(), events, Tasks(events))
     config = SessionConfig(identity, context, None)
     return make_engine(config, registry, functions, env=identity.env, log=log)
 

@@ -61,7 +61,9 @@ class BrokerReports:
 
         self._tasks.spawn(self._until_answered(tell))
 
-    async def delivery(self, message: Message, state: State, reason: str, proof: str) -> None:
+    async def delivery(
+        self, message: Message, state: State, reason: str = "", proof: str = ""
+    ) -> None:
         """How far a delivery got; the broker has it when this returns."""
         fields: dict[str, Any] = {"id": message.id, "state": state.value}
         self._events.post(DeliveryReported(message.id, state))

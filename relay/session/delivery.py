@@ -85,11 +85,6 @@ class DeliveryQueue:
         """Seconds for which something has been on its way that is not seen; None: nothing is."""
         return now - self._over_at if self._unproven else None
 
-    async def _report(
-        self, message: Message, state: State, reason: str = "", proof: str = ""
-    ) -> None:
-        await self._reports.delivery(message, state, reason, proof)
-
     def _held(self, message: Message, now: float) -> Blocked | None:
         """Why this message waits though its channel is open; what need not wait overtakes it."""
         return self._channels.waits(message, now, self.underway(now))
@@ -118,7 +113,7 @@ class DeliveryQueue:
                 self._waiting.appendleft(message)
             else:
                 reason = "Ctrl-C threw a part of it away before it was read"
-                await self._report(message, State.FAILED, reason)
+                await self._reports.delivery(message, State.FAILED, reason)
         self._wake.set()
 
     def tell_again(self) -> None:
@@ -150,7 +145,7 @@ class DeliveryQueue:
         left = {message.id for message in channel.left_unread(unread)}
         read = [m for m in self._unproven.values() if m.id not in left]
         self._unproven.clear()
-        await asyncio.gather(*(self._report(m, State.SEEN, proof="read") for m in read))
+        await asyncio.gather(*(self._reports.delivery(m, State.SEEN, proof="read") for m in read))
 
     async def run(self) -> None:
         """Deliver until cancelled."""
@@ -216,7 +211,7 @@ class DeliveryQueue:
             return [first], None
         batch = channel.batch(ready)
         self._in_hand = {m.id for m in batch}
-        await asyncio.gather(*(self._report(m, State.DELIVERING) for m in batch))
+        await asyncio.gather(*(self._reports.delivery(m, State.DELIVERING) for m in batch))
         now = self._clock()
         held = self._guards.limited(now) or channel.hold(now) or self._held(batch[0], now)
         if held is not None:
@@ -254,7 +249,7 @@ class DeliveryQueue:
         followed by one that is offered the same messages and finds that they landed.
         """
         await self._settled()
-        submitted = asyncio.gather(*(self._report(m, State.SUBMITTED) for m in batch))
+        submitted = asyncio.gather(*(self._reports.delivery(m, State.SUBMITTED) for m in batch))
         self._accounted = submitted
         proof = await channel.read(batch)
         if proof is None:
@@ -263,7 +258,8 @@ class DeliveryQueue:
 
         async def account() -> None:
             await submitted
-            await asyncio.gather(*(self._report(m, State.SEEN, proof=proof) for m in seen))
+            reports = (self._reports.delivery(m, State.SEEN, proof=proof) for m in seen)
+            await asyncio.gather(*reports)
 
         self._accounted = asyncio.ensure_future(account())
 
@@ -286,9 +282,7 @@ class DeliveryQueue:
             return
         news = [m for m in self._waiting if m.id not in self._told]
         self._told.update(m.id for m in news)
-        await asyncio.gather(
-            *(self._reports.delivery(m, State.HELD, held.reason, "") for m in news)
-        )
+        await asyncio.gather(*(self._reports.delivery(m, State.HELD, held.reason) for m in news))
         await self._rest(pause)
 
     async def _rest(self, seconds: float | None) -> None:

@@ -198,9 +198,7 @@ class SessionDriver:
             case commands.ReportPerson():
                 services.reports.person()
             case commands.ReportDelivery():
-                report = services.reports.delivery(
-                    command.message, command.state, command.reason, ""
-                )
+                report = services.reports.delivery(command.message, command.state, command.reason)
                 services.tasks.spawn(report)
             case commands.DeliverMessage():
                 services.deliveries.offer(command.message)
@@ -255,7 +253,7 @@ class SessionDriver:
 
     def _report_seen(self, found: list[tuple[Any, str]]) -> None:
         for message, by in found:
-            report = self._services.reports.delivery(message, State.SEEN, "", by)
+            report = self._services.reports.delivery(message, State.SEEN, proof=by)
             self._services.tasks.spawn(report)
 
     def _call_builtin(self, heard: Detection) -> None:

@@ -17,7 +17,6 @@ from relay.session.background import Tasks
 from relay.session.broker_reports import Broker
 from relay.session.invocation_log import SessionHookLog
 from relay.session.remote_hooks import RemoteRequests
-from relay.session.session_commands import PersonNote
 from relay.session.session_events import EventQueue
 
 #: How long responses that are ready when the session ends may take to be sent. Seconds.
@@ -78,14 +77,9 @@ class SessionHooks:
         env: Mapping[str, str],
     ) -> None:
         self._functions = functions
-        self.log = SessionHookLog(
-            broker.request,
-            lambda text: queue.post(PersonNote(text)),
-            tasks.spawn,
-            verbose=bool(env.get("RELAY_DEBUG")),
-        )
+        self.log = SessionHookLog(broker, queue, tasks, verbose=bool(env.get("RELAY_DEBUG")))
         self.engine = make_engine(config, registry, functions, env=env, log=self.log)
-        self.remote = RemoteRequests(self.engine.requests, broker.request, queue)
+        self.remote = RemoteRequests(self.engine.requests, broker, queue)
 
     async def close(self, seconds: float) -> None:
         """Store what is logged, for at most ``seconds``, and dispose of everything."""

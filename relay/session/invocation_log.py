@@ -10,14 +10,16 @@ import asyncio
 import json
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from relay.core.errors import RelayError
 from relay.hooks import hook_log
 from relay.hooks.events import HookEventName
-
-Request = Callable[..., Awaitable[dict[str, Any]]]
+from relay.session.background import Tasks
+from relay.session.broker_reports import Broker
+from relay.session.session_commands import PersonNote
+from relay.session.session_events import EventQueue
 
 #: Records that wait for the broker, and records in one request.
 WAITING_MAX = 1000
@@ -39,15 +41,15 @@ class SessionHookLog:
 
     def __init__(
         self,
-        request: Request,
-        note: Callable[[str], None],
-        spawn: Callable[[Awaitable[None]], None],
+        broker: Broker,
+        events: EventQueue,
+        tasks: Tasks,
         *,
         verbose: bool = False,
     ) -> None:
-        self._request = request
-        self._note = note
-        self._spawn = spawn
+        self._broker = broker
+        self._events = events
+        self._tasks = tasks
         self._verbose = verbose
         self._unmade: deque[Callable[[], None]] = deque()
         self._waiting: deque[dict[str, Any]] = deque()
@@ -80,7 +82,7 @@ class SessionHookLog:
             self._left_out += 1
         if not self._sending:
             self._sending = True
-            self._spawn(self._send())
+            self._tasks.spawn(self._send())
 
     async def settle(self, seconds: float) -> None:
         """Wait until all of it is stored, at most ``seconds``."""
@@ -104,12 +106,15 @@ class SessionHookLog:
             left_out, self._left_out = self._left_out, 0
             self._note(f"{left_out} runs of hooks are in no ledger: they came too fast")
 
+    def _note(self, text: str) -> None:
+        self._events.post(PersonNote(text))
+
     async def _send_some(self) -> None:
         async with self._one:
             some = list(self._waiting)[:AT_ONCE]
             if not some:
                 return
-            await self._request("hooks_ran", records=some)
+            await self._broker.request("hooks_ran", records=some)
             for record in some:
                 if self._waiting and self._waiting[0] is record:
                     self._waiting.popleft()

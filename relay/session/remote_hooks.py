@@ -8,7 +8,7 @@ asker has been told, and nothing is sent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from relay.core.errors import RelayError, UsageError, error_fields
@@ -17,6 +17,7 @@ from relay.hooks.events import event_name
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.request_channel import RequestChannel, RequestCode
 from relay.session.background import Tasks
+from relay.session.broker_reports import Broker
 from relay.session.session_events import EventQueue
 
 #: Requests in hand at once. The broker sends fewer; a further one is left to its time limit there.
@@ -30,15 +31,9 @@ Json = dict[str, Any]
 class RemoteRequests:
     """Takes the broker's ``ask`` pushes (see relay.protocol.broker)."""
 
-    def __init__(
-        self,
-        hooks: RequestChannel,
-        request: Callable[..., Awaitable[Json]],
-        queue: EventQueue,
-    ) -> None:
-        """``request`` asks the broker."""
+    def __init__(self, hooks: RequestChannel, broker: Broker, queue: EventQueue) -> None:
         self._hooks = hooks
-        self._request = request
+        self._broker = broker
         self._tasks = Tasks(queue)
         self._closed = False
 
@@ -70,7 +65,7 @@ class RemoteRequests:
             await self._send(push["id"], {"error": error_fields(why)})
 
     async def _send(self, id_: str, answer: Json) -> None:
-        await self._request("answer", deadline=SENDING, id=id_, **answer)
+        await self._broker.request("answer", deadline=SENDING, id=id_, **answer)
 
     async def _answer(self, kind: object, request: object) -> Json:
         if kind != "hooks":

@@ -114,7 +114,7 @@ class Steering:
             async with asyncio.timeout(WRITTEN_DOWN):
                 # As always: before the first byte goes over the broker knows.
                 await asyncio.gather(
-                    *(self._reports.delivery(m, State.DELIVERING, "", "") for m in messages)
+                    *(self._reports.delivery(m, State.DELIVERING) for m in messages)
                 )
             self._records.giving([marker_of(m.id) for m in messages])
         except BaseException as error:
@@ -157,7 +157,7 @@ class Steering:
         unseen = [m for m in messages if marker_of(m.id) in self._given]
         for message in unseen if out else []:
             self._given[marker_of(message.id)].out = True
-            self._tasks.spawn(self._reports.delivery(message, State.SUBMITTED, "", ""))
+            self._tasks.spawn(self._reports.delivery(message, State.SUBMITTED))
         if not out:
             for message in unseen:
                 del self._given[marker_of(message.id)]

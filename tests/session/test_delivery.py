@@ -1,4 +1,4 @@
-"""Messages through a door: once each, in order, every state reported."""
+"""Messages through a channel: once each, in order, every state reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def message(number: int, attempt: int = 0) -> Message:
     )  # fmt: skip
 
 
-class FakeDoor:
+class FakeChannel:
     """Takes messages as told; remembers what went through."""
 
     def __init__(self) -> None:
@@ -66,12 +66,12 @@ class FakeDoor:
 class FakeChannels(ChannelSelector):
     """One channel; ``holds`` says why a message waits though it is open."""
 
-    def __init__(self, door: FakeDoor) -> None:
-        self.door = door
+    def __init__(self, channel: FakeChannel) -> None:
+        self.channel = channel
         self.holds: Callable[[Message], Blocked | None] = lambda message: None
 
-    def current(self) -> FakeDoor:
-        return self.door
+    def current(self) -> FakeChannel:
+        return self.channel
 
     def offered(self, message: Message) -> None:
         pass
@@ -86,7 +86,9 @@ class FakeReports(BrokerReports):
     def __init__(self, take: Callable[[Message, State, str, str], Awaitable[None]]) -> None:
         self.take = take
 
-    async def delivery(self, message: Message, state: State, reason: str, proof: str) -> None:
+    async def delivery(
+        self, message: Message, state: State, reason: str = "", proof: str = ""
+    ) -> None:
         await self.take(message, state, reason, proof)
 
 
@@ -97,14 +99,14 @@ class Desk:
     """
 
     def __init__(self) -> None:
-        self.door = FakeDoor()
-        self.channels = FakeChannels(self.door)
+        self.channel = FakeChannel()
+        self.channels = FakeChannels(self.channel)
         self.guards = Guards()
         self.now = 0.0
         self.reports: list[tuple[str, str, str]] = []
         self.told = asyncio.Event()
         self.before_report: Callable[[Message, State], Awaitable[None]] | None = None
-        self.courier = DeliveryQueue(
+        self.queue = DeliveryQueue(
             self.channels, FakeReports(self.report), self.guards, lambda: self.now
         )
 
@@ -116,7 +118,7 @@ class Desk:
 
     async def until(self, *expected: tuple[str, str, str]) -> None:
         """Run until every expected report has been made."""
-        task = asyncio.ensure_future(self.courier.run())
+        task = asyncio.ensure_future(self.queue.run())
         try:
             async with asyncio.timeout(10):
                 while not set(expected) <= set(self.reports):
@@ -136,7 +138,7 @@ async def wait_for(predicate: Callable[[], bool]) -> None:
 def test_each_message_goes_through_its_states_in_order() -> None:
     async def scenario() -> Desk:
         desk = Desk()
-        desk.courier.offer(message(1))
+        desk.queue.offer(message(1))
         await desk.until(("m1", "seen", "read"))
         return desk
 
@@ -152,11 +154,11 @@ def test_many_go_in_order() -> None:
     async def scenario() -> Desk:
         desk = Desk()
         for number in range(20):
-            desk.courier.offer(message(number))
+            desk.queue.offer(message(number))
         await desk.until(("m19", "seen", "read"))
         return desk
 
-    assert asyncio.run(scenario()).door.through == [f"m{number}" for number in range(20)]
+    assert asyncio.run(scenario()).channel.through == [f"m{number}" for number in range(20)]
 
 
 def test_the_next_batch_goes_over_while_the_broker_writes_down_the_last_one() -> None:
@@ -170,9 +172,9 @@ def test_the_next_batch_goes_over_while_the_broker_writes_down_the_last_one() ->
 
         desk.before_report = slow
         for number in range(9):
-            desk.courier.offer(message(number))
-        task = asyncio.ensure_future(desk.courier.run())
-        await wait_for(lambda: len(desk.door.through) == 6)
+            desk.queue.offer(message(number))
+        task = asyncio.ensure_future(desk.queue.run())
+        await wait_for(lambda: len(desk.channel.through) == 6)
         assert ("m3", "delivering", "") in desk.reports
         # Not the one after it, and nothing is seen before it is submitted.
         assert ("m6", "delivering", "") not in desk.reports
@@ -194,13 +196,13 @@ def test_after_a_limit_one_goes_and_the_others_follow_once_it_has_an_answer() ->
         desk = Desk()
         guards = desk.guards
         guards.changed(StateChange(AgentState.LIMITED, "a usage limit", retry=0.0), 0.0)
-        desk.door.take = 1
+        desk.channel.take = 1
         for number in range(3):
-            desk.courier.offer(message(number))
+            desk.queue.offer(message(number))
         await desk.until(("m0", "seen", "read"))
         desk.now = 5.0
         await desk.until(("m1", "held", "a usage limit"), ("m2", "held", "a usage limit"))
-        tried = list(desk.door.through)
+        tried = list(desk.channel.through)
         guards.changed(StateChange(AgentState.IDLE), 6.0)
         await desk.until(("m2", "seen", "read"))
         return tried
@@ -211,29 +213,29 @@ def test_after_a_limit_one_goes_and_the_others_follow_once_it_has_an_answer() ->
 def test_what_was_not_taken_is_tried_again_and_nothing_twice() -> None:
     async def scenario() -> Desk:
         desk = Desk()
-        desk.door.take = 1
+        desk.channel.take = 1
         for number in range(3):
-            desk.courier.offer(message(number))
+            desk.queue.offer(message(number))
         await desk.until(("m2", "seen", "read"))
         return desk
 
-    assert asyncio.run(scenario()).door.through == ["m0", "m1", "m2"]
+    assert asyncio.run(scenario()).channel.through == ["m0", "m1", "m2"]
 
 
 def test_an_obstacle_that_lasts_is_told_and_delivery_follows_it() -> None:
     async def scenario() -> Desk:
         desk = Desk()
-        desk.door.closed = Blocked("a draft stands in the input line", 0.01)
-        desk.courier.offer(message(1))
-        task = asyncio.ensure_future(desk.courier.run())
+        desk.channel.closed = Blocked("a draft stands in the input line", 0.01)
+        desk.queue.offer(message(1))
+        task = asyncio.ensure_future(desk.queue.run())
         await asyncio.sleep(0)
         assert desk.reports == []
         desk.now = 5.0
-        desk.courier.look_again()
+        desk.queue.look_again()
         async with asyncio.timeout(10):
             await desk.told.wait()
         task.cancel()
-        desk.door.closed = None
+        desk.channel.closed = None
         await desk.until(("m1", "seen", "read"))
         return desk
 
@@ -246,30 +248,30 @@ def test_a_try_that_landed_is_not_repeated() -> None:
     async def scenario() -> Desk:
         desk = Desk()
         again = message(1, attempt=1)
-        desk.door.landed_before.add(again.id)
-        desk.courier.offer(again)
+        desk.channel.landed_before.add(again.id)
+        desk.queue.offer(again)
         await desk.until(("m1", "seen", "read"))
         return desk
 
     desk = asyncio.run(scenario())
-    assert desk.door.through == []
+    assert desk.channel.through == []
     assert ("m1", "delivering", "") not in desk.reports
 
 
 def test_without_a_proof_of_reading_the_marker_proves_it() -> None:
     async def scenario() -> Desk:
         desk = Desk()
-        desk.door.proof = None
-        desk.courier.offer(message(1))
+        desk.channel.proof = None
+        desk.queue.offer(message(1))
         await desk.until(("m1", "submitted", ""))
         return desk
 
     desk = asyncio.run(scenario())
     marker = marker_of(message(1).id)
-    assert desk.courier.proven("something else", "transcript") == []
-    ((seen, by),) = desk.courier.proven(f"> Relay message {marker} from", "transcript")
+    assert desk.queue.proven("something else", "transcript") == []
+    ((seen, by),) = desk.queue.proven(f"> Relay message {marker} from", "transcript")
     assert (seen.body, by) == ("m1", "transcript")
-    assert desk.courier.proven(marker, "transcript") == []
+    assert desk.queue.proven(marker, "transcript") == []
 
 
 def test_a_dialog_that_opens_while_the_broker_is_told_is_not_typed_into() -> None:
@@ -278,17 +280,17 @@ def test_a_dialog_that_opens_while_the_broker_is_told_is_not_typed_into() -> Non
 
         async def slow(one: Message, state: State) -> None:
             if state is State.DELIVERING and not desk.reports:
-                desk.door.closed = Blocked("a dialog waits for the person", 0.01)
+                desk.channel.closed = Blocked("a dialog waits for the person", 0.01)
 
         desk.before_report = slow
-        desk.courier.offer(message(1))
+        desk.queue.offer(message(1))
         await desk.until(("m1", "delivering", ""))
-        assert desk.door.through == []
-        desk.door.closed = None
+        assert desk.channel.through == []
+        desk.channel.closed = None
         await desk.until(("m1", "seen", "read"))
         return desk
 
-    assert asyncio.run(scenario()).door.through == ["m1"]
+    assert asyncio.run(scenario()).channel.through == ["m1"]
 
 
 def test_who_need_not_wait_overtakes_who_must() -> None:
@@ -298,9 +300,9 @@ def test_who_need_not_wait_overtakes_who_must() -> None:
 
         desk.channels.holds = lambda one: busy[0] if busy and one.body != "m2" else None
         for number in range(4):
-            desk.courier.offer(message(number))
+            desk.queue.offer(message(number))
         await desk.until(("m2", "seen", "read"))
-        assert desk.door.through == ["m2"]
+        assert desk.channel.through == ["m2"]
         desk.now = 5.0
         await desk.until(("m3", "held", "the agent is busy"))
         busy.clear()
@@ -308,7 +310,7 @@ def test_who_need_not_wait_overtakes_who_must() -> None:
         return desk
 
     desk = asyncio.run(scenario())
-    assert desk.door.through == ["m2", "m0", "m1", "m3"]
+    assert desk.channel.through == ["m2", "m0", "m1", "m3"]
     assert ("m2", "held", "the agent is busy") not in desk.reports
 
 
@@ -323,27 +325,27 @@ def test_a_turn_that_begins_while_the_broker_is_told_is_not_joined() -> None:
 
         desk.before_report = slow
         desk.channels.holds = lambda one: busy[0] if busy else None
-        desk.courier.offer(message(1))
+        desk.queue.offer(message(1))
         await desk.until(("m1", "delivering", ""))
-        assert desk.door.through == []
+        assert desk.channel.through == []
         busy.clear()
         await desk.until(("m1", "seen", "read"))
         return desk
 
-    assert asyncio.run(scenario()).door.through == ["m1"]
+    assert asyncio.run(scenario()).channel.through == ["m1"]
 
 
 def test_what_is_on_its_way_is_known_until_it_is_seen() -> None:
     async def scenario() -> None:
         desk = Desk()
-        desk.door.proof = None
-        assert desk.courier.underway(1.0) is None
+        desk.channel.proof = None
+        assert desk.queue.underway(1.0) is None
         desk.now = 2.0
-        desk.courier.offer(message(1))
+        desk.queue.offer(message(1))
         await desk.until(("m1", "submitted", ""))
-        assert desk.courier.underway(5.0) == 3.0
-        desk.courier.proven(marker_of(message(1).id), "transcript")
-        assert desk.courier.underway(5.0) is None
+        assert desk.queue.underway(5.0) == 3.0
+        desk.queue.proven(marker_of(message(1).id), "transcript")
+        assert desk.queue.underway(5.0) is None
 
     asyncio.run(scenario())
 
@@ -351,20 +353,20 @@ def test_what_is_on_its_way_is_known_until_it_is_seen() -> None:
 def test_a_door_that_fails_does_not_end_the_deliveries() -> None:
     async def scenario() -> Desk:
         desk = Desk()
-        submit, failures = desk.door.submit, [NotDelivered("the agent is gone")]
+        submit, failures = desk.channel.submit, [NotDelivered("the agent is gone")]
 
         async def failing(batch: list[Message]) -> Submitted:
             if failures:
                 raise failures.pop()
             return await submit(batch)
 
-        desk.door.submit = failing  # type: ignore[method-assign]
-        desk.courier.offer(message(1))
-        desk.courier.look_again()
+        desk.channel.submit = failing  # type: ignore[method-assign]
+        desk.queue.offer(message(1))
+        desk.queue.look_again()
         await desk.until(("m1", "seen", "read"))
         return desk
 
-    assert asyncio.run(scenario()).door.through == ["m1"]
+    assert asyncio.run(scenario()).channel.through == ["m1"]
 
 
 def test_what_is_on_its_way_when_the_agent_ends_is_accounted_for() -> None:
@@ -374,20 +376,20 @@ def test_what_is_on_its_way_when_the_agent_ends_is_accounted_for() -> None:
         desk = Desk()
         written = asyncio.Event()
         begun = asyncio.Event()
-        submit = desk.door.submit
+        submit = desk.channel.submit
 
         async def slow(batch: list[Message]) -> Submitted:
             begun.set()
             await written.wait()
             return await submit(batch)
 
-        desk.door.submit = slow  # type: ignore[method-assign]
-        desk.door.proof = None  # its terminal is gone
-        desk.courier.offer(message(1))
-        task = asyncio.ensure_future(desk.courier.run())
+        desk.channel.submit = slow  # type: ignore[method-assign]
+        desk.channel.proof = None  # its terminal is gone
+        desk.queue.offer(message(1))
+        task = asyncio.ensure_future(desk.queue.run())
         await begun.wait()
         written.set()
-        await desk.courier.close(0)
+        await desk.queue.close(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         return desk
@@ -398,18 +400,18 @@ def test_what_is_on_its_way_when_the_agent_ends_is_accounted_for() -> None:
 def test_what_ctrl_c_threw_away_is_typed_again_or_has_failed() -> None:
     async def scenario() -> Desk:
         desk = Desk()
-        desk.door.proof = None
-        desk.courier.offer(message(1))
-        desk.courier.offer(message(2))
+        desk.channel.proof = None
+        desk.queue.offer(message(1))
+        desk.queue.offer(message(2))
         await desk.until(("m2", "submitted", ""))
-        desk.door.thrown = [(message(2), True), (message(1), False)]
-        await desk.courier.thrown_away(100)
-        desk.door.proof = "read"
+        desk.channel.thrown = [(message(2), True), (message(1), False)]
+        await desk.queue.thrown_away(100)
+        desk.channel.proof = "read"
         await desk.until(("m2", "seen", "read"))
         return desk
 
     desk = asyncio.run(scenario())
-    assert desk.door.through == ["m1", "m2", "m2"]
+    assert desk.channel.through == ["m1", "m2", "m2"]
     failed = [report for report in desk.reports if report[1] == "failed"]
     assert len(failed) == 1 and failed[0][0] == "m1" and "Ctrl-C" in failed[0][2]
     assert ("m1", "seen", "read") not in desk.reports
@@ -420,18 +422,18 @@ def test_nothing_goes_to_a_model_that_does_not_answer() -> None:
         desk = Desk()
         limit = StateChange(AgentState.LIMITED, "a usage limit is reached", retry=60.0)
         desk.guards.changed(limit, 0.0)
-        desk.courier.offer(message(1))
+        desk.queue.offer(message(1))
         desk.now = 0.0
 
         async def over() -> None:
             while not desk.reports:
                 desk.now += 1.0
                 await asyncio.sleep(0)
-                desk.courier.look_again()
+                desk.queue.look_again()
             assert desk.reports == [("m1", "held", "a usage limit is reached")]
-            assert desk.door.through == []
+            assert desk.channel.through == []
             desk.guards.changed(StateChange(AgentState.IDLE), desk.now)
-            desk.courier.look_again()
+            desk.queue.look_again()
 
         await asyncio.gather(over(), desk.until(("m1", "seen", "read")))
 

@@ -39,14 +39,14 @@ from relay.session.session_events import (
 from relay.session.sources import SourceSelector
 from tests.session.playbook import MESSAGE, Playbook, find
 from tests.session.test_broker_reports import FakeBroker
-from tests.session.test_delivery import FakeChannels, FakeDoor
+from tests.session.test_delivery import FakeChannel, FakeChannels
 
 
 class Bench:
     """A driver with a fake broker and a fake way into the agent; everything else is real."""
 
     def __init__(self, registry: Registry, handler_timeout: float = 30.0) -> None:
-        self.broker, self.door, self.queue = FakeBroker(), FakeDoor(), EventQueue()
+        self.broker, self.channel, self.queue = FakeBroker(), FakeChannel(), EventQueue()
         self.playbook = Playbook(registry)
         run = RunInfo("run", "Ben", "me", 0, "/", {})
         tasks, clock = Tasks(self.queue), LateClock()
@@ -65,7 +65,9 @@ class Bench:
             pump=PumpLink(self.queue),
             broker=self.broker,
             reports=reports,
-            deliveries=DeliveryQueue(FakeChannels(self.door), reports, self.playbook.guards, clock),
+            deliveries=DeliveryQueue(
+                FakeChannels(self.channel), reports, self.playbook.guards, clock
+            ),
             steering=None,
             registry=registry,
             runner=runner,
@@ -165,7 +167,7 @@ def test_a_message_goes_through_its_states() -> None:
 
     bench = play(Registry(), scenario)
     states = [fields["state"] for fields in bench.asked("state")]
-    assert states == ["delivering", "submitted", "seen"] and bench.door.through == ["hi"]
+    assert states == ["delivering", "submitted", "seen"] and bench.channel.through == ["hi"]
 
 
 def test_what_was_read_by_the_agents_end_is_seen_before_its_last_hooks_run() -> None:
@@ -176,7 +178,7 @@ def test_what_was_read_by_the_agents_end_is_seen_before_its_last_hooks_run() -> 
             order.extend(fields["state"] for fields in bench.asked("state"))
 
         registry.add_hook("on_session_end", on_end)
-        bench.door.proof = None
+        bench.channel.proof = None
         bench.queue.post(MessageArrived(MESSAGE))
         await bench.until(lambda: len(bench.asked("state")) == 2)
 

@@ -12,7 +12,10 @@ import pytest
 from relay.core.errors import BrokerUnavailable
 from relay.hooks import hook_log
 from relay.session import invocation_log
+from relay.session.background import Tasks
 from relay.session.invocation_log import SessionHookLog
+from relay.session.session_commands import PersonNote
+from relay.session.session_events import EventQueue
 
 
 def record(hook: str = "h", **more: Any) -> dict[str, Any]:
@@ -36,20 +39,29 @@ def record(hook: str = "h", **more: Any) -> dict[str, Any]:
 class Desk:
     def __init__(self, **options: Any) -> None:
         self.stored: list[list[str]] = []
-        self.notes: list[str] = []
-        self.tasks: list[asyncio.Future[None]] = []
+        self.events = EventQueue()
+        self.tasks = Tasks(self.events)
         self.away = False
-        self.log = SessionHookLog(self.request, self.notes.append, self.spawn, **options)
+        self.room: asyncio.Event | None = None
+        self.asked = asyncio.Event()
+        self.log = SessionHookLog(self, self.events, self.tasks, **options)
 
     async def request(self, op: str, **fields: Any) -> dict[str, Any]:
         assert op == "hooks_ran"
+        self.asked.set()
+        if self.room is not None:
+            await self.room.wait()
         if self.away:
             raise BrokerUnavailable("away", hint="")
         self.stored.append([one["hook"] for one in fields["records"]])
         return {}
 
-    def spawn(self, work: Awaitable[None]) -> None:
-        self.tasks.append(asyncio.ensure_future(work))
+    def notes(self) -> list[str]:
+        found = []
+        while (event := self.events.take()) is not None:
+            assert isinstance(event, PersonNote)
+            found.append(event.text)
+        return found
 
 
 def play(scenario: Callable[[Desk], Awaitable[None]], **options: Any) -> Desk:
@@ -57,7 +69,7 @@ def play(scenario: Callable[[Desk], Awaitable[None]], **options: Any) -> Desk:
         desk = Desk(**options)
         async with asyncio.timeout(20):
             await scenario(desk)
-            await asyncio.gather(*desk.tasks, return_exceptions=True)
+            await desk.tasks.settle(20)
         return desk
 
     return asyncio.run(whole())
@@ -98,7 +110,7 @@ def test_more_than_may_wait_leaves_the_oldest_out(monkeypatch: pytest.MonkeyPatc
 
     desk = play(scenario)
     assert desk.stored == [["c", "d"]]
-    assert desk.notes == ["2 runs of hooks are in no ledger: they came too fast"]
+    assert desk.notes() == ["2 runs of hooks are in no ledger: they came too fast"]
 
 
 def test_what_fills_a_request_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,12 +131,11 @@ def test_at_the_end_what_waits_is_stored_or_said_to_be_lost() -> None:
         desk.away = True
         desk.log.log(hook_log.RESULT, record("b"))
         await desk.log.settle(5)
-        for task in desk.tasks:
-            task.cancel()
+        await desk.tasks.end(5)
 
     desk = play(scenario)
     assert desk.stored == [["a"]]
-    assert desk.notes == ["1 runs of hooks are in no ledger: the broker is away"]
+    assert desk.notes() == ["1 runs of hooks are in no ledger: the broker is away"]
 
 
 def test_failures_are_in_the_log_and_all_of_it_where_asked(
@@ -146,20 +157,12 @@ def test_what_is_on_its_way_to_the_ledger_is_not_sent_a_second_time_at_the_end(
     monkeypatch.setattr(invocation_log, "TOGETHER", 0.0)
 
     async def scenario(desk: Desk) -> None:
-        room, asked = asyncio.Event(), asyncio.Event()
-        request = desk.request
-
-        async def slowly(op: str, **fields: Any) -> dict[str, Any]:
-            asked.set()
-            await room.wait()
-            return await request(op, **fields)
-
-        desk.log._request = slowly
+        desk.room = asyncio.Event()
         desk.log.log(hook_log.RESULT, record("a"))
-        await asked.wait()
+        await desk.asked.wait()
         settling = asyncio.ensure_future(desk.log.settle(10.0))
         await asyncio.sleep(0)
-        room.set()
+        desk.room.set()
         await settling
 
     assert play(scenario).stored == [["a"]]

@@ -34,15 +34,15 @@ class Bench:
         self.events = EventQueue()
         self.errors: list[RelayError] = []
         self.room: asyncio.Event | None = None
-        self.remote = RemoteRequests(self.engine.handler.requests, self.request, self.events)
+        self.remote = RemoteRequests(self.engine.handler.requests, self, self.events)
 
-    async def request(self, op: str, *, deadline: float, id: str, **answer: Json) -> Json:
-        assert op == "answer" and deadline > 0
+    async def request(self, op: str, **fields: Any) -> Json:
+        assert op == "answer" and fields.pop("deadline") > 0
         if self.room is not None:
             await self.room.wait()
         if self.errors:
             raise self.errors.pop(0)
-        self.sent.append((id, answer))
+        self.sent.append((fields.pop("id"), fields))
         return {"taken": True}
 
     def push(

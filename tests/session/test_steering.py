@@ -23,7 +23,7 @@ from relay.session.delivery_channel import Submitted
 from relay.session.session_events import EventQueue
 from relay.session.steering import MESSAGES_MAX, HookAttachment, Steering, chosen
 from relay.session.typing_policy import Guards, waits
-from tests.session.test_delivery import FakeChannels, FakeDoor, FakeReports
+from tests.session.test_delivery import FakeChannel, FakeChannels, FakeReports
 
 AFTER = AgentHookCall(HookEventName.AFTER_TOOL, {"tool_use_id": "call-1"}, True)
 
@@ -36,11 +36,11 @@ def message(number: int, mode: Mode = Mode.STEER, attempt: int = 0) -> Message:
 
 
 class Desk:
-    """A courier whose door is shut while the agent is busy, and what gives beside it."""
+    """A queue whose channel is shut while the agent is busy, and what gives beside it."""
 
     def __init__(self) -> None:
-        self.door = FakeDoor()
-        self.door.closed = Blocked("the agent is busy", 0.01)
+        self.channel = FakeChannel()
+        self.channel.closed = Blocked("the agent is busy", 0.01)
         self.now = 0.0
         self.room = 10_000
         self.shown: set[str] = set()
@@ -48,8 +48,8 @@ class Desk:
         self.held_up: asyncio.Event | None = None  # the broker is away until this is set
         self.tasks = Tasks(EventQueue())
         self.accounts = FakeReports(self.report)
-        self.courier = DeliveryQueue(
-            FakeChannels(self.door), self.accounts, Guards(), lambda: self.now
+        self.queue = DeliveryQueue(
+            FakeChannels(self.channel), self.accounts, Guards(), lambda: self.now
         )
         self.records: TranscriptProof | TurnProof = TranscriptProof(
             lambda: self.room, self.shown.__contains__
@@ -59,7 +59,7 @@ class Desk:
     def start(self) -> Steering:
         """What gives in one session; the next one has its own."""
         return Steering(
-            self.courier,
+            self.queue,
             self.records,
             frozenset(),
             self.accounts,
@@ -81,7 +81,7 @@ class Desk:
         return await self.steering.attach(call, result or Aggregated())
 
     def left(self) -> list[str]:
-        return [one.body for one in self.courier.waiting(lambda one: True)]
+        return [one.body for one in self.queue.waiting(lambda one: True)]
 
 
 def run(test: Callable[[Desk], Awaitable[None]]) -> None:
@@ -100,7 +100,7 @@ async def given(desk: Desk) -> HookAttachment:
 def test_a_steer_message_goes_with_the_answer_and_the_others_wait() -> None:
     async def test(desk: Desk) -> None:
         for number, mode in enumerate((Mode.FOLLOWUP, Mode.STEER, Mode.COLLECT, Mode.STEER)):
-            desk.courier.offer(message(number, mode))
+            desk.queue.offer(message(number, mode))
         attachment = await given(desk)
         assert [marker_of(message(n).id) in attachment.text for n in range(4)] == [0, 1, 0, 1]
         assert desk.reports == [("m1", "delivering"), ("m3", "delivering")]
@@ -122,18 +122,18 @@ def test_a_steer_message_goes_with_the_answer_and_the_others_wait() -> None:
 def test_an_answer_that_did_not_go_out_gives_nothing() -> None:
     async def test(desk: Desk) -> None:
         for number in range(3):
-            desk.courier.offer(message(number, Mode.FOLLOWUP if number == 2 else Mode.STEER))
+            desk.queue.offer(message(number, Mode.FOLLOWUP if number == 2 else Mode.STEER))
         (await given(desk)).sent(False)
         assert desk.left() == ["m0", "m1", "m2"]
         assert ("m0", "submitted") not in desk.reports
-        # The turn is over meanwhile: it goes through the door like any other.
-        desk.door.closed = None
-        task = asyncio.ensure_future(desk.courier.run())
+        # The turn is over meanwhile: it goes through the channel like any other.
+        desk.channel.closed = None
+        task = asyncio.ensure_future(desk.queue.run())
         async with asyncio.timeout(10):
             while ("m2", "seen") not in desk.reports:
                 await asyncio.sleep(0)
         task.cancel()
-        assert desk.door.through == ["m0", "m1", "m2"]
+        assert desk.channel.through == ["m0", "m1", "m2"]
 
     run(test)
 
@@ -141,7 +141,7 @@ def test_an_answer_that_did_not_go_out_gives_nothing() -> None:
 def test_two_hooks_at_once_share_nothing() -> None:
     async def test(desk: Desk) -> None:
         for number in range(MESSAGES_MAX + 1):
-            desk.courier.offer(message(number))
+            desk.queue.offer(message(number))
         attachments = await asyncio.gather(desk.give(), desk.give(), desk.give())
         texts = [attachment.text for attachment in attachments if attachment is not None]
         assert len(texts) == 2
@@ -153,28 +153,28 @@ def test_two_hooks_at_once_share_nothing() -> None:
 
 def test_what_a_door_takes_no_hook_gives() -> None:
     async def test(desk: Desk) -> None:
-        desk.door.closed = None
-        desk.door.proof = None
+        desk.channel.closed = None
+        desk.channel.proof = None
         begun, let_go = asyncio.Event(), asyncio.Event()
-        submit = desk.door.submit
+        submit = desk.channel.submit
 
         async def slow(batch: list[Message]) -> Submitted:
             begun.set()
             await let_go.wait()
             return await submit(batch)
 
-        desk.door.submit = slow  # type: ignore[method-assign]
-        desk.courier.offer(message(1))
-        task = asyncio.ensure_future(desk.courier.run())
+        desk.channel.submit = slow  # type: ignore[method-assign]
+        desk.queue.offer(message(1))
+        task = asyncio.ensure_future(desk.queue.run())
         await begun.wait()
         assert await desk.give() is None
-        desk.courier.offer(message(2))
+        desk.queue.offer(message(2))
         attachment = await given(desk)  # that one is in nobody's hand
         assert marker_of(message(2).id) in attachment.text
         attachment.sent(False)
         let_go.set()
         async with asyncio.timeout(10):
-            while desk.door.through != ["m1", "m2"]:
+            while desk.channel.through != ["m1", "m2"]:
                 await asyncio.sleep(0)
         task.cancel()
 
@@ -183,19 +183,19 @@ def test_what_a_door_takes_no_hook_gives() -> None:
 
 def test_what_a_hook_gives_no_door_takes() -> None:
     async def test(desk: Desk) -> None:
-        desk.courier.offer(message(1))
-        task = asyncio.ensure_future(desk.courier.run())
+        desk.queue.offer(message(1))
+        task = asyncio.ensure_future(desk.queue.run())
         attachment = await given(desk)
-        desk.door.closed = None
-        desk.courier.look_again()
+        desk.channel.closed = None
+        desk.queue.look_again()
         for _ in range(20):
             await asyncio.sleep(0)
         attachment.sent(True)
-        await desk.courier.thrown_away(1000)  # the person's Ctrl-C throws typed bytes away only
+        await desk.queue.thrown_away(1000)  # the person's Ctrl-C throws typed bytes away only
         for _ in range(20):
             await asyncio.sleep(0)
         task.cancel()
-        assert desk.door.through == [] and desk.left() == []
+        assert desk.channel.through == [] and desk.left() == []
 
     run(test)
 
@@ -207,7 +207,7 @@ def test_a_broker_that_is_away_does_not_keep_the_agent_waiting(
 
     async def test(desk: Desk) -> None:
         desk.held_up = asyncio.Event()
-        desk.courier.offer(message(1))
+        desk.queue.offer(message(1))
         assert await desk.give() is None
         assert desk.left() == ["m1"] and desk.reports == []
 
@@ -217,7 +217,7 @@ def test_a_broker_that_is_away_does_not_keep_the_agent_waiting(
 def test_an_agent_that_leaves_while_the_broker_writes_gets_nothing() -> None:
     async def test(desk: Desk) -> None:
         desk.held_up = asyncio.Event()
-        desk.courier.offer(message(1))
+        desk.queue.offer(message(1))
         giving = asyncio.ensure_future(desk.give())
         while desk.left():
             await asyncio.sleep(0)
@@ -233,9 +233,9 @@ def test_what_a_turn_did_not_take_waits_again(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(steering, "PROOF_PATIENCE", 0.01)
 
     async def test(desk: Desk) -> None:
-        desk.courier.offer(message(1))
-        desk.courier.offer(message(2))
-        desk.courier.offer(message(3))
+        desk.queue.offer(message(1))
+        desk.queue.offer(message(2))
+        desk.queue.offer(message(3))
         attachment = await given(desk)
         attachment.sent(True)
         desk.shown.add(marker_of(message(2).id))  # its record is there, and will be read
@@ -248,7 +248,7 @@ def test_what_a_turn_did_not_take_waits_again(monkeypatch: pytest.MonkeyPatch) -
         desk.steering.state_changed(AgentState.IDLE)
         await desk.settle()
         assert desk.left() == ["m1"]
-        [again] = desk.courier.waiting(lambda one: True)
+        [again] = desk.queue.waiting(lambda one: True)
         assert again.attempt == 1  # the envelope says so, and the records are looked into first
         assert [one.body for one, _ in desk.steering.proven(marker_of(message(2).id), "x")] == [
             "m2"
@@ -270,7 +270,7 @@ def test_an_agent_that_was_asked_again_has_what_it_was_given(tmp_path: Path) -> 
         nonlocal count
         desk.records = records()
         desk.steering = desk.start()
-        desk.courier.offer(message(1))
+        desk.queue.offer(message(1))
         subagents = AgentHookCall(HookEventName.AFTER_TOOL, {"tool_use_id": "other"}, True)
         assert await desk.give(subagents) is None
         attachment = await given(desk)
@@ -288,7 +288,7 @@ def test_an_agent_that_was_asked_again_has_what_it_was_given(tmp_path: Path) -> 
         assert [(one.body, by) for one, by in desk.steering.landed()] == [("m1", "hook")]
         assert desk.steering.landed() == []
 
-        desk.courier.offer(message(2))
+        desk.queue.offer(message(2))
         (await given(desk)).sent(False)
         count = 9
         assert not records().landed(marker_of(message(2).id))
@@ -299,11 +299,11 @@ def test_an_agent_that_was_asked_again_has_what_it_was_given(tmp_path: Path) -> 
 def test_a_session_that_was_killed_after_the_answer_gives_nothing_twice() -> None:
     async def test(desk: Desk) -> None:
         again = message(1, attempt=1)
-        desk.courier.offer(again)
+        desk.queue.offer(again)
         assert await desk.give() is None  # what the last session gave is not read yet
         desk.now = 10.0
         desk.shown.add(marker_of(again.id))
-        assert await desk.give() is None  # it is there: the courier accounts for it
+        assert await desk.give() is None  # it is there: the queue accounts for it
         desk.shown.clear()
         assert "sent again" in (await given(desk)).text
 
@@ -312,7 +312,7 @@ def test_a_session_that_was_killed_after_the_answer_gives_nothing_twice() -> Non
 
 def test_nothing_is_given_where_it_would_not_reach_the_model() -> None:
     async def test(desk: Desk) -> None:
-        desk.courier.offer(message(1))
+        desk.queue.offer(message(1))
         before = AgentHookCall(HookEventName.BEFORE_TOOL, {}, True)
         assert await desk.give(before) is None
         assert await desk.give(AFTER, Aggregated(stop=True)) is None
