@@ -106,6 +106,19 @@ def connect_read_only(path: str, schema: Schema) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=schema.busy)
 
 
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit what is written inside, or undo it all when something is raised."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
 def inspect(path: str, schema: Schema) -> int:
     """The version of the file at ``path``, 0 where there is none or it is empty.
 
@@ -180,8 +193,7 @@ def _use_log(connection: sqlite3.Connection, busy: float) -> None:
 def _migrate(connection: sqlite3.Connection, schema: Schema, first: Sequence[Statement]) -> None:
     """Bring the file to the newest version; several processes may try to at once."""
     for number in range(_pragma(connection, "user_version") + 1, schema.version + 1):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(connection):
             if number > _pragma(connection, "user_version"):
                 for statement in schema.migrations[number - 1]:
                     connection.execute(statement)
@@ -189,11 +201,6 @@ def _migrate(connection: sqlite3.Connection, schema: Schema, first: Sequence[Sta
                     connection.execute(sql, values)
                 connection.execute(f"PRAGMA application_id={schema.application_id}")
                 connection.execute(f"PRAGMA user_version={number}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

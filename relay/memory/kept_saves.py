@@ -283,15 +283,8 @@ class KeptSaves:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """One transaction, on the disk at its end."""
-        with SCHEMA.errors(self.path):
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+        with SCHEMA.errors(self.path), sqlite.transaction(self._db):
+            yield
 
 
 def own(path: str, clock: Callable[[], float] = time.monotonic) -> int:

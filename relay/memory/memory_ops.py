@@ -10,7 +10,8 @@ from typing import TypeVar
 from relay.core.errors import RelayError, StorageError, UsageError
 from relay.directive import redact
 from relay.memory.backend import StoreUnavailable
-from relay.memory.memory_requests import LIMIT_MAX, Json, MemoryRequest
+from relay.memory.backend_rules import LIMIT_MAX
+from relay.memory.memory_requests import Json, MemoryRequest
 from relay.memory.policy import Secrets, clean_meta, clean_text
 from relay.memory.records import Outcome, Place, from_json, to_json
 from relay.memory.store_access import StoreAccess

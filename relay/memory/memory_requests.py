@@ -12,14 +12,14 @@ from typing import Any
 
 from relay.core.errors import RelayError, UsageError
 from relay.core.suggest import did_you_mean
-from relay.memory.memory_ids import new_id
+from relay.memory.backend_rules import check_limit, new_id
 from relay.memory.policy import Secrets
 from relay.memory.records import Place, Scope
 
 Json = dict[str, Any]
 
-#: How many memories an answer has when nobody says, and at most.
-LIMIT, LIMIT_MAX = 10, 1000
+#: How many memories an answer has when the request does not say.
+LIMIT = 10
 #: What a ``.git`` file and a ``commondir`` hold is one short line.
 _GIT_LINE_MAX = 8192
 
@@ -71,9 +71,7 @@ class MemoryRequest:
     def limit(self) -> int:
         """How many memories are wanted."""
         limit = self.number("limit")
-        if limit == 0:
-            raise UsageError("a limit of 0 asks for nothing", hint="give 1 or more")
-        return min(limit or LIMIT, LIMIT_MAX)
+        return LIMIT if limit is None else check_limit(limit)
 
     def meta(self) -> dict[str, Any] | None:
         """What else is to be kept, or None."""

@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import Unpack
 
 from relay.core.errors import ConfigError, NotFound, RelayError, StorageError, UsageError
-from relay.memory import memory_ids
+from relay.memory import backend_rules
 from relay.memory.backend import Backend, Hits, Memories, SaveFields, StoreUnavailable
+from relay.memory.backend_rules import new_id as random_id
+from relay.memory.backend_rules import readings
 from relay.memory.kept_saves import KeptSave, KeptSaves
-from relay.memory.memory_ids import new_id as random_id
-from relay.memory.memory_ids import readings
 from relay.memory.records import (
     ID_PATTERN,
     Memory,
@@ -283,7 +283,7 @@ class WriteQueue:
         there = next((found for one in told if (found := self._saves.alias(one))), None)
         kept: list[KeptSave] = []
         for one in told:
-            kept = kept or self._saves.starting_with(one, memory_ids.MATCHES_MAX)
+            kept = kept or self._saves.starting_with(one, backend_rules.MATCHES_MAX)
         if len(kept) == 1 and kept[0].id in told and there is None:
             # What the person sees of it is its place in the queue; it may be stored any moment.
             return self._now_stored(kept[0])
@@ -301,7 +301,7 @@ class WriteQueue:
         matches = stored + [one.memory() for one in kept]
         if len(matches) == 1:
             return matches[0], None if stored else kept[0]
-        raise memory_ids.ambiguous(id_, matches)
+        raise backend_rules.ambiguous(id_, matches)
 
     def _now_stored(self, save: KeptSave) -> tuple[Memory, KeptSave | None]:
         if save.refused is None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from relay.core import sqlite
 from relay.core.errors import StorageError
 from relay.memory.days import day
 from relay.memory.local import place_files
@@ -59,15 +60,8 @@ class PlaceDatabase:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction: durable when it is left, undone when something is raised."""
-        with SCHEMA.errors(self.path):
-            self.db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self.db
-                self.db.execute("COMMIT")
-            except BaseException:
-                if self.db.in_transaction:
-                    self.db.execute("ROLLBACK")
-                raise
+        with SCHEMA.errors(self.path), sqlite.transaction(self.db):
+            yield self.db
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:

@@ -6,18 +6,17 @@ import os
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import islice
 
 from relay.core.errors import NotFound, StorageError
-from relay.memory import memory_ids
+from relay.memory import backend_rules
 from relay.memory.backend import Hits, Memories
+from relay.memory.backend_rules import new_id as random_id
+from relay.memory.backend_rules import readings
 from relay.memory.embedding import Embedder
 from relay.memory.local import place_files
 from relay.memory.local.database import PlaceDatabase
 from relay.memory.local.search import Searcher
-from relay.memory.memory_ids import new_id as random_id
-from relay.memory.memory_ids import readings
 from relay.memory.records import (
     Memory,
     Outcome,
@@ -87,12 +86,18 @@ class LocalStore:
                 if new_id is not None and self._taken(id_) or not database.insert(fresh):
                     raise StorageError(f"another memory has the id {id_}", hint="save it again")
                 return Saved(fresh, Outcome.NEW)
-            return self._update(database, known[0], known[1], fresh, meta is not None)
+            row, there = known
+            saved = backend_rules.updated(there, fresh, meta is not None)
+            if saved.outcome is Outcome.SAME:
+                database.touch(row, now_ms)
+            else:
+                database.replace(row, saved.memory)
+            return saved
 
     def search(self, query: str, places: Sequence[Place], limit: int, *, now_ms: int) -> Hits:
         """See relay.memory.local.ranking for the scores, and relay.memory.local.search."""
-        limit = memory_ids.check_limit(limit)
-        memory_ids.check_query(query)
+        limit = backend_rules.check_limit(limit)
+        backend_rules.check_query(query)
         return self._search.search(query, list(dict.fromkeys(places)), self._open, limit, now_ms)
 
     def get(self, id_: str) -> Memory:
@@ -102,17 +107,15 @@ class LocalStore:
             found: Memories = []
             for path in self._paths():
                 try:
-                    database = self._database(path)
-                    found += (
-                        database.starting_with(wanted, memory_ids.MATCHES_MAX) if database else []
-                    )
+                    if (database := self._database(path)) is not None:
+                        found += database.starting_with(wanted, backend_rules.MATCHES_MAX)
                 except StorageError as error:
                     damage = damage or error  # it must not hide what the other files hold
             exact = [memory for memory in found if memory.id == wanted]
             if len(exact or found) == 1:
                 return (exact or found)[0]
             if found:
-                raise memory_ids.ambiguous(id_, exact or found)
+                raise backend_rules.ambiguous(id_, exact or found)
         raise damage or self._unknown(id_)
 
     def forget(self, id_: str) -> Memory:
@@ -140,8 +143,8 @@ class LocalStore:
         before_ms: int | None = None,
         before_id: str = "",
     ) -> Memories:
-        """The newest first; at most memory_ids.LIMIT_MAX."""
-        limit = memory_ids.check_limit(limit)
+        """The newest first; at most backend_rules.LIMIT_MAX."""
+        limit = backend_rules.check_limit(limit)
         found = [
             memory
             for place in dict.fromkeys(places)
@@ -176,12 +179,8 @@ class LocalStore:
             for database in self._all():
                 known |= database.by_ids(memory.id for memory in batch)
             by_place: dict[Place, Memories] = {}
-            for memory in batch:
-                there = known.setdefault(memory.id, memory)
-                if there is memory:
-                    by_place.setdefault(memory.place, []).append(memory)
-                else:
-                    counts["same" if there == memory else "conflicting"] += 1
+            for memory in backend_rules.not_there(batch, known, counts):
+                by_place.setdefault(memory.place, []).append(memory)
             for place, new in by_place.items():
                 database = self._make(place)
                 with database.writing():
@@ -306,28 +305,11 @@ class LocalStore:
         except StorageError:
             return False  # what cannot be read cannot be asked for by its id either
 
-    def _update(
-        self, database: PlaceDatabase, row: int, there: Memory, fresh: Memory, with_meta: bool
-    ) -> Saved:
-        meta = fresh.meta if with_meta else there.meta
-        if fresh.text == there.text and meta == there.meta:
-            database.touch(row, fresh.updated_ms)
-            return Saved(replace(there, updated_ms=fresh.updated_ms), Outcome.SAME)
-        memory = replace(
-            fresh,
-            id=there.id,
-            created_ms=there.created_ms,
-            supersedes=there.supersedes,
-            meta=meta,
-        )
-        database.replace(row, memory)
-        return Saved(memory, Outcome.UPDATED, there.text)
-
     def _unknown(self, id_: str) -> NotFound:
         newest = [
             known for database in self._all() for known in database.newest_ids(_SUGGESTED_FROM)
         ]
-        return memory_ids.unknown(id_, newest[: memory_ids.SUGGESTED_FROM])
+        return backend_rules.unknown(id_, newest[: backend_rules.SUGGESTED_FROM])
 
 
 def _size(path: str) -> int:

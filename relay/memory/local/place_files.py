@@ -20,8 +20,8 @@ _SLUG_MAX = 32
 #:
 #: ``day`` is when the text was written, in words ("22 November 2026"): questions name days. It is
 #: indexed, but not embedded: in a vector it only blurs what the text says.
-#: ``near`` is a hash of the text's key (see near.py). ``vectors`` holds float16, of length 1, for
-#: the one embedder of ``state``; ``stamp`` grows with every vector that is written, and
+#: ``near`` is a hash of the text's key (see duplicates.py). ``vectors`` holds float16, of length 1,
+#: for the one embedder of ``state``; ``stamp`` grows with every vector that is written, and
 #: ``state.removed`` with every one that goes, so that what others changed is read, and no more.
 #: ``pending`` are the rows without a vector.
 #: ``state.unclean``: something was forgotten, and the log may still hold its text.

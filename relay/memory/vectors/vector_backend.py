@@ -1,4 +1,4 @@
-"""What memory means, over a store of vectors: places, near duplicates, superseding, ids, order."""
+"""The backend on a store of vectors: places, near duplicates, superseding, ids, order."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import replace
 from itertools import islice
 
 from relay.core.errors import StorageError
-from relay.memory import memory_ids
+from relay.memory import backend_rules
 from relay.memory.backend import Hits, Memories
+from relay.memory.backend_rules import new_id as random_id
+from relay.memory.backend_rules import readings
 from relay.memory.local import query as queries
-from relay.memory.memory_ids import new_id as random_id
-from relay.memory.memory_ids import readings
 from relay.memory.records import (
     Memory,
     Outcome,
@@ -86,8 +86,8 @@ class VectorBackend:
 
     def search(self, query: str, places: Sequence[Place], limit: int, *, now_ms: int) -> Hits:
         """By words and by meaning: see relay.memory.vectors.merging."""
-        limit = memory_ids.check_limit(limit)
-        words = queries.words(memory_ids.check_query(query))
+        limit = backend_rules.check_limit(limit)
+        words = queries.words(backend_rules.check_query(query))
         places = list(dict.fromkeys(places))
         hidden: set[str] = set().union(*(self._index.superseded(place) for place in places))
         hits = []
@@ -130,7 +130,7 @@ class VectorBackend:
     ) -> Memories:
         """The newest first; at most LIMIT_MAX."""
         before = None if before_ms is None else (before_ms, before_id)
-        limit = memory_ids.check_limit(limit)
+        limit = backend_rules.check_limit(limit)
         return self._index.newest(list(dict.fromkeys(places)), limit, before) if places else []
 
     def export(
@@ -156,16 +156,9 @@ class VectorBackend:
         while batch := [check_memory(memory) for memory in islice(remaining, _BATCH)]:
             found = self._index.by_ids(memory.id for memory in batch)
             known = {id_: one.memory for id_, one in found.items()}
-            fresh = []
-            for memory in batch:
-                there = known.setdefault(memory.id, memory)
-                if there is memory:
-                    fresh.append(memory)
-                else:
-                    counts["same" if there == memory else "conflicting"] += 1
-            if fresh:
-                self._insert(fresh)
-                counts["new"] += len(fresh)
+            if new := backend_rules.not_there(batch, known, counts):
+                self._insert(new)
+                counts["new"] += len(new)
         return Restored(**counts)
 
     def stats(self) -> Stats:
@@ -188,17 +181,17 @@ class VectorBackend:
 
     def _get(self, id_: str) -> Found:
         for wanted in readings(id_):
-            found = self._index.starting_with(wanted, memory_ids.MATCHES_MAX)
+            found = self._index.starting_with(wanted, backend_rules.MATCHES_MAX)
             exact = [one for one in found if one.memory.id == wanted]
             # On a server two clients may have given one id at the same time: any of them will do.
             if exact or len(found) == 1:
                 return (exact or found)[0]
             if found:
-                raise memory_ids.ambiguous(id_, [one.memory for one in found])
+                raise backend_rules.ambiguous(id_, [one.memory for one in found])
         near = self._index.newest(
-            list(self._index.counts()), memory_ids.LIMIT_MAX, None
+            list(self._index.counts()), backend_rules.LIMIT_MAX, None
         )  # a typing error is made in what was seen lately
-        raise memory_ids.unknown(id_, [memory.id for memory in near])
+        raise backend_rules.unknown(id_, [memory.id for memory in near])
 
     def _alike(self, place: Place, text: str, old: str | None) -> Found | None:
         """The memory that says the same: the very text first, else the newest near one.
@@ -220,21 +213,10 @@ class VectorBackend:
         return None
 
     def _update(self, there: Found, fresh: Memory, with_meta: bool) -> Saved:
-        known = there.memory
-        meta = fresh.meta if with_meta else known.meta
-        if fresh.text == known.text and meta == known.meta:
-            touched = replace(known, updated_ms=fresh.updated_ms)
-            self._replace(there.key, touched, text_changed=False)
-            return Saved(touched, Outcome.SAME)
-        memory = replace(
-            fresh,
-            id=known.id,
-            created_ms=known.created_ms,
-            supersedes=known.supersedes,
-            meta=meta,
-        )
-        self._replace(there.key, memory, text_changed=fresh.text != known.text)
-        return Saved(memory, Outcome.UPDATED, known.text)
+        saved = backend_rules.updated(there.memory, fresh, with_meta)
+        text_changed = saved.memory.text != there.memory.text
+        self._replace(there.key, saved.memory, text_changed=text_changed)
+        return saved
 
     def _insert(self, memories: Sequence[Memory]) -> None:
         with self._writing():

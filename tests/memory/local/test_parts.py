@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core.errors import UsageError
-from relay.memory import memory_ids as ids
+from relay.memory import backend_rules as ids
 from relay.memory.local import place_files as naming
 from relay.memory.local import ranking
 from relay.memory.records import Place, Scope

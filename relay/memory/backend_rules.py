@@ -1,4 +1,4 @@
-"""Ids of memories, and what every backend of relay's says in the same words.
+"""What relay's own backends do alike: ids, near duplicates, what an import adds, what is refused.
 
 An id is 8 characters of Crockford's base 32 in lower case: 40 bits of randomness.
 """
@@ -6,11 +6,13 @@ An id is 8 characters of Crockford's base 32 in lower case: 40 bits of randomnes
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from relay.core.errors import NotFound, UsageError
 from relay.core.suggest import nearest
-from relay.memory.records import PREFIX_MIN, Memory, to_json
+from relay.memory.records import PREFIX_MIN, Memory, Outcome, Saved, to_json
 
 ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 ID_LENGTH = 8
@@ -57,6 +59,41 @@ def check_query(query: str) -> str:
     if not query.strip():
         raise UsageError("there is nothing to search for", hint="give some words")
     return query
+
+
+def updated(there: Memory, fresh: Memory, with_meta: bool) -> Saved:
+    """What becomes of ``there`` when ``fresh``, which says the same, is saved.
+
+    Without ``with_meta`` the save had no meta, and the old one stays.
+    """
+    meta = fresh.meta if with_meta else there.meta
+    if fresh.text == there.text and meta == there.meta:
+        return Saved(replace(there, updated_ms=fresh.updated_ms), Outcome.SAME)
+    memory = replace(
+        fresh,
+        id=there.id,
+        created_ms=there.created_ms,
+        supersedes=there.supersedes,
+        meta=meta,
+    )
+    return Saved(memory, Outcome.UPDATED, there.text)
+
+
+def not_there(
+    batch: Iterable[Memory], known: dict[str, Memory], counts: Counter[str]
+) -> list[Memory]:
+    """Those of ``batch`` that a restore has to store; ``known`` are there, by id.
+
+    The others are counted as ``same`` or ``conflicting``, an id that comes twice too.
+    """
+    new = []
+    for memory in batch:
+        there = known.setdefault(memory.id, memory)
+        if there is memory:
+            new.append(memory)
+        else:
+            counts["same" if there == memory else "conflicting"] += 1
+    return new
 
 
 def ambiguous(id_: str, found: Sequence[Memory]) -> UsageError:
