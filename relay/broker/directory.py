@@ -46,7 +46,7 @@ class Member:
         self.notes: list[str] = []
         #: The message that made this agent speak, "" after a word of the person, and its hops.
         self.cause = ""
-        self.hops = 0
+        self.hops = record.hops
 
     def update(self, record: AgentRecord) -> None:
         """Take over what was stored."""

@@ -3,8 +3,10 @@
 Two agents that thank each other can run up a bill overnight. Every message of an agent's is one hop
 further than what made it speak; a person's word begins again at 0. A chain that is too long,
 or a pair that exchanges too much, is *parked*: stored, shown to the person, and offered to nobody
-before the person lets it go on. ``LoopGuard`` decides (pure), ``HeldMessages`` does it, with the
-ops ``held`` and ``decide``.
+before the person lets it go on. What relay itself tells an agent of what it said is one hop more
+too: beyond the limits it is told nothing. Hops and counts outlive the broker: they come from the
+ledger. ``LoopGuard`` decides (pure), ``HeldMessages`` does it, with the ops ``held``, ``decide``
+and ``person``.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from relay.broker.batch import Accepted, Batch, ClientRequest
 from relay.broker.delivery_states import advance
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
-from relay.broker.ops_delivery import DeliveryOps
+from relay.broker.ops_delivery import DeliveryOps, caused_by
 from relay.broker.ops_query import fitting
 from relay.broker.routing import Route, Routing
 from relay.core.bounded import BoundedDict
@@ -36,6 +38,8 @@ RATE_MAX = 60
 RATE_WINDOW_MS = 60_000
 #: Pairs whose messages are counted; the one that was quiet longest is forgotten first.
 PAIRS_MAX = 4096
+#: Messages of the last minute that count after a start.
+RESTORED_MAX = 100_000
 #: Parked messages that are listed or decided on at a time; the rest follows with the next call.
 PARKED_MAX = 1000
 #: The thread in which the person is told.
@@ -72,14 +76,37 @@ class LoopGuard:
             return f"{hops} messages followed from one another without a person"
         if not self._rate_max:
             return None
-        times = self._times.get(pair) or deque(maxlen=self._rate_max)
-        self._times[pair] = times
-        if len(times) == self._rate_max and now_ms - times[0] < RATE_WINDOW_MS:
+        if self._is_full(pair, now_ms):
             reason = f"more than {self._rate_max} messages a minute between {sender} and {to}"
             self.close(sender, to, reason)
             return reason
-        times.append(now_ms)
+        self.count(sender, to, now_ms)
         return None
+
+    def check_notice(self, to: str, hops: int, now_ms: int) -> str | None:
+        """Why relay tells this agent nothing more for now; None when it may, which then counts."""
+        if self._hops_max and hops > self._hops_max:
+            return f"{hops} messages and notices followed from one another without a person"
+        if self._rate_max and self._is_full(pair_of("relay", to), now_ms):
+            return f"relay has told {to} {self._rate_max} things within a minute"
+        self.count("relay", to, now_ms)
+        return None
+
+    def _is_full(self, pair: Pair, now_ms: int) -> bool:
+        times = self._times.get(pair)
+        return (
+            times is not None
+            and len(times) == self._rate_max
+            and now_ms - times[0] < RATE_WINDOW_MS
+        )
+
+    def count(self, sender: str, to: str, now_ms: int) -> None:
+        """Count a message that goes from one to the other."""
+        if self._rate_max:
+            pair = pair_of(sender, to)
+            times = self._times.get(pair) or deque(maxlen=self._rate_max)
+            self._times[pair] = times
+            times.append(now_ms)
 
     def uncount(self, sender: str, to: str, now_ms: int) -> None:
         """A message that was let go at ``now_ms`` has not been stored: it does not count."""
@@ -116,14 +143,37 @@ class HeldMessages:
         self._guard = guard
         self._told: set[Pair] = set()  # the person has been told of these, and not yet decided
 
-    def restore(self) -> None:
-        """After a start: what was parked for its number stays so, with all that follows it."""
+    def restore(self, now_ms: int) -> None:
+        """After a start: the last minute counts on, and what was parked for its number stays so,
+        with all that follows it."""
+        since_ms = now_ms - RATE_WINDOW_MS
+        for sender, to, at_ms in queries.exchanged_since(self._ledger, since_ms, RESTORED_MAX):
+            known = self._directory.get(to)
+            if known is not None and not known.person:
+                self._guard.count(sender, to, at_ms)
         for row in queries.parked(self._ledger, PARKED_MAX):
             self._told.add(pair_of(row["from"], row["to"]))
             if row["reason"] and not row["reason"][:1].isdigit():
                 self._guard.close(row["from"], row["to"], row["reason"])
 
+    def person(self, request: ClientRequest, batch: Batch) -> Json:
+        """The session says that the person has spoken to its agent."""
+        member = self._directory.member_of(request.client)
+        if member is None:
+            raise UsageError("only a registered session can report its person")
+        caused_by(self._ledger, member, "", 0)
+        return {}
+
     # -- parking
+
+    def admit_notice(self, message: Accepted, member: Member, batch: Batch) -> None:
+        """Count what relay tells an agent of something that it said. Raises RelayError where the
+        guard says so: it is told nothing, since it would answer that too."""
+        message.hops = member.hops + 1
+        reason = self._guard.check_notice(member.name, message.hops, batch.now_ms)
+        if reason is not None:
+            raise RelayError(reason, code="loop")
+        batch.on_failure.append(partial(self._guard.uncount, "relay", member.name, batch.now_ms))
 
     def admit(self, message: Accepted, member: Member, batch: Batch) -> None:
         """Count the hops of a message from ``member``, and park it where the guard says so."""

@@ -100,6 +100,8 @@ class AgentOps:
         record = _record(fields, batch.now_ms, hashed, known)
         self._ledger.begin()
         self._ledger.save_agent(record)
+        if known is None or known.record.run != run:
+            self._ledger.save_hops(name, 0)  # see Directory.put
         released = self._ledger.release_held(name, batch.now_ms)
         batch.cut = True
         batch.after.append(partial(self._registered, client, record, released))
@@ -167,14 +169,6 @@ class AgentOps:
             self._directory.unbind(client)
             self._windows.close(member.name)
             member.leave(record)
-
-    def person(self, request: ClientRequest, batch: Batch) -> Json:
-        """The session says that the person has spoken to its agent."""
-        member = self._directory.member_of(request.client)
-        if member is None:
-            raise UsageError("only a registered session can report its person")
-        member.caused_by("", 0)
-        return {}
 
     # -- gone
 

@@ -95,10 +95,12 @@ class DeliveryOps:
     def _note_cause(self, member: Member, sender: str, id_: str, state: State) -> None:
         """From when is a message what its recipient speaks of? See relay.broker.loop_guard."""
         busy = member.record.state == AgentState.BUSY.value
-        if sender == "relay" or (state is State.SUBMITTED and busy):
-            return  # a notice of ours changes nothing; what is queued is not yet read
-        if state is State.SEEN or state is State.SUBMITTED:
-            member.caused_by(id_, self._ledger.hops(id_, member.name))
+        if state is not State.SEEN and (state is not State.SUBMITTED or busy):
+            return  # what is queued is not yet read
+        hops = self._ledger.hops(id_, member.name)
+        if sender == "relay" and not hops:
+            return  # what the person's handlers say changes nothing
+        caused_by(self._ledger, member, id_, hops)
 
     # -- read
 
@@ -199,6 +201,14 @@ class DeliveryOps:
             self.changed(batch, id_, sender, recipient, new)
         if len(rows) == _SWEEP_ROWS:
             batch.after.append(partial(self._committer.submit_job, self.sweep))
+
+
+def caused_by(ledger: Ledger, member: Member, id_: str, hops: int) -> None:
+    """What this agent says from now on follows from the message ``id_``; "": from nothing."""
+    if member.hops != hops:
+        ledger.begin()
+        ledger.save_hops(member.name, hops)
+    member.caused_by(id_, hops)
 
 
 def _done(deliveries: list[Row]) -> bool:

@@ -18,7 +18,7 @@ from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.message import BODY_MAX, Mode
 from relay.ledger.store import Ledger
-from relay.protocol.broker import Json, not_unicode
+from relay.protocol.broker import ABOUT, Json, not_unicode
 
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _MODES = frozenset(mode.value for mode in Mode)
@@ -105,6 +105,8 @@ class MessageOps:
             thread=_thread(request.fields),
             routing=Routing((Route(member.name),)),
         )
+        if request.fields["notice"] == ABOUT and not self._is_repeated(message):
+            self._held.admit_notice(message, member, batch)
         self._windows.collect(message, batch)
 
     def event(self, request: ClientRequest, batch: Batch) -> None:

@@ -87,7 +87,7 @@ class BrokerServer:
         self._memory = MemoryProxy(home, directory, log=log)
         self._handlers = self._table()
         self._agents.restore(now_ms())
-        self._held.restore()
+        self._held.restore(now_ms())
 
     def _table(self) -> Mapping[str, Handler]:
         """Every op; see relay.protocol.broker."""
@@ -95,7 +95,7 @@ class BrokerServer:
             "hello": self._hello,
             "register": self._agents.register,
             "agent_state": self._agents.agent_state,
-            "person": self._agents.person,
+            "person": self._held.person,
             "agents": self._agents.agents,
             "send": self._messages.send,
             "event": self._messages.event,

@@ -214,6 +214,24 @@ def parked_count(ledger: Ledger) -> int:
     return int(found[0])
 
 
+def exchanged_since(ledger: Ledger, since_ms: int, limit: int) -> list[tuple[str, str, int]]:
+    """[(sender, recipient, created_ms)] of what agents sent since then and was let go, oldest
+    first: the last ``limit`` at most."""
+    found: list[tuple[str, str, int]] = []
+    with ledger.guard() as db:
+        rows = db.execute(
+            "SELECT e.agent, d.recipient, e.created_ms, e.origin, d.parked FROM events e"
+            " JOIN deliveries d ON d.event = e.seq WHERE e.kind='message' ORDER BY e.seq DESC"
+        )
+        for sender, to, created_ms, origin, parked in rows:
+            if created_ms < since_ms or len(found) == limit:
+                break
+            if origin == "agent" and not parked:
+                found.append((sender, to, created_ms))
+        rows.close()
+    return found[::-1]
+
+
 def counts(ledger: Ledger) -> Row:
     """How many events there are, and how many open deliveries in each state."""
     out: Row = {"events": last_event(ledger)}

@@ -18,7 +18,8 @@ from relay.core.message import State
 #: ``senders`` says in which blocks of ``1 << BLOCK_BITS`` events somebody spoke: it lets a search
 #: for one sender skip the others' blocks, for a row a block instead of an index entry a message.
 #: ``hops`` counts the messages between agents that led to this one, itself included; one that is
-#: ``parked`` is offered to nobody before the person lets it go on (see relay.broker.loop_guard).
+#: ``parked`` is offered to nobody before the person lets it go on (see relay.broker.loop_guard);
+#: those of an agent are of what made it speak: a broker that is killed does not begin anew.
 #: ``hook_invocations`` holds each run of a hook (relay.hooks.hook_log); ``duration`` in seconds.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -96,6 +97,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             error TEXT NOT NULL
         )""",
     ),
+    ("ALTER TABLE agents ADD COLUMN hops INTEGER NOT NULL DEFAULT 0",),
 )
 #: The ledger's file. 16 MB of log before it is moved: pages that change often are moved once, with
 #: fewer syncs.
@@ -167,6 +169,8 @@ class AgentRecord:
     cwd: str | None = None
     command: str | None = None
     reason: str | None = None
+    #: Of what made this run speak. Written by ``Ledger.save_hops`` alone.
+    hops: int = 0
 
 
 def message_row(columns: tuple[Any, ...]) -> Row:

@@ -91,6 +91,8 @@ _INSERT_INVOCATION = (
     f" VALUES ({','.join('?' * (len(INVOCATION_COLUMNS) - 1))})"
 )
 _AGENT_COLUMNS = tuple(field.name for field in fields(AgentRecord))
+#: What ``save_agent`` writes.
+_SAVED = tuple(name for name in _AGENT_COLUMNS if name != "hops")
 
 
 class Ledger:
@@ -341,14 +343,19 @@ class Ledger:
 
     def save_agent(self, record: AgentRecord) -> None:
         """Store what is known of one agent or person."""
-        marks = ",".join("?" * len(_AGENT_COLUMNS))
-        updates = ",".join(f"{name}=excluded.{name}" for name in _AGENT_COLUMNS)
+        marks = ",".join("?" * len(_SAVED))
+        updates = ",".join(f"{name}=excluded.{name}" for name in _SAVED)
         with self.guard() as db:
             db.execute(
-                f"INSERT INTO agents ({','.join(_AGENT_COLUMNS)}) VALUES ({marks})"
+                f"INSERT INTO agents ({','.join(_SAVED)}) VALUES ({marks})"
                 f" ON CONFLICT (name) DO UPDATE SET {updates}",
-                astuple(record),
+                tuple(getattr(record, name) for name in _SAVED),
             )
+
+    def save_hops(self, name: str, hops: int) -> None:
+        """Store how many messages led to what this agent says now."""
+        with self.guard() as db:
+            db.execute("UPDATE agents SET hops=? WHERE name=?", (hops, name))
 
     # -- hooks
 

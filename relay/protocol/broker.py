@@ -22,7 +22,9 @@ Ops (``?`` marks what may be left out):
               -> id, from, duplicate, deliveries [{to, state, reason, parked?}], did_you_mean,
               present.
               Answered once the message is on the disk. The same id again changes nothing.
-              With ``notice`` it is from relay, to the very agent whose session sends it.
+              With ``notice`` it is from relay, to the very agent whose session sends it: true
+              for a text of the person's handlers; ``about`` for what relay says about something
+              that the agent said, which the loop guard counts and may refuse (``loop``).
 ``state``     id, state, reason?, proof?, attempt? (the number of the try, for ``delivering``)
               -> id, state. Only from the connection of the recipient.
 ``agent_state`` state, reason?, source?, notes? -> state. Of the registered agent.
@@ -122,6 +124,9 @@ ROWS_MAX = 10_000
 ASK_TIMEOUT_MAX = 120.0
 #: What does something beyond the ledger: a client never repeats it by itself.
 ONCE = frozenset({"stop", "ask"})
+
+#: The ``notice`` that the loop guard counts.
+ABOUT = "about"
 
 Json = dict[str, "Any"]
 

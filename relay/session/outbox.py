@@ -7,11 +7,13 @@ the disk, and is part of the checkpoint: a session that is killed sends it again
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError
+from relay.protocol.broker import ABOUT
 from relay.session.broker_reports import NOT_NOW
 from relay.session.session_commands import (
     AgentNotice,
@@ -36,6 +38,10 @@ BUSY_BYTES_AT = 1024 * 1024
 RETRY_SECONDS = 1.0
 #: Names of which the agent has been told that they get nothing for now.
 TOLD_MAX = 1000
+#: Notices that are remembered: the same one is told again after this many seconds, with the number
+#: of times that it came meanwhile.
+NOTICES_TOLD_MAX = 1000
+REPEAT_SECONDS = 600.0
 #: Questions whose answers are waited for at a time; a further one replaces the oldest.
 QUESTIONS_MAX = 100
 
@@ -51,6 +57,7 @@ class Outbox:
         self._retry_at: float | None = None  # when these go again
         self._bytes = 0
         self._told: set[tuple[str, bool]] = set()  # (who gets nothing for now, is it parked?)
+        self._notices = NoticeCounter()
 
     @property
     def busy(self) -> bool:
@@ -83,6 +90,18 @@ class Outbox:
         self._bytes += size
         self._queue.append(identifier)
         yield from self._fill()
+
+    def notice(
+        self, notice: AgentNotice, to: str, new_id: Callable[[], str], now: float
+    ) -> Iterator[DriverCommand]:
+        """Tell the agent something of relay's own, unless it has just been told that."""
+        text = notice.text
+        if not notice.each_time:
+            text, note = self._notices.say(text, now)
+            if note:
+                yield PersonNote(note)
+        if text:
+            yield from self.send({"to": [to], "body": text, "notice": ABOUT, "id": new_id()})
 
     def answered(
         self, identifier: str, answer: dict[str, Any], now: float
@@ -130,6 +149,7 @@ class Outbox:
     def person(self) -> None:
         """The person has spoken to the agent: what it was told before may be told again."""
         self._told.clear()
+        self._notices.person()
 
     def _go_on(self, now: float) -> Iterator[DriverCommand]:
         if self._returned and not self._under_way:
@@ -207,9 +227,37 @@ def _explained(fields: dict[str, Any], error: RelayError) -> Iterator[DriverComm
     """Tell the agent that something it said was not sent, and why."""
     if fields.get("notice"):
         # Explaining that to the agent would be another notice.
-        yield PersonNote(f"the agent could not be told something: {error.message}")
+        yield PersonNote(f"the agent was not told something: {error.message}")
     else:
         yield AgentNotice(f"not sent: {error.line}")
+
+
+class NoticeCounter:
+    """Has the same notice told once, then counts. Pure; time comes in.
+
+    An agent that says again what it was told about, and is told again, never ends.
+    """
+
+    def __init__(self) -> None:
+        #: When each was told last, and how often it would have been since.
+        self._told: BoundedDict[str, tuple[float, int]] = BoundedDict(NOTICES_TOLD_MAX)
+
+    def say(self, text: str, now: float) -> tuple[str, str]:
+        """The agent is to be told ``text``: what it is told, and what the person is; or ""."""
+        at, more = self._told.get(text, (-REPEAT_SECONDS, 0))
+        if now - at >= REPEAT_SECONDS:
+            self._told[text] = (now, 0)
+            return text + (f" (this came {more} more times)" if more else ""), ""
+        more += 1
+        self._told[text] = (at, more)
+        # 1, 10, 100 …: the person need not read each.
+        rounded = str(more).strip("0") == "1"
+        note = f"the agent was told once, and does it again ({more} times): {text}"
+        return "", note if rounded else ""
+
+    def person(self) -> None:
+        """The person has spoken to the agent: what it was told before may be told again."""
+        self._told.clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,9 +87,9 @@ class Session:
 
     def handle(self, event: SessionEvent, now: float) -> Iterator[DriverCommand]:
         """Take one event, and say what is to be done; commands are carried out in their order."""
-        yield from self._without_own(self._route(event, now))
+        yield from self._without_own(self._route(event, now), now)
 
-    def _without_own(self, found: Iterable[DriverCommand]) -> Iterator[DriverCommand]:
+    def _without_own(self, found: Iterable[DriverCommand], now: float) -> Iterator[DriverCommand]:
         """Carry out the session's own commands, and pass on the others."""
         for command in found:
             if isinstance(command, commands.PersonNote):
@@ -97,7 +97,8 @@ class Session:
                 yield from self._report_agent()
             elif isinstance(command, commands.AgentNotice):
                 # One for which there is no room becomes a note.
-                yield from self._without_own(self._tell(command.text))
+                told = self.outbox.notice(command, self._run.name, self._new_id, now)
+                yield from self._without_own(told, now)
             else:
                 yield command
 
@@ -372,7 +373,7 @@ class Session:
         yield from self.hangup.tick(now)
         for question in self._replies.overdue(now):
             text = f"no answer from {question.to} within {question.seconds:g} s"
-            yield commands.AgentNotice(text)
+            yield commands.AgentNotice(text, each_time=True)
 
     def _checkpoint(self) -> bytes:
         extra: dict[str, Any] = {
@@ -384,10 +385,6 @@ class Session:
         return self._sources.checkpoint(extra | {n: kept.state() for n, kept in self._kept.items()})
 
     # -- to the agent, the person and the pump ----------------------------------------------------
-
-    def _tell(self, text: str) -> Iterator[DriverCommand]:
-        fields = {"to": [self._run.name], "body": text, "notice": True, "id": self._new_id()}
-        yield from self.outbox.send(fields)
 
     def _report_agent(self) -> Iterator[DriverCommand]:
         change, source = self._state, self._sources.source

@@ -209,9 +209,13 @@ class AddOnRequested(DriverCommand, SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class AgentNotice(DriverCommand, SessionEvent):
-    """Explain something to the agent, as a message from relay."""
+    """Explain something to the agent, as a message from relay.
+
+    ``each_time``: it is no repetition though its words may be the same.
+    """
 
     text: str
+    each_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)

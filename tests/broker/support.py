@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -37,6 +38,13 @@ def stop_broker(home: Home) -> None:
             client.request("stop")
     except RelayError:
         pass
+    wait_until(lambda: lock_is_free(home), what="the broker to end")
+
+
+def kill_broker(home: Home) -> None:
+    """Kill the broker of ``home``, a process, with SIGKILL."""
+    with connect(home, start=False) as client:
+        os.kill(client.request("status")["pid"], signal.SIGKILL)
     wait_until(lambda: lock_is_free(home), what="the broker to end")
 
 

@@ -17,7 +17,7 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import NotFound, RelayError
 from relay.core.paths import Home
 from relay.ledger.schema import AgentRecord
-from tests.broker.support import Json, register, stop_broker
+from tests.broker.support import Json, kill_broker, register, stop_broker
 
 pytestmark = pytest.mark.usefixtures("served")
 
@@ -163,6 +163,52 @@ def test_another_run_of_the_same_name_begins_a_chain_anew(home: Home) -> None:
         al.request("agent_state", state="gone")
     with register(home, "Al", run="run-2", token="other") as al:
         assert say(al, "Bob", "I was started a moment ago")["state"] == "queued"
+
+
+def test_a_killed_broker_neither_forgets_a_chain_nor_a_minute(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RELAY_RATE_MAX", "25")
+    stop_broker(home)
+    with register(home, "Al") as al, register(home, "Bob") as bob:
+        exchange(al, bob, HOPS_MAX)
+        kill_broker(home)
+    with register(home, "Al") as al, register(home, "Bob") as bob:
+        assert "21 messages followed" in say(al, "Bob", "thank you")["reason"]
+        al.request("person")
+        kill_broker(home)
+    with register(home, "Al") as al, register(home, "Bob"):
+        # From a word of the person's it begins anew, but the minute goes on.
+        states = [say(al, "Bob", f"{number}") for number in range(6)]
+        assert [one["state"] for one in states] == ["queued"] * 5 + ["held"]
+        assert "more than 25 messages a minute" in states[-1]["reason"]
+
+
+def test_what_relay_says_of_what_an_agent_said_counts_as_a_hop(home: Home) -> None:
+    with register(home, "Al") as al, register(home, "Bob") as bob:
+        exchange(al, bob, HOPS_MAX - 2)
+        for body in ("nobody is called Bbo", "not sent"):
+            al.request("send", body=body, notice="about")
+            assert read(al)["body"] == body
+        with pytest.raises(RelayError, match="followed from one another") as refused:
+            al.request("send", body="not sent again", notice="about")
+        assert refused.value.code == "loop"
+        assert say(al, "Bob", "again")["state"] == "held"
+        al.request("person")
+        al.request("send", body="not sent", notice="about")
+        assert read(al)["body"] == "not sent"
+
+
+def test_relay_says_so_much_a_minute(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RELAY_RATE_MAX", "3")
+    stop_broker(home)
+    with register(home, "Al") as al:
+        for number in range(3):
+            al.request("send", body=f"{number}", notice="about")
+        with pytest.raises(RelayError, match="3 things within a minute"):
+            al.request("send", body="3", notice="about")
+        # What the person's own handlers say is bounded in the session (texts_max).
+        al.request("send", body="4", notice=True)
 
 
 def test_what_cannot_be_stored_does_not_count_and_is_told_of_again() -> None:

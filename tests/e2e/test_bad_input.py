@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from relay.broker.loop_guard import HOPS_MAX
 from tests.e2e.wrapped import (
     ECHO,
     RELAY,
@@ -49,6 +51,24 @@ def test_the_agent_is_told_what_went_wrong(tmp_path: Path, said: bytes, told: st
         wait_registered("Bob")
         with wrapped(speaker(tmp_path, said), name="Alice") as alice:
             alice.wait_for(f"Relay notice .*{told}")
+
+
+@pytest.mark.parametrize(
+    ("words", "turns", "note"),
+    [("'again'", 1, "does it again"), ("str(n)", HOPS_MAX, "notices followed from one another")],
+    ids=["the same", "each another"],
+)
+def test_an_agent_that_answers_notices_comes_to_an_end(words: str, turns: int, note: str) -> None:
+    loop = (
+        "import sys\n"
+        "for n, line in enumerate(sys.stdin):\n"
+        f"    print('@relay:no/' + {words} + ' hello\\n', flush=True)\n"
+    )
+    with wrapped(python(loop), name="Alice") as alice:
+        wait_registered("Alice")
+        alice.type("begin\n")
+        wait_until(lambda: note in str(relay_json("status")), 60, "the end")
+        assert len(set(re.findall(r"Relay notice (\S+):", alice.output))) == turns
 
 
 def test_a_body_that_is_too_long_is_refused_whole(tmp_path: Path) -> None:

@@ -132,4 +132,4 @@ class Playbook:
 
 def notice(identifier: str, text: str) -> commands.SendMessage:
     """The message by which Ben is told ``text``."""
-    return commands.SendMessage({"to": ["Ben"], "body": text, "notice": True, "id": identifier})
+    return commands.SendMessage({"to": ["Ben"], "body": text, "notice": "about", "id": identifier})

@@ -11,7 +11,13 @@ from relay.core.errors import BrokerUnavailable, NotFound, RelayError, StorageEr
 from relay.directive.grammar import Match
 from relay.session import outbox as module
 from relay.session.builtin import await_seconds
-from relay.session.outbox import QUESTIONS_MAX, RETRY_SECONDS, Outbox, ReplyTimeouts
+from relay.session.outbox import (
+    QUESTIONS_MAX,
+    REPEAT_SECONDS,
+    RETRY_SECONDS,
+    Outbox,
+    ReplyTimeouts,
+)
 from relay.session.session_commands import (
     AgentNotice,
     DriverCommand,
@@ -116,6 +122,24 @@ def test_what_stays_held_is_told_once_until_something_changes(parked: bool) -> N
     assert [len(say(outbox, answer)) for _ in range(2)] == [1, 0]
     outbox.person()
     assert len(say(outbox, answer)) == 1
+
+
+def test_the_same_notice_is_told_once_then_counted() -> None:
+    outbox = Outbox()
+
+    def notice(now: float, text: str = "wrong", **options: bool) -> list[str]:
+        found = list(outbox.notice(AgentNotice(text, **options), "Ben", lambda: str(now), now))
+        notes = [one.text for one in found if isinstance(one, PersonNote)]
+        return [*notes, *(one.fields["body"] for one in found if isinstance(one, SendMessage))]
+
+    assert notice(0) == ["wrong"] and notice(1, "wrong too") == ["wrong too"]
+    again = [notice(2 + number) for number in range(12)]
+    assert [len(one) for one in again] == [1, *[0] * 8, 1, 0, 0]
+    assert "(1 times): wrong" in again[0][0] and "(10 times): wrong" in again[9][0]
+    assert notice(REPEAT_SECONDS) == ["wrong (this came 12 more times)"]
+    assert notice(REPEAT_SECONDS + 1, each_time=True) == ["wrong"]
+    outbox.person()
+    assert notice(REPEAT_SECONDS + 2) == ["wrong"]
 
 
 def test_a_repetition_is_not_explained_again() -> None:

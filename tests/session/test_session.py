@@ -149,7 +149,7 @@ def test_the_person_learns_of_a_notice_for_which_there_is_no_room(
     monkeypatch.setattr(outbox, "NOTICES_MAX", 0)
     playbook = Playbook() >> AgentNotice("not sent")
     playbook.done()
-    assert "the agent could not be told something" in playbook.notes[0]
+    assert "the agent was not told something" in playbook.notes[0]
 
 
 def test_while_much_waits_for_the_broker_the_pump_is_not_read(
