@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 AGENTS = sorted((ROOT / "docs" / "agents").glob("*.md"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *AGENTS]
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+_ATTACK = re.compile(r"^\|.*\| (tests/\S+\.py)::(test_\w+) \|$", re.MULTILINE)
 _COMMAND = re.compile(r"(?:^|\$ )(?:\.venv/bin/)?relay ([a-z-]+)", re.MULTILINE)
 
 
@@ -70,6 +71,15 @@ def test_each_agent_has_a_page_with_the_version_that_the_tests_drive() -> None:
         assert f"agents/{program}.md" in table
         assert f" {pin.version} " in checked
         assert pin.version in (ROOT / "docs" / "agents" / f"{program}.md").read_text()
+
+
+def test_each_attack_names_a_test_that_exists() -> None:
+    table = (ROOT / "docs" / "security.md").read_text().partition("## Attacks")[2]
+    rows = [line for line in table.splitlines() if line.startswith("| ") and "attack |" not in line]
+    named = _ATTACK.findall(table)
+    assert len(named) == len(rows), "each row ends with | tests/….py::test_name |"
+    for file, name in named:
+        assert f"def {name}(" in (ROOT / file).read_text(), f"{file}::{name}"
 
 
 def test_each_agent_is_known_everywhere() -> None:
