@@ -328,7 +328,7 @@ class SessionParts:
         return SessionDriver(queue, session, services, self._clock)
 
     def _make_deliveries(self, reports: BrokerReports) -> DeliveryQueue:
-        adapter, namespaces = self._adapter, self._namespaces
+        adapter = self._adapter
         records = AgentRecords(adapter)
         rules = typing_rules(self._kind, self._hello["pid"])
         if adapter is not None:
@@ -341,12 +341,11 @@ class SessionParts:
             self._clock,
             rules=rules,
             ascii_only=not _takes_utf8(self._run.env),
-            namespaces=namespaces,
             composer=adapter.composer if adapter else None,
             written=frozenset(self._hello.get("written", ())),
             seen=records.seen,
         )
-        channels = ChannelSelector(typing, adapter, records, self._guards, namespaces, self._clock)
+        channels = ChannelSelector(typing, adapter, records, self._guards, self._clock)
         return DeliveryQueue(channels, reports, self._guards, self._clock)
 
     def _make_steering(self, deliveries: DeliveryQueue, reports: BrokerReports) -> Steering | None:
@@ -355,7 +354,6 @@ class SessionParts:
         return Steering(
             deliveries,
             self._adapter.injection,
-            self._namespaces,
             reports,
             self._tasks,
             self._clock,

@@ -26,11 +26,15 @@ _AGAIN_AFTER = 1.0
 class _Window:
     """What was pushed to the session of ``name`` over one connection."""
 
-    __slots__ = ("name", "client", "cursor", "ids", "behind", "refilling", "missed", "reset")
+    __slots__ = (
+        *("name", "client", "cursor", "ids", "behind", "refilling", "missed", "reset"),
+        "_ledger",
+    )
 
-    def __init__(self, name: str, client: Client) -> None:
+    def __init__(self, name: str, client: Client, ledger: Ledger) -> None:
         self.name = name
         self.client = client
+        self._ledger = ledger
         self.cursor = 0  # the last event that was pushed
         self.ids: set[str] = set()  # those that the session has in hand
         self.behind = True  # the ledger holds more beyond the cursor
@@ -44,7 +48,9 @@ class _Window:
     def push(self, event: int, row: Row) -> None:
         self.cursor = event
         self.ids.add(row["id"])
-        self.client.send(encode({"push": "deliver", **row, "attempt": row["attempts"]}))
+        nonce = self._ledger.nonce(row["id"], self.name)
+        more = {"push": "deliver", "attempt": row["attempts"], "nonce": nonce}
+        self.client.send(encode({**row, **more}))
 
 
 class DeliveryWindows:
@@ -99,7 +105,7 @@ class DeliveryWindows:
 
     def open(self, name: str, client: Client) -> None:
         """A session is there: offer all that is open, from the oldest."""
-        window = self._windows[name.lower()] = _Window(name, client)
+        window = self._windows[name.lower()] = _Window(name, client, self._ledger)
         self._read_on(window)
 
     def close(self, name: str) -> None:

@@ -275,8 +275,8 @@ class HeldMessages:
 
 
 def _is_meant(row: Row, part: str) -> bool:
-    upper = part.upper()
+    upper = part.upper().strip("[]").partition("_")[0]  # as its receiver sees it, too
     whole = row["id"]
-    if len(part) >= 4 and (whole.startswith(upper) or whole.endswith(upper)):
+    if len(upper) >= 4 and (whole.startswith(upper) or whole.endswith(upper)):
         return True
     return part.lower() in (row["from"].lower(), row["to"].lower())

@@ -21,6 +21,14 @@ def derived_ulid(now_ms: int, *key: str) -> str:
     return new_ulid(now_ms, digest[:10])
 
 
+def nonce(key: bytes, *parts: str) -> str:
+    """Six characters for ``parts`` that nobody can tell who does not have ``key``."""
+    import hmac
+
+    digest = hmac.digest(key, "\x00".join(parts).encode("utf-8", "surrogatepass"), "sha256")
+    return "".join(_ALPHABET[byte & 31] for byte in digest[:6])
+
+
 def _encode(value: int) -> str:
     out = []
     for _ in range(26):

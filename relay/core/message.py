@@ -50,7 +50,11 @@ class AgentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message as its receiver gets it. ``created_at`` is in milliseconds since the epoch."""
+    """One message as its receiver gets it. ``created_at`` is in milliseconds since the epoch.
+
+    ``nonce`` is what its sender cannot know: the broker makes it for this receiver once it has the
+    message, the same at each try. Empty where the broker is older than that.
+    """
 
     id: str
     sender: str
@@ -61,4 +65,5 @@ class Message:
     thread: str | None = None
     sender_kind: str = "agent"  # agent | person | relay
     attempt: int = 0  # earlier tries that may have landed
+    nonce: str = ""
     attributes: dict[str, str] = field(default_factory=dict)

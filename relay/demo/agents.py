@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 
-# "Relay message [7Q4B2K9D] from agent Ann: the text (how to answer.)"
+# "Relay message [7Q4B2K9D_3VX8AM] from agent Ann: the text (End of …)."
 _MESSAGE = re.compile(r"Relay message \[\w+\] from agent (\w+)[^:]*: (.*)")
 _PRODUCT = re.compile(r"what is (\d+) times (\d+)")
 

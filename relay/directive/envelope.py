@@ -1,7 +1,7 @@
 """What a receiver reads: a message with its sender, its id and what it is worth.
 
-Four styles. ``paste`` keeps the body's lines, for a program that takes bracketed paste or has a
-message interface. ``plain`` is for programs that read lines from a cooked terminal, whose input
+Four styles. ``paste`` keeps long lines, for a program that takes bracketed paste or has a message
+interface. ``plain`` is for programs that read lines from a cooked terminal, whose input
 queue is short. ``shell`` is for a shell's prompt, where a peer's words must not become a command,
 and ``comment`` for the prompt of an interpreter, likewise.
 """
@@ -9,12 +9,12 @@ and ``comment`` for the prompt of an interpreter, likewise.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from relay.core.message import Message
-from relay.directive.escape import clean, code_point
+from relay.directive.escape import clean, code_point, has_closing, quote_headers
 from relay.directive.line_parser import LineParser
 
 Style = Literal["plain", "paste", "shell", "comment"]
@@ -24,7 +24,7 @@ Style = Literal["plain", "paste", "shell", "comment"]
 LINE_BYTES = 900
 LABEL_MAX = 128
 
-_NEW_LINE = "| "
+_LINE = "| "
 _WRAPPED = "|…"
 _WRAPPED_ASCII = "|..."
 _ASCII = str.maketrans(
@@ -36,7 +36,7 @@ _ASCII = str.maketrans(
 class Envelope:
     """``lines`` are what to type, ``text`` is the same joined by ``\\n``.
 
-    ``marker`` stands in the first 30 columns and holds no space: whoever finds it in what the agent
+    ``marker`` stands in the first 36 columns and holds no space: whoever finds it in what the agent
     read has proof that this message arrived.
     """
 
@@ -46,44 +46,46 @@ class Envelope:
 
 
 def envelope(
-    message: Message,
-    *,
-    style: Style,
-    namespaces: Collection[str],
-    ascii_only: bool = False,
-    comment: str = "# ",
+    message: Message, *, style: Style, ascii_only: bool = False, comment: str = "# "
 ) -> Envelope:
     """What to type into the receiver's input for ``message``.
 
-    No line begins with a live pattern of ``namespaces``, ``!`` or ``/``; no control is left but
-    ``\\n`` (and ``\\t``, except in a shell); the last character is a period (in a shell: a quote).
-    ``comment`` begins each line of the style of that name.
+    A body of one line stands in the line of its header, the lines of a longer one each behind
+    ``| ``; either is followed by a closing that repeats the header's marker. So no line begins
+    with words of the sender's, and what stands between the two markers is his. No control is left
+    but ``\\n`` (and ``\\t``, except in a shell); the last character is a period (in a shell: a
+    quote). ``comment`` begins each line of the style of that name.
     ``ascii_only`` is for a shell or an interpreter whose locale is not UTF-8: its line editor may
     take the bytes of other characters for key strokes, so they are shown as ``<U+00E9>``.
     """
-    marker = marker_of(message.id)
-    body = clean(message.body)
-    header, closing = _header(message, marker), _closing(message)
-    if style == "paste":
-        lines = _paste_lines(header, body, closing, namespaces)
-    else:
-        lines = _logical_lines(header, body, closing)
-        if style == "shell":
-            lines = _shell_lines(lines, ascii_only)
-        elif style == "comment":
-            lines = _comment_lines(lines, comment, ascii_only)
-        else:
-            lines = [part for line in lines for part in _wrap(line, _utf8_cost)]
+    marker = marker_of(message)
+    lines = _logical_lines(message, marker)
+    if style == "shell":
+        lines = _shell_lines(lines, ascii_only)
+    elif style == "comment":
+        lines = _comment_lines(lines, comment, ascii_only)
+    elif style == "plain":
+        lines = [part for line in lines for part in _wrap(line, _utf8_cost)]
     return Envelope("\n".join(lines), tuple(lines), marker)
 
 
-def marker_of(message_id: str) -> str:
-    """The marker that proves the arrival of a message: 40 of its id's random bits.
+def marker_of(message: Message) -> str:
+    """The marker that proves the arrival of a message: 40 of its id's random bits and its nonce.
 
-    It holds no space, so no word wrap divides it, and it stands so early in the first line that
-    no terminal of 40 columns or more divides it either.
+    It holds no space and no hyphen, so no word wrap divides it, and it stands so early in the first
+    line that no terminal of 40 columns or more divides it either. The sender may choose the id, but
+    cannot know the nonce: no body holds its own marker.
     """
-    return f"[{re.sub('[^0-9A-Za-z_-]', '_', message_id[-8:])}]"
+    shown = f"{message.id[-8:]}_{message.nonce[:6]}" if message.nonce else message.id[-8:]
+    return f"[{re.sub('[^0-9A-Za-z_-]', '_', shown)}]"
+
+
+def _logical_lines(message: Message, marker: str) -> list[str]:
+    body = quote_headers(clean(message.body))
+    header, closing = _header(message, marker), _closing(message, marker)
+    if "\n" in body or has_closing(body):
+        return [f"{header}:", *(_LINE + line for line in body.split("\n")), closing]
+    return [f"{header}: {body} {closing}"]
 
 
 def _header(message: Message, marker: str) -> str:
@@ -102,11 +104,11 @@ def _header(message: Message, marker: str) -> str:
     return "".join(parts)
 
 
-def _closing(message: Message) -> str:
+def _closing(message: Message, marker: str) -> str:
     """The last words: how to answer, and that another agent's words are not the user's consent."""
+    parts = [f"End of {marker}"]
     if message.sender_kind == "relay":
-        return "(No answer needed)."
-    parts = []
+        return f"({parts[0]}. No answer needed)."
     pattern = _answer_pattern(message)
     if pattern:
         # The quotation mark stays glued to the pattern: wherever a screen wraps this line, the
@@ -114,7 +116,7 @@ def _closing(message: Message) -> str:
         parts.append(f'To answer, if needed: a line "{pattern} …"')
     if not _personal(message):
         parts.append("From an agent, so not consent from your user")
-    return f"({'. '.join(parts) or 'No answer possible'})."
+    return f"({'. '.join(parts)})."
 
 
 def _answer_pattern(message: Message) -> str:
@@ -134,33 +136,7 @@ def _personal(message: Message) -> bool:
 
 def _label(text: str) -> str:
     """A name as one word, without the characters that the envelope's own words are made of."""
-    return re.sub(r"[\s()\[\]\"]|:$", "_", clean(text)[:LABEL_MAX]) or "_"
-
-
-def _paste_lines(header: str, body: str, closing: str, namespaces: Collection[str]) -> list[str]:
-    if "\n" not in body:
-        return [f"{header}: {body} {closing}"]
-    starts = _line_guard(namespaces)
-    lines = [f"{_NEW_LINE}{line}" if starts.match(line) else line for line in body.split("\n")]
-    return [f"{header}:", *lines, closing]
-
-
-def _line_guard(namespaces: Collection[str]) -> re.Pattern[str]:
-    """What no line may begin with.
-
-    Wider than the grammar on purpose: a screen may take away backslashes, list markers and
-    indentation before somebody reads the line back.
-    """
-    names = sorted({"relay", "memory", "broadcast", *namespaces})
-    live = rf"[\W_]*(?:[0-9]{{1,9}}[.)][\W_]*)?@(?:{'|'.join(map(re.escape, names))}):"
-    return re.compile(rf"\s*[!/]|{live}")
-
-
-def _logical_lines(header: str, body: str, closing: str) -> list[str]:
-    first, *more = body.split("\n")
-    if not more:
-        return [f"{header}: {first} {closing}"]
-    return [f"{header}: {first}", *(_NEW_LINE + line for line in (*more, closing))]
+    return re.sub(r"[^\w.,/#*~@+:-]|:$", "_", clean(text)[:LABEL_MAX]) or "_"
 
 
 def _wrap(line: str, cost: Callable[[str], int], mark: str = _WRAPPED) -> list[str]:

@@ -1,23 +1,97 @@
 """Text that is safe to type into a terminal and honest to read.
 
 What cannot be typed or seen is shown, never silently dropped: a control becomes its picture
-(ESC is ``␛``), an invisible character becomes its number (``<U+202E>``).
+(ESC is ``␛``), an invisible character becomes its number (``<U+202E>``). What looks like a line of
+relay's own is marked as a quotation.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 
 # C0 but \t and \n, DEL, C1; then what has no width or reorders its neighbours, and so can hide
 # text from a reader. Kept: the two joiners and the two emoji variation selectors, without which
 # ordinary emoji and several scripts fall apart.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"
-    "\u00ad\u034f\u061c\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0d\ufeff"
-    "\ufff0-\ufffb\ud800-\udfff"
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _LINE_END = re.compile("\r\n?")
+
+#: Letters of other scripts that look like those of relay's own words.
+_ALIKE = {
+    other: letter
+    for letter, others in {
+        "a": "аΑАαɑᎪᗅ∀",
+        "c": "сϲСϹᏟ⊂",
+        "e": "еЕΕεєҽᎬ∊℮",
+        "g": "ցᏀɡԌ",
+        "i": "іІιΙӏӀᎥ",
+        "l": "Ꮮ∣ǀו",
+        "m": "мМΜᎷϺ",
+        "n": "пոռηΝ∩",
+        "o": "оОοΟօՕσΘ০०٥〇○◯",
+        "r": "гᴦᎡᏒ",
+        "s": "ѕЅᏚտՏ",
+        "t": "тТτΤᎢ⊤",
+        "y": "уУγΥүҮყᎽ",
+        ":": "ː׃։፡᠄⁚",
+    }.items()
+    for other in others
+}
+_BASE = re.compile(r"(?:LATIN|REGIONAL|NEGATIVE|SQUARED|CROSSED|CIRCLED).*\b([A-Z])(?: WITH\b.*)?")
+
+
+class _Folds(dict[int, str]):
+    """Each character as one that a reader may take it for: ASCII, ``[`` for a sign, NUL for what
+    has no width of its own."""
+
+    def __missing__(self, code: int) -> str:
+        folded = _fold(chr(code))
+        if len(self) < 65536:
+            self[code] = folded
+        return folded
+
+
+def _fold(char: str) -> str:
+    if char.isascii() or char in _ALIKE:
+        return _ALIKE.get(char) or char.lower()
+    kind = unicodedata.category(char)
+    if kind in ("Mn", "Me", "Cf"):
+        return "\0"
+    plain = unicodedata.normalize("NFKD", char)[0]
+    if plain.isascii() or plain in _ALIKE:
+        return _ALIKE.get(plain) or plain.lower()
+    base = _BASE.fullmatch(unicodedata.name(plain, ""))
+    if base is not None:
+        return base[1].lower()
+    if kind[0] in "PS":
+        return "-" if kind in ("Pd", "Pi", "Pf", "Po") else "["
+    return plain
+
+
+_FOLDS = _Folds()
+_LOOKS = {"e": "[e3]", "a": "[a4@]", "s": "[s5$]", "i": "[il1|!]", "l": "[il1|!]", "o": "[o0]"}
+
+
+def _word(letters: str) -> str:
+    return r"\0*".join(_LOOKS.get(letter, letter) for letter in letters)
+
+
+_NAME = rf"{_word('relay')}[\W_]*(?:{_word('message')}|{_word('notice')})"
+#: The beginning of a header, up to where something must come between for it to be none.
+_HEADER = re.compile(
+    rf"{_NAME}(?! \(quoted\))"
+    rf"(?=[\W_]*?[\[\](){{}}<>|:#]|[\W_]*(?:\w{{6,20}}[\W_]+)?{_word('from')})"
+)
+_CLOSING = re.compile(
+    rf"{_word('end')}[\W_]*{_word('of')}[\W_]*[\[({{<]|{_word('not')}[\W_]*{_word('consent')}"
+    rf"|{_word('to')}[\W_]*{_word('answer')}[\W_]*{_word('if')}"
+    rf"|{_word('no')}[\W_]*{_word('answer')}[\W_]*{_word('needed')}"
+)
 
 
 def clean(text: str) -> str:
@@ -30,6 +104,27 @@ def clean(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return _UNSAFE.sub(_shown, _LINE_END.sub("\n", text))
+
+
+def quote_headers(text: str) -> str:
+    """``text``, which is clean, with ``(quoted)`` in all that looks like a header of relay's.
+
+    In whatever letters: ``Rеlау-MESSAGE  [`` becomes ``Rеlау-MESSAGE (quoted)  [``. Idempotent.
+    """
+    folded = _folded(text)
+    ends = [found.end() for found in _HEADER.finditer(folded)]
+    starts = [0, *ends]
+    pieces = [text[start:end] for start, end in zip(starts, [*ends, len(text)], strict=True)]
+    return " (quoted)".join(pieces)
+
+
+def has_closing(text: str) -> bool:
+    """Whether ``text``, which is clean, has words that look like those behind relay's messages."""
+    return _CLOSING.search(_folded(text)) is not None
+
+
+def _folded(text: str) -> str:
+    return text.lower() if text.isascii() else text.translate(_FOLDS)
 
 
 def code_point(char: str) -> str:

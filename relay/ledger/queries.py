@@ -133,9 +133,11 @@ def unread(ledger: Ledger, recipient: str) -> int:
 def matching_ids(ledger: Ledger, part: str) -> list[str]:
     """Ids of messages equal to ``part``, or else beginning or ending with it; at most 10.
 
+    ``part`` may also be what a receiver sees: the end of the id, ``_`` and the message's nonce.
+
     The beginning is searched everywhere (the ids are indexed), the end among the newest 100 000.
     """
-    part = part.upper()
+    part = part.upper().strip("[]").partition("_")[0]
     with ledger.guard() as db:
         if db.execute("SELECT 1 FROM events WHERE id=?", (part,)).fetchone():
             return [part]

@@ -21,6 +21,7 @@ from relay.core.message import State
 #: ``parked`` is offered to nobody before the person lets it go on (see relay.broker.loop_guard);
 #: those of an agent are of what made it speak: a broker that is killed does not begin anew.
 #: ``hook_invocations`` holds each run of a hook (relay.hooks.hook_log); ``duration`` in seconds.
+#: ``nonce_key`` is what the nonces of messages are made with (relay.core.message).
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE events (
@@ -98,6 +99,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
     ),
     ("ALTER TABLE agents ADD COLUMN hops INTEGER NOT NULL DEFAULT 0",),
+    (
+        "CREATE TABLE nonce_key (key BLOB NOT NULL)",
+        "INSERT INTO nonce_key VALUES (randomblob(32))",
+    ),
 )
 #: The ledger's file. 16 MB of log before it is moved: pages that change often are moved once, with
 #: fewer syncs.

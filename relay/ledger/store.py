@@ -13,9 +13,11 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, fields
 from itertools import chain
+from os import urandom
 from typing import Any
 
 from relay.core import sqlite
+from relay.core.ids import nonce
 from relay.core.message import Mode, State
 from relay.ledger.schema import (
     BLOCK_BITS,
@@ -101,6 +103,10 @@ class Ledger:
     def __init__(self, path: str) -> None:
         self.path = path
         self._db = sqlite.connect(path, SCHEMA)
+        with self.guard() as db:
+            (self._nonce_key,) = db.execute("SELECT key FROM nonce_key").fetchone() or (
+                urandom(32),
+            )
         self._seq: int | None = None
         self._numbers: dict[str, int] = {}
         self._newest: str | None = None
@@ -306,6 +312,10 @@ class Ledger:
                 AND d.state = 'held' AND d.updated_ms <= ? LIMIT ?""",
                 (before_ms, limit),
             ).fetchall()
+
+    def nonce(self, id_: str, recipient: str) -> str:
+        """What the sender of the message ``id_`` to ``recipient`` cannot know."""
+        return nonce(self._nonce_key, id_, recipient.lower())
 
     # -- the loop guard
 

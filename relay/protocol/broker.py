@@ -83,8 +83,9 @@ Ops (``?`` marks what may be left out):
 Pushes:
 
 ``deliver``   a row for a session to deliver, with ``attempt``: how many earlier tries there were
-              that may have landed. At most ``WINDOW`` are out at once; ``submitted`` and the final
-              states make room. A session that reconnects gets again what is not final.
+              that may have landed, and ``nonce``: what its sender cannot know. At most ``WINDOW``
+              are out at once; ``submitted`` and the final states make room. A session that
+              reconnects gets again what is not final.
 ``receipt``   id, to, state, reason: a delivery of the session's own message changed.
 ``ask``       id, kind, request, timeout: somebody asks the session; it answers once, with
               ``answer``, within ``timeout`` seconds.
@@ -218,5 +219,6 @@ def message_from(row: Json) -> Message:
         thread=row.get("thread"),
         sender_kind=row.get("from_kind") or "agent",
         attempt=row.get("attempt") or 0,
+        nonce=str(row.get("nonce") or ""),
         attributes=row.get("attributes") or {},
     )

@@ -103,12 +103,10 @@ class DeliveryQueue:
         if channel is None or not channel.proves_reading or not unread:
             return
         lost = [
-            (m, whole)
-            for m, whole in channel.throw_away(unread)
-            if marker_of(m.id) in self._unproven
+            (m, whole) for m, whole in channel.throw_away(unread) if marker_of(m) in self._unproven
         ]
         for message, whole in lost:
-            del self._unproven[marker_of(message.id)]
+            del self._unproven[marker_of(message)]
             if whole:
                 self._waiting.appendleft(message)
             else:
@@ -228,7 +226,7 @@ class DeliveryQueue:
     def _went_over(self, message: Message) -> None:
         self._over_at = self._clock()
         self._waiting.remove(message)
-        self._unproven[marker_of(message.id)] = message
+        self._unproven[marker_of(message)] = message
 
     async def _landed(self, channel: DeliveryChannel, message: Message) -> bool:
         """Whether an earlier try got through; a channel that learns it late is given the time.
@@ -254,7 +252,7 @@ class DeliveryQueue:
         proof = await channel.read(batch)
         if proof is None:
             return
-        seen = [m for m in batch if self._unproven.pop(marker_of(m.id), None) is not None]
+        seen = [m for m in batch if self._unproven.pop(marker_of(m), None) is not None]
 
         async def account() -> None:
             await submitted

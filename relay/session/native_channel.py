@@ -24,12 +24,9 @@ _LOOK = 0.05
 class NativeChannel:
     """A message interface of the agent's own: works while it is busy, beside drafts and dialogs."""
 
-    def __init__(
-        self, adapter: AgentAdapter, channel: MessageChannel, namespaces: frozenset[str]
-    ) -> None:
+    def __init__(self, adapter: AgentAdapter, channel: MessageChannel) -> None:
         self._adapter = adapter
         self._channel = channel
-        self._namespaces = namespaces
 
     @property
     def available(self) -> bool:
@@ -44,7 +41,7 @@ class NativeChannel:
         return list(waiting[:1])
 
     async def submit(self, batch: list[Message]) -> Submitted:
-        wrapped = envelope(batch[0], style="paste", namespaces=self._namespaces)
+        wrapped = envelope(batch[0], style="paste")
         if self._adapter.accepted(wrapped.marker):
             return Submitted(1)  # a try that seemed to fail has got through
         try:
@@ -56,7 +53,7 @@ class NativeChannel:
     async def read(self, batch: list[Message]) -> str | None:
         # Usually proven later, by the agent's own hooks and transcript; after a restart it may
         # have been proven to the session before this one.
-        return "transcript" if self._adapter.seen(marker_of(batch[0].id)) else None
+        return "transcript" if self._adapter.seen(marker_of(batch[0])) else None
 
     @property
     def landing_takes(self) -> float:
@@ -73,7 +70,7 @@ class NativeChannel:
         return []
 
     def landed(self, message: Message) -> bool:
-        return self._adapter.accepted(marker_of(message.id))
+        return self._adapter.accepted(marker_of(message))
 
 
 class AgentRecords:
@@ -118,7 +115,7 @@ class FallbackChannel:
 
     async def read(self, batch: list[Message]) -> str | None:
         """The next message must not be typed before this one has begun its turn."""
-        marker = marker_of(batch[-1].id)
+        marker = marker_of(batch[-1])
         if self._way is self._channel or self._records.seen(marker) is None:
             return await self._way.read(batch)
         reading = asyncio.ensure_future(self._typed.read(batch))
@@ -160,7 +157,6 @@ class ChannelSelector:
         adapter: AgentAdapter | None,
         records: AgentRecords,
         guards: Guards,
-        namespaces: frozenset[str],
         clock: Callable[[], float],
     ) -> None:
         self._typing = typing
@@ -171,7 +167,7 @@ class ChannelSelector:
         self._native: NativeChannel | None = None
         self._fallback: FallbackChannel | None = None
         if adapter is not None and adapter.channel is not None:
-            self._native = NativeChannel(adapter, adapter.channel, namespaces)
+            self._native = NativeChannel(adapter, adapter.channel)
             if adapter.typed_first:
                 self._fallback = FallbackChannel(typing, self._native, records)
 

@@ -77,7 +77,6 @@ class Steering:
         self,
         queue: DeliveryQueue,
         records: InjectionProof,
-        namespaces: frozenset[str],
         reports: BrokerReports,
         tasks: Tasks,
         clock: Callable[[], float],
@@ -88,7 +87,6 @@ class Steering:
         of this run has given."""
         self._queue = queue
         self._records = records
-        self._namespaces = namespaces
         self._reports = reports
         self._tasks = tasks
         self._clock = clock
@@ -109,14 +107,14 @@ class Steering:
             return None
         self._queue.claim(messages)
         for message in messages:
-            self._given[marker_of(message.id)] = _Given(message)
+            self._given[marker_of(message)] = _Given(message)
         try:
             async with asyncio.timeout(WRITTEN_DOWN):
                 # As always: before the first byte goes over the broker knows.
                 await asyncio.gather(
                     *(self._reports.delivery(m, State.DELIVERING) for m in messages)
                 )
-            self._records.giving([marker_of(m.id) for m in messages])
+            self._records.giving([marker_of(m) for m in messages])
         except BaseException as error:
             self._sent(messages, False)
             if isinstance(error, (TimeoutError, OSError)):
@@ -154,30 +152,30 @@ class Steering:
 
     def _sent(self, messages: list[Message], out: bool) -> None:
         """The answer has gone out, or never will."""
-        unseen = [m for m in messages if marker_of(m.id) in self._given]
+        unseen = [m for m in messages if marker_of(m) in self._given]
         for message in unseen if out else []:
-            self._given[marker_of(message.id)].out = True
+            self._given[marker_of(message)].out = True
             self._tasks.spawn(self._reports.delivery(message, State.SUBMITTED))
         if not out:
             for message in unseen:
-                del self._given[marker_of(message.id)]
+                del self._given[marker_of(message)]
             self._take_back(unseen)
 
     def _take_back(self, messages: list[Message]) -> None:
         if messages:
             self._queue.give_back(messages)
-            self._records.kept([marker_of(m.id) for m in messages])
+            self._records.kept([marker_of(m) for m in messages])
 
     def _wanted(self, message: Message) -> bool:
         if message.mode is not Mode.STEER:
             return False
         # Of an earlier try the records have to be read first.
         return not message.attempt or (
-            self._clock() >= self._settled and not self._records.landed(marker_of(message.id))
+            self._clock() >= self._settled and not self._records.landed(marker_of(message))
         )
 
     def _wrap(self, message: Message) -> Envelope:
-        return envelope(message, style="paste", namespaces=self._namespaces)
+        return envelope(message, style="paste")
 
     def _size(self, message: Message) -> int:
         return len(self._wrap(message).text.encode()) + 2

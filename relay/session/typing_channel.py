@@ -70,7 +70,6 @@ class TypingChannel:
         *,
         rules: TypingRules,
         ascii_only: bool = False,
-        namespaces: frozenset[str],
         composer: Callable[[list[str]], str] | None = None,
         written: frozenset[int] = frozenset(),
         seen: Callable[[str], bool | None] = lambda marker: None,
@@ -82,7 +81,6 @@ class TypingChannel:
         self._clock = clock
         self._rules = rules
         self._ascii_only = ascii_only
-        self._namespaces = namespaces
         self._composer = composer
         self._written = written
         self._seen = seen
@@ -177,11 +175,11 @@ class TypingChannel:
             empty = 0 if unread else empty + 1
             pause = 0.002 if empty else min(pause * 2, 0.5)
         self._outstanding.clear()
-        proven = self._seen(marker_of(batch[-1].id))
+        proven = self._seen(marker_of(batch[-1]))
         if proven is not None:
             return "transcript" if proven else None
         rows = "" if self._terminal.cooked() else "\n".join(self._screen.visible())
-        return "screen" if marker_of(batch[-1].id) in rows else "read"
+        return "screen" if marker_of(batch[-1]) in rows else "read"
 
     @property
     def landing_takes(self) -> float:
@@ -218,7 +216,7 @@ class TypingChannel:
         last = write_id(message, f"line{len(_chunks(typed)) - 1}")
         if self._written.isdisjoint((last, write_id(message, "enter0"))):
             # The person may have pressed Enter behind what an earlier session had pasted.
-            return bool(self._seen(marker_of(message.id)))
+            return bool(self._seen(marker_of(message)))
         self._outstanding.append((message, len(typed)))
         return True
 
@@ -363,7 +361,6 @@ class TypingChannel:
         return envelope(
             replace(message, body=self._rules.spell(message.body)),
             style=style,
-            namespaces=self._namespaces,
             ascii_only=self._ascii_only,
             comment=self._rules.comment,
         )

@@ -110,7 +110,7 @@ def test_talking_about_a_pattern_sends_nothing() -> None:
 def test_a_received_message_that_quotes_a_pattern_is_no_reply_when_echoed() -> None:
     quoting = message("Answer like this:\n@relay:Alice done\n- @relay:Alice done\n")
     for style in ("plain", "paste", "shell"):
-        echoed = envelope(quoting, style=style, namespaces=NAMESPACES).text
+        echoed = envelope(quoting, style=style).text
         assert scan(echoed, NAMESPACES) == []
 
 
@@ -136,5 +136,5 @@ def test_other_words_with_an_at_sign_are_text() -> None:
 def test_nothing_is_cut_from_a_long_body() -> None:
     body = "x" * 9000
     assert bodies(scan(f"@relay:Bob {body}", NAMESPACES)) == [body]
-    lines = envelope(message(body), style="plain", namespaces=NAMESPACES).lines
+    lines = envelope(message(body), style="plain").lines
     assert max(len(line.encode()) for line in lines) <= 900

@@ -71,9 +71,7 @@ def run(shell: str, text: str, folder: Path) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_hostile_bodies_do_nothing(shell: str, tmp_path: Path) -> None:
-    text = "\n".join(
-        envelope(message(body), style="shell", namespaces=("relay",)).text for body in HOSTILE
-    )
+    text = "\n".join(envelope(message(body), style="shell").text for body in HOSTILE)
     result = run(shell, text, tmp_path)
     assert (result.stdout, result.stderr, result.returncode) == (f"{DONE}\n", "", 0)
     assert list(tmp_path.iterdir()) == []
@@ -104,9 +102,7 @@ def test_no_mixture_does_anything(
     tmp_path_factory: pytest.TempPathFactory, many: list[str]
 ) -> None:
     folder = tmp_path_factory.mktemp("shell")
-    text = "\n".join(
-        envelope(message(body), style="shell", namespaces=("relay",)).text for body in many
-    )
+    text = "\n".join(envelope(message(body), style="shell").text for body in many)
     result = run("bash", text, folder)
     assert (result.stdout, result.stderr) == (f"{DONE}\n", "")
     assert list(folder.iterdir()) == []
@@ -135,7 +131,7 @@ def as_fish_reads(line: str) -> list[str]:
 @example("a\\")
 @example("\\'")
 def test_all_shells_read_a_line_alike(body: str) -> None:
-    for line in envelope(message(body), style="shell", namespaces=("relay",)).lines:
+    for line in envelope(message(body), style="shell").lines:
         words = shlex.split(line)
         assert words[0] == ":"
         assert len(words) == 2
@@ -166,9 +162,7 @@ def test_typed_at_a_prompt_with_history_expansion(shell: str, locale: str, tmp_p
     try:
         child.expect_exact("ready> ")
         for body in HOSTILE[:16]:
-            made = envelope(
-                message(body), style="shell", namespaces=("relay",), ascii_only=locale == "C"
-            )
+            made = envelope(message(body), style="shell", ascii_only=locale == "C")
             for line in made.lines:
                 child.send(f"{line}\r")
                 # The shell itself tells what it took the words for: $_ is the last argument.

@@ -1,8 +1,8 @@
-"""Reads a whole text as the grammar does, and the lines of an envelope as a person does."""
+"""Reads a whole text as the grammar does."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from relay.core.message import BODY_MAX
 from relay.directive.grammar import Found, Scanner
@@ -21,12 +21,3 @@ def scan(
     """What ``text`` holds."""
     scanner = Scanner(namespaces, bullets=bullets, body_max=body_max)
     return [found for line in lines_of(text) for found in scanner.line(line)] + scanner.end()
-
-
-def body_of(lines: Sequence[str]) -> str:
-    """The body of a ``plain`` envelope, its marked lines put together again."""
-    first, *more = "\n".join(lines).replace("\n|…", "").split("\n| ")
-    _header, _, first = first.partition(": ")
-    if not more:
-        return first[: first.rindex(" (")]
-    return "\n".join([first, *more[:-1]])

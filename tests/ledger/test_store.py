@@ -185,3 +185,13 @@ def test_agents_come_back(ledger: Ledger) -> None:
     ledger.save_agent(record)
     ledger.commit()
     assert ledger.agents() == [record]
+
+
+def test_a_nonce_cannot_be_told_from_the_id(ledger: Ledger, tmp_path: Path) -> None:
+    id_ = new_ulid(0)
+    nonce = ledger.nonce(id_, "Bob")
+    assert len(nonce) == 6 and nonce == ledger.nonce(id_, "bob") != ledger.nonce(id_, "Al")
+    other, again = (Ledger(str(tmp_path / name)) for name in ("other.db", "ledger.db"))
+    assert (again.nonce(id_, "Bob") == nonce) and other.nonce(id_, "Bob") != nonce
+    other.close()
+    again.close()

@@ -267,7 +267,7 @@ def test_without_a_proof_of_reading_the_marker_proves_it() -> None:
         return desk
 
     desk = asyncio.run(scenario())
-    marker = marker_of(message(1).id)
+    marker = marker_of(message(1))
     assert desk.queue.proven("something else", "transcript") == []
     ((seen, by),) = desk.queue.proven(f"> Relay message {marker} from", "transcript")
     assert (seen.body, by) == ("m1", "transcript")
@@ -344,7 +344,7 @@ def test_what_is_on_its_way_is_known_until_it_is_seen() -> None:
         desk.queue.offer(message(1))
         await desk.until(("m1", "submitted", ""))
         assert desk.queue.underway(5.0) == 3.0
-        desk.queue.proven(marker_of(message(1).id), "transcript")
+        desk.queue.proven(marker_of(message(1)), "transcript")
         assert desk.queue.underway(5.0) is None
 
     asyncio.run(scenario())

@@ -14,7 +14,7 @@ from relay.session import native_channel
 from relay.session.delivery_channel import Submitted
 from relay.session.native_channel import AgentRecords, FallbackChannel, NativeChannel
 from relay.session.typing_policy import DRAFT
-from tests.session.test_typing_channel import NAMESPACES, message
+from tests.session.test_typing_channel import message
 
 
 class FakeInterface(AgentAdapter):
@@ -39,7 +39,7 @@ class FakeInterface(AgentAdapter):
 
 def test_a_channel_hands_over_one_message_and_says_when_it_is_closed() -> None:
     agent = FakeInterface(ConnectionRefusedError("refused"), room=1)
-    channel = NativeChannel(agent, agent, NAMESPACES)
+    channel = NativeChannel(agent, agent)
     assert channel.hold(0.0) is None
     assert asyncio.run(channel.submit([message("hello")])).count == 1
     refused = asyncio.run(channel.submit([message("hello")]))
@@ -50,7 +50,7 @@ def test_a_channel_hands_over_one_message_and_says_when_it_is_closed() -> None:
 
 def test_a_try_that_only_seemed_to_fail_is_not_repeated() -> None:
     agent = FakeInterface(TimeoutError("no answer"), room=0)
-    channel = NativeChannel(agent, agent, NAMESPACES)
+    channel = NativeChannel(agent, agent)
     assert asyncio.run(channel.submit([message("hello")])).count == 0
     assert asyncio.run(channel.submit([message("hello")])).count == 1
     assert len(agent.texts) == 1
@@ -127,7 +127,7 @@ def test_it_types_where_it_can() -> None:
     both.proof = True
     assert both.pass_on() == "transcript"
     assert both.typed.took == ["hello"] and both.channel.took == []
-    assert both.asked[-1] == marker_of(message("hello").id)
+    assert both.asked[-1] == marker_of(message("hello"))
 
 
 def test_beside_a_draft_the_channel_is_used_if_it_is_open() -> None:

@@ -61,7 +61,6 @@ class Desk:
         return Steering(
             self.queue,
             self.records,
-            frozenset(),
             self.accounts,
             self.tasks,
             lambda: self.now,
@@ -102,7 +101,7 @@ def test_a_steer_message_goes_with_the_answer_and_the_others_wait() -> None:
         for number, mode in enumerate((Mode.FOLLOWUP, Mode.STEER, Mode.COLLECT, Mode.STEER)):
             desk.queue.offer(message(number, mode))
         attachment = await given(desk)
-        assert [marker_of(message(n).id) in attachment.text for n in range(4)] == [0, 1, 0, 1]
+        assert [marker_of(message(n)) in attachment.text for n in range(4)] == [0, 1, 0, 1]
         assert desk.reports == [("m1", "delivering"), ("m3", "delivering")]
         attachment.sent(True)
         await desk.settle()
@@ -145,7 +144,7 @@ def test_two_hooks_at_once_share_nothing() -> None:
         attachments = await asyncio.gather(desk.give(), desk.give(), desk.give())
         texts = [attachment.text for attachment in attachments if attachment is not None]
         assert len(texts) == 2
-        markers = [marker_of(message(n).id) for n in range(MESSAGES_MAX + 1)]
+        markers = [marker_of(message(n)) for n in range(MESSAGES_MAX + 1)]
         assert [sum(marker in text for text in texts) for marker in markers] == [1] * len(markers)
 
     run(test)
@@ -170,7 +169,7 @@ def test_what_a_door_takes_no_hook_gives() -> None:
         assert await desk.give() is None
         desk.queue.offer(message(2))
         attachment = await given(desk)  # that one is in nobody's hand
-        assert marker_of(message(2).id) in attachment.text
+        assert marker_of(message(2)) in attachment.text
         attachment.sent(False)
         let_go.set()
         async with asyncio.timeout(10):
@@ -238,10 +237,8 @@ def test_what_a_turn_did_not_take_waits_again(monkeypatch: pytest.MonkeyPatch) -
         desk.queue.offer(message(3))
         attachment = await given(desk)
         attachment.sent(True)
-        desk.shown.add(marker_of(message(2).id))  # its record is there, and will be read
-        assert [one.body for one, _ in desk.steering.proven(marker_of(message(3).id), "x")] == [
-            "m3"
-        ]
+        desk.shown.add(marker_of(message(2)))  # its record is there, and will be read
+        assert [one.body for one, _ in desk.steering.proven(marker_of(message(3)), "x")] == ["m3"]
         desk.steering.state_changed(AgentState.BUSY)
         await desk.settle()
         assert desk.left() == []
@@ -250,9 +247,7 @@ def test_what_a_turn_did_not_take_waits_again(monkeypatch: pytest.MonkeyPatch) -
         assert desk.left() == ["m1"]
         [again] = desk.queue.waiting(lambda one: True)
         assert again.attempt == 1  # the envelope says so, and the records are looked into first
-        assert [one.body for one, _ in desk.steering.proven(marker_of(message(2).id), "x")] == [
-            "m2"
-        ]
+        assert [one.body for one, _ in desk.steering.proven(marker_of(message(2)), "x")] == ["m2"]
 
     run(test)
 
@@ -280,7 +275,7 @@ def test_an_agent_that_was_asked_again_has_what_it_was_given(tmp_path: Path) -> 
         attachment.sent(True)
         assert desk.steering.landed() == []
         # A session that follows this one can tell, once it has read what this one had not.
-        marker = marker_of(message(1).id)
+        marker = marker_of(message(1))
         after = records()
         assert not after.landed(marker)
         count = 4
@@ -291,7 +286,7 @@ def test_an_agent_that_was_asked_again_has_what_it_was_given(tmp_path: Path) -> 
         desk.queue.offer(message(2))
         (await given(desk)).sent(False)
         count = 9
-        assert not records().landed(marker_of(message(2).id))
+        assert not records().landed(marker_of(message(2)))
 
     run(test)
 
@@ -302,7 +297,7 @@ def test_a_session_that_was_killed_after_the_answer_gives_nothing_twice() -> Non
         desk.queue.offer(again)
         assert await desk.give() is None  # what the last session gave is not read yet
         desk.now = 10.0
-        desk.shown.add(marker_of(again.id))
+        desk.shown.add(marker_of(again))
         assert await desk.give() is None  # it is there: the queue accounts for it
         desk.shown.clear()
         assert "sent again" in (await given(desk)).text

@@ -15,10 +15,8 @@ from relay.session import typing_channel
 from relay.session.agent_tty import InnerTerminal
 from relay.session.typing_channel import COOKED_MAX, TypingChannel, write_id
 from relay.session.typing_policy import DRAFT, Guards
-from tests.directive.whole_text import body_of
+from tests.directive.envelope_reader import read
 from tests.support import wait_until
-
-NAMESPACES = frozenset({"relay"})
 
 
 def message(body: str, number: int = 1) -> Message:
@@ -87,7 +85,6 @@ class Desk:
             self.screen,
             self.guards,
             lambda: self.now,
-            namespaces=NAMESPACES,
             **settings,  # type: ignore[arg-type]
         )
 
@@ -132,7 +129,7 @@ def test_a_long_message_arrives_whole_in_pieces_that_the_terminal_can_hold() -> 
     assert all(len(piece) <= COOKED_MAX for piece in desk.link.written)
     assert len(set(desk.link.ids)) == len(desk.link.ids)
     lines = b"".join(desk.link.written).decode().splitlines()
-    assert body_of(lines) == body
+    assert [one.body for one in read("\n".join(lines))] == [body]
 
 
 def test_after_a_crash_only_the_missing_pieces_are_typed() -> None:
@@ -152,7 +149,7 @@ def test_a_program_that_takes_pastes_gets_one_and_enter() -> None:
     assert asyncio.run(desk.door.submit([message("one\ntwo")])).count == 1
     paste, enter = desk.link.written
     assert paste.startswith(b"\x1b[200~") and paste.endswith(b"\x1b[201~")
-    assert b"one\ntwo" in paste
+    assert b"| one\n| two\n" in paste
     assert enter == b"\r"
 
 
@@ -467,7 +464,7 @@ def test_an_interpreter_gets_comment_lines_at_its_prompt_only(paste: bool) -> No
     assert desk.door.hold(0.0) is None
     asyncio.run(desk.door.submit([message("one\nimport os")]))
     lines = b"".join(desk.link.written).decode().splitlines()
-    assert len(lines) == 3 and all(line.startswith("# ") for line in lines)
+    assert len(lines) == 4 and all(line.startswith("# ") for line in lines)
 
 
 def test_a_program_that_may_be_a_shell_is_written_to_as_one() -> None:

@@ -34,7 +34,7 @@ def typed(text: str) -> list[str]:
     notice = Message("01K00000000000000000000001", "relay", "Ada", text, 0, sender_kind="relay")
     lines: list[str] = []
     for style in ("paste", "plain"):
-        lines += envelope(notice, style=style, namespaces=("relay", "memory")).lines
+        lines += envelope(notice, style=style).lines
     return lines
 
 
