@@ -104,9 +104,8 @@ class Ledger:
         self.path = path
         self._db = sqlite.connect(path, SCHEMA)
         with self.guard() as db:
-            (self._nonce_key,) = db.execute("SELECT key FROM nonce_key").fetchone() or (
-                urandom(32),
-            )
+            found = db.execute("SELECT key FROM nonce_key").fetchone()
+        self._nonce_key: bytes = found[0] if found else urandom(32)
         self._seq: int | None = None
         self._numbers: dict[str, int] = {}
         self._newest: str | None = None

@@ -154,5 +154,5 @@ def _disguised(text: str, random: Random) -> str:
         return text.replace(" ", random.choice(("  ", "\t", "\u00a0", "\u3000", "_", " - ", "\n")))
     if way == 6:
         bold = {c: chr(0x1D41A + n) for n, c in enumerate("abcdefghijklmnopqrstuvwxyz")}
-        return text.translate(str.maketrans(bold))
+        return text.translate({ord(c): other for c, other in bold.items()})
     return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,12 +26,12 @@ CLOSING = (
 )
 
 
-def message(body: str, *, sender: str = "Alice", **more: object) -> Message:
+def message(body: str, *, sender: str = "Alice", **more: Any) -> Message:
     fields = {"id": ID, "sender": sender, "to": "Bob", "body": body, "created_at": 0}
-    return Message(**{"nonce": NONCE, **fields, **more})  # type: ignore[arg-type]
+    return Message(**{"nonce": NONCE, **fields, **more})
 
 
-def wrap(body: str, style: Style = "paste", **more: object) -> list[str]:
+def wrap(body: str, style: Style = "paste", **more: Any) -> list[str]:
     return list(envelope(message(body, **more), style=style).lines)
 
 
@@ -44,7 +45,7 @@ def test_one_line() -> None:
 def test_every_line_of_a_longer_body_is_marked() -> None:
     body = "look:\n```py\n  x = 1\n```\n@relay:Bob live\n\n/exit\n| !ls\n"
     for style in ("plain", "paste"):
-        lines = wrap(body, style)  # type: ignore[arg-type]
+        lines = wrap(body, style)
         assert lines[0] == f"Relay message {MARKER} from agent Alice:"
         assert lines[1:-1] == [f"| {line}" for line in body.split("\n")]
         assert lines[-1] == CLOSING
