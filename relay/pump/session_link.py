@@ -88,7 +88,8 @@ class SessionLink:
         self._deaths: list[float] = []
         self._restarts = -1
         self._retry_at: float | None = None
-        self._progress = 0.0  # when the session last dealt with something, or the buffer filled
+        #: When the session last dealt with something, or the buffer filled.
+        self._progress = 0.0
         self._was_full = False
         self._starting = True  # this session has not dealt with anything yet
 
@@ -361,6 +362,8 @@ class SessionLink:
         if not kept.base <= offset <= sent:
             raise frames.FrameError(f"an ACK for {offset}, not in {kept.base}..{sent}")
         if len(payload) > 8:
+            if self._checkpoint != payload[8:]:
+                self._progress = now  # it works off what it has read, and reads more after that
             self._checkpoint = payload[8:]
         if offset == kept.base:
             return

@@ -3,8 +3,8 @@
 A file of its own: it is tested by itself.
 
 What is acknowledged the pump forgets, so each acknowledgement carries a checkpoint from which a
-next session could go on. While much waits for the broker the pump is not read: it keeps the output
-and, when it cannot keep more, slows the agent down.
+next session could go on. While much waits for the broker or for handlers, and goes on, the pump is
+not read: it keeps the output and, when it cannot keep more, slows the agent down.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from relay.session.session_commands import (
 #: after the first of it. Each acknowledgement costs a checkpoint, some milliseconds.
 ACK_BYTES = 4 * 1024 * 1024
 ACK_SECONDS = 0.1
-#: How long the agent may be kept waiting for the broker at a time; the pump gives a session up that
-#: makes no progress for five seconds.
+#: How long the pump is not read while nothing of what waits goes on, and after how long it is told
+#: of what did: it gives a session up that makes no progress for five seconds.
 PAUSE_MAX = 1.0
 
 
@@ -63,15 +63,23 @@ class AckTracker:
             checkpoint = b""
         yield Acknowledge(self._offset, checkpoint)
 
-    def slow_down(self, now: float) -> Iterator[DriverCommand]:
-        """Read no more: much waits for the broker; but not for long, should it be away."""
-        if self._resume_at is None and self._read:
+    def pace(self, busy: bool, now: float, *, moved: bool = False) -> Iterator[DriverCommand]:
+        """Read no more while much waits (``busy``), but not for long unless it goes on (``moved``).
+
+        Who is not read is not heard in anything: a handler that hangs must not have that.
+        """
+        if not busy:
+            yield from self._go_on()
+        elif self._resume_at is not None:
+            if moved:
+                self._resume_at = now + PAUSE_MAX
+                self._ack_at = now + PAUSE_MAX if self._ack_at is None else self._ack_at
+        elif self._read:
             self._read = False
             self._resume_at = now + PAUSE_MAX
             yield ReadPump(False)
 
-    def go_on(self) -> Iterator[DriverCommand]:
-        """Read again."""
+    def _go_on(self) -> Iterator[DriverCommand]:
         if self._resume_at is not None:
             self._resume_at = None
             yield ReadPump(True)
@@ -84,4 +92,4 @@ class AckTracker:
     def tick(self, now: float) -> Iterator[DriverCommand]:
         """Time has passed."""
         if self._resume_at is not None and now >= self._resume_at:
-            yield from self.go_on()
+            yield from self._go_on()

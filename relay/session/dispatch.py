@@ -18,6 +18,7 @@ from relay.hooks.hook_types import CallOutcome
 from relay.hooks.outputs import Result
 from relay.hooks.registry import Registry
 from relay.session.detector import Detection
+from relay.session.outbox import Overflow
 from relay.session.session_commands import (
     AgentNotice,
     CallBuiltin,
@@ -28,8 +29,11 @@ from relay.session.session_commands import (
 )
 from relay.session.session_events import HandlersEnded
 
-#: What may wait in one lane; beyond it the agent is told that it was not heard.
-LANE_MAX = 1000
+#: What may wait in one lane. Beyond it nothing is done, and the agent is told how often.
+LANE_MAX = 10_000
+#: With this much waiting in all lanes, and this many characters, the agent is slowed down.
+BUSY_AT = 500
+BUSY_SIZE_AT = 1024 * 1024
 #: Characters of all that waits: it is part of the checkpoint, which must fit into one frame.
 UNFINISHED_MAX = 4 * 1024 * 1024
 
@@ -43,6 +47,12 @@ class Dispatcher:
         self._lanes: dict[str, deque[Detection]] = {}  # the first of each lane is being run
         self._unfinished: dict[str, Detection] = {}
         self._size = 0
+        self._overflow = Overflow("not done", "are waiting for their handlers already")
+
+    @property
+    def busy(self) -> bool:
+        """Whether so much waits that no more should be heard for the moment."""
+        return len(self._unfinished) >= BUSY_AT or self._size >= BUSY_SIZE_AT
 
     @property
     def idle(self) -> bool:
@@ -71,6 +81,8 @@ class Dispatcher:
         lane = self._lanes[match.namespace]
         self._finish(lane)
         yield from self._run(lane)
+        if not self.busy:
+            yield from self._overflow.told()
 
     def state(self) -> list[dict[str, Any]]:
         """What has been heard but not finished, for the checkpoint."""
@@ -86,13 +98,13 @@ class Dispatcher:
         return bool(handlers) and all(handler.builtin for handler in handlers)
 
     def _queue(self, heard: Detection, match: Match) -> Iterator[DriverCommand]:
+        if heard.id in self._unfinished:
+            return  # heard again while it waits
         lane = self._lanes.setdefault(match.namespace, deque())
         size = _size(match)
         if len(lane) > LANE_MAX or self._size + size > UNFINISHED_MAX:
-            yield AgentNotice(not_done(match, "too many earlier ones still wait"))
+            yield from self._overflow.refuse(_head(match), match.body, len(lane))
             return
-        if heard.id in self._unfinished:
-            return  # heard again while it waits
         lane.append(heard)
         self._unfinished[heard.id] = heard
         self._size += size

@@ -23,8 +23,8 @@ from relay.session.session_commands import (
     SettleSend,
 )
 
-#: Messages, and bytes of their texts, that wait for the broker. Beyond it what the agent says is
-#: refused, and it is told: so much fits into a checkpoint.
+#: Messages, and bytes of their texts, that wait for the broker: so much fits into a checkpoint.
+#: Beyond it what the agent says is refused, and it is told how many messages were.
 PENDING_MAX = 10_000
 PENDING_BYTES_MAX = 8 * 1024 * 1024
 #: So many notices more have room, so that the agent can be told of the refusal.
@@ -58,6 +58,7 @@ class Outbox:
         self._bytes = 0
         self._told: set[tuple[str, bool]] = set()  # (who gets nothing for now, is it parked?)
         self._notices = NoticeCounter()
+        self._overflow = Overflow("not sent", "are waiting to be stored already")
 
     @property
     def busy(self) -> bool:
@@ -79,11 +80,12 @@ class Outbox:
         room = NOTICES_MAX if notice else 0
         full = len(self._pending) >= PENDING_MAX + room
         if full or self._bytes + size > PENDING_BYTES_MAX + room * 1024:
-            error = RelayError(
-                "the broker cannot be reached and too many messages wait for it already",
-                hint="run `relay doctor`",
-            )
-            yield from _explained(fields, error)
+            error = RelayError(f"{len(self._pending)} messages are waiting to be stored already")
+            if notice:
+                yield from _explained(fields, error)
+            else:
+                to = f"@relay:{','.join(fields['to'])}"
+                yield from self._overflow.refuse(to, fields["body"], len(self._pending))
             yield SettleSend(identifier, error)
             return
         self._pending[identifier] = fields
@@ -156,6 +158,8 @@ class Outbox:
             # Once nothing is under way, all that came back goes again in the order it was said.
             self._retry_at = now + RETRY_SECONDS
         yield from self._fill()
+        if not self.busy:
+            yield from self._overflow.told()
 
     def _fill(self) -> Iterator[DriverCommand]:
         """Start as many requests as may be under way, unless some must be asked again first."""
@@ -230,6 +234,35 @@ def _explained(fields: dict[str, Any], error: RelayError) -> Iterator[DriverComm
         yield PersonNote(f"the agent was not told something: {error.message}")
     else:
         yield AgentNotice(f"not sent: {error.line}")
+
+
+class Overflow:
+    """Counts what is refused because too much waits, to tell it in one go once there is room."""
+
+    def __init__(self, outcome: str, why: str) -> None:
+        self._outcome = outcome
+        self._why = why
+        self._refused = 0
+        self._first = ""
+        self._waiting = 0  # how many there were then
+
+    def refuse(self, head: str, body: str, waiting: int) -> Iterator[DriverCommand]:
+        """One more is refused: the first of them is noted for the person at once."""
+        if not self._refused:
+            self._first, self._waiting = f"{head} {body[:60]}", waiting
+            yield PersonNote(f"{self._outcome}, from {self._first!r} on: {waiting} {self._why}")
+        self._refused += 1
+
+    def told(self) -> Iterator[DriverCommand]:
+        """There is room again: say how many were refused."""
+        if self._refused:
+            text = (
+                f"{self._outcome}: {self._refused} of what you said, from {self._first!r} on,"
+                f" because {self._waiting} {self._why}. Say it again, less at a time"
+            )
+            self._refused = 0
+            yield AgentNotice(text, each_time=True)
+            yield PersonNote(f"the agent was told: {text}")
 
 
 class NoticeCounter:

@@ -144,12 +144,10 @@ class Session:
                 yield commands.TellHeldAgain()
             case events.SendAnswered():
                 yield from self.outbox.answered(event.id, event.answer, now)
-                if not self.outbox.busy:
-                    yield from self._acks.go_on()
+                yield from self._acks.pace(self._busy, now, moved=True)
             case events.SendFailed():
                 yield from self.outbox.failed(event.id, event.error, now)
-                if not self.outbox.busy:
-                    yield from self._acks.go_on()
+                yield from self._acks.pace(self._busy, now)
             case events.DeliveryReported():
                 self._delivered(event, now)
             case events.HookReported():
@@ -165,13 +163,14 @@ class Session:
             case events.HandlersEnded():
                 yield from self.dispatcher.ended(event)
                 self._acks.changed(now)
+                yield from self._acks.pace(self._busy, now, moved=True)
             case events.HooksFired():
                 yield from self._fired(event, now)
             case events.SendRequested():
                 yield from self.outbox.send(event.fields)
                 self._acks.changed(now)
-                if self.outbox.busy:  # before more is read: it may be as much again
-                    yield from self._acks.slow_down(now)
+                # Before more is read: it may be as much again.
+                yield from self._acks.pace(self._busy, now)
             case events.InjectRequested():
                 yield commands.InjectText(self._new_id(), event.text)
             case events.HooksObserved():
@@ -221,8 +220,12 @@ class Session:
         self.hangup.output(now)
         self.lifecycle.active(now)
         yield from self._heard(self._sources.output(data, now), now)
-        if self.outbox.busy:
-            yield from self._acks.slow_down(now)
+        yield from self._acks.pace(self._busy, now)
+
+    @property
+    def _busy(self) -> bool:
+        """Whether so much waits that no more should be heard for the moment."""
+        return self.outbox.busy or self.dispatcher.busy
 
     def _typed(self, typed: events.PersonTyped, now: float) -> Iterator[DriverCommand]:
         activity, known = typed.activity, typed.sequence <= self._keys_dealt_with

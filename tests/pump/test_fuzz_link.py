@@ -348,6 +348,8 @@ class LinkMachine(RuleBasedStateMachine):
         assert self._receive() == []
         assert self.link.fd >= 0, "a legal ACK was refused"
         if checkpoint:
+            if checkpoint != self.checkpoint:
+                self.progress = self.now
             self.checkpoint = checkpoint
         if offset == self.acked:
             return

@@ -36,10 +36,22 @@ def test_a_checkpoint_that_fits_no_frame_is_left_out_and_noted() -> None:
 def test_the_pump_is_not_read_while_much_waits_but_not_for_long() -> None:
     acks = AckTracker(0)
     acks.output(1, 1.0)
-    assert list(acks.slow_down(1.0)) == [ReadPump(False)]
-    assert list(acks.slow_down(1.5)) == []
+    assert list(acks.pace(True, 1.0)) == [ReadPump(False)]
+    assert list(acks.pace(True, 1.5)) == []
     assert list(acks.tick(1.0 + PAUSE_MAX)) == [ReadPump(True)]
-    assert list(acks.slow_down(2.5)) == []  # not before something more was read
+    assert list(acks.pace(True, 2.5)) == []  # not before something more was read
     acks.output(1, 3.0)
-    assert list(acks.slow_down(3.0)) == [ReadPump(False)]
-    assert list(acks.go_on()) == [ReadPump(True)] and list(acks.go_on()) == []
+    assert list(acks.pace(True, 3.0)) == [ReadPump(False)]
+    assert list(acks.pace(False, 3.0)) == [ReadPump(True)] and list(acks.pace(False, 3.0)) == []
+
+
+def test_the_pump_is_not_read_for_as_long_as_what_waits_goes_on() -> None:
+    acks = AckTracker(0)
+    acks.output(1, 0.0)
+    assert list(acks.pace(True, 0.0)) == [ReadPump(False)]
+    list(acks.acknowledge(b""))
+    for tenths in range(5, 100, 5):
+        assert list(acks.tick(tenths / 10)) == []
+        assert list(acks.pace(True, tenths / 10, moved=True)) == []
+    assert acks.due(1.5)  # the pump learns of it
+    assert list(acks.tick(9.5 + PAUSE_MAX)) == [ReadPump(True)]

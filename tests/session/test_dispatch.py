@@ -109,11 +109,13 @@ def test_what_waits_survives_in_the_checkpoint() -> None:
 
 def test_what_waits_is_bounded_so_that_it_fits_into_a_checkpoint() -> None:
     dispatch = dispatcher("log")
-    texts = []
-    for number in range(10):
-        texts += told(list(dispatch.take(find("log", "x", "y" * 1_000_000, number))))
+    finds = [find("log", "x", "y" * 1_000_000, number) for number in range(10)]
+    found = [command for one in finds for command in dispatch.take(one)]
     assert len(json.dumps(dispatch.state())) < frames.FRAME_MAX / 2
-    assert len(texts) == 8 and "too many earlier ones" in texts[0]
+    assert dispatch.busy and told(found) == []
+    # Once there is room the agent learns how many were refused.
+    texts = [text for one in finds[:2] for text in told(list(dispatch.ended(HandlersEnded(one))))]
+    assert len(texts) == 1 and texts[0].startswith("not done: 8 of what you said, from '@log:x yyy")
 
 
 def test_many_that_nothing_handles_wait_behind_one_that_runs() -> None:

@@ -17,7 +17,7 @@ from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
 from relay.hooks.registry import BUILTIN, Registry
 from relay.protocol import frames
-from relay.session import outbox
+from relay.session import dispatch, outbox
 from relay.session import session_events as events
 from relay.session.acknowledgement import ACK_BYTES
 from relay.session.detector import Detection
@@ -161,6 +161,18 @@ def test_while_much_waits_for_the_broker_the_pump_is_not_read(
     playbook >> AgentWrote(b"what led to it")
     playbook >> SendRequested(said) << SendMessage(said) << ReadPump(False)
     playbook >> SendAnswered("id1", OK) << ReadPump(True)
+
+
+def test_while_much_waits_for_handlers_the_pump_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatch, "BUSY_AT", 1)
+    registry = Registry()
+    registry.add_pattern("deploy", "*", lambda target, message, ctx: None)
+    heard = find("deploy", "x")
+    playbook = Playbook(registry) >> SourcesHeard([heard]) << RunHandlers(heard)
+    playbook >> AgentWrote(b"more") << ReadPump(False)
+    playbook >> HandlersEnded(heard) << ReadPump(True)
 
 
 # -- what others say ------------------------------------------------------------------------------
