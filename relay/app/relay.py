@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from relay.config.load import LoadedConfig, executing_config
+from relay.config.mistakes import note_or_raise
 from relay.config.settings import END_SECONDS, IDLE_SECONDS, Settings, with_setting
-from relay.core.errors import NotDelivered, Timeout, UsageError
+from relay.core.errors import ConfigError, NotDelivered, Timeout, UsageError
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import TIMEOUT_DEFAULT, Registry, split_pattern
@@ -54,7 +55,10 @@ class Relay:
             ("memory", memory, None),
         ):
             if value != default:
-                settings = with_setting(settings, key, value)
+                try:
+                    settings = with_setting(settings, key, value)
+                except ConfigError as error:
+                    note_or_raise(error)
         self.settings = settings
 
     @property
@@ -85,9 +89,12 @@ class Relay:
 
         def register(function: Any) -> Any:
             namespace, target = split_pattern(key)
-            self.registry.add_pattern(
-                namespace, target, function, override=override, timeout=timeout
-            )
+            try:
+                self.registry.add_pattern(
+                    namespace, target, function, override=override, timeout=timeout
+                )
+            except ConfigError as error:
+                note_or_raise(error)
             return function
 
         return register if handler is None else register(handler)
@@ -139,16 +146,19 @@ class Relay:
         """
 
         def register(function: Any) -> Any:
-            self.registry.add_hook(
-                event,
-                function,
-                priority=priority,
-                timeout=timeout,
-                matcher=matcher,
-                on_failure=on_failure,
-                sequential=sequential,
-                name=name,
-            )
+            try:
+                self.registry.add_hook(
+                    event,
+                    function,
+                    priority=priority,
+                    timeout=timeout,
+                    matcher=matcher,
+                    on_failure=on_failure,
+                    sequential=sequential,
+                    name=name,
+                )
+            except ConfigError as error:
+                note_or_raise(error)
             return function
 
         return register if handler is None else register(handler)

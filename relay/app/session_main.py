@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import time
+from dataclasses import replace
 
 from relay.app.session_parts import SessionParts, Start
 from relay.config.load import LoadedConfig, load_for_session, with_hook_files
@@ -84,8 +85,8 @@ async def serve(start: Start) -> None:
         if await _gone(pump):
             home.remove_run(start.args["run_id"])
         return
-    config, problem = await _configuration(start, home)
-    problems = [*([problem] if problem else []), *config.hook_problems[:HOOK_PROBLEMS_MAX]]
+    config = await _configuration(start, home)
+    problems = [*config.not_applied, *config.hook_problems[:HOOK_PROBLEMS_MAX]]
     parts = SessionParts(start, hello, checkpoint, config, problems, link, queue, home)
     driver = parts.driver
     running = loop.create_task(driver.run())
@@ -115,14 +116,13 @@ async def _gone(parent: int) -> bool:
     return True
 
 
-async def _configuration(start: Start, home: Home) -> tuple[LoadedConfig, str]:
+async def _configuration(start: Start, home: Home) -> LoadedConfig:
     """The user's handlers with relay's own, and what is wrong with the configuration if anything.
 
     A configuration that cannot be used costs its handlers and, because it may have chosen where
     they are, the memories, never the agent or the messages. Where
     the agent was started with gates for it, they stay shut: what it guards nobody knows now.
     """
-    problem = ""
     config = start.config
     if config is None:
         try:
@@ -130,21 +130,25 @@ async def _configuration(start: Start, home: Home) -> tuple[LoadedConfig, str]:
                 load_for_session, home, start.args["cwd"], start.args.get("config")
             )
         except RelayError as error:
-            problem = error.line
-            config = LoadedConfig(None, Registry(), Settings(), None, unusable=error)
+            config = LoadedConfig(
+                *(None, Registry(), Settings(), None),
+                unusable=error,
+                not_applied=(error.line,),
+                unguarded=error.line,
+            )
+        if not config.files and not config.unguarded:
+            gone = "the configuration with which this agent was started is gone"
+            config = replace(config, unguarded=gone)
     else:
         config = await asyncio.to_thread(with_hook_files, config, start.args["cwd"], home)
-    if config.untrusted:
-        problem = f"{config.untrusted} is not trusted and was not run (relay trust)"
     gates = (start.args.get("launch") or {}).get("gates", ())
-    if HookEventName.BEFORE_TOOL.value in gates:
-        if start.config is None and config.path is None and not problem:
-            problem = "the configuration with which this agent was started is gone"
-        if problem:
-            _stay_shut(config.registry, problem)
+    if HookEventName.BEFORE_TOOL.value in gates and config.unguarded:
+        _stay_shut(config.registry, config.unguarded)
+        if config.unguarded not in config.not_applied:
+            config = replace(config, not_applied=(*config.not_applied, config.unguarded))
     register(config.registry)
     register_memory(config.registry, config.settings.memory)
-    return config, problem
+    return config
 
 
 def _stay_shut(registry: Registry, problem: str) -> None:

@@ -100,7 +100,7 @@ def run(choices: Choices) -> int:
     sockets: list[int] = []
     try:
         if choices.session_factory is None:
-            _say_untrusted(home, config)
+            _say_not_applied(home, config)
         if choices.exclusive:
             signals.raise_endings()
         listeners, about = _introduction(home, choices, claim.name, run_id)
@@ -223,18 +223,16 @@ def _record(socket: int, file: int) -> None:
     main(socket, file)
 
 
-def _say_untrusted(home: Home, config: str | None) -> None:
-    """Say once that a configuration applies here and will not run, while the person can read it."""
-    from relay.config.trust import untrusted_notice
+def _say_not_applied(home: Home, config: str | None) -> None:
+    """Say which configurations do not apply as they stand, while the person can read it."""
+    from relay.config.manifest import notices
 
-    try:
-        notice = untrusted_notice(home, _cwd(), config)
-    except RelayError:
-        if config is not None:
-            raise
-        return  # one that cannot be read does not run, and must not keep the agent from running
-    if notice:
-        print(notice, file=sys.stderr, flush=True)
+    for line in notices(home, _cwd(), config):
+        if not line.isprintable():
+            from relay.directive.escape import clean
+
+            line = clean(line).replace("\n", " ")
+        print(f"relay: {line}", file=sys.stderr, flush=True)
 
 
 def _program(home: Home, about: Run, plan: Launch, config: str | None) -> Program:

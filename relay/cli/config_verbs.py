@@ -11,19 +11,33 @@ import shlex
 from typing import Any
 
 from relay.cli import output
+from relay.cli.config_template import TEMPLATE
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
-from relay.config.load import LoadedConfig, compile_config, load, manifest_of, record_manifest
-from relay.config.manifest import Manifest, read_manifest
-from relay.config.settings import Settings
+from relay.config import pinned_programs
+from relay.config.examine import examined
+from relay.config.load import (
+    LoadedConfig,
+    compile_config,
+    load,
+    load_for_session,
+    manifest_of,
+    mistakes_of,
+)
+from relay.config.manifest import Manifest, read_manifest, write_manifest
 from relay.config.trust import (
     CONFIG_NAME,
+    GONE,
     ConfigFile,
+    candidates,
     find_config,
     is_trusted,
+    place_of,
+    project_root,
     read_config,
     trust,
     trusted_before,
+    trusted_entry,
     untrust,
 )
 from relay.core.errors import ConfigError, NotFound, RelayError, UsageError
@@ -31,54 +45,12 @@ from relay.core.files import write_atomically
 from relay.core.paths import Home
 from relay.directive.escape import clean
 from relay.hooks.hook_files import is_hook_file, read_hook_file
-from relay.hooks.hook_types import Url
+from relay.hooks.hook_types import Command, Url
 
 #: Stands for the names that a file registers when it runs.
 UNKNOWN = "(known when it runs)"
 _UNREAD = "what it registers is known when it has run: read it before you trust it"
 _UNTOLD = "what it registers is not known: relay config check runs it and says more"
-
-TEMPLATE = '''\
-"""What relay does for the agents that are wrapped in this folder.
-
-This file runs only after: relay trust. After every change relay asks for that again.
-"""
-
-# How long an agent must be silent before on_idle runs, and how long a handler may take: seconds.
-config = {
-    "idle_seconds": 30,
-    "timeout": 30,
-}
-
-
-# An agent that writes the line   @hello:world How are you?   reaches this handler:
-#   target  "world"
-#   message "How are you?"
-#   ctx     who the agent is (ctx.agent_name, ctx.working_dir, ctx.env, ctx.task) and what can be
-#           done: ctx.inject(text), ctx.send(to, text), ctx.notify(topic, text)
-# A string that comes back is given to the agent. It may also be None, or
-# {"inject": "text", "stop": True}; stop keeps other handlers from running.
-def hello(target, message, ctx):
-    return f"{ctx.agent_name} said to {target}: {message}"
-
-
-# "hello" is every @hello:…; "hello:world" only that one; "hello:w*" is a glob.
-patterns = {
-    "hello": hello,
-}
-
-
-# Handlers may be async. Those of events: on_session_start(ctx), on_session_end(ctx),
-# on_output(output, ctx), on_message_received(sender, body, ctx), on_idle(ctx).
-async def on_session_start(ctx):
-    if ctx.task:
-        return f"Your task: {ctx.task}"
-
-
-hooks = {
-    "on_session_start": on_session_start,
-}
-'''
 
 
 def add(verbs: Parser) -> None:
@@ -142,24 +114,39 @@ def run_init(args: Options) -> int:
 
 
 def run_trust(args: Options) -> int:
-    """Pin the file's hash, run it once, and show what it registers."""
+    """Run the file once, pin it and its programs, and show what it registers."""
     home = Home.from_env()
     if args.revoke and args.show:
         raise UsageError("--show and --revoke exclude each other", hint="relay trust --help")
     if args.revoke:
         return _revoke(home, args)
     file = _file(args.path)
-    if is_hook_file(file.path, file.data):
-        runs, found = _hook_file(file)
+    hooks = is_hook_file(file.path, file.data)
+    runs: list[str] = []
+    warnings: list[str] = []
+    if hooks:
+        runs, found, programs = _hook_file(file)
     else:
         compile_config(file)
-        runs, found = [], None
-    # The hash that is shown is pinned: a change in between is not trusted unseen.
+        found, programs = None, {}
+    # The bytes that are shown are pinned: a change in between is not trusted unseen.
     if not args.show:
-        trust(home, file.path, file.sha256)
-    trusted = is_trusted(home, file.path, file.sha256)
+        if not hooks:
+            seen = examined(file)
+            if seen.mistakes:
+                raise _refused(file, seen.mistakes, "so it is not trusted")
+            found, programs, warnings = seen.manifest, seen.programs, seen.warnings
+        assert found is not None
+        pinned_programs.keep(home, file.path, programs)
+        search = pinned_programs.search_path(file.path, project_root(os.getcwd()))
+        trust(home, file.path, file.sha256, programs, search)
+        write_manifest(home, file.sha256, found)
+    entry = trusted_entry(home, file.path)
+    trusted = entry is not None and entry.sha256 == file.sha256
     if found is None:
-        found = _registers(home, file, trusted, anew=not args.show)
+        found = _kept(home, file, trusted)
+    if trusted and entry is not None:
+        programs = dict(entry.programs or {})
     patterns = [name.removesuffix(":*") for name in found.patterns]
     record: dict[str, Any] = {
         "path": file.path,
@@ -167,7 +154,8 @@ def run_trust(args: Options) -> int:
         "trusted": trusted,
         "patterns": patterns,
         "hooks": found.hooks,
-        "problems": [found.problem] if found.problem else [],
+        "programs": programs,
+        "problems": [*([found.problem] if found.problem else []), *warnings],
     }
     record |= {"runs": runs} if runs else {"memory": found.memory}
     if args.json:
@@ -182,9 +170,11 @@ def run_trust(args: Options) -> int:
         output.data(f"memory        {clean(_table(found.memory))}")
     for line in runs:
         output.data(f"runs          {line}")
+    for path, sha256 in programs.items():
+        output.data(f"program       {output.visible(path)}  {sha256[:12]}")
     output.data(f"trusted       {_trust_word(home, file)}")
-    if found.problem:
-        _say(f"! {found.problem}")
+    for line in record["problems"]:
+        _say(f"! {line}")
     if UNKNOWN in found.patterns:
         _say(f"! {_UNTOLD if trusted else _UNREAD}")
     if args.show and not trusted:
@@ -192,12 +182,20 @@ def run_trust(args: Options) -> int:
     return 0
 
 
-def _registers(home: Home, file: ConfigFile, trusted: bool, *, anew: bool) -> Manifest:
-    """What the file registers; a file that may not run says nothing of itself."""
-    found = None
-    if trusted:
-        found = record_manifest(home, file) if anew else read_manifest(home, file)
+def _kept(home: Home, file: ConfigFile, trusted: bool) -> Manifest:
+    """What the file registered when it last ran; one that may not run says nothing of itself."""
+    found = read_manifest(home, file.sha256) if trusted else None
     return found or Manifest(patterns=[UNKNOWN], hooks=[UNKNOWN], events=[])
+
+
+def _refused(file: ConfigFile, mistakes: list[str], end: str) -> ConfigError:
+    """Say every mistake, a line each; the error that ends the verb."""
+    details: dict[str, object] = {"mistakes": mistakes}
+    if len(mistakes) == 1:
+        return ConfigError(f"{mistakes[0]}; {end}", details=details)
+    for line in mistakes:
+        _say(line)
+    return ConfigError(f"{clean(file.path)} has {len(mistakes)} mistakes, {end}", details=details)
 
 
 # -- config show, config check
@@ -207,19 +205,18 @@ def run_show(args: Options) -> int:
     """Print every value and where it comes from. Runs the file only if it is trusted."""
     home = Home.from_env()
     path = find_config(os.getcwd(), args.path)
-    if path is None:
-        record = _record(None, "none", Settings(), [], [], [])
-    else:
-        file = read_config(path)
-        word = _trust_word(home, file)
-        if word == "yes":
-            loaded = load(file, home=home)
-            found = manifest_of(loaded)
-            hooks = _hooks(loaded)
-            record = _record(file, word, loaded.settings, found.patterns, hooks, _warnings(loaded))
-        else:
-            compile_config(file)
-            record = _record(file, word, Settings(), [UNKNOWN], [UNKNOWN], [])
+    loaded = load_for_session(home, os.getcwd(), args.path)
+    if loaded.unusable is not None:
+        raise loaded.unusable
+    file = None if path is None else read_config(path)
+    word = "none" if file is None else _trust_word(home, file)
+    if file is not None and word != "yes":
+        compile_config(file)
+    found, hooks = manifest_of(loaded), _hooks(loaded)
+    patterns = found.patterns
+    if file is not None and word != "yes":
+        patterns, hooks = [*patterns, UNKNOWN], [*hooks, UNKNOWN]
+    record = _record(file, word, loaded, patterns, hooks)
     if args.json:
         output.as_json(record)
     else:
@@ -235,7 +232,10 @@ def run_check(args: Options) -> int:
     patterns: list[str] = []
     hooks: list[str] = []
     if executed:
-        loaded = load(file, home=home)
+        try:
+            loaded = load(file, home=home)
+        except ConfigError as error:
+            raise _refused(file, mistakes_of(error), "so it cannot be used") from None
         patterns, hooks, warnings = manifest_of(loaded).patterns, _hooks(loaded), _warnings(loaded)
         said = f"no mistake found (patterns: {len(patterns)}, hooks: {len(hooks)})"
     else:
@@ -272,7 +272,7 @@ def _warnings(loaded: LoadedConfig) -> list[str]:
 
 def _revoke(home: Home, args: Options) -> int:
     # The file itself may be gone already: its trust can still be taken back.
-    path = os.path.realpath(args.path) if args.path else find_config(os.getcwd())
+    path = place_of(args.path) if args.path else find_config(os.getcwd()) or _gone(home)
     had = untrust(home, path) if path else False
     if path is None or not had:
         raise NotFound(
@@ -285,6 +285,12 @@ def _revoke(home: Home, args: Options) -> int:
     return 0
 
 
+def _gone(home: Home) -> str | None:
+    """The nearest file that was trusted for this folder and is gone."""
+    gone = [one.path for one in candidates(home, os.getcwd()) if one.state == GONE]
+    return gone[-1] if gone else None
+
+
 def _file(path: str | None) -> ConfigFile:
     found = find_config(os.getcwd(), path)
     if found is None:
@@ -292,8 +298,9 @@ def _file(path: str | None) -> ConfigFile:
     return read_config(found)
 
 
-def _hook_file(file: ConfigFile) -> tuple[list[str], Manifest]:
-    """What a hook file would run, a line each, and its hooks. Raises ConfigError if nothing."""
+def _hook_file(file: ConfigFile) -> tuple[list[str], Manifest, dict[str, str]]:
+    """What a hook file would run, a line each, its hooks, and the hashes of the programs that they
+    name. Raises ConfigError if there is no hook in it."""
     specs, problems = read_hook_file(file.data, file.path)
     if not specs:
         raise ConfigError(
@@ -308,7 +315,10 @@ def _hook_file(file: ConfigFile) -> tuple[list[str], Manifest]:
         # On one line each: a command with line ends must not look like several.
         runs.append(clean(f"{spec.event.registration}{matcher}: {what}").replace("\n", " ⏎ "))
     hooks = list(dict.fromkeys(spec.event.registration for spec in specs))
-    return runs, Manifest(patterns=[], hooks=hooks, events=[], problem="; ".join(problems))
+    commands = [spec.action for spec in specs if isinstance(spec.action, Command)]
+    events = list(dict.fromkeys(spec.event.value for spec in specs))
+    manifest = Manifest(patterns=[], hooks=hooks, events=events, problem="; ".join(problems))
+    return runs, manifest, pinned_programs.named(commands, file.path)
 
 
 def _trust_word(home: Home, file: ConfigFile) -> str:
@@ -332,12 +342,11 @@ def _hooks(loaded: LoadedConfig) -> list[str]:
 def _record(
     file: ConfigFile | None,
     trusted: str,
-    settings: Settings,
+    loaded: LoadedConfig,
     patterns: list[str],
     hooks: list[str],
-    warnings: list[str] | tuple[str, ...],
 ) -> dict[str, Any]:
-    origin = file.path if file is not None else ""
+    settings = loaded.settings
     values = {
         "idle_seconds": settings.idle_seconds,
         "timeout": settings.handler_timeout,
@@ -349,13 +358,14 @@ def _record(
         "path": file.path if file is not None else None,
         "sha256": file.sha256 if file is not None else None,
         "trusted": trusted,
+        "files": list(loaded.files),
         "settings": {
-            key: {"value": value, "from": origin if key in settings.given else "default"}
+            key: {"value": value, "from": loaded.origins.get(key, "default")}
             for key, value in values.items()
         },
         "patterns": patterns,
         "hooks": hooks,
-        "warnings": list(warnings),
+        "warnings": [*loaded.not_applied, *_warnings(loaded)],
     }
 
 
@@ -363,6 +373,9 @@ def _print_record(record: dict[str, Any]) -> None:
     output.data(f"file          {record['path'] or 'none (relay init writes one)'}")
     if record["path"]:
         output.data(f"trusted       {record['trusted']}")
+    for path in record["files"]:
+        output.data(f"applies       {output.visible(path)}")
+    if record["path"] or record["files"]:
         output.data(f"patterns      {_names(record['patterns'])}")
         output.data(f"hooks         {_names(record['hooks'])}")
     for key, entry in record["settings"].items():

@@ -22,8 +22,8 @@ from relay.cli.installed_agents import AGENTS, agent_line, native_hooks
 from relay.cli.memory_checks import memory_lines
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
-from relay.config.manifest import read_manifest
-from relay.config.trust import find_config, is_trusted, read_config, trusted_before
+from relay.config.manifest import notices
+from relay.config.trust import candidates
 from relay.core.errors import RelayError
 from relay.core.paths import SOCKET_PATH_MAX, Home
 from relay.directive.escape import clean
@@ -229,18 +229,13 @@ def _terminal() -> Check:
 
 
 def _config(home: Home, cwd: str) -> Check:
-    path = find_config(cwd)
-    if path is None:
+    said = notices(home, cwd)
+    if said:
+        return Check("config", "warn", "; ".join(said), "mend or read it, then: relay trust")
+    applied = [one.path for one in candidates(home, cwd)]
+    if not applied:
         return Check("config", "ok", "none (relay init writes one)")
-    file = read_config(path)
-    if is_trusted(home, path, file.sha256):
-        found = read_manifest(home, file)
-        if found is not None and found.problem:
-            said = f"{path} cannot be used: {found.problem}"
-            return Check("config", "warn", said, "correct it, then: relay trust")
-        return Check("config", "ok", f"{path}, trusted")
-    what = "has changed since it was trusted" if trusted_before(home, path) else "is not trusted"
-    return Check("config", "warn", f"{path} {what}: it does not run", "read it, then: relay trust")
+    return Check("config", "ok", f"{', '.join(applied)}, trusted")
 
 
 def _agent(command: str) -> Check:

@@ -208,13 +208,12 @@ def run_log(options: Options) -> int:
 
 def _load(options: Options) -> LoadedConfig:
     loaded = load_for_session(Home.from_env(), os.getcwd(), options.config)
-    if loaded.untrusted:
-        raise UsageError(
-            f"{loaded.untrusted} is not trusted, so its hooks do not run",
-            hint=f"look at it, then: relay trust {loaded.untrusted}",
-        )
-    for warning in (*loaded.warnings, *loaded.hook_problems):
-        output.note(warning)
+    if loaded.unusable is not None:
+        raise loaded.unusable
+    if loaded.untrusted and not loaded.files:
+        raise UsageError(output.visible(loaded.not_applied[-1]))
+    for warning in (*loaded.not_applied, *loaded.warnings, *loaded.hook_problems):
+        output.note(output.visible(warning))
     return loaded
 
 

@@ -19,7 +19,7 @@ from relay.config.manifest import read_manifest
 from relay.config.memory_providers import own_embedder
 from relay.config.memory_settings import MemorySettings
 from relay.config.memory_spec import StoreSpec, masked
-from relay.config.trust import find_config, is_trusted, read_config
+from relay.config.trust import TRUSTED, candidates
 from relay.core.errors import ConfigError
 from relay.core.http import RequestFailed, Response, request
 from relay.core.paths import Home
@@ -91,21 +91,21 @@ def _applying(home: Home, cwd: str) -> tuple[StoreSpec, str]:
 
     Raises ConfigError when the file has mistakes, with which ``relay memory`` does nothing.
     """
-    path = find_config(cwd)
-    if path is None:
-        return StoreSpec(), ""
-    file = read_config(path)
-    if not is_trusted(home, path, file.sha256):
-        return StoreSpec(), ""
-    manifest = read_manifest(home, file)
-    if manifest is None:
-        return StoreSpec(), path
-    if manifest.problem:
-        raise ConfigError(
-            f"relay memory does nothing while {path} has a mistake", hint="relay config check"
-        )
-    store = StoreSpec.from_json(manifest.store)
-    return (StoreSpec(), path) if store.backend == "custom" else (store, "")
+    for one in reversed(candidates(home, cwd)):
+        if one.state != TRUSTED or one.file is None:
+            continue
+        manifest = read_manifest(home, one.file.sha256)
+        if manifest is None:
+            return StoreSpec(), one.path
+        if manifest.problem:
+            raise ConfigError(
+                f"relay memory does nothing while {one.path} has a mistake",
+                hint="relay config check",
+            )
+        if manifest.store is not None:
+            store = StoreSpec.from_json(manifest.store)
+            return (StoreSpec(), one.path) if store.backend == "custom" else (store, "")
+    return StoreSpec(), ""
 
 
 def _store(spec: StoreSpec, home: Home) -> Iterator[Line]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 
 from relay.broker.client import BrokerClient
 from relay.cli import output
-from relay.config.load import load
+from relay.config.load import load_for_session
 from relay.config.memory_settings import MemorySettings
 from relay.config.memory_spec import StoreSpec
-from relay.config.trust import find_config, is_trusted, read_config
+from relay.config.trust import place_of, read_config
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
 from relay.protocol.broker import Json
@@ -35,18 +36,19 @@ def applying(home: Home, explicit: str | None = None) -> Applying:
     Raises ConfigError when a trusted one cannot be used, and when ``explicit`` may not run.
     """
     started_with = os.environ.get("RELAY_CONFIG") if os.environ.get("RELAY_RUN") else None
-    path = find_config(_cwd(), explicit or started_with or None)
-    if path is None:
-        return Applying(MemorySettings())
-    file = read_config(path)
-    if is_trusted(home, path, file.sha256):
-        return Applying(load(file, home=home).settings.memory, path)
-    if explicit is not None:
+    loaded = load_for_session(home, _cwd(), explicit or started_with or None)
+    if loaded.unusable is not None:
+        raise loaded.unusable
+    if explicit is not None and loaded.untrusted == place_of(explicit):
         raise ConfigError(
-            f"{path} is not trusted, so it does not run", hint="read it, then: relay trust"
+            f"{loaded.untrusted} is not trusted, so it does not run",
+            hint="read it, then: relay trust",
         )
-    says = b"memory" in file.data
-    return Applying(MemorySettings(), None, path if says else None)
+    path, untrusted = loaded.origins.get("memory"), loaded.untrusted
+    with contextlib.suppress(ConfigError):
+        if path is None and untrusted is not None and b"memory" in read_config(untrusted).data:
+            return Applying(loaded.settings.memory, None, untrusted)
+    return Applying(loaded.settings.memory, path)
 
 
 def connected(explicit: str | None = None) -> BrokerClient:

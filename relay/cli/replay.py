@@ -128,8 +128,10 @@ def _registry(home: Home, config: str | None) -> Registry:
             raise
         output.note(f"note: a session would go on without its configuration: {error.message}")
         loaded = LoadedConfig(None, Registry(), Settings(), None)
-    if loaded.untrusted:
-        output.note(f"note: {loaded.untrusted} is not trusted, so its handlers do not run")
+    if loaded.unusable is not None and config is not None:
+        raise loaded.unusable
+    for line in loaded.not_applied:
+        output.note(output.visible(f"note: {line}"))
     register(loaded.registry)
     register_memory(loaded.registry, MemorySettings())
     return loaded.registry

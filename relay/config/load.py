@@ -1,9 +1,10 @@
-"""The configuration: load the file, check what it says, and hand over its handlers.
+"""The configuration: load the files that apply, check what they say, hand over their handlers.
 
 Two ways of writing one file are equal: dictionaries named ``patterns``, ``hooks`` and ``config``,
 or ``relay = Relay()`` with decorators. What is executed are exactly the bytes that were checked
-for trust (``relay.config.trust``). The file stands alone: its folder is not importable, because the
-hash would not cover what lies there.
+for trust (``relay.config.trust``). A file stands alone: its folder is not importable, because the
+hash would not cover what lies there. Several files add up: hooks all run, and of settings and of
+handlers of one pattern those of the nearest file count.
 """
 
 from __future__ import annotations
@@ -11,33 +12,43 @@ from __future__ import annotations
 import contextlib
 import linecache
 import os
-import subprocess
 import sys
 import threading
 import traceback
 import types
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from relay.config.manifest import Manifest, every_event, read_manifest, write_manifest
-from relay.config.settings import Settings, apply_dictionaries
-from relay.config.trust import ConfigFile, find_config, is_trusted, read_config
+from relay.config import pinned_programs
+from relay.config.manifest import (
+    Manifest,
+    every_event,
+    may_guard,
+    read_manifest,
+    write_manifest,
+)
+from relay.config.mistakes import Mistakes
+from relay.config.settings import Settings, apply_dictionaries, merged
+from relay.config.trust import (
+    TRUSTED,
+    Candidate,
+    ConfigFile,
+    candidates,
+    place_of,
+    read_config,
+    trusted_entry,
+)
 from relay.core.errors import ConfigError, RelayError
 from relay.core.paths import Home
 from relay.directive.escape import clean
 from relay.hooks.events import HookEventName
+from relay.hooks.hook_types import Command, HookDefinition
 from relay.hooks.registry import Registry
 
 #: How long the file may take to run, in seconds.
 LOAD_TIMEOUT = 10.0
-#: How long an interpreter may take to start and to end, in seconds.
-_START = 20.0
-#: The process that makes a manifest. Threads that the file started do not keep it.
-_RECORD = (
-    "import os, sys; sys.path.append(sys.argv.pop(1)); from relay.config.load import record_here;"
-    " record_here(*sys.argv[1:]); sys.stderr.flush(); os._exit(0)"
-)
-#: The name under which the file's module runs: not ``__main__``, so that a script's guard works.
+#: The name under which a file's module runs begins so: not ``__main__``, so that a script's guard
+#: works.
 MODULE_NAME = "relay_config"
 
 _loading = threading.local()
@@ -45,14 +56,14 @@ _loading = threading.local()
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """The configuration of one session."""
+    """The configuration of one session: what one file says, or all that apply together."""
 
-    #: The file that was run, and its hash; None where none was.
+    #: The nearest file that was run, and its hash; None where none was.
     path: str | None
     registry: Registry
     settings: Settings
     sha256: str | None
-    #: The path of a file that applies but may not run.
+    #: The path of the nearest file that applies but may not run.
     untrusted: str | None = None
     #: Lines for people about what is allowed but looks like a mistake.
     warnings: tuple[str, ...] = ()
@@ -60,30 +71,75 @@ class LoadedConfig:
     hook_problems: tuple[str, ...] = ()
     #: Why a trusted file could not be used: where it keeps memories is then unknown.
     unusable: RelayError | None = None
+    #: A line for each file that is not applied as it stands.
+    not_applied: tuple[str, ...] = ()
+    #: Why hooks that guard tools may be missing; "" when none is.
+    unguarded: str = ""
+    #: The files that were run, the farthest first, and which of them gave each setting.
+    files: tuple[str, ...] = ()
+    origins: dict[str, str] = field(default_factory=dict)
 
 
 def load_for_session(home: Home, cwd: str, explicit: str | None = None) -> LoadedConfig:
-    """The configuration that applies in ``cwd``; an untrusted file is left unexecuted.
+    """The configuration that applies in ``cwd``: all trusted files that apply, added up.
 
-    Raises ConfigError when a trusted file cannot be used.
+    What is not trusted is left unexecuted, and a trusted file that cannot be used costs its own
+    part; the result says so. Raises ConfigError when ``explicit`` is not there.
     """
-    path = find_config(cwd, explicit)
-    if path is None:
-        return LoadedConfig(None, Registry(), Settings(), None)
-    file = read_config(path)
-    if not is_trusted(home, path, file.sha256):
-        return LoadedConfig(None, Registry(), Settings(), None, untrusted=path)
-    loaded = load(file, home=home)
-    kept, found = read_manifest(home, file), manifest_of(loaded)
+    whole = LoadedConfig(None, Registry(), Settings(), None)
+    for one in candidates(home, cwd, explicit):
+        whole = _with(whole, one, home)
+    return whole
+
+
+def _with(whole: LoadedConfig, one: Candidate, home: Home) -> LoadedConfig:
+    """``whole`` and what ``one``, which is nearer, adds to it."""
+    if one.state != TRUSTED or one.file is None:
+        entry = one.entry
+        shut = entry is not None and may_guard(home, entry.sha256)
+        return replace(
+            whole,
+            untrusted=one.path,
+            not_applied=(*whole.not_applied, one.notice),
+            unguarded=whole.unguarded or (one.notice if shut else ""),
+        )
+    try:
+        loaded = load(one.file, home=home)
+    except RelayError as error:
+        _remember(home, one.file, unusable_manifest(error))
+        return replace(
+            whole,
+            unusable=whole.unusable or error,
+            not_applied=(*whole.not_applied, error.line),
+            unguarded=whole.unguarded or error.line,
+        )
+    _remember(home, one.file, manifest_of(loaded))
+    whole.registry.include(loaded.registry)
+    given = dict.fromkeys(loaded.settings.given, one.path)
+    return replace(
+        whole,
+        path=one.path,
+        sha256=one.file.sha256,
+        settings=merged(whole.settings, loaded.settings),
+        warnings=(*whole.warnings, *loaded.warnings),
+        hook_problems=(*whole.hook_problems, *loaded.hook_problems),
+        unguarded=whole.unguarded or loaded.unguarded,
+        files=(*whole.files, one.path),
+        origins={**whole.origins, **given},
+    )
+
+
+def _remember(home: Home, file: ConfigFile, found: Manifest) -> None:
+    """Keep what ``file`` registers here for the next start, if that is news."""
+    kept = read_manifest(home, file.sha256)
     missed = kept is not None and not set(found.events) <= set(kept.events)
-    if kept is None or kept.problem or missed:
-        # Trusted by another version of relay, or it registers here what it did not where it was
-        # trusted: the next agent is asked for that as well.
-        if missed and kept is not None:
-            found.events += [event for event in kept.events if event not in found.events]
-        with contextlib.suppress(OSError):
-            write_manifest(home, file.sha256, found)
-    return loaded
+    if kept is not None and kept.problem == found.problem and not missed:
+        return
+    if missed and kept is not None:
+        # It registers here what it did not where it was trusted: the next agent is asked for both.
+        found.events += [event for event in kept.events if event not in found.events]
+    with contextlib.suppress(OSError):
+        write_manifest(home, file.sha256, found)
 
 
 def load(
@@ -93,36 +149,40 @@ def load(
 
     It runs in a daemon thread and gets ``timeout`` seconds; what it prints goes to stderr. The
     hook files that it names are read, too; ``home`` knows which of them are trusted (without it
-    none is). Raises ConfigError with the file, the line and what to do.
+    none is), and which programs were. Raises ConfigError with the file, the line and what to do;
+    its ``details["mistakes"]`` are all that were found, a line each.
     """
+    loaded = collected(file, timeout)
+    entry = trusted_entry(home, file.path) if home is not None else None
+    if home is not None and entry is not None:
+        secured = pinned_programs.pinned(home, file.path, entry)
+        registry = loaded.registry.with_commands(lambda _hook, command: secured(command))
+        loaded = replace(loaded, registry=registry)
+    return with_hook_files(loaded, os.path.dirname(file.path), home)
+
+
+def collected(file: ConfigFile, timeout: float = LOAD_TIMEOUT) -> LoadedConfig:
+    """What ``file`` itself registers when it runs: see ``load``."""
     code = compile_config(file)
-    module = types.ModuleType(MODULE_NAME)
+    module = types.ModuleType(f"{MODULE_NAME}_{file.sha256[:12]}")
     module.__file__ = file.path
     # Handlers' tracebacks show these lines, even when the file has changed on disk since.
     text = file.data.decode("utf-8", "replace")
     linecache.cache[file.path] = (len(text), None, text.splitlines(True), file.path)
-    _run(file, code, module, timeout)
-    return with_hook_files(_collect(file, module), os.path.dirname(file.path), home)
+    mistakes = Mistakes(file.path, text)
+    _run(file, code, module, timeout, mistakes)
+    return _collect(file, module, mistakes)
 
 
-def record_manifest(home: Home, file: ConfigFile) -> Manifest | None:
-    """Run ``file``, which is trusted, in a process of its own, and keep what it registers.
+def unusable_manifest(error: RelayError) -> Manifest:
+    """What is known of a file that cannot be used: it may guard anything."""
+    return Manifest(patterns=[], hooks=[], events=every_event(), problem=error.line)
 
-    None when that process came to no end by itself, or nothing could be kept.
-    """
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    try:
-        subprocess.run(
-            # -P: nothing in the folder where this happens to run may take a module's place.
-            [sys.executable, "-P", "-c", _RECORD, root, home.root, file.path, file.sha256],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            timeout=LOAD_TIMEOUT + _START,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return read_manifest(home, file)
+
+def mistakes_of(error: RelayError) -> list[str]:
+    """All that is wrong with a file, a line each."""
+    found = error.details.get("mistakes")
+    return [str(one) for one in found] if isinstance(found, list) else [error.line]
 
 
 def manifest_of(loaded: LoadedConfig) -> Manifest:
@@ -141,18 +201,6 @@ def manifest_of(loaded: LoadedConfig) -> Manifest:
     )
 
 
-def record_here(root: str, path: str, sha256: str) -> None:
-    """Keep the manifest of the file in this process, which ``record_manifest`` started."""
-    home, file = Home(root), read_config(path)
-    if file.sha256 != sha256 or not is_trusted(home, path, sha256):
-        return  # it has changed in between
-    try:
-        found = manifest_of(load(file, home=home))
-    except ConfigError as error:
-        found = Manifest(patterns=[], hooks=[], events=every_event(), problem=error.line)
-    write_manifest(home, sha256, found)
-
-
 def with_hook_files(loaded: LoadedConfig, folder: str, home: Home | None) -> LoadedConfig:
     """``loaded`` with the hooks of ``settings.hook_files``, whose paths are relative to ``folder``.
 
@@ -165,16 +213,37 @@ def with_hook_files(loaded: LoadedConfig, folder: str, home: Home | None) -> Loa
     from relay.hooks.hook_files import register_hook_files
 
     names = [os.path.expanduser(name) for name in loaded.settings.hook_files]
+    paths = [os.path.normpath(os.path.join(folder, name)) for name in names]
+    entries = {path: trusted_entry(home, path) for path in paths} if home is not None else {}
+    asis: set[str] = set()
+
+    def trusted(path: str, data: bytes) -> bool:
+        entry = entries.get(path)
+        if entry is None or entry.sha256 != ConfigFile(path, data).sha256:
+            return False
+        asis.add(path)
+        return True
+
     problems = register_hook_files(
-        loaded.registry,
-        [os.path.normpath(os.path.join(folder, name)) for name in names],
-        lambda path: read_config(path).data,
-        lambda path, data: (
-            home is not None and is_trusted(home, path, ConfigFile(path, data).sha256)
-        ),
-        env=os.environ,
+        loaded.registry, paths, lambda path: read_config(path).data, trusted, env=os.environ
     )
-    return replace(loaded, hook_problems=tuple(problems))
+
+    def secured(hook: HookDefinition, command: Command) -> Command:
+        entry = entries.get(hook.source)
+        if home is None or entry is None:
+            return command
+        return pinned_programs.pinned(home, place_of(hook.source), entry)(command)
+
+    unguarded = loaded.unguarded
+    for path, entry in entries.items():
+        if home is not None and entry and path not in asis and may_guard(home, entry.sha256):
+            unguarded = unguarded or f"{path} is not as it was when you trusted it"
+    return replace(
+        loaded,
+        registry=loaded.registry.with_commands(secured),
+        hook_problems=tuple(problems),
+        unguarded=unguarded,
+    )
 
 
 def compile_config(file: ConfigFile) -> types.CodeType:
@@ -200,18 +269,25 @@ def executing_config() -> bool:
     return getattr(_loading, "active", False)
 
 
-def _run(file: ConfigFile, code: types.CodeType, module: types.ModuleType, limit: float) -> None:
+def _run(
+    file: ConfigFile,
+    code: types.CodeType,
+    module: types.ModuleType,
+    limit: float,
+    mistakes: Mistakes,
+) -> None:
     failure: list[BaseException] = []
 
     def execute() -> None:
         _loading.active = True
         try:
-            exec(code, module.__dict__)
+            with mistakes.running():
+                exec(code, module.__dict__)
         except BaseException as error:  # sys.exit() included: it must not end the session
             failure.append(error)
 
     # Dataclasses and type hints look their module up by name.
-    sys.modules[MODULE_NAME] = module
+    sys.modules[module.__name__] = module
     thread = threading.Thread(target=execute, name="relay-config", daemon=True)
     with contextlib.redirect_stdout(sys.stderr):
         thread.start()
@@ -222,10 +298,12 @@ def _run(file: ConfigFile, code: types.CodeType, module: types.ModuleType, limit
             hint="a configuration only defines handlers; move slow work to on_session_start",
         )
     if failure:
-        raise _explained(file, failure[0])
+        mistakes.note(*_explained(file, failure[0]))
+        mistakes.check()
 
 
-def _explained(file: ConfigFile, error: BaseException) -> ConfigError:
+def _explained(file: ConfigFile, error: BaseException) -> tuple[ConfigError, int | None]:
+    """What ended the run of ``file``, and at which of its lines."""
     if isinstance(error, RelayError):
         what, hint = error.message, error.hint
     elif isinstance(error, SystemExit):
@@ -237,30 +315,31 @@ def _explained(file: ConfigFile, error: BaseException) -> ConfigError:
         what = f"{type(error).__name__}: {error}"
         hint = "correct this line, then: relay config check"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file.path]
-    place, text = file.path, ""
-    if frames:
-        place += f":{frames[-1].lineno}"
-        text = f": {clean(frames[-1].line)}" if frames[-1].line else ""
-    return ConfigError(f"{place}: {what}{text}", hint=hint)
+    if not frames:
+        return ConfigError(what, hint=hint), None
+    text = f": {clean(frames[-1].line)}" if frames[-1].line else ""
+    return ConfigError(f"{what}{text}", hint=hint), frames[-1].lineno
 
 
-def _collect(file: ConfigFile, module: types.ModuleType) -> LoadedConfig:
+def _collect(file: ConfigFile, module: types.ModuleType, mistakes: Mistakes) -> LoadedConfig:
     """Everything that the module registered, in one registry."""
     names: dict[str, Any] = dict(vars(module))
     relays = _relays(names)
     registry = relays[0].registry if relays else Registry()
     settings = relays[0].settings if relays else Settings()
     if len(relays) > 1:
-        raise ConfigError(f"{file.path} makes more than one Relay()", hint="register with one")
-    try:
-        settings = apply_dictionaries(names, registry, settings, source=file.path)
-    except ConfigError as error:
-        raise ConfigError(f"{file.path}: {error.message}", hint=error.hint) from None
+        mistakes.note(ConfigError("more than one Relay() is made", hint="register with one"))
+    settings = apply_dictionaries(names, registry, settings, mistakes, source=file.path)
+    mistakes.check()
     settings = replace(settings, memory=settings.memory.of_file(file.path, file.sha256))
     something = registry.all_hooks() or registry.patterns() or settings.hook_files
     something = something or "memory" in settings.given
-    warnings = () if something else _empty(names)
-    return LoadedConfig(file.path, registry, settings, file.sha256, warnings=warnings)
+    warnings = [] if something else _empty(names)
+    for hook in registry.all_hooks():
+        if isinstance(hook.action, Command):
+            missing = pinned_programs.unfound(hook.action, file.path)
+            warnings += [f"{name} is not beside this file, so it is not pinned" for name in missing]
+    return LoadedConfig(file.path, registry, settings, file.sha256, warnings=tuple(warnings))
 
 
 def _relays(names: dict[str, Any]) -> list[Any]:
@@ -275,11 +354,11 @@ def _relays(names: dict[str, Any]) -> list[Any]:
     return found
 
 
-def _empty(names: dict[str, Any]) -> tuple[str, ...]:
+def _empty(names: dict[str, Any]) -> list[str]:
     loose = [name for name in names if name.startswith("on_") and callable(names[name])]
     if loose:
-        return (
+        return [
             f"{loose[0]}() is defined but not registered: "
-            f'put it into hooks = {{"{loose[0]}": {loose[0]}}}',
-        )
-    return ("it registers no pattern and no hook",)
+            f'put it into hooks = {{"{loose[0]}": {loose[0]}}}'
+        ]
+    return ["it registers no pattern and no hook"]

@@ -10,7 +10,14 @@ from __future__ import annotations
 
 import os
 
-from relay.config.trust import find_config, is_trusted, read_config
+from relay.config.trust import (
+    CONFIG_NAME,
+    TRUSTED,
+    candidates,
+    main_worktree,
+    project_root,
+    trusted_before,
+)
 from relay.core import json_text
 from relay.core.errors import RelayError
 from relay.core.files import make_private_folder, write_atomically
@@ -19,13 +26,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from relay.config.trust import ConfigFile
     from relay.core.paths import Home
 
 #: Patterns of one configuration that are kept; a primer has room for far fewer.
 PATTERNS_MAX = 100
 #: The namespaces that relay acts on itself.
 OWN = ("relay", "memory")
+#: The event of a tool that is about to run.
+_GUARD = "BeforeTool"
 
 
 class Manifest:
@@ -57,6 +65,10 @@ class Manifest:
         #: Why the file cannot be used.
         self.problem = problem
 
+    def fields(self) -> dict[str, Any]:
+        """As it is kept."""
+        return {name: getattr(self, name) for name in Manifest.__slots__}
+
 
 class Known:
     """What is known of a configuration before it runs."""
@@ -71,22 +83,52 @@ class Known:
 
 
 def known(home: Home, cwd: str, explicit: str | None = None) -> Known:
-    """What is known of the configuration that applies in ``cwd``. Never raises.
+    """What is known of the configurations that apply in ``cwd``. Never raises.
 
     Of one that is not trusted: nothing, for it does not run. Of one without a manifest: that it
-    may have hooks for every event.
+    may have hooks for every event. One that is not as it was trusted may still guard tools.
     """
     try:
-        path = find_config(cwd, explicit)
-        file = None if path is None else read_config(path)
+        files = candidates(home, cwd, explicit)
     except RelayError:
         return Known()
-    if file is None or not is_trusted(home, file.path, file.sha256):
-        return Known()
-    found = read_manifest(home, file)
-    if found is None:
-        return Known(hooks=tuple(every_event()))
-    return Known(examples(found.patterns), tuple(found.events))
+    patterns: list[str] = []
+    events: list[str] = []
+    for one in reversed(files):  # the nearest counts first
+        if one.entry is None:
+            continue
+        found = read_manifest(home, one.entry.sha256)
+        if one.state == TRUSTED:
+            patterns += found.patterns if found is not None else []
+            events += found.events if found is not None else every_event()
+        elif found is None or _GUARD in found.events:
+            events.append(_GUARD)
+    return Known(examples(patterns), tuple(dict.fromkeys(events)))
+
+
+def notices(home: Home, cwd: str, explicit: str | None = None) -> list[str]:
+    """A line for each file that does not apply in ``cwd`` as it stands there, at each start.
+
+    Raises ConfigError when ``explicit`` is not there or cannot be read.
+    """
+    lines = []
+    for one in candidates(home, cwd, explicit):
+        found = read_manifest(home, one.entry.sha256) if one.entry is not None else None
+        if one.state != TRUSTED:
+            lines.append(one.notice)
+        elif found is not None and found.problem:
+            lines.append(f"{found.problem}; until it is mended, no tool that it may guard runs")
+    main = main_worktree(project_root(cwd))
+    path = "" if main is None else os.path.join(main, CONFIG_NAME)
+    if path and trusted_before(home, path):
+        lines.append(f"this is another worktree of {main}: {path}, which you trusted, counts there")
+    return lines
+
+
+def may_guard(home: Home, sha256: str) -> bool:
+    """Whether the file with this hash guards tools, as far as is known."""
+    found = read_manifest(home, sha256)
+    return found is None or _GUARD in found.events
 
 
 def every_event() -> list[str]:
@@ -111,10 +153,10 @@ def examples(patterns: list[str]) -> tuple[str, ...]:
     return tuple(chosen.values())
 
 
-def read_manifest(home: Home, file: ConfigFile) -> Manifest | None:
-    """The manifest of exactly this content; None without one, or with a damaged one."""
+def read_manifest(home: Home, sha256: str) -> Manifest | None:
+    """The manifest of the content with this hash; None without one, or with a damaged one."""
     try:
-        with open(_path(home, file.sha256), encoding="utf-8") as kept:
+        with open(_path(home, sha256), encoding="utf-8") as kept:
             found = json_text.loads(kept.read())
         manifest = Manifest(**found)
     except (OSError, ValueError, TypeError, RecursionError):
@@ -132,8 +174,7 @@ def write_manifest(home: Home, sha256: str, manifest: Manifest) -> None:
     manifest.patterns = manifest.patterns[:PATTERNS_MAX]
     path = _path(home, sha256)
     make_private_folder(os.path.dirname(path))
-    fields = {name: getattr(manifest, name) for name in Manifest.__slots__}
-    write_atomically(path, json_text.dumps(fields), durable=False)
+    write_atomically(path, json_text.dumps(manifest.fields()), durable=False)
 
 
 def _path(home: Home, sha256: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from relay.config.memory_settings import MEMORY_KEYS, MemorySettings, parsed
+from relay.config.mistakes import Mistakes
 from relay.core.errors import ConfigError
 from relay.core.suggest import did_you_mean
 from relay.hooks.hook_types import Command, Url
@@ -36,11 +37,13 @@ KEYS = {
     "memory": "how memories are kept, and what the agent is told of them; see docs/memory.md",
     "task": "what the agent is to do, as ctx.task; relay wrap --task wins",
 }
+#: The fields of Settings that have another name than their key.
+_FIELDS = {"timeout": "handler_timeout"}
 PATTERN_KEYS = ("handler", "override", "timeout")
 #: Exactly one of these says what a handler runs.
 _ACTIONS = ("handler", "command", "url")
 HOOK_KEYS = (
-    *("handler", "command", "url", "headers", "cwd", "env"),
+    *("handler", "command", "url", "headers", "cwd", "env", "files"),
     *("matcher", "on_failure", "sequential", "priority", "timeout", "name"),
 )
 
@@ -90,36 +93,59 @@ def memory_settings(value: object) -> MemorySettings:
 
 
 def apply_dictionaries(
-    names: Mapping[str, Any], registry: Registry, settings: Settings, *, source: str
+    names: Mapping[str, Any],
+    registry: Registry,
+    settings: Settings,
+    mistakes: Mistakes,
+    *,
+    source: str,
 ) -> Settings:
     """Register what the module's ``config``, ``patterns``, ``hooks`` and ``memory`` say.
 
-    Returns the settings with those of ``config`` and ``memory``. Raises ConfigError that names the
-    key.
+    Returns the settings with those of ``config`` and ``memory``. What is wrong is left out, and
+    noted in ``mistakes``.
     """
     config = names.get("config", {})
     if not isinstance(config, Mapping):
-        raise ConfigError(f"config must be a dictionary, not {type(config).__name__}")
+        mistakes.note(ConfigError(f"config must be a dictionary, not {type(config).__name__}"))
+        config = {}
     tables: dict[str, list[object]] = {"patterns": [], "hooks": []}
-    for name, value in known_keys(config, KEYS, "config").items():
-        if name in tables:
-            tables[name].append(value)
-        else:
-            settings = with_setting(settings, name, value)
+    seen: set[str] = set()
+    for key, value in config.items():
+        with mistakes.at(str(key)):
+            [(name, value)] = known_keys({key: value}, KEYS, "config").items()
+            if name in seen:
+                raise ConfigError(f"config has {name!r} twice", hint=f"leave out {key!r}")
+            seen.add(name)
+            if name in tables:
+                tables[name].append(value)
+            else:
+                settings = with_setting(settings, name, value)
     if is_memory_table(names.get("memory")):
-        settings = with_memory_table(settings, names["memory"])
+        with mistakes.at("memory"):
+            settings = with_memory_table(settings, names["memory"])
     for name in tables:
         if name in names:
             tables[name].append(names[name])
     for table in tables["patterns"]:
-        for key, entry in _entries("patterns", table):
-            _add_pattern(registry, key, entry, source)
+        for key, entry in _entries("patterns", table, mistakes):
+            with mistakes.at(key):
+                _add_pattern(registry, key, entry, source)
     for table in tables["hooks"]:
-        for key, entry in _entries("hooks", table):
-            where = f"hooks[{key!r}]"
-            action, options = _action(_options(entry, HOOK_KEYS, where), where)
-            registry.add_hook(key, action, source=source, **options)
+        for key, entry in _entries("hooks", table, mistakes):
+            with mistakes.at(key):
+                where = f"hooks[{key!r}]"
+                action, options = _action(_options(entry, HOOK_KEYS, where), where)
+                registry.add_hook(key, action, source=source, **options)
     return settings
+
+
+def merged(farther: Settings, nearer: Settings) -> Settings:
+    """``farther`` with what ``nearer`` gives itself."""
+    fields = {
+        _FIELDS.get(name, name): getattr(nearer, _FIELDS.get(name, name)) for name in nearer.given
+    }
+    return replace(farther, **fields, given=farther.given | nearer.given)
 
 
 def is_memory_table(value: object) -> bool:
@@ -164,12 +190,16 @@ def known_key(key: object, known: Mapping[str, object] | tuple[str, ...], where:
     raise ConfigError(f"unknown key {key!r} in {where}", hint=hint)
 
 
-def _entries(name: str, table: object) -> Iterator[tuple[str, object]]:
+def _entries(name: str, table: object, mistakes: Mistakes) -> Iterator[tuple[str, object]]:
     if not isinstance(table, Mapping):
-        raise ConfigError(f"{name} must be a dictionary, not {type(table).__name__}")
+        with mistakes.at(name):
+            raise ConfigError(f"{name} must be a dictionary, not {type(table).__name__}")
+        return
     for key, value in table.items():
         if not isinstance(key, str):
-            raise ConfigError(f"a key of {name} must be a string, not {key!r}")
+            with mistakes.at(name):
+                raise ConfigError(f"a key of {name} must be a string, not {key!r}")
+            continue
         for entry in value if isinstance(value, list | tuple) else [value]:
             yield key, entry
 
@@ -205,7 +235,7 @@ def _action(options: dict[str, Any], where: str) -> tuple[Any, dict[str, Any]]:
     """What a hook runs, and its other options."""
     command, url = options.pop("command", None), options.pop("url", None)
     headers, cwd = options.pop("headers", None), options.pop("cwd", "")
-    env = options.pop("env", None)
+    env, files = options.pop("env", None), options.pop("files", ())
     if "handler" in options:
         return options.pop("handler"), options
     if command is None:
@@ -215,10 +245,13 @@ def _action(options: dict[str, Any], where: str) -> tuple[Any, dict[str, Any]]:
     added = _pairs(env, f"{where}: env")
     if not isinstance(cwd, str):
         raise ConfigError(f"{where}: cwd must be a string, not {cwd!r}")
+    if not isinstance(files, list | tuple) or not all(isinstance(one, str) for one in files):
+        raise ConfigError(f"{where}: files must be a list of paths, not {files!r}")
+    made = Command(cwd=cwd, env=added, files=tuple(files))
     if isinstance(command, str) and command.strip():
-        return Command(shell=command, cwd=cwd, env=added), options
+        return replace(made, shell=command), options
     if isinstance(command, list | tuple) and command and all(isinstance(w, str) for w in command):
-        return Command(argv=tuple(command), cwd=cwd, env=added), options
+        return replace(made, argv=tuple(command)), options
     raise ConfigError(
         f"{where}: the command is {command!r}",
         hint='write "command line", or ["program", "argument"]',

@@ -1,7 +1,8 @@
-"""Which configuration file applies, and whether its owner said that it may run.
+"""Which configuration files apply, and whether the person said that they may run.
 
-``relay.config.py`` is code: it runs only when exactly these bytes have been trusted. This module
-imports only ``os`` at first, because ``relay wrap`` asks it before it starts the agent.
+``relay.config.py`` is code: it runs only when exactly these bytes have been trusted at this place.
+The person's own file and those of the project add up. This module imports only ``os`` at first,
+because ``relay wrap`` asks it before it starts the agent.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import os
 
 from relay.core import json_text
 from relay.core.errors import ConfigError, RelayError
-from relay.core.files import make_private_folder, take_lock, write_atomically
+from relay.core.files import take_lock, write_atomically
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
     from typing import Any
 
@@ -23,10 +24,16 @@ if TYPE_CHECKING:
 CONFIG_NAME = "relay.config.py"
 #: A larger file is refused. In bytes.
 CONFIG_MAX = 1024 * 1024
-#: The store keeps at most this many files of each kind; the oldest make room.
+#: The store keeps at most this many files; the oldest make room.
 ENTRIES_MAX = 1000
+#: The store is not read beyond this. In bytes.
+_STORE_MAX = 16 * CONFIG_MAX
 #: How long another process may hold the store, in seconds.
 LOCK_TIMEOUT = 2.0
+
+#: What can be with a file: it may run; it is not as it was trusted; it was trusted and is not
+#: there; it was never trusted.
+TRUSTED, CHANGED, GONE, NEW = "trusted", "changed", "gone", "new"
 
 
 class ConfigFile:
@@ -42,15 +49,114 @@ class ConfigFile:
         self.sha256 = hashlib.sha256(data).hexdigest()
 
 
+class Entry:
+    """What the person trusted at one place."""
+
+    __slots__ = ("sha256", "programs", "search")
+
+    def __init__(self, sha256: str, programs: Mapping[str, str] | None, search: str) -> None:
+        self.sha256 = sha256
+        #: The hash of each file that its commands run, by path. None: a relay that knew of none
+        #: has kept this entry.
+        self.programs = programs
+        #: The person's PATH at that time, without what is relative or the agent's.
+        self.search = search
+
+
+class Candidate:
+    """A configuration file that applies in a folder, or would if it were as it was trusted."""
+
+    __slots__ = ("path", "state", "file", "entry", "problem")
+
+    def __init__(
+        self, path: str, state: str, file: ConfigFile | None, entry: Entry | None, problem: str = ""
+    ) -> None:
+        self.path = path
+        self.state = state
+        self.file = file
+        self.entry = entry
+        #: Why it cannot be read.
+        self.problem = problem
+
+    @property
+    def notice(self) -> str:
+        """One line for the person about what of it is not applied; "" when all of it is."""
+        path = self.path
+        if self.state == NEW:
+            if self.problem:
+                return f"{self.problem}, so it does not run"
+            return f"{path} is not trusted, so it does not run. Read it, then: relay trust " + (
+                _quoted(path)
+            )
+        if self.state == GONE:
+            return (
+                f"{path}, which you trusted, is gone; what it guarded stays shut. Put it back,"
+                f" or give it up with: relay trust --revoke {_quoted(path)}"
+            )
+        if self.state == CHANGED:
+            return (
+                f"{path} has changed since you trusted it, so it does not run, and what it guarded"
+                f" stays shut. Read it, then: relay trust {_quoted(path)}"
+            )
+        return ""
+
+
+def candidates(home: Home, cwd: str, explicit: str | None = None) -> list[Candidate]:
+    """The files that apply in ``cwd``, the farthest first: the person's own, then those in the
+    folders from the outermost down to ``cwd``, then ``explicit``.
+
+    A file that was trusted counts in every folder below its own, there or not, so that neither a
+    nearer file nor a new repository hides it. Any other counts in the project only: up to the
+    folder with ``.git``; outside of a project in ``cwd`` itself. Raises ConfigError when
+    ``explicit`` is not there or cannot be read.
+    """
+    entries = _read(home)
+    cwd = os.path.realpath(cwd)
+    project = _project_folders(cwd)
+    found: dict[str, Candidate] = {}
+
+    def look(path: str, *, here: bool) -> None:
+        if path not in found and (here or path in entries):
+            candidate = _candidate(path, entries.get(path))
+            if candidate is not None:
+                found[path] = candidate
+
+    look(place_of(os.path.join(_user_folder(), CONFIG_NAME)), here=True)
+    for folder in reversed(_parents(cwd)):
+        look(os.path.join(folder, CONFIG_NAME), here=folder in project)
+    if explicit is not None:
+        path = find_config(cwd, explicit)
+        assert path is not None
+        found.pop(path, None)  # it is the nearest now
+        found[path] = _stated(read_config(path), entries.get(path))
+    return list(found.values())
+
+
+def _candidate(path: str, entry: Entry | None) -> Candidate | None:
+    if not os.path.lexists(path):
+        return None if entry is None else Candidate(path, GONE, None, entry)
+    if entry is None and os.path.isdir(path):
+        return None
+    try:
+        return _stated(read_config(path), entry)
+    except ConfigError as error:
+        return Candidate(path, NEW if entry is None else CHANGED, None, entry, error.message)
+
+
+def _stated(file: ConfigFile, entry: Entry | None) -> Candidate:
+    state = NEW if entry is None else TRUSTED if entry.sha256 == file.sha256 else CHANGED
+    return Candidate(file.path, state, file, entry)
+
+
 def find_config(cwd: str, explicit: str | None = None) -> str | None:
-    """The absolute path of the configuration that applies in ``cwd``, or None.
+    """The place of the nearest configuration for ``cwd``, trusted or not, or None.
 
     ``explicit`` wins (ConfigError when it is not there); then ``relay.config.py`` in ``cwd`` or a
     parent, up to the project's root (a folder with ``.git``); then ``$XDG_CONFIG_HOME/relay`` or
     ``~/.config/relay``. Outside of a project only ``cwd`` itself is looked at.
     """
     if explicit is not None:
-        path = os.path.realpath(os.path.join(cwd, os.path.expanduser(explicit)))
+        path = place_of(os.path.join(cwd, os.path.expanduser(explicit)))
         if not os.path.exists(path):
             raise ConfigError(
                 f"there is no configuration file {explicit}",
@@ -60,9 +166,16 @@ def find_config(cwd: str, explicit: str | None = None) -> str | None:
     for folder in _project_folders(os.path.realpath(cwd)):
         path = os.path.join(folder, CONFIG_NAME)
         if os.path.isfile(path):
-            return os.path.realpath(path)
-    path = os.path.join(_user_folder(), CONFIG_NAME)
-    return os.path.realpath(path) if os.path.isfile(path) else None
+            return path
+    path = place_of(os.path.join(_user_folder(), CONFIG_NAME))
+    return path if os.path.isfile(path) else None
+
+
+def place_of(path: str) -> str:
+    """Where ``path`` is: its folder without links, and its own name. A link to a file is another
+    place than the file: what is beside it is something else."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(os.path.realpath(folder), name)
 
 
 def _user_folder() -> str:
@@ -95,29 +208,43 @@ def read_config(path: str) -> ConfigFile:
     return ConfigFile(path, data)
 
 
+def trusted_entry(home: Home, path: str) -> Entry | None:
+    """What was trusted at the place of ``path``. Never raises."""
+    return _read(home).get(place_of(path))
+
+
 def is_trusted(home: Home, path: str, sha256: str) -> bool:
     """Whether exactly this content of ``path`` has been trusted. Never raises."""
-    entry = _read(home)["trusted"].get(os.path.realpath(path))
-    return isinstance(entry, str) and entry == sha256
+    entry = trusted_entry(home, path)
+    return entry is not None and entry.sha256 == sha256
 
 
 def trusted_before(home: Home, path: str) -> bool:
     """Whether some content of ``path`` is trusted: then the file has changed since."""
-    return os.path.realpath(path) in _read(home)["trusted"]
+    return trusted_entry(home, path) is not None
 
 
-def trust(home: Home, path: str, sha256: str | None = None) -> str:
+def trust(
+    home: Home,
+    path: str,
+    sha256: str | None = None,
+    programs: Mapping[str, str] | None = None,
+    search: str = "",
+) -> str:
     """Trust ``path`` as it is now, or exactly the content ``sha256``. Returns the hash.
 
-    Raises ConfigError when it cannot be read, RelayError when the store cannot be written.
+    ``programs`` and ``search``: see Entry. Raises ConfigError when it cannot be read, RelayError
+    when the store cannot be written.
     """
     if sha256 is None:
         sha256 = read_config(path).sha256
     home.create()
     with _locked(home):
         store = _read(home)
-        _put(store["trusted"], os.path.realpath(path), sha256)
-        store["told"].pop(os.path.realpath(path), None)
+        store.pop(place_of(path), None)
+        store[place_of(path)] = Entry(sha256, dict(programs or {}), search)
+        while len(store) > ENTRIES_MAX:
+            del store[next(iter(store))]
         _write(home, store)
     return sha256
 
@@ -128,47 +255,9 @@ def untrust(home: Home, path: str) -> bool:
         return False
     with _locked(home):
         store = _read(home)
-        had = store["trusted"].pop(os.path.realpath(path), None) is not None
-        store["told"].pop(os.path.realpath(path), None)
+        had = store.pop(place_of(path), None) is not None
         _write(home, store)
     return had
-
-
-def told_once(home: Home, path: str, sha256: str) -> bool:
-    """Whether the person has already been told about this content; from now on they have.
-
-    Never raises: where the store cannot be written they are told again.
-    """
-    real = os.path.realpath(path)
-    if _read(home)["told"].get(real) == sha256:
-        return True
-    try:
-        make_private_folder(home.root)
-        with _locked(home):
-            store = _read(home)
-            if store["told"].get(real) == sha256:
-                return True
-            _put(store["told"], real, sha256)
-            _write(home, store)
-    except (OSError, RelayError):
-        return False
-    return False
-
-
-def untrusted_notice(home: Home, cwd: str, explicit: str | None = None) -> str | None:
-    """One line for the person when a configuration applies but may not run, once per content.
-
-    None when there is none, when it is trusted, or when this has been said before. Raises
-    ConfigError when ``explicit`` is not there or the file cannot be read.
-    """
-    path = find_config(cwd, explicit)
-    if path is None:
-        return None
-    file = read_config(path)
-    if is_trusted(home, path, file.sha256) or told_once(home, path, file.sha256):
-        return None
-    what = "has changed since you trusted it" if trusted_before(home, path) else "is not trusted"
-    return f"relay: {path} {what}, so it does not run. Read it, then: relay trust {_quoted(path)}"
 
 
 def _quoted(path: str) -> str:
@@ -177,48 +266,82 @@ def _quoted(path: str) -> str:
     return shlex.quote(path)
 
 
-def _project_folders(cwd: str) -> list[str]:
-    """``cwd`` and its parents up to the folder with ``.git``; only ``cwd`` if there is none."""
+def _parents(cwd: str) -> list[str]:
+    """``cwd`` and all folders that it is in."""
     folders = [cwd]
-    while not os.path.exists(os.path.join(folders[-1], ".git")):
-        parent = os.path.dirname(folders[-1])
-        if parent == folders[-1]:
-            return [cwd]
-        folders.append(parent)
+    while os.path.dirname(folders[-1]) != folders[-1]:
+        folders.append(os.path.dirname(folders[-1]))
     return folders
 
 
-def _put(table: dict[str, str], path: str, sha256: str) -> None:
-    table.pop(path, None)
-    table[path] = sha256
-    while len(table) > ENTRIES_MAX:
-        del table[next(iter(table))]
+def _project_folders(cwd: str) -> list[str]:
+    """``cwd`` and its parents up to the folder with ``.git``; only ``cwd`` if there is none."""
+    folders = _parents(cwd)
+    for number, folder in enumerate(folders):
+        if os.path.exists(os.path.join(folder, ".git")):
+            return folders[: number + 1]
+    return [cwd]
 
 
-def _read(home: Home) -> dict[str, dict[str, str]]:
+def project_root(cwd: str) -> str:
+    """The folder of the project that ``cwd`` is in."""
+    return _project_folders(os.path.realpath(cwd))[-1]
+
+
+def main_worktree(root: str) -> str | None:
+    """The main worktree of the repository of which ``root`` is another one, if it is."""
+    try:
+        with open(os.path.join(root, ".git"), encoding="utf-8", errors="replace") as file:
+            word, _, folder = file.read(4096).strip().partition(": ")
+        if word != "gitdir":
+            return None
+        folder = os.path.join(root, folder)
+        with open(os.path.join(folder, "commondir"), encoding="utf-8") as file:
+            common = os.path.realpath(os.path.join(folder, file.read(4096).strip()))
+    except (OSError, ValueError):
+        return None
+    return os.path.dirname(common) if os.path.basename(common) == ".git" else None
+
+
+def _read(home: Home) -> dict[str, Entry]:
     """The store; empty when it is missing, damaged, or could have been written by others."""
-    store: dict[str, dict[str, str]] = {"trusted": {}, "told": {}}
     try:
         with open(home.trust, "rb") as file:
             status = os.fstat(file.fileno())
             if status.st_uid != os.getuid() or status.st_mode & 0o022:
-                return store
-            content: Any = json_text.loads(file.read(4 * CONFIG_MAX).decode())
+                return {}
+            content: Any = json_text.loads(file.read(_STORE_MAX).decode())
     except (OSError, ValueError, RecursionError):
-        return store
-    if not isinstance(content, dict):
-        return store
-    for kind, table in store.items():
-        found = content.get(kind)
-        if isinstance(found, dict):
-            table.update((k, v) for k, v in found.items() if isinstance(v, str))
-    return store
+        return {}
+    table = content.get("trusted") if isinstance(content, dict) else None
+    entries = {}
+    for path, found in table.items() if isinstance(table, dict) else ():
+        entry = _entry(found)
+        if entry is not None:
+            entries[path] = entry
+    return entries
 
 
-def _write(home: Home, store: dict[str, dict[str, str]]) -> None:
+def _entry(found: Any) -> Entry | None:
+    if isinstance(found, str):  # as relay wrote it up to 0.3
+        return Entry(found, None, "")
+    if not isinstance(found, dict):
+        return None
+    sha256, programs, search = found.get("sha256"), found.get("programs"), found.get("search")
+    if not isinstance(sha256, str) or not isinstance(search, str):
+        return None
+    texts = isinstance(programs, dict) and all(isinstance(one, str) for one in programs.values())
+    return Entry(sha256, programs if texts else None, search)
+
+
+def _write(home: Home, store: dict[str, Entry]) -> None:
     """Replace the store as a whole, durably, mode 0600."""
+    table = {
+        path: {"sha256": one.sha256, "programs": one.programs, "search": one.search}
+        for path, one in store.items()
+    }
     try:
-        write_atomically(home.trust, json_text.dumps({"version": 1, **store}))
+        write_atomically(home.trust, json_text.dumps({"version": 2, "trusted": table}))
     except OSError as error:
         raise RelayError(
             f"cannot write {home.trust}: {error.strerror}",

@@ -150,6 +150,11 @@ def on_failure(definition: HookDefinition, event: HookEventName, error: str) -> 
     """What the failure of the hook means: a denial that says why, or None."""
     if definition.on_failure is not OnFailure.BLOCK or event not in DENIABLE:
         return None
+    return denied(definition, error)
+
+
+def denied(definition: HookDefinition, error: str) -> HookOutput:
+    """What a hook that blocks when it fails says by that."""
     reason = f"the hook {clipped(definition.name, 200)} failed, and it blocks when it does: {error}"
     return HookOutput(decision=Decision.DENY, reason=clipped(reason))
 

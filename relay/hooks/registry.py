@@ -11,7 +11,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relay.core.suggest import did_you_mean
 from relay.hooks.binding import BindingError, bind
@@ -137,14 +137,39 @@ class Registry:
             )
             entries.append(entry)
         for entry in entries:
-            self._hooks.append(entry)
-            self._by_event[entry.event] = tuple(
-                sorted(
-                    (*self._by_event.get(entry.event, ()), entry),
-                    key=lambda one: (-one.priority, one.order),
-                )
-            )
+            self._insert(entry)
         return entries[0]
+
+    def include(self, nearer: Registry) -> None:
+        """Add what ``nearer`` holds. Its handlers of a pattern take the place of those that are
+        here for the same namespace and target; hooks add up."""
+        theirs = {(entry.namespace, entry.target) for entry in nearer._patterns}
+        kept = [one for one in self._patterns if (one.namespace, one.target) not in theirs]
+        self._patterns = [
+            replace(entry, order=number) for number, entry in enumerate(kept + nearer._patterns)
+        ]
+        for hook in nearer._hooks:
+            self._insert(replace(hook, order=len(self._hooks)))
+
+    def with_commands(self, change: Callable[[HookDefinition, Command], Command]) -> Registry:
+        """A copy whose hooks that are programs run what ``change`` makes of them."""
+        copy = Registry()
+        copy._patterns = list(self._patterns)
+        for hook in self._hooks:
+            action = hook.action
+            if isinstance(action, Command):
+                hook = replace(hook, action=change(hook, action))
+            copy._insert(hook)
+        return copy
+
+    def _insert(self, entry: HookDefinition) -> None:
+        self._hooks.append(entry)
+        self._by_event[entry.event] = tuple(
+            sorted(
+                (*self._by_event.get(entry.event, ()), entry),
+                key=lambda one: (-one.priority, one.order),
+            )
+        )
 
     def namespaces(self) -> frozenset[str]:
         """The namespaces that are patterns; every other ``@word:`` is ordinary text."""

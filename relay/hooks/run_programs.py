@@ -14,8 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import hashlib
 import os
+import shlex
 import signal
+import stat
 import subprocess
 import threading
 from collections.abc import Mapping
@@ -36,6 +39,8 @@ _KILL_WAIT = 2.0
 #: Seconds between two looks at something that the kernel does not report.
 _POLL_FIRST, _POLL_LAST = 0.001, 0.02
 _SHELL = "/bin/sh"
+#: A larger program is not pinned. In bytes.
+PINNED_MAX = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,37 @@ async def run_command(
 def working_directory(command: Command, cwd: str) -> str:
     """Where ``command`` starts, when the agent works in ``cwd``."""
     return os.path.join(cwd, command.cwd) if command.cwd else cwd
+
+
+def refused(command: Command) -> str:
+    """Why ``command`` may not run as things are now, "" when it may. Reads its pinned files."""
+    if command.refusal:
+        return command.refusal
+    by = command.trusted_by
+    for pin in command.pins:
+        for path in (pin.path, pin.copy):
+            try:
+                same = hashlib.sha256(read_pinned(path)).hexdigest() == pin.sha256
+            except OSError:
+                same = False
+            if not same:
+                return (
+                    f"{path} is not as it was when {by} was trusted."
+                    f" Read it, then: relay trust {shlex.quote(by)}"
+                )
+    return ""
+
+
+def read_pinned(path: str) -> bytes:
+    """The content of a file that may be pinned. Raises OSError, also for what is no file."""
+    # Not blocking: a FIFO that lies there must not stop anybody.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is not a file")
+        data = file.read(PINNED_MAX + 1)
+    if len(data) > PINNED_MAX:
+        raise OSError(errno.EFBIG, f"it is larger than {PINNED_MAX} bytes")
+    return data
 
 
 def _start(command: Command, cwd: str, env: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -91,8 +91,9 @@ class HookRunner:
         """Run the hooks of ``plan`` and return their results in its order.
 
         ``payload`` is the event's input; no hook can change it, not even for another one. In a
-        sequence a denial and ``last`` keep later hooks from running, and those have no result; a
-        failure does not. Only CancelledError is raised, and then all that ran has been killed.
+        sequence a denial keeps later hooks from running, and ``last`` those of the same file; they
+        have no result. A failure keeps none. Only CancelledError is raised, and then all that ran
+        has been killed.
         """
         if plan.sequential:
             return await self._in_turn(plan, payload, ctx)
@@ -112,13 +113,18 @@ class HookRunner:
     ) -> list[HookResult]:
         results = []
         given = _Input(plan.event, payload)
+        ended: set[str] = set()  # files that have said that their further hooks do not run
         for hook in plan.hooks:
+            if hook.source in ended:
+                continue
             result = await self._one(hook, given, ctx)
             results.append(result)
             if not result.success or result.output is None:
                 continue
-            if result.output.last or result.output.decision is Decision.DENY:
+            if result.output.decision is Decision.DENY:
                 break
+            if result.output.last:
+                ended.add(hook.source)
             given = _Input(plan.event, rewritten(plan.event, given.payload, result.output))
         return results
 
@@ -172,6 +178,13 @@ class HookRunner:
     async def _start(
         self, hook: HookDefinition, command: Command, given: _Input, began: float
     ) -> HookResult:
+        why = run_programs.refused(command)
+        if why:
+            result = self._failed(hook, given.event, why, began)
+            if given.event is not HookEventName.BEFORE_TOOL:
+                return result
+            # Whatever its failure means: nobody may open a gate by changing its program.
+            return replace(result, output=outputs.denied(hook, why))
         where = run_programs.working_directory(command, self._cwd)
         env = hook_environment(
             self._env,

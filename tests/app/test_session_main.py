@@ -44,8 +44,8 @@ def loaded(
 ) -> tuple[Registry, str]:
     args = {"cwd": str(folder), "launch": {"gates": gates}}
     start = Start(-1, None, None, None, args, config)
-    found, problem = asyncio.run(_configuration(start, home))
-    return found.registry, problem
+    found = asyncio.run(_configuration(start, home))
+    return found.registry, "; ".join(found.not_applied)
 
 
 def asked(registry: Registry) -> Aggregated:
@@ -66,7 +66,7 @@ def asked(registry: Registry) -> Aggregated:
 @pytest.mark.parametrize(
     ("happens", "why"),
     [
-        (lambda path: path.write_text(GUARD + "# by the agent\n"), "is not trusted"),
+        (lambda path: path.write_text(GUARD + "# by the agent\n"), "has changed"),
         (lambda path: path.unlink(), "is gone"),
     ],
     ids=["changed", "removed"],
@@ -101,11 +101,11 @@ def test_a_session_knows_that_its_configuration_is_not_known(
     home = Home(str(isolated_home))
     start = Start(-1, None, None, None, {"cwd": str(tmp_path)}, None)
     trusted(tmp_path, home, "memory = {'backend': 'mem9'}\n")
-    found, problem = asyncio.run(_configuration(start, home))
-    assert found.unusable is not None and "no backend 'mem9'" in problem
+    found = asyncio.run(_configuration(start, home))
+    assert found.unusable is not None and "no backend 'mem9'" in found.not_applied[0]
     trusted(tmp_path, home, "memory = {'backend': 'mem0'}\n")
-    found, problem = asyncio.run(_configuration(start, home))
-    assert found.unusable is None and not problem
+    found = asyncio.run(_configuration(start, home))
+    assert found.unusable is None and not found.not_applied
 
 
 def test_a_program_of_ones_own_needs_no_file(tmp_path: Path, isolated_home: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from relay.config.trust import CONFIG_NAME, is_trusted, read_config
 from relay.core.errors import ConfigError, NotFound
 from relay.core.paths import Home
 from tests.cli.verbs import Verb, printed_json, verbs_of
+from tests.config.trusted import trusted
 
 
 @pytest.fixture
@@ -66,15 +68,59 @@ def test_a_file_runs_only_once_it_is_trusted(relay: Verb, tmp_path: Path) -> Non
     assert (tmp_path / "ran").exists()
 
 
-def test_trust_says_what_keeps_a_file_from_running(
+MISTAKEN = """\
+from relay import Relay
+relay = Relay(idle_seconds=-1)
+@relay.on("sesion_start")
+def a(ctx): ...
+@relay.pattern("Deploy")
+def b(ctx): ...
+config = {
+  "pattens": {},
+  "timeout": "x",
+}
+hooks = {
+  "before_tol": print,
+  "idle": {"handlr": print},
+  "session_end": {"command": 3},
+}
+patterns = {"broadcast": print}
+"""
+
+
+def test_trust_names_every_mistake_with_its_line_and_trusts_nothing(
     relay: Verb, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path(CONFIG_NAME).write_text("config = {'pattens': {}}\n")
-    assert relay("trust") == 0
-    assert "unknown key 'pattens'" in capsys.readouterr().err
-    Path(CONFIG_NAME).write_text("import os\nos._exit(0)\n")
-    assert relay("trust") == 0
-    assert "relay config check" in capsys.readouterr().err
+    path = Path(CONFIG_NAME).absolute()
+    path.write_text(MISTAKEN)
+    with pytest.raises(ConfigError, match="9 mistakes, so it is not trusted") as caught:
+        relay("trust")
+    said = capsys.readouterr().err
+    for line, word in (
+        *((2, "idle_seconds"), (3, "sesion_start"), (5, "Deploy"), (8, "pattens"), (9, "timeout")),
+        *((12, "before_tol"), (13, "handlr"), (14, "command"), (16, "broadcast")),
+    ):
+        assert re.search(rf"^{re.escape(str(path))}:{line}: .*{word}", said, re.M), (line, word)
+    assert caught.value.details["mistakes"] == said.splitlines()
+    home = Home.from_env()
+    assert not is_trusted(home, str(path), read_config(str(path)).sha256)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("import os\nos._exit(0)\n", "ended the process"),
+        ("x = 1\nimport there_is_none\n", ":2: it imports 'there_is_none'"),
+        ("hooks = {'idle': {'command': ['x'], 'files': ['rules']}}\n", "cannot read"),
+    ],
+    ids=["ends its process", "import", "missing file"],
+)
+def test_what_cannot_load_is_not_trusted(relay: Verb, text: str, why: str) -> None:
+    path = Path(CONFIG_NAME).absolute()
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        relay("trust")
+    assert not is_trusted(Home.from_env(), str(path), read_config(str(path)).sha256)
 
 
 def test_a_file_that_is_gone_can_be_revoked(relay: Verb) -> None:
@@ -95,8 +141,9 @@ def test_trust_refuses_what_could_not_run(relay: Verb) -> None:
 def test_names_in_an_unread_file_cannot_draw_on_the_terminal(
     relay: Verb, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path(CONFIG_NAME).write_text("patterns = {'a\\x1b[2J': print}\n")
-    relay("trust")
+    Path(CONFIG_NAME).write_text("patterns = {'a\\x1b[2J': print, 'b\\x1b[2J': print}\n")
+    with pytest.raises(ConfigError, match="2 mistakes"):
+        relay("trust")
     captured = capsys.readouterr()
     assert "\x1b" not in captured.out + captured.err
 
@@ -171,10 +218,11 @@ def test_show_masks_the_secrets_of_memory(relay: Verb, capsys: pytest.CaptureFix
 
 def test_check_finds_mistakes_in_memory(relay: Verb, capsys: pytest.CaptureFixture[str]) -> None:
     Path(CONFIG_NAME).write_text("config = {'memory': {'backend': 'mem1'}}\n")
-    relay("trust")
-    with pytest.raises(ConfigError, match="no backend 'mem1'") as caught:
+    with pytest.raises(ConfigError, match="no backend 'mem1'.*mem0"):
+        relay("trust")
+    trusted(Home.from_env(), CONFIG_NAME)  # by a relay that knew this backend
+    with pytest.raises(ConfigError, match="no backend 'mem1'.*mem0"):
         relay("config", "check")
-    assert "mem0" in caught.value.hint
     memory = {"backend": "qdrant", "config": {"url": "http://q", "apiKeyEnv": "NOT_SET_HERE"}}
     Path(CONFIG_NAME).write_text(f"config = {{'memory': {memory!r}}}\n")
     relay("trust")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from relay.cli import config_verbs
+from relay.cli.config_template import TEMPLATE
 from relay.config.load import load
 from relay.config.trust import CONFIG_NAME, read_config
 from relay.core.errors import RelayError
@@ -37,7 +38,7 @@ def test_init_never_overwrites_unasked(relay: Verb, tmp_path: Path) -> None:
     assert "--force" in caught.value.hint
     assert path.read_text() == "mine"
     assert relay("init", "--force") == 0
-    assert path.read_text() == config_verbs.TEMPLATE
+    assert path.read_text() == TEMPLATE
     assert os.listdir(tmp_path) == [CONFIG_NAME]
 
 

@@ -85,7 +85,7 @@ def test_a_trusted_configuration_with_a_mistake_is_not_called_fine(
     trusted(home, config)
     check = _checks(home, tmp_path)["config"]
     assert check.level == "warn" and "unknown key 'timeuot'" in check.text
-    assert check.hint.startswith("correct it")
+    assert check.hint.startswith("mend")
 
 
 def test_an_untrusted_configuration_is_the_next_step(

@@ -112,7 +112,7 @@ def test_bad_input_is_explained(hooks: Hooks) -> None:
         with pytest.raises(UsageError, match=what):
             hooks("hooks", "test", *words)
     Path(CONFIG_NAME).write_text(CONFIG + "\n# changed\n")
-    with pytest.raises((UsageError, ConfigError), match="not trusted"):
+    with pytest.raises((UsageError, ConfigError), match="has changed since you trusted"):
         hooks("hooks", "list")
 
 

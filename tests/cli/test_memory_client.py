@@ -16,6 +16,7 @@ from relay.config.trust import trust
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
 from tests.cli.conftest import Run
+from tests.config.trusted import trusted
 
 CONFIG = """\
 from relay.memory.local.local_store import LocalStore
@@ -101,7 +102,7 @@ def test_a_file_that_is_named_must_be_trusted(relay: Run, project: Path) -> None
 
 def test_a_mistake_in_the_file_saves_nothing_elsewhere(relay: Run, project: Path) -> None:
     (project / "relay.config.py").write_text("config = {'memory': {'backend': 'mem1'}}\n")
-    relay("trust")
+    trusted(Home.from_env(), project / "relay.config.py")  # by a relay that knew this backend
     done = relay("memory", "save", "x")
     assert done.returncode == 2 and "no backend 'mem1'" in done.stderr
 

@@ -413,7 +413,8 @@ def _blocks(page: str) -> list[str]:
         if "= LocalStore(" not in block and "BackendContract" not in block
     ],
 )
-def test_every_example_of_the_documentation_loads(loads: Load, block: str) -> None:
+def test_every_example_of_the_documentation_loads(loads: Load, block: str, tmp_path: Path) -> None:
+    (tmp_path / "check.sh").write_text("")
     loaded = loads(block)
     assert loaded.warnings == ()
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from relay.config.load import load_for_session, record_manifest
-from relay.config.manifest import Known, every_event, examples, known, read_manifest
-from relay.config.trust import read_config, trust
+from relay.config.examine import examined
+from relay.config.load import load_for_session
+from relay.config.manifest import Known, every_event, examples, known, notices, read_manifest
+from relay.config.trust import read_config
 from relay.core.paths import Home
 from tests.config.trusted import trusted
 
@@ -115,37 +116,37 @@ def test_a_file_that_runs_again_has_no_problem_any_more(
     trusted(home, config)
     monkeypatch.setenv("NEEDED", "1")
     load_for_session(home, str(config.parent))
-    manifest = read_manifest(home, read_config(str(config)))
+    manifest = read_manifest(home, read_config(str(config)).sha256)
     assert manifest is not None and manifest.problem == "" and told(home, config) == NOTHING
 
 
 def test_a_file_that_cannot_run_says_why(home: Home, config: Path) -> None:
     config.write_text("import there_is_no_such_module\n")
     trusted(home, config)
-    manifest = read_manifest(home, read_config(str(config)))
+    manifest = read_manifest(home, read_config(str(config)).sha256)
     assert manifest is not None and "there_is_no_such_module" in manifest.problem
     assert told(home, config)[1] == tuple(every_event())
 
 
-def test_a_process_of_its_own_runs_the_file(home: Home, config: Path) -> None:
+def test_a_process_of_its_own_runs_the_file(config: Path) -> None:
     config.write_text("import os\nprint('said')\npatterns = {f'p{os.getpid()}': print}\n")
-    trust(home, str(config))
-    manifest = record_manifest(home, read_config(str(config)))
-    assert manifest is not None
-    [pattern] = manifest.patterns
+    seen = examined(read_config(str(config)))
+    assert seen.mistakes == []
+    [pattern] = seen.manifest.patterns
     assert pattern.startswith("p") and pattern != f"p{os.getpid()}:*"
 
 
-def test_a_file_that_ends_its_process_leaves_no_manifest(home: Home, config: Path) -> None:
+def test_a_file_that_ends_its_process_is_a_mistake(config: Path) -> None:
     config.write_text("import os\nos._exit(0)\n")
-    trust(home, str(config))
-    assert record_manifest(home, read_config(str(config))) is None
+    [mistake] = examined(read_config(str(config))).mistakes
+    assert "ended the process" in mistake
 
 
 def test_an_untrusted_file_is_never_run(home: Home, config: Path, tmp_path: Path) -> None:
     config.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    assert record_manifest(home, read_config(str(config))) is None
     known(home, str(tmp_path))
+    notices(home, str(tmp_path))
+    load_for_session(home, str(tmp_path))
     assert not (tmp_path / "ran").exists()
 
 

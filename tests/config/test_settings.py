@@ -1,7 +1,10 @@
+from collections.abc import Mapping
+
 import pytest
 
 from relay.config.memory_settings import MemorySettings
 from relay.config.memory_spec import StoreSpec, parse_store
+from relay.config.mistakes import Mistakes
 from relay.config.settings import (
     Settings,
     apply_dictionaries,
@@ -11,6 +14,17 @@ from relay.config.settings import (
 )
 from relay.core.errors import ConfigError
 from relay.hooks.registry import Registry
+
+
+def applied(
+    names: Mapping[str, object], registry: Registry | None = None, settings: Settings | None = None
+) -> Settings:
+    """What the dictionaries say. Raises ConfigError for a mistake."""
+    mistakes = Mistakes("f")
+    registry, settings = registry or Registry(), settings or Settings()
+    settings = apply_dictionaries(names, registry, settings, mistakes, source="f")
+    mistakes.check()
+    return settings
 
 
 def test_a_setting_remembers_that_it_was_given() -> None:
@@ -26,7 +40,7 @@ def test_camel_case_is_the_same_key() -> None:
 
 def test_without_dictionaries_nothing_changes() -> None:
     registry, settings = Registry(), Settings()
-    assert apply_dictionaries({"x": 1}, registry, settings, source="f") is settings
+    assert applied({"x": 1}, registry, settings) is settings
     assert registry.patterns() == []
 
 
@@ -36,22 +50,20 @@ def test_memory_in_either_spelling_and_its_defaults() -> None:
     assert configured.memory == Settings().memory and configured.given == {"memory"}
     table = {"backend": "local", "autoSave": False, "promptOnEnd": True, "injectOnStart": False}
     names = {"config": {"memory": {**table, "secrets": "refuse"}}}
-    settings = apply_dictionaries(names, Registry(), Settings(), source="f")
+    settings = applied(names)
     assert settings.memory == MemorySettings(StoreSpec(), True, False, "refuse")
 
 
 def test_memory_may_stand_at_the_top_as_patterns_and_hooks_do() -> None:
     names = {"memory": {"promptOnEnd": True}}
-    settings = apply_dictionaries(names, Registry(), Settings(), source="f")
+    settings = applied(names)
     assert settings.memory.prompt_on_end and settings.given == {"memory"}
     with pytest.raises(ConfigError, match="unknown key 'promptOnEnt'"):
-        apply_dictionaries({"memory": {"promptOnEnt": 1}}, Registry(), Settings(), source="f")
+        applied({"memory": {"promptOnEnt": 1}})
     with pytest.raises(ConfigError, match="must be a dictionary, not 'mem0'"):
-        apply_dictionaries({"memory": "mem0"}, Registry(), Settings(), source="f")
+        applied({"memory": "mem0"})
     with pytest.raises(ConfigError, match="memory is given twice"):
-        apply_dictionaries(
-            {"memory": {}, "config": {"memory": {}}}, Registry(), Settings(), source="f"
-        )
+        applied({"memory": {}, "config": {"memory": {}}})
 
 
 def test_what_else_is_called_memory_is_left_alone() -> None:
@@ -59,7 +71,7 @@ def test_what_else_is_called_memory_is_left_alone() -> None:
     for other in others:
         settings = Settings()
         names = {"memory": other}
-        assert apply_dictionaries(names, Registry(), settings, source="f") is settings
+        assert applied(names, Registry(), settings) is settings
 
 
 @pytest.mark.parametrize(
@@ -73,13 +85,13 @@ def test_what_else_is_called_memory_is_left_alone() -> None:
 )
 def test_a_key_in_two_spellings_is_a_mistake(names: dict[str, object], key: str) -> None:
     with pytest.raises(ConfigError, match=f"has '{key}' twice") as caught:
-        apply_dictionaries(names, Registry(), Settings(), source="f")
+        applied(names)
     assert (caught.value.hint or "").startswith("leave out")
 
 
 def test_builtin_names_a_handler_that_is_there_anyway() -> None:
     registry = Registry()
-    apply_dictionaries({"patterns": {"memory": "builtin"}}, registry, Settings(), source="f")
+    applied({"patterns": {"memory": "builtin"}}, registry)
     assert registry.patterns() == []
 
 

@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from relay.config import trust as module
+from relay.config.manifest import notices
 from relay.config.trust import (
     CONFIG_MAX,
     CONFIG_NAME,
     find_config,
     is_trusted,
     read_config,
-    told_once,
     trust,
     trusted_before,
     untrust,
-    untrusted_notice,
 )
 from relay.core.errors import ConfigError, RelayError
 from relay.core.paths import Home
+from tests.config.trusted import trusted
 
 
 @pytest.fixture
@@ -108,11 +108,20 @@ def test_trust_is_for_exactly_this_content(home: Home, config: Path) -> None:
     assert not is_trusted(home, str(config), first.sha256)
 
 
-def test_a_link_and_its_target_are_one_file(home: Home, config: Path, tmp_path: Path) -> None:
-    link = tmp_path / "link.py"
+def test_trust_is_for_a_place_and_a_link_is_another_one(
+    home: Home, config: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    link = elsewhere / CONFIG_NAME
     link.symlink_to(config)
-    sha256 = trust(home, str(link))
-    assert is_trusted(home, str(config), sha256)
+    sha256 = trust(home, str(config))
+    assert not is_trusted(home, str(link), sha256)
+    folder = tmp_path / "folder"
+    folder.symlink_to(config.parent)  # the same place by another way
+    assert is_trusted(home, str(folder / CONFIG_NAME), sha256)
+    trust(home, str(link))
+    assert is_trusted(home, str(link), sha256)
 
 
 def test_the_same_content_elsewhere_is_not_trusted(
@@ -168,8 +177,6 @@ def test_a_store_that_cannot_be_written_is_an_error_that_says_so(
     with pytest.raises(RelayError, match="No space left"):
         trust(home, str(config))
     assert not list(Path(home.root).glob("trust.*json"))
-    assert told_once(home, str(config), "hash") is False
-    assert told_once(home, str(config), "hash") is False
 
 
 def test_a_lock_that_is_held_too_long_is_an_error(
@@ -183,39 +190,61 @@ def test_a_lock_that_is_held_too_long_is_an_error(
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(RelayError, match="another process"):
             trust(home, str(config))
-        assert told_once(home, str(config), "hash") is False
     trust(home, str(config))
 
 
-def test_an_untrusted_file_is_mentioned_once_for_each_content(home: Home, config: Path) -> None:
+def test_what_is_not_applied_is_said_at_each_start(home: Home, config: Path) -> None:
     cwd = str(config.parent)
-    notice = untrusted_notice(home, cwd)
-    assert notice is not None
-    assert "is not trusted" in notice
-    assert f"relay trust {config}" in notice
-    assert untrusted_notice(home, cwd) is None
-    config.write_text("patterns = {'a': 'builtin'}\n")
-    assert untrusted_notice(home, cwd) is not None
-    assert untrusted_notice(home, cwd) is None
+    for _ in range(2):
+        [line] = notices(home, cwd)
+        assert "is not trusted" in line and f"relay trust {config}" in line
     trust(home, str(config))
-    assert untrusted_notice(home, cwd) is None
-    config.write_text("# changed again\n")
-    changed = untrusted_notice(home, cwd)
-    assert changed is not None
-    assert "has changed since you trusted it" in changed
+    assert notices(home, cwd) == []
+    config.write_text("# changed\n")
+    for _ in range(2):
+        [line] = notices(home, cwd)
+        assert "has changed since you trusted it" in line
+    config.unlink()
+    for _ in range(2):
+        [line] = notices(home, cwd)
+        assert "is gone" in line and f"relay trust --revoke {config}" in line
     untrust(home, str(config))
-    assert untrusted_notice(home, cwd) is not None
+    assert notices(home, cwd) == []
+
+
+def test_a_trusted_file_that_does_not_load_is_said_at_each_start(home: Home, config: Path) -> None:
+    config.write_text("import there_is_no_such_module\n")
+    trusted(home, config)
+    for _ in range(2):
+        [line] = notices(home, str(config.parent))
+        assert f"{config}:1: it imports 'there_is_no_such_module'" in line
+
+
+def test_another_worktree_says_that_the_trusted_file_is_not_its_own(
+    home: Home, tmp_path: Path
+) -> None:
+    main, other = tmp_path / "main", tmp_path / "other"
+    inner = main / ".git" / "worktrees" / "other"
+    inner.mkdir(parents=True)
+    other.mkdir()
+    (inner / "commondir").write_text("../..\n")
+    (other / ".git").write_text(f"gitdir: {inner}\n")
+    (main / CONFIG_NAME).write_text("")
+    assert notices(home, str(other)) == []
+    trust(home, str(main / CONFIG_NAME))
+    [line] = notices(home, str(other))
+    assert f"another worktree of {main}" in line
 
 
 def test_without_a_file_there_is_nothing_to_say(home: Home, tmp_path: Path) -> None:
-    assert untrusted_notice(home, str(tmp_path)) is None
+    assert notices(home, str(tmp_path)) == []
     assert not os.path.exists(home.root)
 
 
 def test_the_question_costs_no_imports_when_there_is_no_file(tmp_path: Path) -> None:
     code = (
-        "import sys; from relay.core.paths import Home; from relay.config import trust\n"
-        f"assert trust.untrusted_notice(Home({str(tmp_path / 'h')!r}), {str(tmp_path)!r}) is None\n"
+        "import sys; from relay.core.paths import Home; from relay.config import manifest\n"
+        f"assert manifest.notices(Home({str(tmp_path / 'h')!r}), {str(tmp_path)!r}) == []\n"
         "print([m for m in ('hashlib', 'json', 'fcntl', 'typing', 'shlex') if m in sys.modules])\n"
     )
     done = subprocess.run(

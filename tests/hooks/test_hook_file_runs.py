@@ -112,6 +112,7 @@ def test_the_persons_own_folder_links_and_the_relay_way(
         "relay = Relay(hook_files=['~/.gemini/settings.json', 'link.json'])\n"
     )
     trust(home, str(own))
+    trust(home, str(tmp_path / "link.json"))  # a link is a place of its own
     loaded = load(read_config(str(config)), home=home)
     assert loaded.hook_problems == ()
     assert [hook.source for hook in loaded.registry.all_hooks()] == [

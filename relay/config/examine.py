@@ -1,0 +1,102 @@
+"""Runs a configuration once in a process of its own, to see what a person is about to trust.
+
+Apart from the loader: no session needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from relay.config import pinned_programs
+from relay.config.load import LOAD_TIMEOUT, collected, manifest_of, mistakes_of, unusable_manifest
+from relay.config.manifest import Manifest
+from relay.config.trust import ConfigFile
+from relay.core.errors import ConfigError, RelayError
+from relay.hooks.hook_types import Command
+
+#: How long an interpreter may take to start and to end, in seconds.
+_START = 20.0
+#: The process that examines a file. Threads that the file started do not keep it.
+_EXAMINE = (
+    "import os, sys; sys.path.append(sys.argv.pop(1));"
+    " from relay.config.examine import examine_here;"
+    " examine_here(*sys.argv[1:]); sys.stderr.flush(); os._exit(0)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What came of running a file once, before it is trusted."""
+
+    manifest: Manifest
+    #: The hashes of the programs that its commands name, by path.
+    programs: dict[str, str]
+    #: What is wrong with it, a line each: then it cannot be trusted.
+    mistakes: list[str]
+    #: What is allowed but looks like a mistake.
+    warnings: list[str]
+
+
+def examine(file: ConfigFile) -> Examined:
+    """Run ``file``, which the person wants to trust, and say what it registers. Never raises."""
+    try:
+        loaded = collected(file)
+        commands = [hook.action for hook in loaded.registry.all_hooks()]
+        programs = pinned_programs.named(
+            [command for command in commands if isinstance(command, Command)], file.path
+        )
+    except RelayError as error:
+        return Examined(unusable_manifest(error), {}, mistakes_of(error), [])
+    return Examined(manifest_of(loaded), programs, [], list(loaded.warnings))
+
+
+def examined(file: ConfigFile) -> Examined:
+    """``examine`` in a process of its own, which what the file does cannot reach out of."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    reading, writing = os.pipe()
+    with open(reading, encoding="utf-8", errors="replace") as answer:
+        try:
+            with open(writing, "wb"):
+                started = subprocess.Popen(
+                    # -P: nothing in the folder where this happens to run may take a module's place.
+                    [sys.executable, "-P", "-c", _EXAMINE, root, file.path, str(writing)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=[writing],
+                )
+            with started:
+                try:
+                    started.communicate(file.data, timeout=LOAD_TIMEOUT + _START)
+                except subprocess.TimeoutExpired:
+                    started.kill()
+        except OSError as error:
+            return _unexamined(f"{file.path} could not be run: {error.strerror}")
+        os.set_blocking(reading, False)  # what it left behind may still hold the pipe
+        try:
+            found = json.loads(answer.read() or "null")
+            return Examined(**{**found, "manifest": Manifest(**found["manifest"])})
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return _unexamined(f"{file.path} ended the process in which it ran")
+
+
+def examine_here(path: str, fd: str) -> None:
+    """Examine the file whose bytes come on stdin, and answer on ``fd``: see ``examined``."""
+    found = examine(ConfigFile(path, sys.stdin.buffer.read()))
+    with open(int(fd), "w", encoding="utf-8", errors="replace") as answer:
+        json.dump(
+            {
+                "manifest": found.manifest.fields(),
+                "programs": found.programs,
+                "mistakes": found.mistakes,
+                "warnings": found.warnings,
+            },
+            answer,
+        )
+
+
+def _unexamined(why: str) -> Examined:
+    return Examined(unusable_manifest(ConfigError(why)), {}, [why], [])

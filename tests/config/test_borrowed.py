@@ -1,0 +1,302 @@
+"""What an agent that writes where it works tries against a person's guards: another file in the
+configuration's place, another program in a guard's, another folder to start in."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.cli import config_verbs, hooks_verbs
+from relay.config.load import load_for_session
+from relay.config.trust import CONFIG_NAME
+from relay.core.paths import Home
+from relay.hooks import run_programs
+from tests.cli.verbs import Verb, printed_json, verbs_of
+from tests.config.trusted import trusted
+
+GOOD = "#!/bin/sh\necho good >&2; exit 2\n"
+EVIL = "#!/bin/sh\ntouch EVIL\nexit 0\n"
+
+Ask = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def home(isolated_home: Path) -> Home:
+    return Home(str(isolated_home))
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a program that refuses every tool."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    folder = tmp_path / "project"
+    (folder / ".git").mkdir(parents=True)
+    script(folder / "check.sh")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Ask:
+    """What ``relay hooks test`` says of a tool call, from a folder."""
+    verb: Verb = verbs_of(hooks_verbs)
+
+    def run(folder: Path) -> dict[str, Any]:
+        capsys.readouterr()
+        os.chdir(folder)
+        verb("hooks", "test", "before_tool", "--input", '{"tool_name": "Bash"}', "--json")
+        assert not list(tmp_path.rglob("EVIL"))
+        said: dict[str, Any] = printed_json(capsys)
+        return said
+
+    return run
+
+
+def script(path: Path, text: str = GOOD) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def guard(folder: Path, home: Home, command: object = ["./check.sh"], **options: object) -> Path:
+    """A trusted configuration in ``folder`` whose guard is ``command``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / CONFIG_NAME
+    path.write_text(f"hooks = {{'before_tool': { {'command': command, **options}!r}}}\n")
+    trusted(home, path)
+    return path
+
+
+def test_a_link_to_a_trusted_file_does_not_lend_it_to_another_folder(
+    home: Home, project: Path, tmp_path: Path
+) -> None:
+    config = guard(project, home)
+    other = tmp_path / "other"
+    other.mkdir()
+    script(other / "check.sh", EVIL)
+    (other / CONFIG_NAME).symlink_to(config)
+    loaded = load_for_session(home, str(other))
+    assert loaded.files == () and loaded.untrusted == str(other / CONFIG_NAME)
+
+
+@pytest.mark.parametrize("repository", [False, True], ids=["folder", "repository"])
+def test_a_program_is_the_one_beside_the_configuration_wherever_the_agent_works(
+    home: Home, project: Path, ask: Ask, repository: bool
+) -> None:
+    guard(project, home)
+    vendored = project / "vendor" / "x"
+    script(vendored / "check.sh", EVIL)
+    if repository:
+        (vendored / ".git").mkdir()
+    assert ask(vendored)["reason"] == "good"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(["./check.sh", "--strict"], id="program"),
+        pytest.param(["check.sh"], id="bare name"),
+        pytest.param("./check.sh", id="line"),
+        pytest.param("sh ./check.sh", id="shell with a script"),
+        pytest.param(["sh", "check.sh"], id="shell with a bare script"),
+        pytest.param("sh -c './check.sh'", id="shell with a line"),
+        pytest.param(["sh", "-c", "true && ./check.sh"], id="second in a line"),
+        pytest.param('X=1 exec "./check.sh" 2>&2', id="quoted"),
+        pytest.param("tools/../check.sh", id="by a detour"),
+        pytest.param(". ./check.sh", id="sourced"),
+        pytest.param("PROJECT/check.sh", id="absolute"),
+        pytest.param("cat /dev/null | PROJECT/check.sh", id="absolute in a line"),
+    ],
+)
+@pytest.mark.parametrize("how", ["written", "replaced", "removed"])
+def test_a_changed_program_is_not_run_and_its_gate_stays_shut(
+    home: Home, project: Path, ask: Ask, command: object, how: str
+) -> None:
+    (project / "tools").mkdir()
+    text = json.dumps(command).replace("PROJECT", str(project))
+    guard(project, home, json.loads(text), on_failure="allow")
+    deep = project / "tools"
+    script(deep / "check.sh", EVIL)
+    assert ask(deep)["reason"] == "good"
+    if how == "removed":
+        (project / "check.sh").unlink()
+    elif how == "written":
+        (project / "check.sh").write_text(EVIL)
+    else:
+        script(project / "check.sh", EVIL)
+    said = ask(deep)
+    assert said["decision"] == "deny"
+    assert f"relay trust {project / CONFIG_NAME}" in said["reason"]
+
+
+def test_what_runs_is_what_was_looked_at_even_if_it_is_changed_at_that_moment(
+    home: Home, project: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard(project, home)
+    start = run_programs._start
+
+    def late(*arguments: Any) -> Any:
+        script(project / "check.sh", EVIL)
+        return start(*arguments)
+
+    monkeypatch.setattr(run_programs, "_start", late)
+    assert ask(project)["reason"] == "good"
+
+
+def test_a_program_that_appears_later_is_not_run(home: Home, project: Path, ask: Ask) -> None:
+    (project / "check.sh").unlink()
+    guard(project, home)
+    script(project / "check.sh", EVIL)
+    said = ask(project)
+    assert said["decision"] == "deny" and "was not there" in said["reason"]
+
+
+def test_further_files_are_pinned_and_stand_beside_the_program(
+    home: Home, project: Path, ask: Ask
+) -> None:
+    script(project / "check.sh", '#!/bin/sh\n. "$(dirname "$0")/lib/rules"\n')
+    script(project / "lib" / "rules", "echo by the rules >&2; exit 2\n")
+    guard(project, home, files=["lib/rules"])
+    assert ask(project)["reason"] == "by the rules"
+    (project / "lib" / "rules").write_text("exit 0\n")
+    said = ask(project)
+    assert said["decision"] == "deny" and "lib/rules is not as it was" in said["reason"]
+
+
+def test_programs_are_found_by_the_persons_path_and_never_where_agents_work(
+    home: Home, project: Path, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(tmp_path / "bin" / "guard")
+    for folder in (project, project / "node_modules" / ".bin", tmp_path / "late"):
+        script(folder / "guard", EVIL)
+    usual = os.environ["PATH"]
+    mine = f".::{project}/node_modules/.bin:{tmp_path / 'bin'}:{usual}"
+    monkeypatch.setenv("PATH", mine)
+    guard(project, home, ["guard"])
+    assert ask(project)["reason"] == "good"
+    monkeypatch.setenv("PATH", f"{tmp_path / 'late'}:{mine}")  # as an agent starts relay
+    assert ask(project)["reason"] == "good"
+
+
+def test_a_link_to_a_program_of_the_system_cannot_be_turned_elsewhere(
+    home: Home, project: Path, ask: Ask
+) -> None:
+    (project / "sh").symlink_to("/bin/sh")
+    guard(project, home, ["./sh", "check.sh"])
+    assert ask(project)["reason"] == "good"
+    script(project / "sh", EVIL)
+    assert ask(project)["decision"] == "deny"
+
+
+def test_no_nearer_file_hides_a_trusted_one(
+    home: Home, project: Path, ask: Ask, tmp_path: Path
+) -> None:
+    own = tmp_path / "xdg" / "relay"
+    script(own / "mine.sh", "#!/bin/sh\necho mine >&2; exit 2\n")
+    guard(own, home, ["./mine.sh"])
+    (project / CONFIG_NAME).write_text("patterns = {}\n")
+    assert ask(project)["reason"] == "mine"  # a clone's own file is not trusted
+    guard(project, home)
+    assert ask(project)["reason"] == "mine\ngood"  # both apply
+    deep = project / "a"
+    (deep / ".git").mkdir(parents=True)
+    (deep / CONFIG_NAME).write_text("patterns = {}\n")
+    assert ask(deep)["reason"] == "mine\ngood"
+    other = tmp_path / "other.py"
+    other.write_text("patterns = {}\n")
+    trusted(home, other)
+    loaded = load_for_session(home, str(deep), str(other))
+    assert loaded.files == (str(own / CONFIG_NAME), str(project / CONFIG_NAME), str(other))
+
+
+def test_a_nearer_file_cannot_end_the_sequence_before_another_ones_guard(
+    home: Home, project: Path, ask: Ask, tmp_path: Path
+) -> None:
+    own = tmp_path / "xdg" / "relay"
+    script(own / "mine.sh")
+    guard(own, home, ["./mine.sh"])
+    config = project / CONFIG_NAME
+    config.write_text(
+        "hooks = {'before_tool': [{'handler': lambda: {'stop': True}, 'sequential': True,"
+        " 'priority': 9}, lambda: {'deny': 'ended by the first'}]}\n"
+    )
+    trusted(home, config)
+    assert ask(project)["reason"] == "good"
+
+
+def test_the_nearest_handlers_of_a_pattern_and_settings_count(
+    home: Home, project: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "xdg" / "relay" / CONFIG_NAME
+    own.parent.mkdir(parents=True)
+    own.write_text(
+        "def far(): ...\n"
+        "config = {'timeout': 7, 'idle_seconds': 8}\n"
+        "patterns = {'deploy': far, 'deploy:prod': far, 'who': far}\n"
+        "hooks = {'idle': far}\n"
+    )
+    near = project / CONFIG_NAME
+    near.write_text(
+        "def near(): ...\n"
+        "config = {'timeout': 9}\npatterns = {'deploy': near}\nhooks = {'idle': near}\n"
+    )
+    for path in (own, near):
+        trusted(home, path)
+    loaded = load_for_session(home, str(project))
+    found = {f"{p.namespace}:{p.target}": p.callee.name for p in loaded.registry.patterns()}
+    assert {key: name.split()[1] for key, name in found.items()} == {
+        "deploy:*": "near",
+        "deploy:prod": "far",
+        "who:*": "far",
+    }
+    assert len(loaded.registry.all_hooks()) == 2
+    assert (loaded.settings.handler_timeout, loaded.settings.idle_seconds) == (9.0, 8.0)
+    assert loaded.origins == {"timeout": str(near), "idle_seconds": str(own)}
+
+
+def test_a_trusted_hook_file_that_is_changed_keeps_its_gate_shut(
+    home: Home, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = project / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    hook = {"type": "command", "command": "$CLAUDE_PROJECT_DIR/check.sh"}
+    settings.write_text(json.dumps({"hooks": {"PreToolUse": [{"hooks": [hook]}]}}))
+    (project / CONFIG_NAME).write_text("config = {'hook_files': ['.claude/settings.json']}\n")
+    trusted(home, project / CONFIG_NAME)
+    trust = verbs_of(config_verbs)
+    assert trust("trust", str(settings), "--json") == 0
+    assert list(printed_json(capsys)["programs"]) == [str(project / "check.sh")]
+    [found] = load_for_session(home, str(project)).registry.all_hooks()
+    assert "/trusted/" in found.action.shell  # type: ignore[union-attr]
+    settings.write_text("{}")
+    assert str(settings) in load_for_session(home, str(project)).unguarded
+    settings.unlink()
+    assert str(settings) in load_for_session(home, str(project)).unguarded
+
+
+def test_every_start_says_what_is_not_applied(home: Home, project: Path, tmp_path: Path) -> None:
+    guard(project, home)
+    deep = project / "clone"
+    (deep / ".git").mkdir(parents=True)
+    (deep / CONFIG_NAME).write_text("x = 1\n")
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "relay", "wrap", "--", "true"],
+            cwd=deep,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+        [line] = done.stderr.splitlines()
+        assert line.startswith(f"relay: {deep / CONFIG_NAME} is not trusted")
+        assert done.returncode == 0
