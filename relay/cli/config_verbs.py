@@ -15,7 +15,7 @@ from relay.cli.config_template import TEMPLATE
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
 from relay.config import pinned_programs
-from relay.config.examine import examined
+from relay.config.examine import examine_hook_file, examined
 from relay.config.load import (
     LoadedConfig,
     compile_config,
@@ -44,8 +44,7 @@ from relay.core.errors import ConfigError, NotFound, RelayError, UsageError
 from relay.core.files import write_atomically
 from relay.core.paths import Home
 from relay.directive.escape import clean
-from relay.hooks.hook_files import is_hook_file, read_hook_file
-from relay.hooks.hook_types import Command, Url
+from relay.hooks.hook_files import is_hook_file
 
 #: Stands for the names that a file registers when it runs.
 UNKNOWN = "(known when it runs)"
@@ -125,7 +124,7 @@ def run_trust(args: Options) -> int:
     runs: list[str] = []
     warnings: list[str] = []
     if hooks:
-        runs, found, programs = _hook_file(file)
+        runs, found, programs = examine_hook_file(file)
     else:
         compile_config(file)
         found, programs = None, {}
@@ -296,29 +295,6 @@ def _file(path: str | None) -> ConfigFile:
     if found is None:
         raise NotFound(f"there is no {CONFIG_NAME} here", hint="write one with: relay init")
     return read_config(found)
-
-
-def _hook_file(file: ConfigFile) -> tuple[list[str], Manifest, dict[str, str]]:
-    """What a hook file would run, a line each, its hooks, and the hashes of the programs that they
-    name. Raises ConfigError if there is no hook in it."""
-    specs, problems = read_hook_file(file.data, file.path)
-    if not specs:
-        raise ConfigError(
-            f"{file.path} has no hook that relay could run" + "".join(f"; {p}" for p in problems),
-            hint="name a settings.json of Claude Code or Gemini CLI with hooks, or a Python file",
-        )
-    runs = []
-    for spec in specs:
-        action = spec.action
-        what = action.url if isinstance(action, Url) else action.shell or shlex.join(action.argv)
-        matcher = f" ({spec.matcher})" if spec.matcher else ""
-        # On one line each: a command with line ends must not look like several.
-        runs.append(clean(f"{spec.event.registration}{matcher}: {what}").replace("\n", " ⏎ "))
-    hooks = list(dict.fromkeys(spec.event.registration for spec in specs))
-    commands = [spec.action for spec in specs if isinstance(spec.action, Command)]
-    events = list(dict.fromkeys(spec.event.value for spec in specs))
-    manifest = Manifest(patterns=[], hooks=hooks, events=events, problem="; ".join(problems))
-    return runs, manifest, pinned_programs.named(commands, file.path)
 
 
 def _trust_word(home: Home, file: ConfigFile) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from relay.config.load import LOAD_TIMEOUT, collected, manifest_of, mistakes_of,
 from relay.config.manifest import Manifest
 from relay.config.trust import ConfigFile
 from relay.core.errors import ConfigError, RelayError
-from relay.hooks.hook_types import Command
+from relay.directive.escape import clean
+from relay.hooks.hook_files import read_hook_file
+from relay.hooks.hook_types import Command, Url
 
 #: How long an interpreter may take to start and to end, in seconds.
 _START = 20.0
@@ -96,6 +99,29 @@ def examine_here(path: str, fd: str) -> None:
             },
             answer,
         )
+
+
+def examine_hook_file(file: ConfigFile) -> tuple[list[str], Manifest, dict[str, str]]:
+    """What a hook file would run, a line each, its hooks, and the hashes of the programs that they
+    name. Raises ConfigError if there is no hook in it."""
+    specs, problems = read_hook_file(file.data, file.path)
+    if not specs:
+        raise ConfigError(
+            f"{file.path} has no hook that relay could run" + "".join(f"; {p}" for p in problems),
+            hint="name a settings.json of Claude Code or Gemini CLI with hooks, or a Python file",
+        )
+    runs = []
+    for spec in specs:
+        action = spec.action
+        what = action.url if isinstance(action, Url) else action.shell or shlex.join(action.argv)
+        matcher = f" ({spec.matcher})" if spec.matcher else ""
+        # On one line each: a command with line ends must not look like several.
+        runs.append(clean(f"{spec.event.registration}{matcher}: {what}").replace("\n", " ⏎ "))
+    hooks = list(dict.fromkeys(spec.event.registration for spec in specs))
+    commands = [spec.action for spec in specs if isinstance(spec.action, Command)]
+    events = list(dict.fromkeys(spec.event.value for spec in specs))
+    manifest = Manifest(patterns=[], hooks=hooks, events=events, problem="; ".join(problems))
+    return runs, manifest, pinned_programs.named(commands, file.path)
 
 
 def _unexamined(why: str) -> Examined:

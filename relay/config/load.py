@@ -31,8 +31,8 @@ from relay.config.mistakes import Mistakes
 from relay.config.settings import Settings, apply_dictionaries, merged
 from relay.config.trust import (
     TRUSTED,
-    Candidate,
     ConfigFile,
+    FoundConfig,
     candidates,
     place_of,
     read_config,
@@ -92,7 +92,7 @@ def load_for_session(home: Home, cwd: str, explicit: str | None = None) -> Loade
     return whole
 
 
-def _with(whole: LoadedConfig, one: Candidate, home: Home) -> LoadedConfig:
+def _with(whole: LoadedConfig, one: FoundConfig, home: Home) -> LoadedConfig:
     """``whole`` and what ``one``, which is nearer, adds to it."""
     if one.state != TRUSTED or one.file is None:
         entry = one.entry

@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from relay.config.trust import Entry, place_of
+from relay.config.trust import TrustEntry, place_of
 from relay.core.errors import ConfigError, RelayError
 from relay.core.files import make_private_folder
 from relay.core.paths import Home
@@ -85,7 +85,7 @@ def keep(home: Home, place: str, programs: dict[str, str]) -> None:
         ) from None
 
 
-def pinned(home: Home, place: str, entry: Entry) -> Callable[[Command], Command]:
+def pinned(home: Home, place: str, entry: TrustEntry) -> Callable[[Command], Command]:
     """What makes a command of the trusted file at ``place`` run as it was trusted.
 
     It never raises: a command that names what was not there then is made to refuse.

@@ -49,7 +49,7 @@ class ConfigFile:
         self.sha256 = hashlib.sha256(data).hexdigest()
 
 
-class Entry:
+class TrustEntry:
     """What the person trusted at one place."""
 
     __slots__ = ("sha256", "programs", "search")
@@ -63,13 +63,18 @@ class Entry:
         self.search = search
 
 
-class Candidate:
+class FoundConfig:
     """A configuration file that applies in a folder, or would if it were as it was trusted."""
 
     __slots__ = ("path", "state", "file", "entry", "problem")
 
     def __init__(
-        self, path: str, state: str, file: ConfigFile | None, entry: Entry | None, problem: str = ""
+        self,
+        path: str,
+        state: str,
+        file: ConfigFile | None,
+        entry: TrustEntry | None,
+        problem: str = "",
     ) -> None:
         self.path = path
         self.state = state
@@ -101,7 +106,7 @@ class Candidate:
         return ""
 
 
-def candidates(home: Home, cwd: str, explicit: str | None = None) -> list[Candidate]:
+def candidates(home: Home, cwd: str, explicit: str | None = None) -> list[FoundConfig]:
     """The files that apply in ``cwd``, the farthest first: the person's own, then those in the
     folders from the outermost down to ``cwd``, then ``explicit``.
 
@@ -113,7 +118,7 @@ def candidates(home: Home, cwd: str, explicit: str | None = None) -> list[Candid
     entries = _read(home)
     cwd = os.path.realpath(cwd)
     project = _project_folders(cwd)
-    found: dict[str, Candidate] = {}
+    found: dict[str, FoundConfig] = {}
 
     def look(path: str, *, here: bool) -> None:
         if path not in found and (here or path in entries):
@@ -132,20 +137,20 @@ def candidates(home: Home, cwd: str, explicit: str | None = None) -> list[Candid
     return list(found.values())
 
 
-def _candidate(path: str, entry: Entry | None) -> Candidate | None:
+def _candidate(path: str, entry: TrustEntry | None) -> FoundConfig | None:
     if not os.path.lexists(path):
-        return None if entry is None else Candidate(path, GONE, None, entry)
+        return None if entry is None else FoundConfig(path, GONE, None, entry)
     if entry is None and os.path.isdir(path):
         return None
     try:
         return _stated(read_config(path), entry)
     except ConfigError as error:
-        return Candidate(path, NEW if entry is None else CHANGED, None, entry, error.message)
+        return FoundConfig(path, NEW if entry is None else CHANGED, None, entry, error.message)
 
 
-def _stated(file: ConfigFile, entry: Entry | None) -> Candidate:
+def _stated(file: ConfigFile, entry: TrustEntry | None) -> FoundConfig:
     state = NEW if entry is None else TRUSTED if entry.sha256 == file.sha256 else CHANGED
-    return Candidate(file.path, state, file, entry)
+    return FoundConfig(file.path, state, file, entry)
 
 
 def find_config(cwd: str, explicit: str | None = None) -> str | None:
@@ -208,7 +213,7 @@ def read_config(path: str) -> ConfigFile:
     return ConfigFile(path, data)
 
 
-def trusted_entry(home: Home, path: str) -> Entry | None:
+def trusted_entry(home: Home, path: str) -> TrustEntry | None:
     """What was trusted at the place of ``path``. Never raises."""
     return _read(home).get(place_of(path))
 
@@ -233,7 +238,7 @@ def trust(
 ) -> str:
     """Trust ``path`` as it is now, or exactly the content ``sha256``. Returns the hash.
 
-    ``programs`` and ``search``: see Entry. Raises ConfigError when it cannot be read, RelayError
+    ``programs`` and ``search``: see TrustEntry. Raises ConfigError when it cannot be read, RelayError
     when the store cannot be written.
     """
     if sha256 is None:
@@ -242,7 +247,7 @@ def trust(
     with _locked(home):
         store = _read(home)
         store.pop(place_of(path), None)
-        store[place_of(path)] = Entry(sha256, dict(programs or {}), search)
+        store[place_of(path)] = TrustEntry(sha256, dict(programs or {}), search)
         while len(store) > ENTRIES_MAX:
             del store[next(iter(store))]
         _write(home, store)
@@ -303,7 +308,7 @@ def main_worktree(root: str) -> str | None:
     return os.path.dirname(common) if os.path.basename(common) == ".git" else None
 
 
-def _read(home: Home) -> dict[str, Entry]:
+def _read(home: Home) -> dict[str, TrustEntry]:
     """The store; empty when it is missing, damaged, or could have been written by others."""
     try:
         with open(home.trust, "rb") as file:
@@ -322,19 +327,19 @@ def _read(home: Home) -> dict[str, Entry]:
     return entries
 
 
-def _entry(found: Any) -> Entry | None:
+def _entry(found: Any) -> TrustEntry | None:
     if isinstance(found, str):  # as relay wrote it up to 0.3
-        return Entry(found, None, "")
+        return TrustEntry(found, None, "")
     if not isinstance(found, dict):
         return None
     sha256, programs, search = found.get("sha256"), found.get("programs"), found.get("search")
     if not isinstance(sha256, str) or not isinstance(search, str):
         return None
     texts = isinstance(programs, dict) and all(isinstance(one, str) for one in programs.values())
-    return Entry(sha256, programs if texts else None, search)
+    return TrustEntry(sha256, programs if texts else None, search)
 
 
-def _write(home: Home, store: dict[str, Entry]) -> None:
+def _write(home: Home, store: dict[str, TrustEntry]) -> None:
     """Replace the store as a whole, durably, mode 0600."""
     table = {
         path: {"sha256": one.sha256, "programs": one.programs, "search": one.search}
