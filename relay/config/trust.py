@@ -238,8 +238,8 @@ def trust(
 ) -> str:
     """Trust ``path`` as it is now, or exactly the content ``sha256``. Returns the hash.
 
-    ``programs`` and ``search``: see TrustEntry. Raises ConfigError when it cannot be read, RelayError
-    when the store cannot be written.
+    ``programs`` and ``search``: see TrustEntry. Raises ConfigError when it cannot be read, and
+    RelayError when the store cannot be written.
     """
     if sha256 is None:
         sha256 = read_config(path).sha256
