@@ -62,7 +62,7 @@ class Host(Protocol):
         """Whether no more connections are taken."""
 
     def has_room(self) -> bool:
-        """Whether one more connection may come."""
+        """Whether one more connection may come; one that has been silent for long may go for it."""
 
     def connected(self, client: ClientConnection) -> None:
         """A client of our own user is there."""
@@ -83,6 +83,7 @@ class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "closed",
         "paused",
+        "heard_at",
         "_host",
         "_handlers",
         "_committer",
@@ -101,6 +102,7 @@ class ClientConnection(asyncio.Protocol):
     def __init__(self, host: Host, handlers: Mapping[str, Handler], committer: Committer) -> None:
         self.closed = False
         self.paused = False  # the client does not take what it was sent
+        self.heard_at = 0.0  # when it last sent something, by the loop's clock
         self._host = host
         self._handlers = handlers
         self._committer = committer
@@ -120,6 +122,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self.heard_at = self._loop.time()
         transport.set_write_buffer_limits(high=OUTPUT_HIGH)
         if not self._accepted(transport):
             self.closed = True
@@ -145,6 +148,7 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.closed:
             return
+        self.heard_at = self._loop.time()
         if self._part:
             self._part += data
             end = self._part.rfind(b"\n", self._searched)
@@ -215,6 +219,11 @@ class ClientConnection(asyncio.Protocol):
         self._asked_bytes -= size
         if not self._reading:
             self._read_again()
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for an answer."""
+        return self._asked > 0 or self._deferred > 0
 
     @property
     def unsent(self) -> int:

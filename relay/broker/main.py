@@ -7,6 +7,7 @@ import asyncio
 import gc
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -135,6 +136,7 @@ def _serve(home: Home, log: Log, ledger: Ledger) -> None:
             fault=log.fault,
             idle=_number("RELAY_BROKER_IDLE", IDLE),
             guard=guard,
+            connections_max=_connections_max(),
             # Before it stops listening: who comes now must not find a socket that is closing.
             on_stop=lambda: unlink_if_there(home.broker_socket),
         )
@@ -159,6 +161,21 @@ def _serve(home: Home, log: Log, ledger: Ledger) -> None:
     except RelayError as error:
         log.write(f"the log stays where it is: {error.message}")
     log.write("ended")
+
+
+def _connections_max() -> int:
+    """As many connections as there are descriptors for: without one nobody can even be refused."""
+    from relay.broker.server import CONNECTIONS_MAX, DESCRIPTORS
+
+    wanted = CONNECTIONS_MAX + DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return max(1, min(wanted, soft) - DESCRIPTORS)
+    return CONNECTIONS_MAX
 
 
 def _number(variable: str, default: float) -> float:

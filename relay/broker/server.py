@@ -27,7 +27,12 @@ from relay.ledger import queries
 from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
 
+#: Connections at a time. Of more, those of no session make room: see ``has_room``.
 CONNECTIONS_MAX = 1024
+#: Seconds in which who has come or said something will go on.
+JUST_CAME = 1.0
+#: Descriptors that are not clients': the ledger's, the memory service's, the log's.
+DESCRIPTORS = 64
 #: How long the broker stays without anybody who needs it. Seconds.
 IDLE = 600.0
 #: How long a broker that stops waits for clients to take their last answers. Seconds.
@@ -55,6 +60,7 @@ class BrokerServer:
         grace: float = GRACE,
         guard: LoopGuard | None = None,
         on_stop: Callable[[], None] = lambda: None,
+        connections_max: int = CONNECTIONS_MAX,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
         """``fault`` logs the exception in flight and returns what a client is told of it;
@@ -66,6 +72,7 @@ class BrokerServer:
         self._log = log
         self._idle = idle
         self._on_stop = on_stop
+        self._connections_max = connections_max
         self._started = self._needed = time.monotonic()
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
@@ -187,8 +194,19 @@ class BrokerServer:
         return self._stopped.is_set()
 
     def has_room(self) -> bool:
-        """Whether one more connection may come."""
-        return len(self._connections) < CONNECTIONS_MAX
+        """Whether one more connection may come; one that has been silent for long may go for it."""
+        if len(self._connections) < self._connections_max:
+            return True
+        # Sessions stay; who waits for nothing goes before who does.
+        others = [one for one in self._connections if self._directory.member_of(one) is None]
+        if not others:
+            return False
+        now = self._loop.time()
+        oldest = min(others, key=lambda c: (c.waits or now - c.heard_at < JUST_CAME, c.heard_at))
+        self._log("too many connections: the one that was silent longest is closed")
+        oldest.abort()
+        self._connections.discard(oldest)
+        return True
 
     def connected(self, client: ClientConnection) -> None:
         """A client of our own user is there."""

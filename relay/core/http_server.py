@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from relay.core.http import PIECE, next_event
@@ -57,14 +58,25 @@ class ServerConnection:
         self._http.receive_data(data)
         return bool(data)
 
-    async def request(self, body_max: int) -> Request:
-        """The request that has begun, whole. Raises Refused, also for what is no HTTP."""
+    @property
+    def port(self) -> int:
+        """The client's port; 0 where it has none."""
+        peer = self._writer.get_extra_info("peername")
+        return int(peer[1]) if isinstance(peer, tuple) else 0
+
+    async def request(
+        self, body_max: int, admit: Callable[[Mapping[bytes, bytes]], None]
+    ) -> Request:
+        """The request that has begun, whole. Raises Refused, also for what is no HTTP; ``admit``
+        may for its headers, before the body is read."""
         import h11
 
         try:
             head = await next_event(self._http, self._reader)
             if not isinstance(head, h11.Request):
                 raise Refused(400, "not an HTTP request")
+            headers = {bytes(name): bytes(value) for name, value in head.headers}
+            admit(headers)
             if self._http.they_are_waiting_for_100_continue:
                 proceed = h11.InformationalResponse(status_code=100, headers=[])
                 self._writer.write(self._http.send(proceed) or b"")
@@ -75,7 +87,6 @@ class ServerConnection:
                     raise Refused(413, f"the body is longer than {body_max} bytes")
         except h11.RemoteProtocolError as error:
             raise Refused(error.error_status_hint, "not an HTTP request") from None
-        headers = {bytes(name): bytes(value) for name, value in head.headers}
         return Request(bytes(head.method), headers, bytes(body))
 
     async def wait_for_hangup(self) -> None:

@@ -6,7 +6,9 @@ under ``event["relay"]``, by their names without that (``{"messaging-socket": "/
 
 Bounded everywhere: connections, the size of a body, the time that a request may take. A handler may
 take long, where the client waits for a gate: such connections are counted apart, so that they keep
-no report out, and a client that goes away ends what was asked for it.
+no report out, and a client that goes away ends what was asked for it. So are those that have not
+shown the token: a loopback port is open to other users, who could take all places. Of too many the
+other users' are dropped (on Linux, which says whose a connection is), else the oldest.
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ import asyncio
 import contextlib
 import hmac
 import json
+import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
+from relay.core.descriptors import loopback_owners
 from relay.core.http_server import Refused, Request, ServerConnection
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -30,6 +35,9 @@ BODY_MAX = 8 * 1024 * 1024
 CONNECTIONS_MAX = 64
 WAITING_MAX = 256
 WAITING_AFTER = 0.1
+#: Connections that have not shown the token. More than one turn of the loop accepts, so that a
+#: client has time to show it.
+UNPROVEN_MAX = 256
 #: Seconds for one request, from its first byte to its last, and for the answer to be taken.
 REQUEST_DEADLINE = 10.0
 #: Seconds that the handler may take.
@@ -66,6 +74,7 @@ class HookServer:
         handler_deadline: float = HANDLER_DEADLINE,
         waiting_max: int = WAITING_MAX,
         idle_deadline: float = IDLE_DEADLINE,
+        unproven_max: int = UNPROVEN_MAX,
     ) -> None:
         """``on_error`` is told what the handler raises; the client only gets a 500."""
         self._handler = handler
@@ -79,6 +88,9 @@ class HookServer:
         self._idle_deadline = idle_deadline
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unproven_max = unproven_max
+        #: Those that have not shown the token, the oldest first, with the server's port or 0.
+        self._unproven: dict[ServerConnection, int] = {}
         self.waiting = 0  # clients that wait for their handler now
 
     async def serve(self, listener: socket.socket) -> None:
@@ -104,26 +116,40 @@ class HookServer:
         assert task is not None
         self._tasks.add(task)
         connection = ServerConnection(reader, writer)
-        crowded = len(self._tasks) - self.waiting > self._connections_max
+        self._make_room()
+        here = writer.get_extra_info("sockname")
+        self._unproven[connection] = int(here[1]) if isinstance(here, tuple) else 0
         try:
             with contextlib.suppress(OSError, TimeoutError):
                 while await connection.wait_for_request(self._idle_deadline):
-                    await self._serve_request(connection, crowded)
+                    await self._serve_request(connection)
                     if not await connection.start_next():
                         break
         finally:
             self._tasks.discard(task)
+            self._unproven.pop(connection, None)
             await connection.close()
 
-    async def _serve_request(self, connection: ServerConnection, crowded: bool) -> None:
+    def _make_room(self) -> None:
+        """Of too many that have not shown the token drop other users', or else the oldest."""
+        if len(self._unproven) < self._unproven_max:
+            return
+        oldest, port = next(iter(self._unproven.items()))
+        owners = loopback_owners(port)
+        me = os.getuid()
+        strangers = [one for one in self._unproven if owners.get(one.port, me) != me]
+        for one in strangers or [oldest]:
+            del self._unproven[one]
+            one.abort()
+
+    async def _serve_request(self, connection: ServerConnection) -> None:
         answer: dict[str, Any] = {}
         sent = False
         try:
             try:
-                if crowded:
-                    raise Refused(503, "too many connections")
                 async with asyncio.timeout(self._request_deadline):
-                    event = self._event(await connection.request(self._body_max))
+                    admit = partial(self._admit, connection)
+                    event = self._event(await connection.request(self._body_max, admit))
                 status, answer = 200, await self._handle(event, connection)
                 body = json.dumps(answer)
             except Refused as refused:
@@ -136,10 +162,17 @@ class HookServer:
                 connection.abort()  # the rest of the answer must not follow
             _settle(answer, sent=sent)
 
-    def _event(self, request: Request) -> dict[str, Any]:
-        given = request.headers.get(b"authorization", b"")
+    def _admit(self, connection: ServerConnection, headers: Mapping[bytes, bytes]) -> None:
+        """Raises Refused for a client without the token, and for one too many."""
+        given = headers.get(b"authorization", b"")
         if not hmac.compare_digest(given, b"Bearer " + self._token.encode()):
             raise Refused(403, "wrong token")
+        if connection in self._unproven:
+            if len(self._tasks) - len(self._unproven) - self.waiting >= self._connections_max:
+                raise Refused(503, "too many connections")
+            del self._unproven[connection]
+
+    def _event(self, request: Request) -> dict[str, Any]:
         if request.method != b"POST":
             raise Refused(405, "only POST is served")
         try:

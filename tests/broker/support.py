@@ -19,7 +19,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.broker.loop_guard import LoopGuard
 from relay.broker.main import listen
 from relay.broker.ops_agents import GRACE
-from relay.broker.server import BrokerServer
+from relay.broker.server import CONNECTIONS_MAX, BrokerServer
 from relay.core.errors import RelayError
 from relay.core.files import is_locked, take_lock, unlink_if_there
 from relay.core.ids import new_ulid
@@ -54,7 +54,9 @@ def lock_is_free(home: Home) -> bool:
 
 
 @contextmanager
-def broker_thread(home: Home, grace: float = GRACE) -> Iterator[None]:
+def broker_thread(
+    home: Home, grace: float = GRACE, connections_max: int = CONNECTIONS_MAX
+) -> Iterator[None]:
     """A broker in a thread of this process: what a test needs that kills nothing."""
     home.create()
     lock = take_lock(home.broker_lock)
@@ -68,7 +70,13 @@ def broker_thread(home: Home, grace: float = GRACE) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         guard = LoopGuard(rate_max=0)  # a test's burst is no loop
         broker = BrokerServer(
-            home, ledger, log=log.write, fault=log.fault, grace=grace, guard=guard
+            home,
+            ledger,
+            log=log.write,
+            fault=log.fault,
+            grace=grace,
+            guard=guard,
+            connections_max=connections_max,
         )
         stops.append(partial(loop.call_soon_threadsafe, broker.stop))
         listener = listen(home)

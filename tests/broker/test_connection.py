@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +18,7 @@ from relay.broker.client import connect
 from relay.broker.connection import ClientConnection
 from relay.core.paths import Home
 from relay.protocol.broker import decode
-from tests.broker.support import registration
+from tests.broker.support import broker_thread, register, registration, stop_broker
 
 pytestmark = pytest.mark.usefixtures("served")
 
@@ -46,6 +48,28 @@ def test_a_broker_that_is_full_says_so() -> None:
 
 def test_a_broker_that_ends_closes_without_a_word() -> None:
     assert first_words(stopping=True, has_room=lambda: True) == b""
+
+
+def test_silent_connections_lock_nobody_out(home: Home) -> None:
+    stop_broker(home)
+    with broker_thread(home, connections_max=8), ExitStack() as stack:
+        # A session, one who waits, and then more silent ones than there is room for.
+        al = stack.enter_context(register(home, "Al"))
+        waiting = stack.enter_context(connect(home))
+        id_ = waiting.request("send", to="Al", body="x")["id"]
+        answer = stack.enter_context(ThreadPoolExecutor()).submit(
+            waiting.request, "wait", id=id_, timeout=60
+        )
+        silent = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(20)]
+        for one in silent:
+            one.connect(home.broker_socket)
+            one.settimeout(20)
+        with connect(home) as person:
+            assert person.request("status")["connections"] == 8
+        assert silent[0].recv(100) == b""  # the oldest had to go
+        for state in ("delivering", "submitted", "seen"):
+            al.request("state", id=id_, state=state)
+        assert answer.result(20)["done"]
 
 
 HALF = "\ud800"

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from relay.session import hook_server
 from relay.session.hook_server import HookServer, Reply
 from tests.session.httpbench import TOKEN, Bench, post, read_answer, run
 
@@ -118,6 +121,53 @@ def test_connections_are_bounded() -> None:
             writer.close()
 
     run(test, connections_max=2)
+
+
+def test_those_without_the_token_keep_nobody_out() -> None:
+    async def test(made: Bench) -> None:
+        silent = [await made.connect() for _ in range(20)]
+        begun = [await made.connect() for _ in range(20)]
+        for _, writer in begun:
+            writer.write(b"POST /hook HTTP/1.1\r\nContent-Length: 9\r\n")
+            await writer.drain()
+        for _ in range(10):
+            assert (await made.exchange(post(b"{}")))[0] == 200
+        async with asyncio.timeout(10):  # the oldest had to go
+            assert await silent[0][0].read() == b""
+        for _, writer in silent + begun:
+            writer.close()
+
+    run(test, connections_max=2, unproven_max=8)
+
+
+def test_other_users_connections_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    others: set[int] = set()
+    owners = partial(dict.fromkeys, others, os.getuid() + 1)
+    monkeypatch.setattr(hook_server, "loopback_owners", lambda port: owners())
+
+    async def test(made: Bench) -> None:
+        mine = await made.connect()
+        writers = [(await made.connect())[1] for _ in range(7)]
+        others.update(writer.get_extra_info("sockname")[1] for writer in writers)
+        await asyncio.sleep(0)  # the server has accepted them
+        assert (await made.exchange(post(b"{}")))[0] == 200
+        mine[1].write(post(b"{}"))  # it was the oldest
+        assert (await read_answer(mine[0]))[0] == 200
+        for writer in [mine[1], *writers]:
+            writer.close()
+
+    run(test, unproven_max=8)
+
+
+def test_a_body_without_the_token_is_not_read() -> None:
+    async def test(made: Bench) -> None:
+        reader, writer = await made.connect()
+        writer.write(post(b"", token="another").replace(b"Length: 0", b"Length: 8000000"))
+        async with asyncio.timeout(10):
+            assert (await read_answer(reader))[0] == 403
+        writer.close()
+
+    run(test)
 
 
 class Slow:
