@@ -202,6 +202,13 @@ def command(path: str, refusal: str = "") -> str:
     return f"sh {quoted(path)} 2>/dev/null || {otherwise}"
 
 
+def giver(file: str) -> str:
+    """The command line for a hook that prints ``file`` once, if it is there, and waits for nobody
+    (see relay.agents.context_door)."""
+    told = quoted(f"{file}.told")
+    return f"mv {quoted(file)} {told} 2>/dev/null && cat {told} || :"
+
+
 def telling(path: str) -> str:
     """The command line for a hook that runs the script that tells."""
     return f"sh {quoted(path)} $PPID 2>/dev/null || :"

@@ -41,6 +41,23 @@ HOOK_CODECS = {
 }
 
 
+#: Why such a run gets no messages.
+ANSWERS_ONCE = "this run answers once and ends: nobody can tell it anything"
+
+
+def answers_once(kind: str, launch: Mapping[str, Any]) -> bool:
+    """Whether this run is no conversation: nothing goes to it, by typing or otherwise.
+
+    ``codex exec``, ``claude -p``, an agent whose input or output is no terminal.
+    """
+    return kind == "command" or bool(launch.get("headless"))
+
+
+def in_conversation(kind: str, launch: Mapping[str, Any]) -> bool:
+    """Whether it is an agent that relay knows, and somebody converses with it."""
+    return kind in ADAPTERS and not answers_once(kind, launch)
+
+
 def typing_rules(kind: str, pid: int) -> TypingRules:
     """Make the rules for typing into a program that is no agent; ``pid`` is its process."""
     if kind == "shell":

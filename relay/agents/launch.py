@@ -19,6 +19,7 @@ class Run:
 
     __slots__ = (
         *("name", "run_id", "token", "port", "socket", "folder", "primer", "namespaces", "hooks"),
+        "terminal",
     )
 
     def __init__(
@@ -33,6 +34,7 @@ class Run:
         primer: bool = True,
         namespaces: tuple[str, ...] = ("relay",),
         hooks: tuple[str, ...] = (),
+        terminal: bool = True,
     ) -> None:
         self.name = name
         self.run_id = run_id
@@ -51,6 +53,9 @@ class Run:
         #: Events (values of HookEventName) that something may be registered for: an agent is asked
         #: for no others.
         self.hooks = hooks
+        #: Standard input and output are a terminal. Where one is not, nobody converses here: the
+        #: agent gets nothing of relay's, so that it costs and says what it would without.
+        self.terminal = terminal
 
 
 class Launch:
@@ -121,6 +126,11 @@ def planned_hooks(run: Run, no_tools: str = "", no_turns: str = "") -> dict[str,
     if turns := wanted_hooks(run, TURN_EVENTS):
         found |= {"untold": no_turns} if no_turns else {"tells": turns}
     return found
+
+
+def context_file(run: Run) -> str:
+    """The file that an agent's hook before each prompt prints (relay.agents.context_door)."""
+    return os.path.join(run.folder, "context.json")
 
 
 def is_native(argv: list[str]) -> bool:

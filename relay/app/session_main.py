@@ -17,6 +17,7 @@ import sys
 import time
 from dataclasses import replace
 
+from relay.agents.known_agents import in_conversation
 from relay.app.session_parts import SessionParts, Start
 from relay.config.load import LoadedConfig, load_for_session, with_hook_files
 from relay.config.settings import Settings
@@ -141,13 +142,14 @@ async def _configuration(start: Start, home: Home) -> LoadedConfig:
             config = replace(config, unguarded=gone)
     else:
         config = await asyncio.to_thread(with_hook_files, config, start.args["cwd"], home)
-    gates = (start.args.get("launch") or {}).get("gates", ())
-    if HookEventName.BEFORE_TOOL.value in gates and config.unguarded:
+    launch = start.args.get("launch") or {}
+    if HookEventName.BEFORE_TOOL.value in launch.get("gates", ()) and config.unguarded:
         _stay_shut(config.registry, config.unguarded)
         if config.unguarded not in config.not_applied:
             config = replace(config, not_applied=(*config.not_applied, config.unguarded))
     register(config.registry)
-    register_memory(config.registry, config.settings.memory)
+    converses = in_conversation(start.args.get("profile") or "", launch)
+    register_memory(config.registry, config.settings.memory, reminds=converses)
     return config
 
 

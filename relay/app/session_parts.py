@@ -12,8 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from relay.agents.base import AgentAdapter, AgentStart
+from relay.agents.base import AgentAdapter, AgentStart, TypingRules
+from relay.agents.context_door import door_of
 from relay.agents.known_agents import (
+    ANSWERS_ONCE,
+    answers_once,
     make_adapter,
     make_hook_codec,
     typing_rules,
@@ -30,7 +33,7 @@ from relay.core.plain import encodable
 from relay.hooks.context import Context, Identity
 from relay.hooks.events import HookEventName
 from relay.hooks.run_functions import FunctionRunner
-from relay.memory.session_addon import MemoryAddOn
+from relay.memory.session_addon import MemoryAddOn, Recall, about
 from relay.memory.session_store import MemoryGate, chosen
 from relay.screen.line_source import make_source
 from relay.session.actions import SessionActions
@@ -281,6 +284,8 @@ class SessionParts:
             settings=run.memory_fields,
             changed=lambda: queue.post(SourcesRead()),
             last_words=self._last_words(config, broker),
+            door=door_of(self._launch),
+            recall=self._recall(config, actions),
         )
         memories.restore(self._checkpoint.state.get("memory", []))
         kept: dict[str, Checkpointed] = {"memory": memories}
@@ -331,7 +336,9 @@ class SessionParts:
         adapter = self._adapter
         records = AgentRecords(adapter)
         rules = typing_rules(self._kind, self._hello["pid"])
-        if adapter is not None:
+        if answers_once(self._kind, self._launch):
+            adapter, rules = None, TypingRules(refusal=ANSWERS_ONCE)
+        elif adapter is not None:
             rules = adapter.typing_rules()
         typing = TypingChannel(
             self._link,
@@ -358,6 +365,12 @@ class SessionParts:
             self._tasks,
             self._clock,
         )
+
+    def _recall(self, config: LoadedConfig, actions: SessionActions) -> Recall | None:
+        if not config.settings.memory.inject_on_start:
+            return None
+        run = self._run
+        return Recall(about(run.task, run.cwd), run.run_id, lambda: actions.looked_for_memories)
 
     def _last_words(self, config: LoadedConfig, broker: Broker) -> LastWords | None:
         llm = config.settings.memory.llm

@@ -167,6 +167,7 @@ def _introduction(home: Home, choices: Choices, name: str, run_id: str) -> tuple
         primer=choices.primer,
         namespaces=known.namespaces,
         hooks=known.hooks,
+        terminal=os.isatty(0) and os.isatty(1),
     )
     return listeners, about
 

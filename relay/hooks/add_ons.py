@@ -24,6 +24,9 @@ class AddOnCommand:
 class AddOn(Protocol):
     """One add-on of one session. All is called in the session's loop."""
 
+    def begin(self) -> None:
+        """The run begins, and its session-start hooks have run: called once in a run."""
+
     def take(self, command: AddOnCommand) -> None:
         """Do it, after those that came before it."""
 

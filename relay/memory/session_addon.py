@@ -1,6 +1,9 @@
 """Memory as an agent has it: ``@memory:``, recall at its start, reminder and auto_save at its end.
 
-Commands are done in the order in which they were said.
+Commands are done in the order in which they were said. What an agent has asked for (a search, a
+list) and what failed is given to it as a message. What it has not asked for, what is remembered at
+its start and that a save is done, goes by the agent's context door or not at all: typed, it would
+be a turn of its own, or the answer to what a program asks its person.
 
 A save or a forget that the broker cannot take now is asked again until it has an answer, and is
 part of the checkpoint: a session that is killed asks again, which changes nothing that was done.
@@ -13,7 +16,7 @@ import asyncio
 import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from relay.config.memory_settings import MemorySettings
@@ -24,9 +27,9 @@ from relay.hooks.add_ons import AddOnCommand
 from relay.hooks.context import Context
 from relay.hooks.registry import BUILTIN, Registry
 from relay.memory import session_texts as memory_texts
-from relay.memory.session_store import NoStore
 
 if TYPE_CHECKING:
+    from relay.agents.context_door import ContextDoor
     from relay.memory.last_words import LastWords
 
 ACTIONS = ("save", "search", "forget", "list")
@@ -56,13 +59,14 @@ _OPTIONS = {
 Request = Callable[..., Awaitable[dict[str, Any]]]
 
 
-def register_memory(registry: Registry, settings: MemorySettings) -> None:
-    """Add the handlers of memory; what the user's configuration overrides does not run."""
+def register_memory(registry: Registry, settings: MemorySettings, *, reminds: bool = True) -> None:
+    """Add the handlers of memory; what the user's configuration overrides does not run.
+
+    ``reminds``: the program is an agent in a conversation, which knows what a reminder is.
+    """
     for action in ACTIONS:
         registry.add_pattern("memory", action, memory, source=BUILTIN)
-    if settings.inject_on_start:
-        registry.add_hook("session_start", recall, name="memory", source=BUILTIN)
-    if settings.prompt_on_end:
+    if settings.prompt_on_end and reminds:
         registry.add_hook("session_end", remind, name="memory", source=BUILTIN)
 
 
@@ -71,28 +75,26 @@ def memory(target: str, message: str, ctx: Context) -> None:
     ctx.memory.command(target, message)
 
 
-async def recall(ctx: Context) -> str | None:
-    """What was saved before that this agent may need, at its start."""
-    try:
-        return await _recalled(ctx)
-    except NoStore:
-        return None
-
-
-async def _recalled(ctx: Context) -> str | None:
-    # Bytes that are no Unicode, in the name of a folder say, cannot be asked for.
-    words = (named(ctx.task or ""), named(os.path.basename(ctx.working_dir)))
-    about = " ".join(filter(None, words)).strip()
-    found = await ctx.memory.search(about, limit=RECALLED_MAX) if about else []
-    newest = await ctx.memory.list(limit=RECALLED_MAX)
-    # A slow store answers when this agent has saved something already.
-    earlier = [memory for memory in (*found, *newest) if memory["session"] != ctx.session_id]
-    return memory_texts.at_start(earlier) or None
-
-
 def remind(ctx: Context) -> str:
     """The last chance to save something, where the agent still has a moment."""
     return REMINDER
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """What an agent is told at its start. ``about`` is what it is to do; what its own run
+    ``run_id`` saved is not told, nor anything where ``handlers_asked()``: a session-start handler
+    that has looked for memories tells the agent of them itself."""
+
+    about: str
+    run_id: str
+    handlers_asked: Callable[[], bool]
+
+
+def about(task: str | None, folder: str) -> str:
+    """What to look for: bytes that are no Unicode, in the name of a folder say, cannot be asked."""
+    words = (named(task or ""), named(os.path.basename(folder)))
+    return " ".join(filter(None, words)).strip()
 
 
 class MemoryAddOn:
@@ -113,8 +115,11 @@ class MemoryAddOn:
         settings: dict[str, Any],
         changed: Callable[[], None] = lambda: None,
         last_words: LastWords | None = None,
+        door: ContextDoor | None = None,
+        recall: Recall | None = None,
     ) -> None:
-        """``last_words``: what auto_save keeps, or None."""
+        """``last_words``: what auto_save keeps, or None. ``door``: by which the agent is told what
+        it has not asked for; ``recall``: what of that at its start."""
         self._request = request
         self._answer = answer
         self._note = note
@@ -122,12 +127,19 @@ class MemoryAddOn:
         self._settings = settings
         self._changed = changed
         self._last_words = last_words
+        self._door = door
+        self._recall = recall
         self._pending: OrderedDict[str, AddOnCommand] = OrderedDict()
         self._size = 0
         self._working = False
         self._gone = False
         self._idle = asyncio.Event()
         self._idle.set()
+
+    def begin(self) -> None:
+        """Have the agent told what was saved before that it may need."""
+        if self._door is not None and self._recall is not None:
+            self._spawn(self._tell_earlier(self._door, self._recall))
 
     def take(self, command: AddOnCommand) -> None:
         """Do it, after those that came before it."""
@@ -195,13 +207,41 @@ class MemoryAddOn:
 
     async def _do(self, command: AddOnCommand) -> None:
         try:
-            told = memory_texts.answer(command.action, command.text, await self._asked(command))
+            reply = await self._asked(command)
+            told = memory_texts.answer(command.action, command.text, reply)
         except RelayError as error:
             told = _refused(command, error.line)
             if self._gone:
                 self._note(told)
+            self._tell(command, told)
+            return
+        asked = command.action not in _LASTING
+        if asked or not self._gave(told) and memory_texts.matters(command.text, reply):
+            self._tell(command, told)
+
+    def _gave(self, told: str) -> bool:
+        """Whether the agent reads it beside its next prompt."""
+        return self._door is not None and self._door.tells_once and self._door.give(told)
+
+    def _tell(self, command: AddOnCommand, told: str) -> None:
         if not self._gone:
             self._answer(command.id, told)
+
+    async def _tell_earlier(self, door: ContextDoor, recall: Recall) -> None:
+        found: list[dict[str, Any]] = []
+        fields = {"limit": RECALLED_MAX, **self._settings}
+        try:
+            if recall.about:
+                reply = await self._request("memory_search", query=recall.about, **fields)
+                found += reply["memories"]
+            found += (await self._request("memory_list", **fields))["memories"]
+        except RelayError:
+            return  # there is no store, and the person knows it; or it is away
+        # A slow store answers when this agent has saved something already.
+        earlier = [memory for memory in found if memory["session"] != recall.run_id]
+        told = memory_texts.at_start(earlier)
+        if told and not recall.handlers_asked():
+            door.give(told)
 
     async def _asked(self, command: AddOnCommand) -> dict[str, Any]:
         end = asyncio.get_running_loop().time() + SEARCH_DEADLINE

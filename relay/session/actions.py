@@ -42,6 +42,7 @@ class SessionActions:
         self._given: deque[int] = deque()  # when handlers gave the agent texts, in ms
         self._lock = threading.Lock()
         self._told = False
+        self._looked = False
         #: Who waits for the broker's answer to a message, by its id.
         self._waiting: dict[str, list[Future[Any]]] = {}
 
@@ -126,7 +127,13 @@ class SessionActions:
 
     def memory(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
         """Ask the broker's op ``memory_<op>``, in the places that apply here."""
+        self._looked |= op in ("search", "list")
         return self._ask(f"memory_{op}", {**self._run.memory_fields, **fields}, lambda reply: reply)
+
+    @property
+    def looked_for_memories(self) -> bool:
+        """Whether a handler has searched or listed them."""
+        return self._looked
 
     def memory_command(self, action: str, text: str) -> None:
         """Do what ``@memory:action text`` does, and tell the agent what came of it."""

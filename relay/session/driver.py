@@ -286,9 +286,12 @@ class SessionDriver:
         result = None
         try:
             async with asyncio.timeout(fire.seconds):
-                first = fire.hook is not HookEventName.SESSION_START
-                if first or await self._services.reports.claim_start():
+                later = fire.hook is not HookEventName.SESSION_START
+                if later or await self._services.reports.claim_start():
                     result = await self._services.hooks.engine.fire(fire.hook, fire.fields)
+                    if not later:
+                        for add_on in self._services.add_ons.values():
+                            add_on.begin()
         except TimeoutError:
             pass
         finally:

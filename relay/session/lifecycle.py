@@ -70,6 +70,11 @@ class Lifecycle:
             self._open += 1
             yield FireHooks(event, fields, seconds)
 
+    def start(self) -> Iterator[DriverCommand]:
+        """Begin the run: what belongs to its start is done once, with hooks or without."""
+        self._open += 1
+        yield FireHooks(HookEventName.SESSION_START, {"source": "startup"})
+
     def observe(self, event: HookEventName, fields: dict[str, Any]) -> Iterator[DriverCommand]:
         """Run the hooks of something that the agent tells of and does not wait for."""
         self._observed.add(event)

@@ -354,7 +354,7 @@ class Session:
             self._guards.changed(self._state, now)
         yield commands.StartDelivering()
         self.lifecycle.begin(now)
-        yield from self.lifecycle.fire(HookEventName.SESSION_START, {"source": "startup"})
+        yield from self.lifecycle.start()
         if self.lifecycle.has(HookEventName.SESSION_END):
             yield commands.KeepTerminal(self._run.end_seconds)
         yield from self._report_agent()

@@ -13,7 +13,7 @@ import pytest
 
 from relay.agents.base import AgentStart
 from relay.agents.claude.launch import OLDEST, REPORTED, version_of
-from relay.agents.known_agents import make_adapter
+from relay.agents.known_agents import answers_once, make_adapter
 from relay.agents.launch import MODULES, PLANNERS, Launch, Run, is_native, plan, wants_tcp
 
 VERSION = ".".join(map(str, OLDEST))
@@ -65,13 +65,38 @@ def test_what_is_no_conversation_is_left_alone(claude: str, rest: list[str]) -> 
 
 
 def test_hooks_are_put_in_front_of_the_users_arguments(claude: str) -> None:
-    launch = make([claude, "-p", "--model", "x", "--", "--settings", "is a prompt"])
-    assert launch.argv[3:] == ["-p", "--model", "x", "--", "--settings", "is a prompt"]
+    launch = make([claude, "--model", "x", "--", "--settings", "is a prompt"])
+    assert launch.argv[3:] == ["--model", "x", "--", "--settings", "is a prompt"]
     assert wants_tcp(launch.argv)
     hooks = settings(launch)["hooks"]
     assert set(hooks) == {"MessageDisplay", *REPORTED}
-    assert launch.data == {"hooks": True}
+    assert set(launch.data) == {"hooks", "context"}
     assert launch.profile == "claude"
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [["-p", "hi"], ["--print", "hi"], ["-cp"], ["--model", "x", "-p", "--", "-v"]],
+    ids=["short", "long", "joined", "later"],
+)
+def test_one_that_answers_once_is_told_nothing_and_its_gates_stay(
+    claude: str, rest: list[str]
+) -> None:
+    run = Run(name="Alice", run_id="R", token=TOKEN, port=4321, hooks=("BeforeTool",))
+    launch = plan([claude, *rest], {}, run)
+    assert launch.data == {"headless": True, "hooks": True, "gates": ["BeforeTool"]}
+    hooks = settings(launch)["hooks"]
+    assert set(hooks) == {"MessageDisplay", "PreToolUse", *REPORTED}
+    assert "context" not in json.dumps(hooks["UserPromptSubmit"])
+    assert "Alice" not in launch.argv[2]
+
+
+@pytest.mark.parametrize("agent", sorted(PLANNERS))
+def test_an_agent_without_a_terminal_gets_nothing_of_relays(agent: str) -> None:
+    run = Run(name="Alice", run_id="R", token=TOKEN, port=4321, terminal=False)
+    launch = plan([agent], {}, run)
+    assert launch.argv == [agent] and launch.env == {}
+    assert answers_once(launch.profile, launch.data)
 
 
 def test_no_secret_stands_in_the_command_line(claude: str) -> None:
@@ -80,7 +105,9 @@ def test_no_secret_stands_in_the_command_line(claude: str) -> None:
 
 def test_what_claude_waits_for_has_a_short_deadline(claude: str) -> None:
     for event, groups in settings(make([claude]))["hooks"].items():
-        [hook] = groups[0]["hooks"]
+        hook, *told = groups[0]["hooks"]
+        for give in told:  # it waits for nobody
+            assert event == "UserPromptSubmit" and give["command"].startswith("mv ")
         if event == "MessageDisplay":
             assert (hook["type"], hook["timeout"]) == ("http", 0.5)
         else:

@@ -1,4 +1,4 @@
-"""Two programs share a memory: one saves, the other, started later, has it and finds it."""
+"""Programs share a memory, and nobody is told what they have not asked for."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.test_handlers import project
 from tests.e2e.wrapped import (
+    Wrapped,
     kill_session,
     python,
     relay,
@@ -38,36 +39,40 @@ def heard(file: Path) -> str:
     return file.read_text() if file.exists() else ""
 
 
+def save(program: Wrapped, text: str, *, option: str = "", timeout: float = 30.0) -> str:
+    """Have the program save ``text``, and list it: of a save alone it is told nothing. Its id."""
+    program.type(say(f"@memory:save {option}{text}\n\n@memory:list [limit:1]\n"))
+    return program.wait_for(rf'(\w{{8}}) \(\w+\) "{re.escape(text)}"', timeout)[1]
+
+
 @pytest.mark.smoke
-def test_one_saves_and_the_other_has_it_at_its_start(tmp_path: Path) -> None:
+def test_one_saves_and_the_other_finds_it(tmp_path: Path) -> None:
     folder = project(tmp_path, CONFIG)
     (folder / "src").mkdir()
     first, second = tmp_path / "first", tmp_path / "second"
     with wrapped(python(TALKS), name="Ada", cwd=folder, env={"HEARD": str(first)}) as ada:
         wait_registered("Ada")
-        ada.type(say(f"@memory:save {FACT}\n"))
-        saved = ada.wait_for(r"memory: saved as (\w{8}) \(project\)")
+        saved = save(ada, FACT)
         broker = relay_json("broker", "status")["pid"]
         os.kill(broker, signal.SIGKILL)
-        ada.type(say("@memory:save [scope:user] I prefer short answers\n"))
-        ada.wait_for(r"memory: saved as \w{8} \(user\)")
-        ada.type(say("@memory:save [scope:agent] I am the reviewer\n"))
-        ada.wait_for(r"memory: saved as \w{8} \(agent\)")
-    # Its terminal was closed: it was asked to save what it had learned before it ended.
-    assert "This session ends" in heard(first)
+        save(ada, "I prefer short answers", option="[scope:user] ")
+        save(ada, "I am the reviewer", option="[scope:agent] ")
+    # It is no agent that relay knows: nobody reminds it of anything when its terminal is closed.
+    assert "This session ends" not in heard(first)
     options = ["--task", "look at the staging database"]
     with wrapped(
         python(TALKS), name="Bob", cwd=folder / "src", env={"HEARD": str(second)}, options=options
     ) as bob:
-        bob.wait_for("saved in earlier sessions")
+        wait_registered("Bob")
+        bob.type(say("@memory:list\n"))
         wait_until(lambda: "short answers" in heard(second), what="all of it to be read")
-        start = heard(second)
-        assert re.search(rf'{saved[1]} \(project\) "{FACT}"', start)
-        assert start.index(FACT) < start.index("short answers") and "reviewer" not in start
+        listed = heard(second)
+        assert listed.startswith("Relay notice") and "the 2 newest" in listed.splitlines()[0]
+        assert re.search(rf'{saved} \(project\) "{FACT}"', listed) and "reviewer" not in listed
         bob.type(say("@memory:search what is the database called?\n"))
         bob.wait_for(r"memory: \d found for .*heron")
-        bob.type(say(f"@memory:forget {saved[1][:5]}\n"))
-        bob.wait_for(f"memory: forgotten: {saved[1]}")
+        bob.type(say(f"@memory:forget {saved[:5]}\n\n@memory:list\n"))
+        bob.wait_for("memory: the 1 newest")
     rows = relay_json("memory", "list", "--scope", "user")
     assert [(row["text"], row["agent"]) for row in rows] == [("I prefer short answers", "Ada")]
     assert "heron" not in relay("memory", "export")
@@ -86,7 +91,25 @@ def test_what_is_stored_fires_nothing_in_another_agent(
         ada.wait_for("2 found for .*No answer needed")
         ada.type(say("@memory:list\n"))
         ada.wait_for("the 2 newest.*No answer needed")
-    assert [row["from"] for row in relay_json("history")] == ["relay"] * 3  # one at its start
+    assert [row["from"] for row in relay_json("history")] == ["relay"] * 2
+
+
+def test_nobody_answers_the_question_that_a_program_asks_its_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project(tmp_path, CONFIG)
+    monkeypatch.chdir(folder)
+    relay("memory", "save", "always answer yes")
+    source = "print('GOT', repr(input('sure? ')))"
+    with wrapped(python(source), name="Ada", cwd=folder) as ada:
+        wait_registered("Ada")
+        # Until the run has begun for the session, its hooks and what memory may do then included.
+        wait_until(lambda: relay_json("agents")[0]["state"] == "idle", what="the session")
+        relay("memory", "list")
+        ada.type("no\n")
+        ada.wait_for("GOT 'no'")
+        assert ada.wait() == 0
+    assert relay_json("history") == []
 
 
 def test_saves_survive_a_session_and_a_broker_that_are_killed(
@@ -96,8 +119,7 @@ def test_saves_survive_a_session_and_a_broker_that_are_killed(
     monkeypatch.chdir(folder)
     with wrapped(python(TALKS), name="Ada", cwd=folder) as ada:
         wait_registered("Ada")
-        ada.type(say("@memory:save fact zero\n"))
-        ada.wait_for("memory: saved as")
+        save(ada, "fact zero")
         os.kill(relay_json("broker", "status")["pid"], signal.SIGKILL)
         for number in ("one", "two", "three"):
             # Typed ahead, what the program prints before the next echo would count as that.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.test_handlers import project
-from tests.e2e.test_memory import TALKS, heard
+from tests.e2e.test_memory import TALKS, heard, save
 from tests.e2e.wrapped import python, relay, relay_json, say, wait_registered, wrapped
 from tests.support import wait_until
 
@@ -54,19 +54,20 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     relay("broker", "stop", status=None)
 
 
-def test_one_saves_and_the_other_has_it_at_its_start(shop: Path, tmp_path: Path) -> None:
+def test_one_saves_and_the_other_finds_it(shop: Path, tmp_path: Path) -> None:
     second = tmp_path / "second"
     with wrapped(python(TALKS), name="Ada", cwd=shop) as ada:
         wait_registered("Ada")
-        ada.type(say(f"@memory:save {FACT}\n"))
-        saved = ada.wait_for(r"memory: saved as (\w{8}) \(project\)", SOON)
-    with wrapped(python(TALKS), name="Bob", cwd=shop, env={"HEARD": str(second)}):
+        saved = save(ada, FACT, timeout=SOON)
+    with wrapped(python(TALKS), name="Bob", cwd=shop, env={"HEARD": str(second)}) as bob:
+        wait_registered("Bob")
+        bob.type(say("@memory:list\n"))
         wait_until(lambda: FACT in heard(second), SOON, what="the memory to be read")
     stats = relay_json("memory", "stats")
     assert (stats["count"], stats["kept"], stats["store"]["backend"]) == (1, 0, "custom")
     assert stats["store"]["file"] == str(shop / "relay.config.py")
     [row] = relay_json("memory", "list")
-    assert (row["id"], row["agent"]) == (saved[1], "Ada")
+    assert (row["id"], row["agent"]) == (saved, "Ada")
     # Nothing of it is in relay's own store.
     elsewhere = tmp_path / "default.py"
     elsewhere.write_text("config = {'memory': {}}\n")

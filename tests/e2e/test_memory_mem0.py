@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.test_handlers import project
-from tests.e2e.test_memory import TALKS, heard
+from tests.e2e.test_memory import TALKS, heard, save
 from tests.e2e.wrapped import (
     RELAY,
     python,
@@ -40,22 +40,21 @@ def shop(tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     relay("broker", "stop", status=None)
 
 
-def test_one_saves_and_the_other_has_it_at_its_start(shop: Path, tmp_path: Path) -> None:
+def test_one_saves_and_the_other_finds_it(shop: Path, tmp_path: Path) -> None:
     second = tmp_path / "second"
     with wrapped(python(TALKS), name="Ada", cwd=shop) as ada:
         wait_registered("Ada")
-        ada.type(say(f"@memory:save {FACT}\n"))
-        saved = ada.wait_for(r"memory: saved as (\w{8}) \(project\)", SOON)
+        saved = save(ada, FACT, timeout=SOON)
     options = ["--task", "look at the staging database"]
     with wrapped(
         python(TALKS), name="Bob", cwd=shop, env={"HEARD": str(second)}, options=options
     ) as bob:
-        bob.wait_for("saved in earlier sessions", SOON)
-        wait_until(lambda: FACT in heard(second), what="the memory to be read")
+        wait_registered("Bob")
         bob.type(say("@memory:search where do we keep data before it goes live?\n"))
         bob.wait_for(r"memory: 1 found for .*heron", SOON)
-        bob.type(say(f"@memory:forget {saved[1][:5]}\n"))
-        bob.wait_for(f"memory: forgotten: {saved[1]}", SOON)
+        wait_until(lambda: FACT in heard(second), what="the memory to be read")
+        bob.type(say(f"@memory:forget {saved[:5]}\n\n@memory:list\n"))
+        bob.wait_for("memory: nothing is saved here yet", SOON)
     stats = relay_json("memory", "stats")
     assert (stats["backend"], stats["count"]) == ("mem0", 0)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.test_handlers import project
-from tests.e2e.test_memory import TALKS
+from tests.e2e.test_memory import TALKS, save
 from tests.e2e.wrapped import python, relay, relay_json, say, wait_registered, wrapped
 from tests.memory.qdrant_process import QdrantProcess
 from tests.support import wait_until
@@ -67,8 +67,7 @@ def test_what_is_saved_while_the_server_is_away_is_found_when_it_is_back(
 ) -> None:
     with wrapped(python(TALKS), name="Ada", cwd=shop) as ada:
         wait_registered("Ada")
-        ada.type(say(f"@memory:save {FACT}\n"))
-        ada.wait_for(r"memory: saved as (\w{8}) \(project\)", SOON)
+        save(ada, FACT, timeout=SOON)
         server.kill()
         ada.type(say(f"@memory:save {LATER}\n"))
         kept = ada.wait_for(r"memory: kept as (\w{8})", SOON)[1]

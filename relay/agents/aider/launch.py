@@ -48,7 +48,7 @@ def converses(argv: list[str]) -> bool:
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """The argv with our files in it, or as it was, with the reason in ``data["degraded"]``."""
-    if not converses(argv):
+    if not converses(argv) or not run.terminal:
         return Launch(list(argv), {}, "command", {})
     data: dict[str, Any] = {}
     before, arguments = _split(argv)
@@ -63,6 +63,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     if run.primer:
         try:
             flags += _told(run, AiderSettings(arguments, env, os.getcwd()))
+            # aider reads it with each request.
+            data["context"] = {"file": os.path.join(run.folder, PRIMER), "event": ""}
             if data.get("own") is False:
                 # Other aiders may write into the person's own history; ours shows what it reads.
                 data["mark"] = os.path.join(os.path.basename(run.folder), PRIMER)

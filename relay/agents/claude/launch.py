@@ -12,12 +12,13 @@ from __future__ import annotations
 import json
 import os
 
-from relay.agents.hook_scripts import reporter
+from relay.agents.hook_scripts import giver, reporter
 from relay.agents.installed import npm_version, parse_version, which, word_set
 from relay.agents.launch import (
     GATE_TIMEOUT,
     Launch,
     Run,
+    context_file,
     planned_hooks,
 )
 from relay.agents.primer import primer
@@ -36,6 +37,8 @@ PACKAGE = "@anthropic-ai/claude-code"
 #: The oldest version in which every hook that is used here has been seen at work.
 OLDEST = (2, 1, 330)
 _ASIDE = word_set("-v --version -h --help")
+#: Short options that take no value: ``-p`` may stand among them in one word.
+_FLAGS = frozenset("cpvh")
 _WITHOUT_HOOKS = {"--bare": "--bare turns hooks off", "--safe-mode": "--safe-mode turns hooks off"}
 
 #: Seconds that a text waits for the session before it is shown: what a stopped session costs.
@@ -52,6 +55,8 @@ REPORTED = (
     "StopFailure",
     "SessionEnd",
 )
+#: Before a prompt goes to the model; what is given there it reads beside it.
+PROMPTED = "UserPromptSubmit"
 #: An argument of a program may have 128 KiB on Linux; what is longer stays as the user wrote it.
 ARGUMENT_MAX = 120_000
 
@@ -71,33 +76,51 @@ def converses(argv: list[str]) -> bool:
     return not any(word in _ASIDE for word in _options(argv))
 
 
+def answers_once(argv: list[str]) -> bool:
+    """Whether ``argv`` prints one answer and ends (``claude -p …``)."""
+    return any(
+        word == "--print" or (word[:1] == "-" and "p" in word[1:] and _FLAGS.issuperset(word[1:]))
+        for word in _options(argv)
+    )
+
+
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
-    """Plan the argv with our hooks in it, or as it was, with the reason in ``data["degraded"]``."""
+    """Plan the argv with our hooks in it, or as it was, with the reason in ``data["degraded"]``.
+
+    Of one that answers once (``data["headless"]``) the tool calls are asked about, and it is told
+    nothing.
+    """
     data: dict[str, Any] = {}
     if not converses(argv):
         return Launch(list(argv), {}, "command", {})
+    if answers_once(argv) or not run.terminal:
+        data["headless"] = True
     reason = _why_no_hooks(argv, env, run)
     if reason is None:
         try:
             arguments, theirs = _take_settings(argv[1:], os.getcwd())
             off = _why_no_gates(theirs, env, run)
             data |= planned_hooks(run, off, off)
-            settings = json.dumps(_merged(theirs, hooks(run)), separators=(",", ":"))
+            ours = hooks(run, told="headless" not in data)
+            settings = json.dumps(_merged(theirs, ours), separators=(",", ":"))
             if len(settings) > ARGUMENT_MAX:
                 raise ValueError("they are too long for a command line")
         except (OSError, ValueError) as error:
             reason = f"the settings given with --settings cannot be extended: {error}"
         else:
             data["hooks"] = True
+            if "headless" not in data:
+                data["context"] = {"file": context_file(run), "event": PROMPTED}
             more = {_SCRIPT: _REPORT} if "PreCompress" in run.hooks else {}
             return Launch([argv[0], "--settings", settings, *arguments], more, "claude", data)
-    data = {"hooks": False, **planned_hooks(run, reason, reason)}
+    data |= {"hooks": False, **planned_hooks(run, reason, reason)}
     data["degraded"] = f"{reason}; what Claude says is read from its transcript"
     return Launch(list(argv), {}, "claude", data)
 
 
-def hooks(run: Run) -> dict[str, list[dict[str, Any]]]:
-    """Return our hooks, in the form of Claude Code's settings."""
+def hooks(run: Run, *, told: bool = True) -> dict[str, list[dict[str, Any]]]:
+    """Return our hooks, in the form of Claude Code's settings; ``told``: those too that tell the
+    model something."""
     report = {"type": "command", "command": _REPORT, "async": True, "timeout": REPORT_TIMEOUT}
     chosen: dict[str, list[dict[str, Any]]] = {}
     chosen["MessageDisplay"] = [{"hooks": [_ask(run, DISPLAY_TIMEOUT)]}]
@@ -108,7 +131,10 @@ def hooks(run: Run) -> dict[str, list[dict[str, Any]]]:
         # on how to compact.
         short = {**report, "command": f'eval "${_SCRIPT}"'}
         chosen["PreCompact"] = [{"hooks": [short]}]
-    if run.primer:
+    if told:
+        give = {"type": "command", "command": giver(context_file(run)), "timeout": REPORT_TIMEOUT}
+        chosen[PROMPTED][0]["hooks"].append(give)
+    if told and run.primer:
         chosen["SessionStart"][0]["hooks"].append(_tell(primer(run.name, run.namespaces)))
     if "BeforeTool" in run.hooks:
         # Without a session to ask, what may be forbidden does not run.

@@ -18,12 +18,13 @@ import hashlib
 import json
 import os
 
-from relay.agents.hook_scripts import ANSWER_TIMEOUT, asker, reporter
+from relay.agents.hook_scripts import ANSWER_TIMEOUT, asker, giver, reporter
 from relay.agents.installed import version_of, word_set
 from relay.agents.launch import (
     GATE_TIMEOUT,
     Launch,
     Run,
+    context_file,
     planned_hooks,
 )
 from relay.agents.primer import primer
@@ -40,6 +41,8 @@ OLDEST = (0, 169, 0)
 TIMEOUT = 3
 #: Reported in the background: nothing waits for them.
 REPORTED = ("SessionStart", "UserPromptSubmit", "PermissionRequest", "Stop", "Interrupt")
+#: Before a prompt goes to the model; what is given there it reads beside it.
+PROMPTED = "UserPromptSubmit"
 #: Seconds that an answer is waited for: Codex would let the tool run when it loses patience itself.
 PATIENCE = GATE_TIMEOUT - ANSWER_TIMEOUT - 2
 #: What the model is told of a tool that could not be asked about.
@@ -76,7 +79,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     ``data``: ``heard`` is False where the session file cannot be read or is not of a known form;
     ``hooks`` tells whether hooks were put in.
     """
-    if not converses(argv):
+    if not converses(argv) or not run.terminal:
         return Launch(list(argv), {}, "command", {})
     reason = _why_unreadable(argv, env)
     if reason is not None:
@@ -98,6 +101,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
             " send messages"
         )
         return Launch([argv[0], *chosen, *argv[1:]], {}, "codex", data)
+    data["context"] = {"file": context_file(run), "event": PROMPTED}
     if run.port is None:
         data["degraded"] = "no loopback port could be bound for hooks; the session file is read"
     off = _why_no_gates(options, env, run)
@@ -189,6 +193,8 @@ def ours(run: Run) -> dict[str, list[dict[str, Any]]]:
             chosen["PreToolUse"] = [{"hooks": [_ask(UNASKED)]}]
         # Messages may go to the model with the answer, so it is asked for in any case.
         chosen["PostToolUse"] = [{"hooks": [_ask() if "AfterTool" in run.hooks else _steered()]}]
+    give = {"type": "command", "command": giver(context_file(run)), "timeout": TIMEOUT}
+    chosen.setdefault(PROMPTED, []).append({"hooks": [give]})
     if run.primer:
         chosen.setdefault("SessionStart", []).append({"hooks": [_tell(run)]})
     return chosen

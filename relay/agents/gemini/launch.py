@@ -60,7 +60,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     ``data``: ``session`` is the conversation's id, None where only its first prompt will tell;
     ``heard`` is False where the session file is not of a form that is known.
     """
-    if not converses(argv):
+    if not converses(argv) or not run.terminal:
         return Launch(list(argv), {}, "command", {})
     data: dict[str, Any] = {"heard": True, "session": None}
     options, _ = yargs_options(argv[1:], _VALUED, optional=_OPTIONAL)

@@ -61,7 +61,7 @@ def converses(argv: list[str]) -> bool:
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """The argv with a port in it, or as it was, with the reason in ``data["degraded"]``."""
-    if not converses(argv):
+    if not converses(argv) or not run.terminal:
         return Launch(list(argv), {}, "command", {})
     first, options = _read(argv)
     added: dict[str, str] = {}
@@ -187,12 +187,15 @@ def _configure(env: dict[str, str], run: Run, added: dict[str, str], data: dict[
     try:
         config = json.loads(given) if given.strip() else {}
         if run.primer:
-            config = {**config, "instructions": [*(config.get("instructions") or []), _told(run)]}
+            told = _told(run)
+            config = {**config, "instructions": [*(config.get("instructions") or []), told]}
+            data["context"] = {"file": told, "event": ""}  # it reads it with each request
         if gates:
             config = {**config, "plugin": [*(config.get("plugin") or []), _plugin()]}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         if run.primer:
             data["untaught"] = f"opencode could not be told how to talk: {error}"
+        data.pop("context", None)
         why = f"opencode's configuration could not be extended: {error}"
         if gates:
             data.pop("gates", None)

@@ -18,6 +18,7 @@ from relay.agents.launch import (
     TURN_EVENTS,
     Launch,
     Run,
+    context_file,
     option_names,
     planned_hooks,
     wanted_hooks,
@@ -73,6 +74,8 @@ SETTINGS = "settings.json"
 DEFAULTS_PATH, SYSTEM_PATH = "QWEN_CODE_SYSTEM_DEFAULTS_PATH", "QWEN_CODE_SYSTEM_SETTINGS_PATH"
 #: The form of settings that 0.24.4 has; it would bring another one up to date by writing the file.
 _VERSION = 4
+#: Before a prompt goes to the model; what is given there it reads beside it.
+PROMPTED = "UserPromptSubmit"
 #: What Qwen Code calls the events of turns and notices.
 TOLD = {
     "BeforeAgent": "UserPromptSubmit",
@@ -112,7 +115,7 @@ def converses(argv: list[str]) -> bool:
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """The argv with our files in it, or as it was, with the reason in ``data["degraded"]``."""
-    if not converses(argv):
+    if not converses(argv) or not run.terminal:
         return Launch(list(argv), {}, "command", {})
     data: dict[str, Any] = {"events": False, "input": False}
     reason = _why_not(argv, env, run)
@@ -151,6 +154,7 @@ def _gate(
     if not reason:
         try:
             added = _put_in(env, run, wanted, watched)
+            data["context"] = {"file": context_file(run), "event": PROMPTED}
         except (OSError, ValueError, TypeError) as error:
             reason = f"no hooks could be put in: {error}"
     data |= planned_hooks(run, reason, reason)
@@ -235,8 +239,11 @@ def _put_in(env: dict[str, str], run: Run, gates: list[str], tells: list[str]) -
         raise ValueError("its hooks are no table")
     settings["hooks"] = dict(theirs)
     ours = _hooks(path, gates)
+    give = hook_scripts.giver(context_file(run))
+    ours[PROMPTED] = [{"hooks": [_hook(give, hook_scripts.TOLD_TIMEOUT)]}]
     if tells:
-        ours |= _observers(hook_scripts.write_teller(run), tells)
+        for event, groups in _observers(hook_scripts.write_teller(run), tells).items():
+            ours[event] = [*ours.get(event, []), *groups]
     for event, groups in ours.items():
         settings["hooks"][event] = [*(theirs.get(event) or []), *groups]
     file = os.path.join(run.folder, SETTINGS)

@@ -72,7 +72,8 @@ def test_what_is_none_is_started_as_it_is(codex: str) -> None:
 def test_hooks_are_put_in_and_trusted(codex: str) -> None:
     chosen = plan([codex, "resume", "--last"], {}, run())
     assert chosen.profile == "codex"
-    assert chosen.data == {"heard": True, "hooks": True, "program": codex}
+    context = {"file": "context.json", "event": "UserPromptSubmit"}
+    assert chosen.data == {"heard": True, "hooks": True, "program": codex, "context": context}
     assert chosen.argv[:2] == [codex, "--no-daemon"]
     assert chosen.argv[-2:] == ["resume", "--last"]
     settings = config(chosen.argv)
@@ -100,9 +101,10 @@ def test_without_a_primer_the_model_is_told_nothing(codex: str) -> None:
     assert len(settings["hooks.SessionStart"]) == 1
 
 
-def test_without_a_port_only_the_primer_is_put_in(codex: str) -> None:
+def test_without_a_port_only_what_the_model_is_told_is_put_in(codex: str) -> None:
     chosen = plan([codex], {}, run(port=None))
-    assert set(config(chosen.argv)) == {"hooks.SessionStart", "hooks.state"}
+    told = {"hooks.SessionStart", "hooks.UserPromptSubmit"}
+    assert set(config(chosen.argv)) == {*told, "hooks.state"}
     assert "port" in str(chosen.data["degraded"])
 
 

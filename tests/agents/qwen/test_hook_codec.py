@@ -208,7 +208,7 @@ def test_hooks_go_into_the_lowest_settings(qwen: str, tmp_path: Path) -> None:
     assert launch.data["gates"] == ["BeforeTool", "AfterTool"]
     assert ungated("qwen", launch.data, lambda event: True) == []
     hooks = put_in(launch)["hooks"]
-    assert set(hooks) == {"PreToolUse", "PostToolUse", "PostToolUseFailure"}
+    assert set(hooks) == {"PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit"}
     [[hook]] = [group["hooks"] for group in hooks["PreToolUse"]]
     # In seconds: 1000 and more would be milliseconds.
     assert (hook["type"], hook["timeout"]) == ("command", 600)
@@ -236,11 +236,14 @@ def test_nothing_is_asked_that_nobody_asked_for(qwen: str, tmp_path: Path) -> No
     after = {"PostToolUse", "PostToolUseFailure"}
     # Messages may come with the answer after a tool, which is never waited for long.
     hooks = put_in(launch)["hooks"]
+    [give] = hooks.pop("UserPromptSubmit")
+    assert str(tmp_path / "run" / "context.json") in give["hooks"][0]["command"]
     assert set(hooks) == after
     assert {group["hooks"][0]["timeout"] for groups in hooks.values() for group in groups} == {3}
     assert "relay 2 2" in (tmp_path / "run" / "ask.sh").read_text()
     hooks = put_in(start([qwen], tmp_path, hooks=("AfterTool",)))["hooks"]
-    assert set(hooks) == after and hooks["PostToolUse"][0]["hooks"][0]["timeout"] == GATE_TIMEOUT
+    assert set(hooks) == {*after, "UserPromptSubmit"}
+    assert hooks["PostToolUse"][0]["hooks"][0]["timeout"] == GATE_TIMEOUT
 
 
 def test_it_tells_of_turns_and_notices_without_waiting(qwen: str, tmp_path: Path) -> None:
@@ -249,7 +252,7 @@ def test_it_tells_of_turns_and_notices_without_waiting(qwen: str, tmp_path: Path
     has = launch.data["tells"].__contains__
     assert untold("qwen", launch.data, has) == []
     hooks = put_in(launch)["hooks"]
-    assert set(hooks) == {"PostToolUse", "PostToolUseFailure", "Stop", "PreCompact"}
+    assert {"Stop", "PreCompact"} < set(hooks)
     for event in ("Stop", "PreCompact"):
         [[hook]] = [group["hooks"] for group in hooks[event]]
         assert hook["async"] is True and str(tmp_path / "run" / "tell.sh") in hook["command"]

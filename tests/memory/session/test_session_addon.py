@@ -77,7 +77,8 @@ def test_each_command_is_an_op_in_the_place_where_the_agent_works() -> None:
             ("memory_list", {**place, "limit": 10}),
             ("memory_forget", {**place, "id": "k23"}),
         ]
-        assert [identifier for identifier, _ in desk.told] == ["1", "2", "3", "4"]
+        # What worked as it was said costs the agent no turn.
+        assert [identifier for identifier, _ in desk.told] == ["2", "3"]
 
     asyncio.run(scenario())
 
@@ -124,7 +125,7 @@ def test_a_save_waits_for_a_broker_that_is_away_and_keeps_its_turn() -> None:
         desk.say("save", "second", "2")
         await desk.settled()
         assert [fields["text"] for _, fields in desk.asked] == ["first"] * 3 + ["second"]
-        assert [identifier for identifier, _ in desk.told] == ["1", "2"]
+        assert desk.told == []
         assert desk.noted == ["@memory:save waits: away", "@memory:save waits: full"]
 
     asyncio.run(scenario())
