@@ -276,6 +276,7 @@ class SessionParts:
         deliveries = self._make_deliveries(reports)
         loop = asyncio.get_running_loop()
         actions = SessionActions(loop, queue, broker, run, _now_ms)
+        recall = Recall(about(run.task, run.cwd), run.run_id, lambda: actions.looked_for_memories)
         memories = MemoryAddOn(
             broker.request,
             actions.answer,
@@ -285,7 +286,7 @@ class SessionParts:
             changed=lambda: queue.post(SourcesRead()),
             last_words=self._last_words(config, broker),
             door=door_of(self._launch),
-            recall=self._recall(config, actions),
+            recall=recall if config.settings.memory.inject_on_start else None,
         )
         memories.restore(self._checkpoint.state.get("memory", []))
         kept: dict[str, Checkpointed] = {"memory": memories}
@@ -365,12 +366,6 @@ class SessionParts:
             self._tasks,
             self._clock,
         )
-
-    def _recall(self, config: LoadedConfig, actions: SessionActions) -> Recall | None:
-        if not config.settings.memory.inject_on_start:
-            return None
-        run = self._run
-        return Recall(about(run.task, run.cwd), run.run_id, lambda: actions.looked_for_memories)
 
     def _last_words(self, config: LoadedConfig, broker: Broker) -> LastWords | None:
         llm = config.settings.memory.llm

@@ -1,4 +1,7 @@
-"""Which store this session's memories are in, with the secrets that its environment holds."""
+"""Which store this session's memories are in, with the secrets that its environment holds.
+
+A file of its own because it is tested by itself.
+"""
 
 from __future__ import annotations
 
