@@ -67,7 +67,8 @@ def test_one_saves_and_the_other_finds_it(tmp_path: Path) -> None:
         bob.type(say("@memory:list\n"))
         wait_until(lambda: "short answers" in heard(second), what="all of it to be read")
         listed = heard(second)
-        assert listed.startswith("Relay notice") and "the 2 newest" in listed.splitlines()[0]
+        assert listed.startswith("Relay notice") and "the 2 newest" in listed
+        assert listed.count("Relay notice") == 1
         assert re.search(rf'{saved} \(project\) "{FACT}"', listed) and "reviewer" not in listed
         bob.type(say("@memory:search what is the database called?\n"))
         bob.wait_for(r"memory: \d found for .*heron")
