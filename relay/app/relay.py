@@ -281,7 +281,7 @@ class Relay:
 
 
 def _check_seen(result: dict[str, Any], done: bool, seconds: float) -> None:
-    failed = [row for row in result["deliveries"] if row["state"] == "failed"]
+    failed = [row for row in result["deliveries"] if row["state"] in ("failed", "cancelled")]
     if failed:
         why = "; ".join(f"{row['to']}: {row['reason']}" for row in failed)
         raise NotDelivered(

@@ -332,9 +332,9 @@ def _is_plain(message: Accepted) -> bool:
 
 
 def _is_simple(routing: Routing | None) -> bool:
-    return (
-        routing is not None and len(routing.routes) == 1 and routing.routes[0].state is State.QUEUED
-    )
+    if routing is None or len(routing.routes) != 1:
+        return False
+    return routing.routes[0].state is State.QUEUED and routing.routes[0].reason is None
 
 
 def _event(message: Accepted) -> EventTuple:
@@ -347,7 +347,8 @@ def _deliveries(message: Accepted, ledger: Ledger) -> list[DeliveryTuple]:
     message.numbers = [ledger.next_number(one.to) for one in routes]
     rows: list[DeliveryTuple] = []
     for one, number in zip(routes, message.numbers, strict=True):
-        step = (0 if one.state.final else 1, one.state.value, one.reason, message.created_ms)
+        reason = None if one.state is State.QUEUED else one.reason
+        step = (0 if one.state.final else 1, one.state.value, reason, message.created_ms)
         rows.append((message.seq, one.to, number, *step, message.hops, int(one.parked)))
     return rows
 

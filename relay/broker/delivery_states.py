@@ -1,11 +1,13 @@
 """The life of one delivery. Everything that moves a delivery from state to state is in here.
 
-    queued -> delivering -> submitted -> seen
-       \\___________\\___________\\______-> held(reason), failed(reason)
+    held, waiting -> queued <-> delivering -> submitted -> seen
+         \\____________\\________________________________-> failed, cancelled
 
-``seen`` and ``failed`` are final. ``delivering`` is stored before a byte is typed, so the number
-of attempts never understates what may have landed: after a crash the next try is offered with it,
-and the session looks before it types.
+``held`` waits for the person's decision, ``waiting`` for somebody of that name; neither is offered
+to a session. ``queued`` may say in its reason what stands in the way. The last three are final.
+``delivering`` is stored before a byte is typed, so the number of attempts never understates what
+may have landed: after a crash the next try is offered with it, and the session looks before it
+types.
 """
 
 from __future__ import annotations
@@ -17,23 +19,28 @@ from relay.core.message import State
 from relay.ledger.schema import Delivery
 
 #: How long a message waits for somebody of an unknown name.
-HELD_FOR_MS = 7 * 24 * 3600 * 1000
+WAITING_FOR_MS = 7 * 24 * 3600 * 1000
 
 _ALLOWED: dict[State, frozenset[State]] = {
-    State.QUEUED: frozenset({State.DELIVERING, State.SEEN, State.HELD, State.FAILED}),
-    # Back to queued: nothing was typed after all. Held: a draft or a dialog came in between.
+    State.QUEUED: frozenset(
+        {State.DELIVERING, State.SEEN, State.QUEUED, State.FAILED, State.CANCELLED}
+    ),
+    # Back to queued: nothing was typed after all, a draft or a dialog came in between.
     State.DELIVERING: frozenset(
-        {State.DELIVERING, State.SUBMITTED, State.SEEN, State.QUEUED, State.HELD, State.FAILED}
+        {State.DELIVERING, State.SUBMITTED, State.SEEN, State.QUEUED, State.FAILED}
     ),
     # Back to delivering: it demonstrably did not land, so it is tried again.
-    State.SUBMITTED: frozenset(
-        {State.DELIVERING, State.SEEN, State.QUEUED, State.HELD, State.FAILED}
-    ),
-    State.HELD: frozenset({State.QUEUED, State.DELIVERING, State.SEEN, State.FAILED, State.HELD}),
+    State.SUBMITTED: frozenset({State.DELIVERING, State.SEEN, State.QUEUED, State.FAILED}),
+    State.WAITING: frozenset({State.QUEUED, State.FAILED, State.CANCELLED}),
+    State.HELD: frozenset({State.QUEUED, State.FAILED, State.CANCELLED}),
     State.SEEN: frozenset(),
     State.FAILED: frozenset(),
+    State.CANCELLED: frozenset(),
 }
-_NEED_REASON = frozenset({State.HELD, State.FAILED})
+#: What a session may report of its agent's deliveries; the rest is the broker's to decide.
+REPORTED = frozenset({State.QUEUED, State.DELIVERING, State.SUBMITTED, State.SEEN, State.FAILED})
+_NEED_REASON = frozenset({State.HELD, State.WAITING, State.FAILED, State.CANCELLED})
+_REASONED = _NEED_REASON | {State.QUEUED}
 
 
 def advance(
@@ -56,12 +63,15 @@ def advance(
         raise UsageError(f"a delivery that is {state} needs a reason")
     if _repeats(delivery, state, reason, attempt):
         return delivery
+    if delivery.state is State.CANCELLED:
+        # The code tells the session which has it in hand to drop it.
+        raise UsageError(f"it is cancelled: {delivery.reason}", code=State.CANCELLED.value)
     if state not in _ALLOWED[delivery.state]:
         raise UsageError(f"a delivery cannot go from {delivery.state} to {state}")
     step = replace(
         delivery,
         state=state,
-        reason=reason if state in _NEED_REASON else None,
+        reason=reason if state in _REASONED else None,
         proof=proof if proof is not None else delivery.proof,
         updated_ms=now_ms,
     )
@@ -79,19 +89,27 @@ def _repeats(delivery: Delivery, state: State, reason: str | None, attempt: int 
         return attempt is not None and 1 <= attempt <= delivery.attempts
     if state is State.SUBMITTED and delivery.state is State.SEEN:
         return True  # seen says so already
-    if state is State.HELD and reason != delivery.reason:
+    if state is State.QUEUED and reason != delivery.reason:
         return False
     return state is delivery.state
 
 
 def nobody(name: str) -> str:
-    """Why a message to an unknown name is held."""
-    if name.startswith("#"):
-        return f"nobody is in {name} yet"
+    """Why a message to an unknown name waits."""
     return f"nobody is called {name} yet"
 
 
 def expired(name: str) -> str:
     """Why it fails when the name never appeared."""
-    days = HELD_FOR_MS // (24 * 3600 * 1000)
+    days = WAITING_FOR_MS // (24 * 3600 * 1000)
     return f"nobody called {name} came within {days} days"
+
+
+def absent(name: str) -> str:
+    """Why a message to an agent that has ended is queued."""
+    return f"{name} is not running"
+
+
+def can_cancel(delivery: Delivery) -> bool:
+    """Whether nothing of it can have reached its recipient, so that it can be withdrawn."""
+    return State.CANCELLED in _ALLOWED[delivery.state]

@@ -6,11 +6,12 @@ import hashlib
 import hmac
 
 from relay.broker.batch import Client, ClientRequest
+from relay.broker.delivery_states import absent
 from relay.broker.routing import Route, Routing, suggestions
 from relay.core.agent_names import owner_name
 from relay.core.errors import NotFound, RelayError
-from relay.core.message import AgentState
-from relay.ledger.schema import AgentRecord
+from relay.core.message import AgentState, State
+from relay.ledger.schema import AgentRecord, Row
 from relay.protocol.broker import Json
 
 
@@ -197,6 +198,18 @@ class Directory:
         return member
 
     # -- lists
+
+    def with_absence(self, rows: list[Row]) -> list[Row]:
+        """``rows`` of deliveries, whose reason is that the recipient does not run where it is so.
+
+        It is not stored: what was on its way when an agent ended waits for the next of its name.
+        """
+        for row in rows:
+            if row["state"] == State.QUEUED.value:
+                member = self.get(row["to"])
+                if member is not None and not member.live and not member.person:
+                    row["reason"] = absent(member.name)
+        return rows
 
     def agents(self) -> list[Member]:
         """All agents, those that are there first, then by name."""

@@ -102,7 +102,7 @@ class AgentOps:
         self._ledger.save_agent(record)
         if known is None or known.record.run != run:
             self._ledger.save_hops(name, 0)  # see Directory.put
-        released = self._ledger.release_held(name, batch.now_ms)
+        released = self._ledger.release_waiting(name, batch.now_ms)
         batch.cut = True
         batch.after.append(partial(self._registered, client, record, released))
         return {

@@ -6,10 +6,17 @@ import asyncio
 from functools import partial
 
 from relay.broker.batch import Batch, Client, ClientRequest, Committer
-from relay.broker.delivery_states import HELD_FOR_MS, advance, expired
+from relay.broker.delivery_states import (
+    REPORTED,
+    WAITING_FOR_MS,
+    advance,
+    can_cancel,
+    expired,
+)
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
-from relay.core.errors import NotFound, UsageError
+from relay.broker.ops_query import one_id
+from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.message import AgentState, State
 from relay.ledger import queries
 from relay.ledger.schema import Delivery, Row
@@ -49,12 +56,23 @@ class DeliveryOps:
         self._committer = committer
         self._waits: dict[str, list[_Wait]] = {}  # by the message's id
 
-    def changed(self, batch: Batch, id_: str, sender: str, to: str, new: Delivery) -> None:
-        """A delivery changes with this batch: its sender and those who wait for it are told."""
-        batch.after.append(partial(self._tell, id_, sender, to, new))
+    def changed(
+        self,
+        batch: Batch,
+        id_: str,
+        sender: str,
+        to: str,
+        new: Delivery,
+        by: Member | None = None,
+    ) -> None:
+        """A delivery changes with this batch: its sender, unless it is ``by`` itself, and those
+        who wait for it are told."""
+        quiet = by is not None and by.name == sender
+        batch.after.append(partial(self._tell, id_, sender, to, new, quiet))
 
-    def _tell(self, id_: str, sender: str, to: str, new: Delivery) -> None:
-        self._windows.receipt(sender, id_, to, new.state.value, new.reason)
+    def _tell(self, id_: str, sender: str, to: str, new: Delivery, quiet: bool) -> None:
+        if not quiet:
+            self._windows.receipt(sender, id_, to, new.state.value, new.reason)
         if id_ in self._waits:
             self._committer.submit_job(partial(self._answer_waits, id_, None))
 
@@ -71,6 +89,8 @@ class DeliveryOps:
             state = State(str(fields.get("state")))
         except ValueError as error:
             raise UsageError(f"there is no state {fields.get('state')!r}") from error
+        if state not in REPORTED:
+            raise UsageError(f"{state} is not a session's to report")
         found = self._ledger.delivery(id_, member.name)
         if found is None:
             raise NotFound(f"no message {id_} was sent to {member.name}")
@@ -101,6 +121,36 @@ class DeliveryOps:
         if sender == "relay" and not hops:
             return  # what the person's handlers say changes nothing
         caused_by(self._ledger, member, id_, hops)
+
+    # -- cancel
+
+    def cancel(self, request: ClientRequest, batch: Batch) -> Json:
+        """Withdraw a message from everybody who has not got it yet."""
+        by = self._directory.speaker(request)
+        id_ = one_id(self._ledger, request.fields.get("id"))
+        message = queries.message(self._ledger, id_)
+        if message is None:
+            raise NotFound(f"there is no message {id_}", hint="relay sent lists the ids")
+        sender = str(message["from"])
+        if by is not None and by.name != sender:
+            raise RelayError(
+                f"{id_} is not a message of {by.name}'s", hint="relay sent", code="forbidden"
+            )
+        reason = f"{self._directory.owner if by is None else by.name} withdrew it"
+        withdrawn = 0
+        for row in message["deliveries"]:
+            found = self._ledger.delivery(id_, row["to"])
+            if found is None or not can_cancel(found[2]):
+                continue
+            event, _, delivery = found
+            new = advance(delivery, State.CANCELLED, batch.now_ms, reason=reason)
+            self._ledger.begin()
+            self._ledger.update_delivery(event, row["to"], new)
+            self.changed(batch, id_, sender, row["to"], new, by=by)
+            batch.after.append(partial(self._windows.settled, row["to"], id_, State.CANCELLED))
+            withdrawn += 1
+        deliveries = queries.deliveries(self._ledger, id_)
+        return {"id": id_, "withdrawn": withdrawn, "deliveries": deliveries}
 
     # -- read
 
@@ -137,7 +187,7 @@ class DeliveryOps:
         timeout = request.fields.get("timeout")
         if not isinstance(timeout, (int, float)) or not 0 <= timeout <= WAIT_MAX:
             raise UsageError(f"a timeout is a number of seconds up to {WAIT_MAX:.0f}")
-        deliveries = queries.deliveries(self._ledger, id_)
+        deliveries = self._directory.with_absence(queries.deliveries(self._ledger, id_))
         if not deliveries and queries.message(self._ledger, id_) is None:
             raise NotFound(f"there is no message {id_}")
         done = _done(deliveries)
@@ -165,7 +215,7 @@ class DeliveryOps:
 
     def _answer_waits(self, id_: str, late: _Wait | None, batch: Batch) -> None:
         """Answer those who wait for a message that is final, and the one whose time is up."""
-        deliveries = queries.deliveries(self._ledger, id_)
+        deliveries = self._directory.with_absence(queries.deliveries(self._ledger, id_))
         done = _done(deliveries)
         for waiting in list(self._waits.get(id_, ())):
             if done or waiting is late:
@@ -189,8 +239,8 @@ class DeliveryOps:
     # -- what expires
 
     def sweep(self, batch: Batch) -> None:
-        """Fail what was held for seven days for a name that never came, some at a time."""
-        rows = self._ledger.held_for_nobody(batch.now_ms - HELD_FOR_MS, _SWEEP_ROWS)
+        """Fail what has waited for seven days for a name that never came, some at a time."""
+        rows = self._ledger.waiting_for_nobody(batch.now_ms - WAITING_FOR_MS, _SWEEP_ROWS)
         for event, recipient, id_, sender in rows:
             found = self._ledger.delivery(id_, recipient)
             if found is None:

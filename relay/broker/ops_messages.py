@@ -21,7 +21,8 @@ from relay.ledger.store import Ledger
 from relay.protocol.broker import ABOUT, Json, not_unicode
 
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
-_MODES = frozenset(mode.value for mode in Mode)
+#: ``collect`` and ``interrupt`` are kept for what reads older ledgers; nothing acts on them yet.
+_MODES = ("followup", "steer")
 _FOLLOWUP = Mode.FOLLOWUP.value
 #: Characters of a thread's name.
 THREAD_MAX = 256
@@ -57,7 +58,7 @@ class MessageOps:
             mode = _FOLLOWUP
         elif not isinstance(mode, str) or mode not in _MODES:
             raise UsageError(
-                f"there is no mode {mode!r}", hint=f"modes: {', '.join(sorted(_MODES))}"
+                f"there is no mode {mode!r} in this version", hint=f"modes: {', '.join(_MODES)}"
             )
         to, id_ = fields.get("to"), fields.get("id")
         # By position: this is the broker's hottest call, and names cost half a microsecond.
@@ -165,7 +166,7 @@ class MessageOps:
         record = person_record(name, "person", batch.now_ms)
         self._ledger.begin()
         self._ledger.save_agent(record)
-        self._ledger.release_held(name, batch.now_ms)
+        self._ledger.release_waiting(name, batch.now_ms)
         batch.after.append(partial(self._directory.put_new, record))
         batch.cut = True  # the next message may be to this person
         return name
@@ -174,7 +175,7 @@ class MessageOps:
         if type(to) is str:
             # The common case, without the general one's lists.
             member = self._directory.members.get(to.lower())
-            if member is not None and member.name != sender:
+            if member is not None and member.name != sender and (member.live or member.person):
                 return member.routing
             targets = [to]
         elif isinstance(to, list) and all(isinstance(one, str) for one in to):

@@ -47,23 +47,17 @@ class QueryOps:
         )
         if request.fields.get("follow"):
             self._windows.follow(request.client, member.name)
-        rows, more = fitting(rows)
+        rows, more = fitting(self._directory.with_absence(rows))
         kind = "person" if member.person else "agent"
         return {"name": member.name, "kind": kind, "rows": rows, "more": more}
 
     def show(self, request: ClientRequest, batch: Batch) -> Json:
         """One message with all its deliveries."""
-        wanted = str(request.fields.get("id") or "").upper()
-        if len(wanted) < 4:
-            raise UsageError("an id needs at least 4 characters", hint="relay sent lists the ids")
-        found = queries.matching_ids(self._ledger, wanted)
-        if len(found) > 1:
-            raise UsageError(
-                f"{wanted} could be {', '.join(found[:5])}", hint="give more of the id"
-            )
-        message = queries.message(self._ledger, found[0]) if found else None
+        id_ = one_id(self._ledger, request.fields.get("id"))
+        message = queries.message(self._ledger, id_)
         if message is None:
-            raise NotFound(f"there is no message {wanted}", hint="relay history lists the ids")
+            raise NotFound(f"there is no message {id_}", hint="relay history lists the ids")
+        self._directory.with_absence(message["deliveries"])
         return {"message": message}
 
     # -- what may take several steps
@@ -113,7 +107,7 @@ class QueryOps:
         client = scan.request.client
         room = scan.limit + 1 - len(scan.rows)
         rows, top = queries.slice_of(self._ledger, top, scan.wanted, room)
-        scan.rows += rows
+        scan.rows += self._directory.with_absence(rows)
         if top > 0 and len(scan.rows) <= scan.limit and not scan.is_full():
             following = partial(self._go_on, scan, top)
             batch.after.append(partial(self._committer.submit_job, following))
@@ -138,6 +132,20 @@ class _Scan:
     def is_full(self) -> bool:
         """Whether the answer's line cannot hold more anyway."""
         return sum(len(row["body"] or "") for row in self.rows) > _ROWS_BYTES
+
+
+def one_id(ledger: Ledger, part: object) -> str:
+    """The id of the one message that ``part``, its beginning or its end, can mean. Raises
+    UsageError and NotFound."""
+    wanted = str(part or "").upper()
+    if len(wanted) < 4:
+        raise UsageError("an id needs at least 4 characters", hint="relay sent lists the ids")
+    found = queries.matching_ids(ledger, wanted)
+    if len(found) > 1:
+        raise UsageError(f"{wanted} could be {', '.join(found[:5])}", hint="give more of the id")
+    if not found:
+        raise NotFound(f"there is no message {wanted}", hint="relay history lists the ids")
+    return found[0]
 
 
 def fitting(rows: list[Row]) -> tuple[list[Row], bool]:

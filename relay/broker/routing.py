@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from relay.broker.delivery_states import nobody
+from relay.broker.delivery_states import absent, nobody
 from relay.core.agent_names import valid_name
 from relay.core.errors import NotFound, UsageError
 from relay.core.message import State
@@ -33,7 +33,8 @@ class Peer(Protocol):
 class Route:
     """One recipient and the state in which its delivery begins.
 
-    ``parked``: it is held until the person lets it go on.
+    ``parked``: it is held until the person lets it go on. The reason of one that is queued is told
+    to its sender and not stored: it passes as soon as the recipient starts.
     """
 
     to: str
@@ -57,7 +58,7 @@ def route(
     """Resolve ``targets`` for a message from ``sender``.
 
     ``peers`` is keyed by lower-case name. ``strict`` (a person at a shell) refuses names that
-    were never seen; otherwise the message is held for them. Raises UsageError and NotFound.
+    were never seen; otherwise the message waits for them. Raises UsageError and NotFound.
     """
     found: dict[str, Route] = {}
     unknown: list[str] = []
@@ -74,7 +75,7 @@ def route(
             continue
         one = _single(target, sender, peers)
         found.setdefault(one.to.lower(), one)
-        if one.state is State.HELD:
+        if one.state is State.WAITING:
             unknown.append(target)
     if not found:
         raise UsageError("a message needs a recipient", hint="relay send NAME TEXT")
@@ -93,14 +94,19 @@ def _single(target: str, sender: str, peers: Mapping[str, Peer]) -> Route:
     if name.lower() == sender.lower():
         raise UsageError("cannot send to yourself", hint="name another agent, or * for everyone")
     if peer is not None:
-        return Route(name)
-    bare = target[1:] if target.startswith("#") else target
-    if not valid_name(bare):
+        here = peer.live or peer.person
+        return Route(name, reason=None if here else absent(name))
+    if target.startswith("#"):
+        raise UsageError(
+            f"{target}: there are no channels in this version",
+            hint="name the agents, separated by commas, or * for everyone who is there",
+        )
+    if not valid_name(target):
         raise UsageError(
             f"{target!r} cannot be a name" if target else "an empty name",
             hint="names are letters, digits, _ . - (at most 64); * is everyone",
         )
-    return Route(target, State.HELD, nobody(target))
+    return Route(target, State.WAITING, nobody(target))
 
 
 def _everyone(sender: str, peers: Mapping[str, Peer], strict: bool) -> list[Route]:

@@ -109,6 +109,7 @@ class BrokerServer:
             "state": self._deliveries.state,
             "read": self._deliveries.read,
             "wait": self._deliveries.wait,
+            "cancel": self._deliveries.cancel,
             "inbox": self._queries.inbox,
             "sent": self._queries.sent,
             "show": self._queries.show,

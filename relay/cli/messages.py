@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from relay.cli.output import Json
 
-#: The values of ``relay.core.message.Mode``, whose module imports ``enum`` and ``dataclasses``.
-MODES = ("followup", "steer", "collect", "interrupt")
+#: What the broker takes; ``relay.core.message.Mode`` would import ``enum`` and ``dataclasses``.
+MODES = ("followup", "steer")
+_UNDELIVERED = ("failed", "cancelled")
 #: Seconds between two questions of ``inbox --follow`` when the broker pushes nothing.
 _FOLLOW_CHECK = 30.0
 
@@ -44,6 +45,11 @@ def add(verbs: Parser) -> None:
     sent.add_argument("name", nargs="?", metavar="NAME", help="somebody else's")
     _limit_and_json(sent)
     sent.set_defaults(run=sent_verb)
+
+    cancel = verb(verbs, "cancel", "relay cancel 4QXK")
+    cancel.add_argument("id", metavar="ID", help="the id, or a unique beginning or end of it")
+    cancel.add_argument("--json", action="store_true", help="for programs")
+    cancel.set_defaults(run=cancel_verb)
 
     show = verb(verbs, "show", "relay show 01J8ZD\n  relay show 4QXK")
     show.add_argument("id", metavar="ID", help="the id, or a unique beginning or end of it")
@@ -85,7 +91,7 @@ def _add_send(verbs: Parser) -> None:
         "--mode",
         choices=MODES,
         metavar="MODE",
-        help="when TO is busy: followup (default) waits, steer joins the turn; collect, interrupt",
+        help="when TO is busy: followup (default) waits, steer joins the turn",
     )
     parser.add_argument("--thread", metavar="T", help="the thread it belongs to")
     parser.add_argument(
@@ -124,15 +130,27 @@ def send_verb(options: Any) -> int:
         if options.wait is not None:
             return _wait(client, answer, options)
     _print_sent(answer, options.json)
-    failed = [row for row in answer["deliveries"] if row["state"] == "failed"]
-    return EXIT_NOT_DELIVERED if failed else 0
+    return EXIT_NOT_DELIVERED if _is_undelivered(answer["deliveries"]) else 0
+
+
+def _is_undelivered(rows: list[Json]) -> bool:
+    return any(row["state"] in _UNDELIVERED for row in rows)
 
 
 def _wait(client: BrokerClient, answer: Json, options: Any) -> int:
+    if not options.json:
+        # At once: whoever stops waiting has the id, and knows what it is waiting for.
+        _print_sent(answer, in_json=False)
+        output.flush()
     found = _wait_all(client, answer["id"], options.wait)
-    answer = {**answer, "deliveries": found["deliveries"], "done": found["done"]}
-    _print_sent(answer, options.json)
-    if any(row["state"] == "failed" for row in answer["deliveries"]):
+    before = {row["to"]: output.state_text(row) for row in answer["deliveries"]}
+    if options.json:
+        _print_sent({**answer, "deliveries": found["deliveries"], "done": found["done"]}, True)
+    else:
+        for row in found["deliveries"]:
+            if before.get(row["to"]) != output.state_text(row):
+                output.note(f"{row['to']}: {output.state_text(row)}")
+    if _is_undelivered(found["deliveries"]):
         return EXIT_NOT_DELIVERED
     if not found["done"]:
         if not options.json:
@@ -198,6 +216,26 @@ def _body(text: str | None) -> str:
         raise UsageError("the text on stdin is not valid UTF-8") from error
 
 
+# -- cancel
+
+
+def cancel_verb(options: Any) -> int:
+    """``relay cancel``: 0 when nobody gets the message any more, 1 when somebody has it."""
+    with connect(Home.from_env()) as client:
+        answer = client.request("cancel", id=options.id, **output.speaker())
+    rows = [
+        {"to": row["to"], "state": row["state"], "reason": row["reason"]}
+        for row in answer["deliveries"]
+    ]
+    if options.json:
+        output.as_json({"id": answer["id"], "deliveries": rows})
+    else:
+        for row in rows:
+            late = "" if row["state"] in _UNDELIVERED else ": too late to withdraw it"
+            output.data(f"{row['to']}: {output.state_text(row)}{late}")
+    return 0 if all(row["state"] in _UNDELIVERED for row in rows) else 1
+
+
 # -- inbox
 
 
@@ -239,7 +277,7 @@ def _lines(body: str | None) -> list[str]:
 def _mark(client: BrokerClient, options: Any, answer: Json, rows: list[Json]) -> None:
     """A person's messages are seen once they are printed; an agent's are not ours to mark."""
     sys.stdout.flush()
-    new = [row["id"] for row in rows if row["state"] not in ("seen", "failed")]
+    new = [row["id"] for row in rows if row["state"] not in ("seen", *_UNDELIVERED)]
     if new and answer["kind"] == "person" and not options.peek and not output.speaker():
         client.request("read", name=answer["name"], ids=new)
 

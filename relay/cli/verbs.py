@@ -13,6 +13,7 @@ VERBS = {
     "send": ("messages", "write to an agent or a person"),
     "inbox": ("messages", "what agents wrote to you; reading it marks it as seen"),
     "sent": ("messages", "the messages you sent, and how far they are"),
+    "cancel": ("messages", "withdraw a message that nobody has got yet"),
     "show": ("messages", "one message and its deliveries"),
     "history": ("messages", "all messages, oldest first"),
     "held": ("held", "messages between agents that wait for you to let them go on"),

@@ -10,18 +10,20 @@ BODY_MAX = 1024 * 1024
 
 
 class State(StrEnum):
-    """The states of one delivery. ``held`` and ``failed`` carry a reason."""
+    """The states of one delivery; docs/messages.md says what each means."""
 
     QUEUED = "queued"
+    WAITING = "waiting"
     DELIVERING = "delivering"
     SUBMITTED = "submitted"
     SEEN = "seen"
     HELD = "held"
     FAILED = "failed"
+    CANCELLED = "cancelled"
 
     @property
     def final(self) -> bool:
-        return self in (State.SEEN, State.FAILED)
+        return self in (State.SEEN, State.FAILED, State.CANCELLED)
 
 
 class Mode(StrEnum):

@@ -103,6 +103,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE nonce_key (key BLOB NOT NULL)",
         "INSERT INTO nonce_key VALUES (randomblob(32))",
     ),
+    (
+        # Once ``held`` was also what waited for a name, or for a draft to be sent.
+        "UPDATE deliveries SET state = 'waiting' WHERE state = 'held' AND parked = 0"
+        " AND recipient NOT IN (SELECT name FROM agents)",
+        "UPDATE deliveries SET state = 'queued' WHERE state = 'held' AND parked = 0",
+    ),
 )
 #: The ledger's file. 16 MB of log before it is moved: pages that change often are moved once, with
 #: fewer syncs.

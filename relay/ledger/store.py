@@ -282,9 +282,9 @@ class Ledger:
                 out.append((columns[0], row))
         return out, False
 
-    def release_held(self, recipient: str, now_ms: int) -> list[tuple[str, str]]:
-        """The name appeared: what was held for it is queued. Returns [(id, sender)]."""
-        where = "recipient=? AND open=1 AND state='held' AND attempts=0 AND parked=0"
+    def release_waiting(self, recipient: str, now_ms: int) -> list[tuple[str, str]]:
+        """The name appeared: what waited for it is queued. Returns [(id, sender)]."""
+        where = f"recipient=? AND open=1 AND state='{State.WAITING.value}'"
         with self.guard() as db:
             rows = db.execute(
                 "SELECT e.id, e.agent FROM deliveries d JOIN events e ON e.seq = d.event"
@@ -299,16 +299,15 @@ class Ledger:
                 )
         return rows
 
-    def held_for_nobody(self, before_ms: int, limit: int) -> list[tuple[int, str, str, str]]:
-        """[(event, recipient, id, sender)] held since before ``before_ms`` for unknown names."""
+    def waiting_for_nobody(self, before_ms: int, limit: int) -> list[tuple[int, str, str, str]]:
+        """[(event, recipient, id, sender)] that waits for a name since before ``before_ms``."""
         with self.guard() as db:
             return db.execute(
                 f"""{RECIPIENTS}
                 SELECT d.event, d.recipient, e.id, e.agent FROM recipients
                 JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1
                 JOIN events e ON e.seq = d.event
-                WHERE recipients.name NOT IN (SELECT name FROM agents)
-                AND d.state = 'held' AND d.updated_ms <= ? LIMIT ?""",
+                WHERE d.state = '{State.WAITING.value}' AND d.updated_ms <= ? LIMIT ?""",
                 (before_ms, limit),
             ).fetchall()
 

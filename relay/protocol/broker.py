@@ -42,6 +42,7 @@ Ops (``?`` marks what may be left out):
 ``history``   agent?, thread?, since_ms?, grep?, limit?, kind? -> rows (the newest,
               oldest first), more. ``kind`` ``*`` is every event, without one: messages.
 ``wait``      id, timeout -> done, deliveries
+``cancel``    id (as for ``show``), auth? -> id, withdrawn (how many), deliveries. An agent's own.
 ``person``    The person has spoken to the registered agent: what it says next follows from nothing.
 ``ask``       agent, kind, request, timeout? (30, at most 120), auth? -> response: the agent's
               session does what is asked for, and answers. Nothing of it is stored. Refused as

@@ -63,8 +63,11 @@ class BrokerReports:
 
     async def delivery(
         self, message: Message, state: State, reason: str = "", proof: str = ""
-    ) -> None:
-        """How far a delivery got; the broker has it when this returns."""
+    ) -> bool:
+        """How far a delivery got; the broker has it when this returns.
+
+        False for a message that was withdrawn meanwhile: it must not go over.
+        """
         fields: dict[str, Any] = {"id": message.id, "state": state.value}
         self._events.post(DeliveryReported(message.id, state))
         if reason:
@@ -78,7 +81,11 @@ class BrokerReports:
                 lambda: self._broker.request("state", **fields), "what came of a message waits"
             )
         except RelayError as error:
+            if error.code == State.CANCELLED.value:
+                self._events.post(DeliveryReported(message.id, State.CANCELLED))
+                return False
             self._events.post(PersonNote(f"a delivery could not be recorded: {error.message}"))
+        return True
 
     async def claim_match(self, heard: Detection) -> bool:
         """Whether no earlier session of this run has begun to act on this find."""

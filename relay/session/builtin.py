@@ -28,12 +28,12 @@ def relay(target: str, message: str, ctx: Context) -> None:
 
 def send_fields(match: Match, message_id: str) -> dict[str, Any]:
     """The broker's ``send`` for what an agent said, with its attributes."""
-    mode = match.attributes.get("mode", "")
     return {
         "id": message_id,
         "to": [name for name in match.target.split(",") if name],
         "body": match.body,
-        "mode": mode if mode in Mode.__members__.values() else Mode.FOLLOWUP.value,
+        # The broker knows which there are, and says so of any other.
+        "mode": match.attributes.get("mode", Mode.FOLLOWUP.value).lower(),
         "thread": match.attributes.get("thread"),
     }
 

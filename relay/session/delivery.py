@@ -1,8 +1,8 @@
 """One agent's incoming messages, in order: each goes over once, and is accounted for.
 
 The states that the sender sees are reported from here: ``delivering`` before the first byte goes
-over, ``submitted`` after the last, ``seen`` when it is proven, ``held(reason)`` while something
-stands in the way.
+over, ``submitted`` after the last, ``seen`` when it is proven, and ``queued`` with the reason while
+something stands in the way.
 """
 
 from __future__ import annotations
@@ -209,7 +209,9 @@ class DeliveryQueue:
             return [first], None
         batch = channel.batch(ready)
         self._in_hand = {m.id for m in batch}
-        await asyncio.gather(*(self._reports.delivery(m, State.DELIVERING) for m in batch))
+        batch = await self._not_withdrawn(batch, State.DELIVERING)
+        if not batch:
+            return [], None
         now = self._clock()
         held = self._guards.limited(now) or channel.hold(now) or self._held(batch[0], now)
         if held is not None:
@@ -280,8 +282,21 @@ class DeliveryQueue:
             return
         news = [m for m in self._waiting if m.id not in self._told]
         self._told.update(m.id for m in news)
-        await asyncio.gather(*(self._reports.delivery(m, State.HELD, held.reason) for m in news))
+        await self._not_withdrawn(news, State.QUEUED, held.reason)
         await self._rest(pause)
+
+    async def _not_withdrawn(
+        self, messages: list[Message], state: State, reason: str = ""
+    ) -> list[Message]:
+        """Report ``state`` of these; those that were not withdrawn meanwhile. The rest is gone."""
+        there = await asyncio.gather(*(self._reports.delivery(m, state, reason) for m in messages))
+        left = []
+        for message, kept in zip(messages, there, strict=True):
+            if kept:
+                left.append(message)
+            elif message in self._waiting:
+                self._waiting.remove(message)
+        return left
 
     async def _rest(self, seconds: float | None) -> None:
         """Until something changes, at most ``seconds``."""

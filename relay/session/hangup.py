@@ -63,7 +63,7 @@ class HangupTimer:
 
     def delivery(self, identifier: str, state: State, now: float) -> None:
         """A message has got this far."""
-        if state in (State.SEEN, State.FAILED):
+        if state.final:
             self._last = now
             if self._unseen is not None:
                 self._unseen.discard(identifier)

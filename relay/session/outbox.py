@@ -56,7 +56,7 @@ class Outbox:
         self._returned: set[str] = set()  # ids that the broker could not take
         self._retry_at: float | None = None  # when these go again
         self._bytes = 0
-        self._told: set[tuple[str, bool]] = set()  # (who gets nothing for now, is it parked?)
+        self._told: set[tuple[str, str]] = set()  # (who gets nothing for now, and why)
         self._notices = NoticeCounter()
         self._overflow = Overflow("not sent", "are waiting to be stored already")
 
@@ -187,18 +187,19 @@ class Outbox:
             if delivery["state"] == "failed":
                 reason = delivery.get("reason", "")
                 yield AgentNotice(f"not delivered to {delivery['to']}: {reason}")
-        parked = [one for one in deliveries if one.get("parked") and self._is_news(one)]
-        if parked:
-            names = ", ".join(delivery["to"] for delivery in parked)
+        news = [one for one in deliveries if self._is_news(one)]
+        held = [one for one in news if one["state"] == "held"]
+        if held:
             yield AgentNotice(
-                f"the message to {names} is held until the person lets it go on:"
-                f" {parked[0]['reason']}. Do not send it again, and finish your turn"
+                f"the message to {_names(held)} is held until the person lets it go on:"
+                f" {held[0]['reason']}. Do not send it again, and finish your turn"
             )
-        unknown = [
-            delivery["to"]
-            for delivery in deliveries
-            if not delivery.get("parked") and self._is_news(delivery)
-        ]
+        if absent := [one for one in news if one["state"] == "queued"]:
+            yield AgentNotice(
+                f"{_names(absent)} {'are' if absent[1:] else 'is'} not running now. The message is"
+                " kept, and is delivered when an agent of that name runs again"
+            )
+        unknown = [one["to"] for one in news if one["state"] == "waiting"]
         if not unknown:
             return
         text = f"nobody is called {', '.join(unknown)} yet."
@@ -208,17 +209,21 @@ class Outbox:
         yield AgentNotice(f"{text} The message is kept for seven days, in case that name comes")
 
     def _is_news(self, delivery: dict[str, Any]) -> bool:
-        """Whether this one is held, and the agent does not know yet that what goes there is."""
-        name, parked = delivery["to"].lower(), bool(delivery.get("parked"))
-        if delivery["state"] != "held":
-            self._told -= {(name, True), (name, False)}
+        """Whether this one does not go on now, and the agent does not know yet why."""
+        name, state = delivery["to"].lower(), str(delivery["state"])
+        if not delivery.get("reason") or state == "failed":
+            self._told -= {(name, why) for why in ("held", "waiting", "queued")}
             return False
-        if (name, parked) in self._told:
+        if (name, state) in self._told:
             return False
         if len(self._told) >= TOLD_MAX:
             self._told.clear()
-        self._told.add((name, parked))
+        self._told.add((name, state))
         return True
+
+
+def _names(deliveries: list[dict[str, Any]]) -> str:
+    return ", ".join(delivery["to"] for delivery in deliveries)
 
 
 def _size(fields: dict[str, Any]) -> int:

@@ -36,6 +36,8 @@ from relay.session.typing_policy import Guards
 
 #: Ids of messages that came from the broker; offered again they are not delivered again.
 KNOWN_MAX = 10_000
+#: States of its messages that an agent is told of.
+_UNDELIVERED = (State.FAILED, State.CANCELLED)
 
 
 class Checkpointed(Protocol):
@@ -133,7 +135,7 @@ class Session:
                 yield from self._terminal_gone(now)
             case events.MessageArrived():
                 yield from self._arrived(event.message, now)
-            case events.ReceiptArrived(fields) if fields["state"] == State.FAILED:
+            case events.ReceiptArrived(fields) if fields["state"] in _UNDELIVERED:
                 why = fields.get("reason") or "unknown"
                 yield commands.AgentNotice(f"not delivered to {fields['to']}: {why}")
             case commands.SessionAsked() | commands.AddOnRequested():
@@ -280,7 +282,7 @@ class Session:
     def _delivered(self, event: events.DeliveryReported, now: float) -> None:
         self._reached |= event.state in (State.SUBMITTED, State.SEEN)
         self.hangup.delivery(event.id, event.state, now)
-        if event.state in (State.SEEN, State.FAILED):
+        if event.state.final:
             self.lifecycle.settled(event.id)
 
     # -- from the sources -------------------------------------------------------------------------

@@ -111,9 +111,15 @@ class Steering:
         try:
             async with asyncio.timeout(WRITTEN_DOWN):
                 # As always: before the first byte goes over the broker knows.
-                await asyncio.gather(
+                there = await asyncio.gather(
                     *(self._reports.delivery(m, State.DELIVERING) for m in messages)
                 )
+            for message, kept in zip(messages, there, strict=True):
+                if not kept:  # withdrawn meanwhile
+                    del self._given[marker_of(message)]
+            messages = [m for m in messages if marker_of(m) in self._given]
+            if not messages:
+                return None
             self._records.giving([marker_of(m) for m in messages])
         except BaseException as error:
             self._sent(messages, False)

@@ -36,8 +36,10 @@ def test_whatever_is_reported(steps: list[tuple[State, str | None, int | None]])
         if before.state.final:
             assert delivery is before
             continue
-        # Held and failed always say why; nothing else does.
-        assert bool(delivery.reason) == (delivery.state in (State.HELD, State.FAILED))
+        # Whatever does not go on says why; what is queued may; nothing else does.
+        told = (State.HELD, State.WAITING, State.FAILED, State.CANCELLED)
+        if delivery.state is not State.QUEUED:
+            assert bool(delivery.reason) == (delivery.state in told)
         # Attempts only grow, one at a time, and only by a try that begins.
         assert delivery.attempts - before.attempts in (0, 1)
         if delivery.attempts > before.attempts:
@@ -60,7 +62,7 @@ def test_the_usual_life() -> None:
     assert (delivery.state, delivery.attempts, delivery.proof) == (State.SEEN, 1, "hook")
 
 
-@pytest.mark.parametrize("state", [State.HELD, State.FAILED])
+@pytest.mark.parametrize("state", [State.HELD, State.WAITING, State.FAILED, State.CANCELLED])
 def test_a_reason_is_required(state: State) -> None:
     with pytest.raises(UsageError, match="reason"):
         advance(Delivery(), state, 1)

@@ -67,9 +67,9 @@ def test_not_to_oneself(targets: list[str]) -> None:
         names(*targets)
 
 
-def test_an_unknown_name_is_held_and_explained_to_an_agent() -> None:
+def test_an_unknown_name_is_waited_for_and_explained_to_an_agent() -> None:
     routing = route(["Bobb"], "Al", PEERS, strict=False)
-    assert routing.routes[0].state is State.HELD
+    assert routing.routes[0].state is State.WAITING
     assert routing.routes[0].reason == "nobody is called Bobb yet"
     assert routing.did_you_mean == ["Bob"]
     assert routing.present == ["Bob"]
@@ -80,11 +80,6 @@ def test_a_person_at_a_shell_is_refused() -> None:
         names("Bobb", sender="ann", strict=True)
     assert "did you mean Bob?" in failure.value.hint
     assert failure.value.exit_status == 3
-
-
-def test_a_channel_is_held_until_somebody_joins() -> None:
-    routing = route(["#ops"], "Al", PEERS, strict=False)
-    assert routing.routes[0].reason == "nobody is in #ops yet"
 
 
 @pytest.mark.parametrize(

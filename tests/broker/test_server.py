@@ -71,11 +71,11 @@ def test_the_sender_gets_receipts(home: Home) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob:
         id_ = al.request("send", to="Bob", body="x")["id"]
         deliver(bob)
-        bob.request("state", id=id_, state="held", reason="a draft")
+        bob.request("state", id=id_, state="queued", reason="a draft")
         bob.request("state", id=id_, state="failed", reason="the agent ended")
         pushes = [al.next_push(20) for _ in range(2)]
         assert [(p["push"], p["id"], p["to"], p["state"], p["reason"]) for p in pushes if p] == [
-            ("receipt", id_, "Bob", "held", "a draft"),
+            ("receipt", id_, "Bob", "queued", "a draft"),
             ("receipt", id_, "Bob", "failed", "the agent ended"),
         ]
 
@@ -165,7 +165,7 @@ def test_the_same_id_twice_in_one_commit(home: Home, client: BrokerClient) -> No
         part += connection.recv(4096)
     answers = [decode(one) for one in part.splitlines()]
     assert [one["duplicate"] for one in answers] == [False, True]
-    assert answers[1]["deliveries"][0]["state"] == "held"
+    assert answers[1]["deliveries"][0]["state"] == "waiting"
 
 
 def test_a_batch_of_all_kinds_keeps_its_order(home: Home, client: BrokerClient) -> None:
@@ -216,7 +216,98 @@ def test_everyone_else_gets_a_broadcast(home: Home, client: BrokerClient) -> Non
         assert al.next_push(0.05) is None
 
 
+# -- withdrawing
+
+
+def test_a_message_is_withdrawn_from_those_who_have_not_got_it(
+    home: Home, client: BrokerClient
+) -> None:
+    with register(home, "Bob") as bob, register(home, "Cy") as cy:
+        id_ = client.request("send", to=["Bob", "Cy", "Zoe"], body="x", offline=True)["id"]
+        deliver(bob)
+        deliver(cy)
+        cy.request("state", id=id_, state="delivering")
+        answer = client.request("cancel", id=id_[-8:])
+        assert (answer["id"], answer["withdrawn"]) == (id_, 2)
+        states = {row["to"]: (row["state"], row["reason"]) for row in answer["deliveries"]}
+        withdrawn = ("cancelled", f"{OWNER} withdrew it")
+        assert states == {"Bob": withdrawn, "Zoe": withdrawn, "Cy": ("delivering", None)}
+        # Bob's session has it in hand, and is told so before it types.
+        with pytest.raises(UsageError, match="withdrew it") as refused:
+            bob.request("state", id=id_, state="delivering")
+        assert refused.value.code == "cancelled"
+        assert client.request("cancel", id=id_)["withdrawn"] == 0
+    with register(home, "Zoe") as zoe:
+        assert zoe.next_push(0.05) is None
+
+
+def test_an_agent_withdraws_what_it_said_itself_and_nothing_else(
+    home: Home, client: BrokerClient
+) -> None:
+    with register(home, "Al") as al, register(home, "Bob"):
+        own = al.request("send", to="Bob", body="x")["id"]
+        other = client.request("send", to="Bob", body="x")["id"]
+        with pytest.raises(RelayError, match="not a message of Al's"):
+            al.request("cancel", id=other)
+        al.request("cancel", id=own)
+        assert al.next_push(0.05) is None  # it knows
+        own = al.request("send", to="Bob", body="y")["id"]
+        client.request("cancel", id=own)
+        push = al.next_push(20)
+        assert push is not None and (push["id"], push["state"]) == (own, "cancelled")
+
+
+def test_who_waits_for_a_message_is_told_that_it_was_withdrawn(
+    home: Home, client: BrokerClient
+) -> None:
+    with register(home, "Bob"), connect(home) as other, ThreadPoolExecutor() as pool:
+        id_ = client.request("send", to="Bob", body="x")["id"]
+        waiting = pool.submit(client.request, "wait", id=id_, timeout=20)
+        other.request("cancel", id=id_)
+        answer = waiting.result()
+        assert answer["done"] and answer["deliveries"][0]["state"] == "cancelled"
+
+
+def test_a_session_cannot_hold_or_withdraw_for_the_person(home: Home) -> None:
+    with register(home, "Al") as al, register(home, "Bob") as bob:
+        id_ = al.request("send", to="Bob", body="x")["id"]
+        for state in ("held", "waiting", "cancelled"):
+            with pytest.raises(UsageError, match="not a session's to report"):
+                bob.request("state", id=id_, state=state, reason="so")
+
+
 # -- names
+
+
+def test_an_agent_that_has_ended_is_said_not_to_run(home: Home, client: BrokerClient) -> None:
+    with register(home, "Bob") as bob:
+        early = client.request("send", to="Bob", body="x")
+        assert early["deliveries"] == [{"to": "Bob", "state": "queued", "reason": None}]
+        bob.request("agent_state", state="gone")
+        late = client.request("send", to="Bob", body="y")
+    absent = {"to": "Bob", "state": "queued", "reason": "Bob is not running"}
+    assert late["deliveries"] == [absent]
+    # Of what was there before it ended as well, wherever somebody looks.
+    for id_ in (early["id"], late["id"]):
+        (shown,) = client.request("show", id=id_)["message"]["deliveries"]
+        assert (shown["state"], shown["reason"]) == ("queued", "Bob is not running")
+        (waited,) = client.request("wait", id=id_, timeout=0)["deliveries"]
+        assert waited["reason"] == "Bob is not running"
+    assert {row["reason"] for row in client.request("sent")["rows"]} == {"Bob is not running"}
+    with register(home, "Bob") as bob:
+        assert [deliver(bob)["body"] for _ in range(2)] == ["x", "y"]
+        (shown,) = client.request("show", id=late["id"])["message"]["deliveries"]
+        assert (shown["state"], shown["reason"]) == ("queued", None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"to": "#team"}, {"to": ["Bob", "#team"]}, {"mode": "collect"}, {"mode": "interrupt"}],
+    ids=["channel", "channel-among-names", "collect", "interrupt"],
+)
+def test_what_does_not_work_is_refused(home: Home, client: BrokerClient, fields: Json) -> None:
+    with register(home, "Bob"), pytest.raises(UsageError, match="in this version"):
+        client.request("send", **{"to": "Bob", "body": "x", "offline": True, **fields})
 
 
 def test_a_message_for_a_name_that_comes_later(home: Home) -> None:
@@ -224,7 +315,7 @@ def test_a_message_for_a_name_that_comes_later(home: Home) -> None:
         answer = al.request("send", to="Bobby", body="for later")
         assert answer["deliveries"][0] == {
             "to": "Bobby",
-            "state": "held",
+            "state": "waiting",
             "reason": "nobody is called Bobby yet",
         }
         assert answer["present"] == []
@@ -410,7 +501,7 @@ def test_wait_is_answered_once(home: Home, client: BrokerClient) -> None:
 def test_wait_runs_out(client: BrokerClient) -> None:
     id_ = client.request("send", to="Nobody", body="x", offline=True)["id"]
     answer = client.request("wait", id=id_, timeout=0.05)
-    assert not answer["done"] and answer["deliveries"][0]["state"] == "held"
+    assert not answer["done"] and answer["deliveries"][0]["state"] == "waiting"
     with pytest.raises(NotFound):
         client.request("wait", id=new_ulid(1), timeout=1)
 

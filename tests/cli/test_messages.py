@@ -40,7 +40,7 @@ def test_the_id_is_the_only_data(relay: Run) -> None:
     done = relay("send", "Bob", "hello", "--offline")
     assert done.returncode == 0
     assert re.fullmatch(r"[0-9A-Z]{26}\n", done.stdout)
-    assert "held (nobody is called Bob yet)" in done.stderr
+    assert "waiting (nobody is called Bob yet)" in done.stderr
 
 
 def test_shapes_that_scripts_rely_on(relay: Run) -> None:
@@ -54,7 +54,7 @@ def test_shapes_that_scripts_rely_on(relay: Run) -> None:
         assert list(row) == [*FIELDS, "updated_at"]
         assert ISO.fullmatch(row["created_at"]) and ISO.fullmatch(row["updated_at"])
         assert (row["from"], row["to"], row["body"]) == (OWNER, "Bob", "hello\nyou")
-        assert (row["state"], row["thread"], row["mode"]) == ("held", "t", "steer")
+        assert (row["state"], row["thread"], row["mode"]) == ("waiting", "t", "steer")
 
 
 def test_wait_says_how_it_ended(relay: Run, broker_home: Home) -> None:
@@ -170,7 +170,7 @@ def test_show_has_the_whole_text_and_each_delivery(relay: Run) -> None:
     id_ = relay("send", "Bob,Carol", "line 1\nline 2", "--offline").stdout.strip()
     shown = relay("show", id_[-8:])
     assert shown.stdout.endswith("\nline 1\nline 2\n")
-    assert shown.stdout.count("held (nobody is called") == 2
+    assert shown.stdout.count("waiting (nobody is called") == 2
     value = json.loads(relay("show", id_, "--json").stdout)
     assert value["to"] == ["Bob", "Carol"] and value["body"] == "line 1\nline 2"
 

@@ -139,7 +139,7 @@ def test_five_thousand_messages_at_once_arrive_once_and_in_order(tmp_path: Path)
         assert numbers(kept) == list(range(5000))
         counts = relay_json("status")["counts"]
         # Beside the messages: that relay's own hook looked for memories at each start.
-        assert 5000 <= counts["events"] <= 5002 and counts["held"] == 0
+        assert 5000 <= counts["events"] <= 5002 and counts["waiting"] == 0
 
 
 #: Turns on what full-screen programs turn on, and waits.

@@ -106,7 +106,7 @@ def test_6_the_persons_draft_is_neither_sent_nor_spoilt(tmp_path: Path) -> None:
         screen.wait_for("my own dra")
         relay("send", "Tui", "later please", "--wait=3", status=5)
         row = one_row("later please")
-        assert row["state"] == "held" and "draft" in row["reason"]
+        assert row["state"] == "queued" and "draft" in row["reason"]
         screen.type("ft\r")
         wait_until(lambda: len(submitted(log)) == 2, 30)
         assert submitted(log)[0] == "my own draft" and "later please" in submitted(log)[1]
@@ -119,7 +119,7 @@ def test_7_nothing_is_pressed_in_a_dialog(tmp_path: Path) -> None:
         screen.wait_for("1. Yes")
         relay("send", "Tui", "not an answer", "--wait=4", status=5)
         row = one_row("not an answer")
-        assert row["state"] == "held" and "dialog" in row["reason"]
+        assert row["state"] == "queued" and "dialog" in row["reason"]
         assert submitted(log) == []
         screen.type("\x1b")
         wait_until(lambda: len(submitted(log)) == 1, 30)

@@ -99,7 +99,7 @@ def test_a_dialog_in_a_shell_is_not_answered(which: str, tmp_path: Path) -> None
         shell.type(f"'{sys.executable}' '{TUI}' '{out}' dialog\r")
         shell.wait_for("Do you want to proceed")
         relay("send", "Shell", "yes please", "--wait=4", status=5)
-        assert outcome("yes please") == ("held", "a command is running in the shell")
+        assert outcome("yes please") == ("queued", "a command is running in the shell")
         assert out.read_text() == ""
         shell.type("\x04")
         wait_until(lambda: outcome("yes please")[0] == "seen", 30, "the message at the prompt")
@@ -152,7 +152,7 @@ def test_an_interpreter_is_left_alone_in_the_middle_of_a_statement(tmp_path: Pat
         program.type("def answer():\r")
         program.wait_for(r"\.\.\. ")
         relay("send", "Repl", "not in there", "--wait=4", status=5)
-        assert outcome("not in there") == ("held", "the interpreter is not at its prompt")
+        assert outcome("not in there") == ("queued", "the interpreter is not at its prompt")
         program.type("    return 42\r\r")
         wait_until(lambda: outcome("not in there")[0] == "seen", 30, "the message")
         program.type("answer() * 2\r")
@@ -166,7 +166,7 @@ def test_an_editor_keeps_its_text_to_itself(tmp_path: Path) -> None:
         wait_registered("Editor")
         editor.wait_for("mine")
         relay("send", "Editor", "hello", "--wait=3", status=5)
-        assert outcome("hello") == ("held", "vim reads keys, not messages")
+        assert outcome("hello") == ("queued", "vim reads keys, not messages")
         editor.type(":wq\r")
         assert editor.wait() == 0
     assert text.read_text() == "mine\n"

@@ -56,7 +56,7 @@ def test_a_message_waits_for_an_agent_that_is_not_there_yet() -> None:
         alice.type(say("@relay:Zoe are you there?\n"))
         alice.wait_for("nobody is called Zoe yet")
         (row,) = [row for row in relay_json("history") if row["to"] == "Zoe"]
-        assert row["state"] == "held" and "Zoe" in row["reason"]
+        assert row["state"] == "waiting" and "Zoe" in row["reason"]
         with wrapped(python(ECHO), name="Zoe") as zoe:
             zoe.wait_for("GOT Relay message .*: are you there")
 
@@ -100,7 +100,7 @@ def test_a_draft_is_left_alone() -> None:
         bob.wait_for("my dra")
         relay("send", "Bob", "not now", "--wait=3", status=5)
         (row,) = relay_json("inbox", "Bob")
-        assert row["state"] == "held" and "draft" in row["reason"]
+        assert row["state"] == "queued" and "draft" in row["reason"]
         bob.type("ft\n")
         bob.wait_for("GOT my draft")
         bob.wait_for("GOT Relay message .*: not now")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from relay.broker.delivery_states import advance, nobody
+from relay.core import sqlite
 from relay.core.errors import StorageError
 from relay.core.ids import new_ulid
 from relay.core.message import State
-from relay.ledger.schema import AgentRecord
+from relay.ledger.schema import SCHEMA, AgentRecord
 from relay.ledger.store import Ledger
 
 
@@ -22,15 +24,29 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     ledger.close()
 
 
-def put(ledger: Ledger, to: str, body: str = "text", *, held: bool = False, at: int = 1000) -> str:
+def put(
+    ledger: Ledger, to: str, body: str = "text", *, waiting: bool = False, at: int = 1000
+) -> str:
     """Store one message in the open transaction; returns its id."""
     id_ = new_ulid(at)
     seq = ledger.next_seq()
-    state = State.HELD if held else State.QUEUED
+    state = State.WAITING if waiting else State.QUEUED
     ledger.begin()
     ledger.add(
         [(seq, id_, "message", "Al", "agent", "followup", None, body, None, at)],
-        [(seq, to, ledger.next_number(to), 1, state.value, nobody(to) if held else None, at, 0, 0)],
+        [
+            (
+                seq,
+                to,
+                ledger.next_number(to),
+                1,
+                state.value,
+                nobody(to) if waiting else None,
+                at,
+                0,
+                0,
+            )
+        ],
     )
     return id_
 
@@ -129,7 +145,7 @@ def test_a_delivery_comes_back_as_it_was_stored(ledger: Ledger) -> None:
     assert sender == "Al"
     for state, more in (
         (State.DELIVERING, {}),
-        (State.HELD, {"reason": "a draft"}),
+        (State.QUEUED, {"reason": "a draft"}),
         (State.DELIVERING, {}),
         (State.SUBMITTED, {}),
         (State.SEEN, {"proof": "hook"}),
@@ -154,27 +170,25 @@ def test_reading_on_is_bounded_by_rows_and_by_bytes(ledger: Ledger) -> None:
     assert len(rows) == 4 and not left
 
 
-def test_what_was_held_is_released_for_that_name_only(ledger: Ledger) -> None:
-    for_bob = put(ledger, "Bob", held=True)
-    put(ledger, "Carol", held=True)
+def test_what_waited_is_released_for_that_name_only(ledger: Ledger) -> None:
+    for_bob = put(ledger, "Bob", waiting=True)
+    put(ledger, "Carol", waiting=True)
     ledger.commit()
     ledger.begin()
-    assert ledger.release_held("BOB", 9) == [(for_bob, "Al")]
+    assert ledger.release_waiting("BOB", 9) == [(for_bob, "Al")]
     ledger.commit()
     found = ledger.delivery(for_bob, "Bob")
     assert found is not None and found[2].state is State.QUEUED and found[2].reason is None
     rows, _ = ledger.open_deliveries("Carol", 0, 10, 10**9)
-    assert rows[0][1]["state"] == "held"
+    assert rows[0][1]["state"] == "waiting"
 
 
 def test_only_old_messages_for_unknown_names_expire(ledger: Ledger) -> None:
-    old = put(ledger, "Ghost", held=True, at=1000)
-    put(ledger, "Ghost", held=True, at=5000)
-    put(ledger, "Bob", held=True, at=1000)
+    old = put(ledger, "Ghost", waiting=True, at=1000)
+    put(ledger, "Ghost", waiting=True, at=5000)
     put(ledger, "Carol", at=1000)
-    ledger.save_agent(AgentRecord("Bob", False, "screen", "idle", 1, 1))
     ledger.commit()
-    assert [row[1:3] for row in ledger.held_for_nobody(2000, 10)] == [("Ghost", old)]
+    assert [row[1:3] for row in ledger.waiting_for_nobody(2000, 10)] == [("Ghost", old)]
 
 
 def test_agents_come_back(ledger: Ledger) -> None:
@@ -195,3 +209,28 @@ def test_a_nonce_cannot_be_told_from_the_id(ledger: Ledger, tmp_path: Path) -> N
     assert (again.nonce(id_, "Bob") == nonce) and other.nonce(id_, "Bob") != nonce
     other.close()
     again.close()
+
+
+def test_what_an_older_version_held_is_waiting_queued_or_held(tmp_path: Path) -> None:
+    path = str(tmp_path / "old.db")
+    older = replace(SCHEMA, migrations=SCHEMA.migrations[:6])
+    old = sqlite.connect(path, older)
+    old.execute(
+        "INSERT INTO agents (name, person, kind, state, since_ms, last_seen_ms)"
+        " VALUES ('Bob', 0, 'screen', 'gone', 1, 1)"
+    )
+    for number, (to, parked) in enumerate([("Ghost", 0), ("bob", 0), ("Bob", 1)], start=1):
+        old.execute(
+            "INSERT INTO events VALUES (?,?,'message','Al','agent','followup',NULL,'x',NULL,1)",
+            (number, str(number)),
+        )
+        old.execute(
+            "INSERT INTO deliveries (event, recipient, n, open, state, reason, updated_ms, parked)"
+            " VALUES (?,?,?,1,'held','why',1,?)",
+            (number, to, number, parked),
+        )
+    old.close()
+    ledger = Ledger(path)
+    states = [ledger.delivery(str(n), to) for n, to in ((1, "Ghost"), (2, "Bob"), (3, "Bob"))]
+    assert [one[2].state for one in states if one] == [State.WAITING, State.QUEUED, State.HELD]
+    ledger.close()

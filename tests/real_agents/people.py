@@ -84,8 +84,15 @@ def outcome(marker: str) -> tuple[str, str]:
     return row["state"], row["reason"] or ""
 
 
-def wait_held(marker: str, reason: str) -> None:
-    wait_until(lambda: outcome(marker) == ("held", reason), PATIENCE, f"{marker} to be held")
+def wait_held_up(marker: str, reason: str) -> None:
+    queued = ("queued", reason)
+    wait_until(lambda: outcome(marker) == queued, PATIENCE, f"{marker} to be held up")
+
+
+def held_up(id_: str) -> bool:
+    """Whether something stands in the way of this message, and its sender knows what."""
+    state, reason = delivery(id_)
+    return state == "queued" and bool(reason)
 
 
 def wait_seen(model: ScriptedModel, marker: str) -> None:

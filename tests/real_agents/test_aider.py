@@ -18,7 +18,7 @@ from tests.real_agents.people import (
     bodies_from,
     outcome,
     wait_bodies,
-    wait_held,
+    wait_held_up,
     wait_seen,
     wait_state,
 )
@@ -89,7 +89,7 @@ def test_what_it_is_sent_arrives_once(aider: Path, tmp_path: Path, model: Script
         ada.ask("MARK-BUSY")
         ada.terminal.wait_for("One li")
         relay("send", "Ada", "MARK-STREAM words")
-        wait_held("MARK-STREAM", "the agent is busy")
+        wait_held_up("MARK-STREAM", "the agent is busy")
         model.open("busy")
         wait_seen(model, "MARK-STREAM")
 
@@ -97,7 +97,7 @@ def test_what_it_is_sent_arrives_once(aider: Path, tmp_path: Path, model: Script
         ada.terminal.type("half a draft")
         ada.terminal.wait_for("> half a draft")
         relay("send", "Ada", "MARK-DRAFT words")
-        wait_held("MARK-DRAFT", "a draft stands in the input line")
+        wait_held_up("MARK-DRAFT", "a draft stands in the input line")
         ada.terminal.type("\r")
         wait_seen(model, "MARK-DRAFT")
         assert len(model.seen("half a draft")) == 1
@@ -122,7 +122,7 @@ def test_no_question_is_answered(aider: Path, tmp_path: Path, model: ScriptedMod
         assert about("Ada")[1] == "aider asks: Create new file?"
         relay("send", "Ada", "MARK-ASKED words")
         dialog = "a dialog waits for the person"
-        wait_held("MARK-ASKED", dialog)
+        wait_held_up("MARK-ASKED", dialog)
         ada.terminal.type("n\r")
         wait_seen(model, "MARK-ASKED")
         answered(ada, model, "MARK-ASKED")
@@ -141,10 +141,10 @@ def test_no_question_is_answered(aider: Path, tmp_path: Path, model: ScriptedMod
         ada.ask("/run cat fifo")
         with open(ada.recipe.cwd / "fifo", "w") as writer:  # opens once the command reads it
             relay("send", "Ada", "MARK-TOOL words")
-            wait_held("MARK-TOOL", "the agent is busy")
+            wait_held_up("MARK-TOOL", "the agent is busy")
             writer.write("output\n")
         ada.terminal.wait_for("command output to the chat?")
-        wait_held("MARK-TOOL", dialog)
+        wait_held_up("MARK-TOOL", dialog)
         ada.terminal.type("n\r")
         wait_seen(model, "MARK-TOOL")
 
@@ -179,7 +179,7 @@ def test_a_model_that_does_not_answer_is_waited_for(
         ada.terminal.type("\x03")
         ada.terminal.wait_for("^C again to exit")
         relay("send", "Ada", "MARK-HELD words")
-        wait_held("MARK-HELD", "a usage limit is reached")
+        wait_held_up("MARK-HELD", "a usage limit is reached")
         assert about("Ada") == ("limited", "a usage limit is reached")
         ada.terminal.wait_match(r"^>\s*\Z")
         ada.ask("/clear")  # else the next request holds this one

@@ -21,6 +21,7 @@ from tests.real_agents.people import (
     arrived_once,
     bodies_from,
     delivery,
+    held_up,
     rest,
     send,
     source_of,
@@ -129,7 +130,7 @@ def test_after_a_turn_that_was_broken_off_a_draft_is_waited_for(
         ann.terminal.type("half a draft")
         ann.terminal.wait_for("half a draft")
         sent = send("Ann", "MARK-REST now.")
-        wait_until(lambda: delivery(sent)[0] == "held", 30)
+        wait_until(lambda: held_up(sent), 30)
         assert "draft" in delivery(sent)[1]
         ann.terminal.type("\x03")
         arrived_once(model, sent, "MARK-REST now.")
@@ -215,7 +216,7 @@ def test_messages_wait_while_the_api_refuses(
         wait_state("Ann", "limited")
         assert "rate limit" in noted("Ann")[0]
         sent = send("Ann", "MARK-LATER when it answers again.")
-        wait_until(lambda: delivery(sent)[0] == "held", 30)
+        wait_until(lambda: held_up(sent), 30)
         assert "rate limit" in delivery(sent)[1]
         # The person's own next turn shows that it does.
         ann.ask("MARK-PERSON try again")

@@ -15,7 +15,7 @@ from tests.real_agents.people import (
     answered,
     bodies_from,
     wait_bodies,
-    wait_held,
+    wait_held_up,
     wait_seen,
     wait_state,
 )
@@ -116,7 +116,7 @@ def test_what_is_the_persons_stays_and_the_model_is_told(
         wait_state("Gem", "limited")
         assert about("Gem")[1] == "the API refuses: scripted refusal"
         relay("send", "Gem", "MARK-LATER words")
-        wait_held("MARK-LATER", "the API refuses: scripted refusal")
+        wait_held_up("MARK-LATER", "the API refuses: scripted refusal")
         gem.ready()
         gem.ask("MARK-OVER")
         answered(gem, model, "MARK-OVER")

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.wrapped import relay, wait_registered
-from tests.real_agents.people import bodies_from, outcome, wait_held
+from tests.real_agents.people import bodies_from, outcome, wait_held_up
 from tests.real_agents.running import squeezed
 from tests.real_agents.terminal import Terminal
 from tests.support import wait_until
@@ -223,15 +223,15 @@ def test_what_it_is_sent_arrives_once(which: str, tmp_path: Path) -> None:
         ada.terminal.type(ada.kind.draft)
         ada.terminal.wait_for(ada.kind.draft)
         relay("send", "Ada", "MARK-DRAFT words")
-        wait_until(lambda: outcome("MARK-DRAFT")[0] == "held", 30)
-        assert "draft" in outcome("MARK-DRAFT")[1]
+        wait_until(lambda: "draft" in outcome("MARK-DRAFT")[1], 30)
+        assert outcome("MARK-DRAFT")[0] == "queued"
         ada.terminal.wait_for(ada.kind.draft)
         ada.terminal.type(ada.kind.undo)
         wait_seen(ada, "MARK-DRAFT")
 
         ada.enter(ada.kind.wait.format("go"))
         relay("send", "Ada", "MARK-BUSY words")
-        wait_until(lambda: outcome("MARK-BUSY")[0] == "held", 30)
+        wait_until(lambda: outcome("MARK-BUSY")[1], 30)
         (ada.folder / "go").touch()
         wait_seen(ada, "MARK-BUSY")
         assert not any(ada.kind.draft in text for text in ada.submitted())
@@ -242,7 +242,7 @@ def test_a_dialog_is_not_answered(tmp_path: Path) -> None:
         ada.enter("ask")
         ada.terminal.wait_for("Do you want to proceed?")
         relay("send", "Ada", "MARK-ASKED words")
-        wait_held("MARK-ASKED", "a dialog waits for the person")
+        wait_held_up("MARK-ASKED", "a dialog waits for the person")
         ada.terminal.wait_for("Do you want to proceed?")
         ada.terminal.type("\x1b")
         wait_seen(ada, "MARK-ASKED")

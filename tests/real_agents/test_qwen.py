@@ -21,7 +21,7 @@ from tests.real_agents.people import (
     bodies_from,
     wait_about,
     wait_bodies,
-    wait_held,
+    wait_held_up,
     wait_seen,
 )
 from tests.real_agents.recipes import Options
@@ -117,7 +117,7 @@ def test_what_it_is_sent_arrives_once(qwen: Path, tmp_path: Path, model: Scripte
         one.ask("MARK-STREAMING")
         one.terminal.wait_for("One line")
         relay("send", "Qwen", "MARK-MEANWHILE words")
-        wait_held("MARK-MEANWHILE", "the agent is busy")
+        wait_held_up("MARK-MEANWHILE", "the agent is busy")
         model.open("busy")
         wait_seen(model, "MARK-MEANWHILE")
 
@@ -138,7 +138,7 @@ def test_what_it_is_sent_arrives_once(qwen: Path, tmp_path: Path, model: Scripte
         one.dialog()
         wait_about("Qwen", "blocked", "asks to use run_shell_command")
         relay("send", "Qwen", "MARK-ASKED words")
-        wait_held("MARK-ASKED", "a dialog waits for the person")
+        wait_held_up("MARK-ASKED", "a dialog waits for the person")
         assert not (one.recipe.cwd / "made").exists()
         one.refuse()
         wait_seen(model, "MARK-ASKED")
@@ -151,7 +151,7 @@ def test_what_it_is_sent_arrives_once(qwen: Path, tmp_path: Path, model: Scripte
         # Opening it for writing succeeds once the tool reads it.
         with open(one.recipe.cwd / "fifo", "w") as writer:
             relay("send", "Qwen", "MARK-BESIDE words")
-            wait_held("MARK-BESIDE", "the agent is busy")
+            wait_held_up("MARK-BESIDE", "the agent is busy")
             writer.write("line\n")
         wait_seen(model, "MARK-BESIDE")
         answered(one, model, "MARK-BESIDE")
@@ -207,7 +207,7 @@ def test_what_is_the_persons_stays_and_the_model_is_told(
         one.ask("MARK-REFUSED")
         wait_about("Qwen", "limited", "the API refuses the account")
         relay("send", "Qwen", "MARK-LATER words")
-        wait_held("MARK-LATER", "the API refuses the account")
+        wait_held_up("MARK-LATER", "the API refuses the account")
         one.ready()
         one.ask("MARK-OVER")
         answered(one, model, "MARK-OVER")

@@ -17,7 +17,7 @@ from tests.real_agents.model import Gate, Say, ScriptedModel, Shell
 from tests.real_agents.people import (
     PATIENCE,
     arrived_once,
-    delivery,
+    held_up,
     rest,
     send,
     wait_delivery,
@@ -59,7 +59,7 @@ def test_it_reaches_the_running_turn(
         before = len(model.requests)
         later = send("Ann", "MARK-LATER when the turn is over.")
         within = send("Ann", f"MARK-STEER while a tool runs.\n{LONG}", mode="steer")
-        wait_until(lambda: delivery(later)[0] == "held", PATIENCE, "the followup to be held")
+        wait_until(lambda: held_up(later), PATIENCE, "the followup to be held up")
         os.write(writer, b"what the tool says\n")
         os.close(writer)
 
@@ -69,7 +69,7 @@ def test_it_reaches_the_running_turn(
         assert "what the tool says" in told and LONG.splitlines()[-1] in told, told
         wait_delivery(within, "seen")
         assert len(model.requests) == before + 1
-        assert delivery(later)[0] == "held" and "MARK-LATER" not in told
+        assert held_up(later) and "MARK-LATER" not in told
         model.open("final")
         arrived_once(model, later, "MARK-LATER when the turn is over.")
         assert everything(model).count(within[-8:]) == 1
@@ -116,7 +116,7 @@ def killed(ann: Wrapped, model: ScriptedModel, fifo: Path, *, early: bool) -> st
     wait_state(ann.name, "busy")
     before = len(model.requests)
     sent = send(ann.name, "MARK-KILL while a tool runs.", mode="steer")
-    wait_until(lambda: delivery(sent)[0] == "held", PATIENCE)
+    wait_until(lambda: held_up(sent), PATIENCE)
     if early:
         kill_session(ann.terminal)
     os.write(writer, b"what the tool says\n")

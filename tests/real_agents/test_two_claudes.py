@@ -150,7 +150,7 @@ def test_a_message_answers_no_permission_dialog(
         ask(bob, "make the file")
         bob.wait_for("1. Yes")
         relay("send", "Bob", "hello while you wait")
-        wait_until(lambda: messages()[0]["state"] == "held", 30)
+        wait_until(lambda: messages()[0]["reason"], 30)
         assert "dialog" in messages()[0]["reason"]
         bob.wait_for("1. Yes")
         assert not made.exists()
@@ -172,7 +172,7 @@ def test_messages_wait_for_a_model_that_does_not_answer(
         ask(bob, "break now")
         wait_until(lambda: relay_json("agents")[0]["state"] == "limited", 60)
         relay("send", "Bob", "hello after all")
-        wait_until(lambda: messages()[0]["state"] == "held", 30)
+        wait_until(lambda: messages()[0]["reason"], 30)
         assert "not signed in" in messages()[0]["reason"]
         assert not model.seen("hello after all")
         ask(bob, "try again")

@@ -83,13 +83,13 @@ class FakeChannels(ChannelSelector):
 class FakeReports(BrokerReports):
     """Hands each report to ``take``."""
 
-    def __init__(self, take: Callable[[Message, State, str, str], Awaitable[None]]) -> None:
+    def __init__(self, take: Callable[[Message, State, str, str], Awaitable[bool]]) -> None:
         self.take = take
 
     async def delivery(
         self, message: Message, state: State, reason: str = "", proof: str = ""
-    ) -> None:
-        await self.take(message, state, reason, proof)
+    ) -> bool:
+        return await self.take(message, state, reason, proof)
 
 
 class Desk:
@@ -105,16 +105,18 @@ class Desk:
         self.now = 0.0
         self.reports: list[tuple[str, str, str]] = []
         self.told = asyncio.Event()
+        self.withdrawn: set[str] = set()  # bodies of which the broker says so
         self.before_report: Callable[[Message, State], Awaitable[None]] | None = None
         self.queue = DeliveryQueue(
             self.channels, FakeReports(self.report), self.guards, lambda: self.now
         )
 
-    async def report(self, message: Message, state: State, reason: str, proof: str) -> None:
+    async def report(self, message: Message, state: State, reason: str, proof: str) -> bool:
         if self.before_report is not None:
             await self.before_report(message, state)
         self.reports.append((message.body, state.value, reason or proof))
         self.told.set()
+        return message.body not in self.withdrawn
 
     async def until(self, *expected: tuple[str, str, str]) -> None:
         """Run until every expected report has been made."""
@@ -201,7 +203,7 @@ def test_after_a_limit_one_goes_and_the_others_follow_once_it_has_an_answer() ->
             desk.queue.offer(message(number))
         await desk.until(("m0", "seen", "read"))
         desk.now = 5.0
-        await desk.until(("m1", "held", "a usage limit"), ("m2", "held", "a usage limit"))
+        await desk.until(("m1", "queued", "a usage limit"), ("m2", "queued", "a usage limit"))
         tried = list(desk.channel.through)
         guards.changed(StateChange(AgentState.IDLE), 6.0)
         await desk.until(("m2", "seen", "read"))
@@ -240,7 +242,7 @@ def test_an_obstacle_that_lasts_is_told_and_delivery_follows_it() -> None:
         return desk
 
     desk = asyncio.run(scenario())
-    assert desk.reports[0] == ("m1", "held", "a draft stands in the input line")
+    assert desk.reports[0] == ("m1", "queued", "a draft stands in the input line")
     assert desk.reports[-1] == ("m1", "seen", "read")
 
 
@@ -304,14 +306,14 @@ def test_who_need_not_wait_overtakes_who_must() -> None:
         await desk.until(("m2", "seen", "read"))
         assert desk.channel.through == ["m2"]
         desk.now = 5.0
-        await desk.until(("m3", "held", "the agent is busy"))
+        await desk.until(("m3", "queued", "the agent is busy"))
         busy.clear()
         await desk.until(("m3", "seen", "read"))
         return desk
 
     desk = asyncio.run(scenario())
     assert desk.channel.through == ["m2", "m0", "m1", "m3"]
-    assert ("m2", "held", "the agent is busy") not in desk.reports
+    assert ("m2", "queued", "the agent is busy") not in desk.reports
 
 
 def test_a_turn_that_begins_while_the_broker_is_told_is_not_joined() -> None:
@@ -430,7 +432,7 @@ def test_nothing_goes_to_a_model_that_does_not_answer() -> None:
                 desk.now += 1.0
                 await asyncio.sleep(0)
                 desk.queue.look_again()
-            assert desk.reports == [("m1", "held", "a usage limit is reached")]
+            assert desk.reports == [("m1", "queued", "a usage limit is reached")]
             assert desk.channel.through == []
             desk.guards.changed(StateChange(AgentState.IDLE), desk.now)
             desk.queue.look_again()
@@ -438,3 +440,39 @@ def test_nothing_goes_to_a_model_that_does_not_answer() -> None:
         await asyncio.gather(over(), desk.until(("m1", "seen", "read")))
 
     asyncio.run(main())
+
+
+def test_what_was_withdrawn_meanwhile_does_not_go_over() -> None:
+    desk = Desk()
+    desk.withdrawn = {"m1"}
+
+    async def scenario() -> None:
+        for number in (1, 2):
+            desk.queue.offer(message(number))
+        await desk.until(("m2", "seen", "read"))
+
+    asyncio.run(scenario())
+    assert desk.channel.through == ["m2"]
+    assert [one for one in desk.reports if one[0] == "m1"] == [("m1", "delivering", "")]
+
+
+def test_what_is_withdrawn_while_a_draft_stands_is_forgotten() -> None:
+    desk = Desk()
+    desk.withdrawn = {"m1"}
+    desk.channel.closed = Blocked("a draft stands in the input line", 0.01)
+
+    async def scenario() -> None:
+        desk.queue.offer(message(1))
+        task = asyncio.ensure_future(desk.queue.run())
+        await asyncio.sleep(0)
+        desk.now = 5.0
+        desk.queue.look_again()
+        async with asyncio.timeout(10):
+            await desk.told.wait()
+        task.cancel()
+        desk.channel.closed = None
+        desk.queue.offer(message(2))
+        await desk.until(("m2", "seen", "read"))
+
+    asyncio.run(scenario())
+    assert desk.channel.through == ["m2"]

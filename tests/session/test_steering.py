@@ -46,6 +46,7 @@ class Desk:
         self.shown: set[str] = set()
         self.reports: list[tuple[str, str]] = []
         self.held_up: asyncio.Event | None = None  # the broker is away until this is set
+        self.withdrawn: set[str] = set()
         self.tasks = Tasks(EventQueue())
         self.accounts = FakeReports(self.report)
         self.queue = DeliveryQueue(
@@ -66,10 +67,11 @@ class Desk:
             lambda: self.now,
         )
 
-    async def report(self, one: Message, state: State, reason: str, proof: str) -> None:
+    async def report(self, one: Message, state: State, reason: str, proof: str) -> bool:
         if self.held_up is not None:
             await self.held_up.wait()
         self.reports.append((one.body, state.value))
+        return one.body not in self.withdrawn
 
     async def settle(self) -> None:
         await self.tasks.settle(10.0)
@@ -133,6 +135,20 @@ def test_an_answer_that_did_not_go_out_gives_nothing() -> None:
                 await asyncio.sleep(0)
         task.cancel()
         assert desk.channel.through == ["m0", "m1", "m2"]
+
+    run(test)
+
+
+def test_what_was_withdrawn_meanwhile_goes_with_no_answer() -> None:
+    async def test(desk: Desk) -> None:
+        desk.withdrawn = {"m0"}
+        for number in range(2):
+            desk.queue.offer(message(number))
+        attachment = await given(desk)
+        assert [marker_of(message(n)) in attachment.text for n in range(2)] == [0, 1]
+        attachment.sent(True)
+        await desk.settle()
+        assert ("m0", "submitted") not in desk.reports and desk.left() == []
 
     run(test)
 
