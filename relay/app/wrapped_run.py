@@ -229,11 +229,9 @@ def _say_not_applied(home: Home, config: str | None) -> None:
     from relay.config.manifest import notices
 
     for line in notices(home, _cwd(), config):
-        if not line.isprintable():
-            from relay.directive.escape import clean
+        from relay.core.visible import visible
 
-            line = clean(line).replace("\n", " ")
-        print(f"relay: {line}", file=sys.stderr, flush=True)
+        print(f"relay: {visible(line)}", file=sys.stderr, flush=True)
 
 
 def _program(home: Home, about: Run, plan: Launch, config: str | None) -> Program:

@@ -13,6 +13,7 @@ from relay.broker.directory import Directory, Member, token_hash
 from relay.core.agent_names import valid_name
 from relay.core.errors import NameTaken, RelayError, UsageError
 from relay.core.message import AgentState
+from relay.core.visible import is_visible
 from relay.ledger import queries
 from relay.ledger.schema import AgentRecord
 from relay.ledger.store import Ledger
@@ -90,6 +91,8 @@ class AgentOps:
                 f"{name!r} cannot be an agent's name",
                 hint="letters, digits, _ . - (at most 64), and none of relay's own words",
             )
+        if not is_visible(kind := _text(fields, "kind")):
+            raise UsageError(f"the kind {kind!r} has characters that cannot be seen")
         bound = self._directory.member_of(client)
         if bound is not None and bound.name.lower() != name.lower():
             raise UsageError(f"this connection is {bound.name}'s already")

@@ -21,6 +21,7 @@ from relay.broker.routing import present, suggestions
 from relay.core.agent_names import valid_name
 from relay.core.errors import NotFound, RelayError, Timeout, UsageError
 from relay.core.ids import new_ulid
+from relay.core.visible import visible
 from relay.ledger import queries
 from relay.ledger.schema import INVOCATION_COLUMNS
 from relay.ledger.store import Ledger
@@ -284,7 +285,7 @@ def _row(record: object, run: str, agent: str, now_ms: int) -> tuple[Any, ...]:
         "exit_status": status if isinstance(status, int) else None,
     }
     for name in _TEXTS:
-        values[name] = str(record.get(name) or "")[:500]
+        values[name] = visible(str(record.get(name) or "")[:500])
     for name in _LONG_TEXTS:
         values[name] = str(record.get(name) or "")[:TEXT_MAX]
     return tuple(values[name] for name in INVOCATION_COLUMNS[1:])

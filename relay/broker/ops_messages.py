@@ -17,6 +17,7 @@ from relay.core.agent_names import valid_name
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.message import BODY_MAX, Mode
+from relay.core.visible import is_visible
 from relay.ledger.store import Ledger
 from relay.protocol.broker import ABOUT, Json, not_unicode
 
@@ -223,9 +224,14 @@ def _checked_id(id_: Any) -> str:
 
 def _thread(fields: Json) -> str | None:
     thread = fields.get("thread")
-    if thread is not None and len(_text(thread, "thread")) > THREAD_MAX:
+    if thread is None:
+        return None
+    name = _text(thread, "thread")
+    if len(name) > THREAD_MAX:
         raise UsageError(f"a thread's name has at most {THREAD_MAX} characters")
-    return thread
+    if not is_visible(name):
+        raise UsageError(f"the thread {name!r} has characters that cannot be seen")
+    return name
 
 
 def _meta(fields: Json, to: Any, member: Member | None) -> str | None:

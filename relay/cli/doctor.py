@@ -26,7 +26,6 @@ from relay.config.manifest import notices
 from relay.config.trust import candidates
 from relay.core.errors import RelayError
 from relay.core.paths import SOCKET_PATH_MAX, Home
-from relay.directive.escape import clean
 
 _MARKS = {"ok": "✓", "warn": "!", "bad": "✗", "absent": "·"}
 #: How long the broker may take to accept a connection, in seconds.
@@ -63,10 +62,11 @@ def run(args: Options) -> int:
     marks = _marks()
     width = max(len(check.name) for check in checks)
     for check in checks:
-        output.data(f"{marks[check.level]} {check.name:<{width}}  {clean(check.text)}")
+        output.data(f"{marks[check.level]} {check.name:<{width}}  {check.text}")
         if check.hint:
-            output.data(f"  {'':<{width}}  -> {clean(check.hint)}")
-    output.data(f"\nNext: {next_step}")
+            output.data(f"  {'':<{width}}  -> {check.hint}")
+    output.data("")
+    output.data(f"Next: {next_step}")
     return int(bad)
 
 

@@ -298,13 +298,13 @@ def _print_test(record: dict[str, Any]) -> None:
     for one in record["results"]:
         word = "ok" if one["success"] else "failed"
         decision = f", {one['decision']}" if one["decision"] else ""
-        output.data(f"{output.visible(one['hook'])}: {word}{decision} ({one['duration']:.3f} s)")
+        output.data(f"{one['hook']}: {word}{decision} ({one['duration']:.3f} s)")
         for name in ("error", "stdout", "stderr"):
             if one[name]:
-                output.data(f"  {name}: {output.visible(one[name].strip())[:500]}")
+                output.data(f"  {name}: {one[name].strip()[:500]}")
     for failure in record["errors"]:
         if failure["stage"] != "hook":
-            output.data(f"{failure['stage']}: {output.visible(failure['message'])}")
+            output.data(f"{failure['stage']}: {failure['message']}")
     said = {
         name: record[name]
         for name in ("decision", "reason", "stop_reason", "system_message", "context", "input")
@@ -313,13 +313,13 @@ def _print_test(record: dict[str, Any]) -> None:
     said |= {name: record[name] for name in ("response", "request", "tools") if record[name]}
     for name, value in said.items():
         text = value if isinstance(value, str) else json.dumps(value, default=str)
-        output.data(f"{name.replace('_', ' ')}: {output.visible(text)}")
+        output.data(f"{name.replace('_', ' ')}: {text}")
     for text in record["inject"]:
-        output.data(f"inject: {output.visible(text)}")
+        output.data(f"inject: {text}")
     for asked in record.get("asked", ()):
-        output.data(f"asked: {output.visible(json.dumps(asked, ensure_ascii=False))}")
+        output.data(f"asked: {json.dumps(asked, ensure_ascii=False)}")
     for conflict in record["conflicts"]:
-        output.data(f"conflict: {output.visible(conflict)}")
+        output.data(f"conflict: {conflict}")
 
 
 def _shown(hook: HookDefinition) -> dict[str, Any]:
@@ -339,7 +339,7 @@ def _shown(hook: HookDefinition) -> dict[str, Any]:
 
 
 def _cells(hook: HookDefinition) -> tuple[object, ...]:
-    name, matcher = output.visible(hook.name), output.visible(hook.matcher) or "*"
+    name, matcher = hook.name, hook.matcher or "*"
     trusted = "yes" if hook.trusted else "no: relay trust"
     where = (hook.event.value, name, hook.kind, matcher)
     return *where, hook.priority, hook.on_failure.value, trusted
@@ -352,7 +352,6 @@ def _log_row(row: dict[str, Any]) -> dict[str, Any]:
 
 def _log_cells(row: dict[str, Any]) -> tuple[object, ...]:
     result = row["decision"] or ("ok" if row["success"] else "failed")
-    error = output.visible(" ".join(row["error"].split()))
-    hook = output.visible(row["hook"])
+    error = " ".join(row["error"].split())
     when = output.clock(row["created_ms"], time.time_ns() // 1_000_000)
-    return when, row["agent"], row["event"], hook, result, f"{row['duration']:.3f}", error
+    return when, row["agent"], row["event"], row["hook"], result, f"{row['duration']:.3f}", error

@@ -94,7 +94,7 @@ def _said(answer: Json) -> str:
     if answer.get("former") and answer["former"] != answer["memory"]["text"]:
         words += f"; it was: {output.summary(answer['former'])}"
     if answer.get("problem"):
-        words += f": {output.visible(' '.join(answer['problem'].split()))}"
+        words += f": {' '.join(answer['problem'].split())}"
     if answer["redacted"]:
         words += f"; left out as a secret: {', '.join(answer['redacted'])}"
     return words
@@ -148,9 +148,9 @@ def _table(rows: list[Json], none: str) -> None:
             (
                 row["id"],
                 row["scope"],
-                row["agent"] and output.visible(row["agent"]),
+                row["agent"],
                 output.clock(row["updated_ms"], now_ms),
-                output.visible(" ".join(row["text"].split())),
+                " ".join(row["text"].split()),
             )
             for row in rows
         ],
@@ -179,11 +179,11 @@ def _one(client: BrokerClient, options: Any) -> int:
     fields = {**shown(memory), "place": _place(memory)}
     for name in ("id", "place", "agent", "session", "created_at", "updated_at", "supersedes"):
         if fields[name] is not None:
-            output.data(f"{name + ':':<12}{output.visible(fields[name])}")
+            output.data(f"{name + ':':<12}{fields[name]}")
     if memory["meta"]:
-        output.data(f"{'meta:':<12}{output.visible(json.dumps(memory['meta']))}")
+        output.data(f"{'meta:':<12}{json.dumps(memory['meta'])}")
     output.data("")
-    output.data(output.visible_lines(memory["text"]))
+    output.lines(memory["text"])
     return 0
 
 
@@ -197,13 +197,13 @@ def _stats(client: BrokerClient, options: Any) -> int:
         return 0
     tier = "words and meaning" if answer["tier"] == "hybrid" else "words"
     title = StoreSpec.from_json(answer["store"]).title if answer.get("store") else ""
-    output.data(f"{'backend:':<12}{output.visible(title or answer['backend'])}")
+    output.data(f"{'backend:':<12}{title or answer['backend']}")
     output.data(f"{'search by:':<12}{tier}")
     own = answer["backend"] == "local" and title in ("", "local")
     none = "none (relay memory setup gets one)" if own else "none"
     output.data(f"{'embedder:':<12}{answer['embedder'] or none}")
     if answer["problem"]:
-        output.data(f"{'problem:':<12}{output.visible(answer['problem'])}")
+        output.data(f"{'problem:':<12}{answer['problem']}")
     if answer["pending"]:
         output.data(f"{'pending:':<12}{answer['pending']} without a vector yet")
     if answer.get("kept"):
@@ -212,7 +212,7 @@ def _stats(client: BrokerClient, options: Any) -> int:
         output.data(f"{'refused:':<12}{answer['refused']} kept ones that the store would not take")
     _auto_save(answer.get("extractions") or {})
     if answer["folder"]:
-        output.data(f"{'size:':<12}{answer['size']} bytes in {output.visible(answer['folder'])}")
+        output.data(f"{'size:':<12}{answer['size']} bytes in {answer['folder']}")
     # A server that is away cannot be asked: none that are known is not none.
     unknown = not own and answer["problem"] and not answer["count"]
     output.data(f"{'memories:':<12}{'unknown' if unknown else answer['count']}")
@@ -227,11 +227,11 @@ def _auto_save(extractions: Json) -> None:
     if counts:
         output.data(f"{'auto_save:':<12}{', '.join(counts)} (the last words of so many sessions)")
         if extractions.get("last_error"):
-            output.data(f"{'':<12}{output.visible(extractions['last_error'])}")
+            output.data(f"{'':<12}{extractions['last_error']}")
 
 
 def _place(memory: Json) -> str:
-    return output.visible(f"{memory['scope']} {memory['owner']}".rstrip())
+    return f"{memory['scope']} {memory['owner']}".rstrip()
 
 
 # -- the text of a save

@@ -57,7 +57,7 @@ def connected(explicit: str | None = None) -> BrokerClient:
     found = applying(home, explicit)
     if found.untrusted is not None:
         output.note(
-            f"{output.visible(found.untrusted)} is not trusted, so it does not choose where"
+            f"{found.untrusted} is not trusted, so it does not choose where"
             " memories are: this is the local store. Read it, then: relay trust"
         )
     return StoreClient(home, found.settings.store.resolved(os.environ), found.settings.secrets)
@@ -92,7 +92,7 @@ def ask(client: BrokerClient, op: str, **fields: object) -> Json:
     """The broker's answer, to the agent in whose tools this runs or to the person."""
     answer = client.request(op, deadline=_DEADLINE, **fields, **output.speaker())
     if op in ("memory_search", "memory_list") and answer.get("problem"):
-        output.note(f"not all could be read: {output.visible(answer['problem'])}")
+        output.note(f"not all could be read: {answer['problem']}")
     return answer
 
 

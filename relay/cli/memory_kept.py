@@ -45,9 +45,9 @@ def run(options: Any) -> int:
             (
                 row["id"],
                 row["scope"],
-                row["agent"] and output.visible(row["agent"]),
-                row["refused"] and output.visible(" ".join(str(row["refused"]).split())),
-                output.visible(" ".join(str(row["text"]).split())),
+                row["agent"],
+                row["refused"] and " ".join(str(row["refused"]).split()),
+                " ".join(str(row["text"]).split()),
             )
             for row in rows
         ],
@@ -68,10 +68,7 @@ def _stores(home: Home, as_json: bool) -> int:
     else:
         table.table(
             ("KEY", "STORE", "KEPT", "REFUSED"),
-            [
-                (one["key"], output.visible(str(one["store"])), one["kept"], one["refused"])
-                for one in rows
-            ],
+            [(one["key"], str(one["store"]), one["kept"], one["refused"]) for one in rows],
             width=table.columns(),
         )
     return 0

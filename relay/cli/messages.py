@@ -265,13 +265,9 @@ def _print_inbox(rows: list[Json], name: str) -> None:
     for row in rows:
         head = f"{output.iso(row['created_ms'])}  {row['from']} -> {row['to']}"
         output.data(f"{head}  {output.state_text(row)}  {row['id']}")
-        output.data("\n".join("  " + line for line in _lines(row["body"])) + "\n")
+        output.lines("\n".join(f"  {line}" for line in (row["body"] or "").split("\n")) + "\n")
     if not rows:
         output.note(f"nothing new for {name}")
-
-
-def _lines(body: str | None) -> list[str]:
-    return output.visible_lines(body or "").split("\n")
 
 
 def _mark(client: BrokerClient, options: Any, answer: Json, rows: list[Json]) -> None:
@@ -374,7 +370,7 @@ def show_verb(options: Any) -> int:
         tries = f", tries: {one['attempts']}" if one["attempts"] else ""
         output.data(f"{'to:':<12}{one['to']}  {output.state_text(one)}{proof}{tries}")
     output.data("")
-    output.data("\n".join(_lines(shown["body"])))
+    output.lines(shown["body"] or "")
     return 0
 
 

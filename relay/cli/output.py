@@ -1,4 +1,8 @@
-"""How the verbs print: data to stdout, chatter to stderr, times as ISO 8601 in UTC."""
+"""How the verbs print: data to stdout, chatter to stderr, times as ISO 8601 in UTC.
+
+What is printed for people obeys no terminal, whichever field it comes from (relay.core.visible);
+in JSON such characters are escaped.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import sys
 import time
 
 from relay.core.errors import RelayError
+from relay.core.visible import is_visible, visible, visible_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,6 +68,15 @@ class writing:
 
 def data(text: str) -> None:
     """One line of data on stdout."""
+    _write(visible(text))
+
+
+def lines(text: str) -> None:
+    """Data of several lines on stdout."""
+    _write(visible_lines(text))
+
+
+def _write(text: str) -> None:
     with writing():
         sys.stdout.write(text + "\n")
 
@@ -79,22 +93,34 @@ def note(text: str) -> None:
         sys.stdout.flush()
     except OSError:  # nobody reads it: the end of the verb says so
         pass
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(visible(text) + "\n")
 
 
 def as_json(value: object) -> None:
     """``value`` as one JSON document on stdout."""
     import json
 
-    data(json.dumps(value, ensure_ascii=_ascii_only(), indent=2))
+    _write(_escaped(json.dumps(value, ensure_ascii=_ascii_only(), indent=2)))
 
 
 def as_json_line(value: object) -> None:
     """``value`` as one line of JSON on stdout, at once."""
     import json
 
-    data(json.dumps(value, ensure_ascii=_ascii_only()))
+    _write(_escaped(json.dumps(value, ensure_ascii=_ascii_only())))
     flush()
+
+
+def _escaped(document: str) -> str:
+    """JSON says the same with these escaped, and no terminal obeys it."""
+    if document.isascii() and "\x7f" not in document:
+        return document
+    return "".join(c if is_visible(c) or c == "\n" else _json_escape(c) for c in document)
+
+
+def _json_escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[n]:02x}{units[n + 1]:02x}" for n in range(0, len(units), 2))
 
 
 def _ascii_only() -> bool:
@@ -108,9 +134,9 @@ def error(failure: RelayError, *, in_json: bool) -> None:
         fields.update(failure.details)
         as_json({"error": fields})
         return
-    note(f"relay: {visible(failure.message)}")
+    note(f"relay: {failure.message}")
     if failure.hint:
-        note(f"  {visible(failure.hint)}")
+        note(f"  {failure.hint}")
 
 
 def state_text(row: Json) -> str:
@@ -118,32 +144,9 @@ def state_text(row: Json) -> str:
     return f"{row['state']} ({row['reason']})" if row.get("reason") else str(row["state"])
 
 
-def visible(text: str) -> str:
-    """``text`` with control characters shown: a message must not steer the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(_shown(char) for char in text)
-
-
-def visible_lines(text: str) -> str:
-    """The same, keeping line ends and tabs."""
-    return "\n".join(
-        "\t".join(visible(part) for part in line.split("\t")) for line in text.split("\n")
-    )
-
-
-def _shown(char: str) -> str:
-    if char.isprintable():
-        return char
-    if char < " ":
-        return "^" + chr(ord(char) + 64)
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
-
-
 def summary(body: str | None) -> str:
     """The body on one line, shortened."""
-    text = visible(" ".join((body or "").split()))
+    text = " ".join((body or "").split())
     return text if len(text) <= _BODY_SHOWN else text[: _BODY_SHOWN - 1] + "…"
 
 

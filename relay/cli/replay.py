@@ -173,10 +173,10 @@ def _table(found: list[Finding]) -> None:
     for finding in found:
         attributes = "".join(f" [{name}:{value}]" for name, value in finding.attributes.items())
         handlers = ", ".join(finding.handlers) if finding.fires else "-"
-        what = "-" if finding.missed else output.visible(finding.directive + attributes)
+        what = "-" if finding.missed else finding.directive + attributes
         text = finding.directive if finding.missed else finding.body
         first = text.partition("\n")[0] + (" …" if "\n" in text else "")
-        rows.append((f"{finding.at:.3f}", what, handlers, output.visible(first)))
-        remarks.append(output.visible(finding.why) or None)
+        rows.append((f"{finding.at:.3f}", what, handlers, first))
+        remarks.append(finding.why or None)
     head = ("TIME", "DIRECTIVE", "HANDLER", "TEXT")
     table.table(head, rows, width=table.columns(), remarks=remarks)

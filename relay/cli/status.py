@@ -64,7 +64,7 @@ def _print_agents(rows: list[Json]) -> None:
         ("NAME", "STATE", "KIND", "PID", "UNREAD", "SINCE", "CWD"),
         [
             tuple(row[key] for key in ("name", "state", "kind", "pid", "unread"))
-            + (table.when(row["since_ms"]), output.visible(row["cwd"] or "-"))
+            + (table.when(row["since_ms"]), row["cwd"] or "-")
             for row in rows
         ],
     )
@@ -82,7 +82,7 @@ def status_verb(options: Any) -> int:
     for row in found["agents"]:
         output.data(f"{row['name']}: {output.state_text(row)}, {row['kind']}{_source(row)}")
         for remark in row["notes"]:
-            output.data(f"  ! {output.visible(remark)}")
+            output.data(f"  ! {remark}")
     return 0
 
 

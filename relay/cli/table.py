@@ -7,6 +7,7 @@ import sys
 import time
 
 from relay.cli import output
+from relay.core.visible import visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def table(
 
     ``remarks[i]`` stands on a line of its own below ``rows[i]``, and is not cut.
     """
-    lines = [list(head)] + [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [["-" if cell is None else visible(str(cell)) for cell in row] for row in rows]
+    lines = [list(head), *cells]
     widths = [max(_width(line[i]) for line in lines) for i in range(len(head))]
     room = None if width is None else max(_LAST_MIN, width - sum(widths[:-1]) - 2 * len(head) + 2)
     for number, line in enumerate(lines):
@@ -92,7 +94,7 @@ def _whole(row: Json) -> tuple[object, ...]:
 
 def _short(row: Json) -> tuple[object, ...]:
     """The end of an id is what the receiver is shown, and enough for ``relay show``."""
-    text = output.visible(" ".join((row["body"] or "").split()))
+    text = " ".join((row["body"] or "").split())
     people = row["from"], row["to"]
     return when(row["created_ms"]), row["id"][-8:], *people, row["state"], text
 

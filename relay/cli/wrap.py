@@ -111,9 +111,11 @@ def _declared() -> Parser:
 
 
 def _fail(message: str, hint: str, status: int) -> int:
-    print(f"relay: {message}", file=sys.stderr)
+    from relay.core.visible import visible
+
+    print(f"relay: {visible(message)}", file=sys.stderr)
     if hint:
-        print(f"  {hint}", file=sys.stderr)
+        print(f"  {visible(hint)}", file=sys.stderr)
     return status or EXIT_USAGE
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from relay.core.suggest import did_you_mean
+from relay.core.visible import is_visible
 from relay.hooks.binding import BindingError, bind
 from relay.hooks.events import (
     EVENTS,
@@ -114,6 +115,10 @@ class Registry:
                     f"{label}: the priority must be a whole number, not {priority!r}"
                 )
             limit = checked_timeout(label, timeout)
+            if name is not None and not is_visible(name):
+                raise RegistrationError(
+                    f"{label}: the name {name!r} has characters that cannot be seen"
+                )
             action: Callee | Command | Url
             if isinstance(handler, Command | Url):
                 action, shown = handler, name or _described(handler)
@@ -225,7 +230,8 @@ def checked_pattern(namespace: str, target_glob: str) -> tuple[str, str]:
         raise RegistrationError(
             "@broadcast: is another way to write @relay:*", hint="register 'relay:*' instead"
         )
-    if not isinstance(target_glob, str) or not target_glob or re.search(r"\s", target_glob):
+    word = isinstance(target_glob, str) and is_visible(target_glob)
+    if not word or not target_glob or re.search(r"\s", target_glob):
         raise RegistrationError(
             f"{target_glob!r} cannot be the target of @{namespace}:",
             hint="a target is a word such as 'staging', or a glob such as 'prod-*'",

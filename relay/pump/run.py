@@ -136,6 +136,8 @@ def _unpack(packed: bytes) -> list[int]:
 
 def _say(lines: list[str], pump: Pump, session: SessionStarter, program: Program) -> None:
     """What the person should know, now that the terminal is theirs again."""
+    from relay.core.visible import visible
+
     if pump.failure:
         name = os.fsdecode(program.path)
         lines.append(f"cannot run {name}: {os.strerror(pump.failure)}")
@@ -144,7 +146,7 @@ def _say(lines: list[str], pump: Pump, session: SessionStarter, program: Program
         lines.append(f"from then on nothing was heard and nothing delivered; see {session.log}")
     try:
         for line in lines:
-            print(f"relay: {line}", file=sys.stderr)
+            print(f"relay: {visible(line)}", file=sys.stderr)
         sys.stderr.flush()
     except OSError:
         return  # stderr is gone, and with it whom to tell

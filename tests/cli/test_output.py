@@ -1,4 +1,4 @@
-"""What the verbs print cannot steer a terminal."""
+"""How the verbs print times and summaries."""
 
 from __future__ import annotations
 
@@ -13,24 +13,6 @@ def test_times_are_iso_in_utc() -> None:
     assert output.iso(0) == "1970-01-01T00:00:00.000Z"
     assert output.iso(1_795_304_542_028) == "2026-11-21T23:42:22.028Z"
     assert output.iso(None) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain é 漢字", "plain é 漢字"),
-        ("\x1b[2J", "^[[2J"),
-        ("a\x00b\r", "a^@b^M"),
-        ("\x9b31m", "\\x9b31m"),
-        ("\u202eabc", "\\u202eabc"),
-    ],
-)
-def test_control_characters_are_shown(text: str, shown: str) -> None:
-    assert output.visible(text) == shown
-
-
-def test_lines_and_tabs_stay() -> None:
-    assert output.visible_lines("a\tb\nc\x07") == "a\tb\nc^G"
 
 
 def test_a_long_body_is_one_short_line() -> None:

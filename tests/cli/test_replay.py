@@ -34,9 +34,9 @@ def test_rows_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     rows = printed.out.splitlines()
     assert rows[0].split() == ["TIME", "DIRECTIVE", "HANDLER", "TEXT"]
     assert rows[1].split("  ")[0].startswith("0.0")
-    assert "@relay:Bob [mode:steer]" in rows[1] and rows[1].endswith("one …")
+    assert "@relay\\:Bob [mode:steer]" in rows[1] and rows[1].endswith("one …")
     assert "relay (built-in)" in rows[1]
-    assert "@relay:Cy" in rows[2] and "never" in rows[3]
+    assert "@relay\\:Cy" in rows[2] and "never" in rows[3]
     assert printed.err == ""
 
 
@@ -148,7 +148,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_the_command_line(relay: Run, tmp_path: Path) -> None:
     path = Path(cast(tmp_path / "a", "@relay:Bob one\n"))
     done = relay("replay", "-", stdin=path.read_text())
-    assert (done.returncode, done.stderr) == (0, "") and "@relay:Bob" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "") and "@relay\\:Bob" in done.stdout
     done = relay("replay", str(tmp_path / "b"), "--json")
     assert done.returncode == 3 and json.loads(done.stdout)["error"]["code"] == "not_found"
     status = json.loads(relay("broker", "status", "--json").stdout)

@@ -1,0 +1,71 @@
+"""Text as it is printed for a person: it obeys no terminal, hides nothing and fires no pattern.
+
+Everything that relay prints for people goes through ``visible``, whoever wrote it. It reads without
+regular expressions, because the quickest verbs do without that module.
+"""
+
+from __future__ import annotations
+
+#: They count as letters, and are blank.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0")
+#: Variation selectors; the two of emoji are left.
+_SELECTORS = (range(0xFE00, 0xFE0E), range(0xE0100, 0xE01F0))
+#: Characters of the longest namespace that a pattern can have.
+_NAMESPACE_MAX = 64
+_OWN = ("relay", "memory", "broadcast")
+
+
+def visible(text: str) -> str:
+    r"""``text`` on one line: controls and what has no width are shown, ``@relay:`` is broken.
+
+    ESC becomes ``^[``, a bidirectional control ``\u202e``. A pattern is written ``@relay\:Bob``,
+    which is none wherever a terminal, a pager or a narrow window begins a row: what relay lists
+    must not fire in the program in whose terminal it is listed. Idempotent.
+    """
+    if not text.isascii() or not text.isprintable():
+        text = "".join(char if _is_shown(char) else _named(char) for char in text)
+    return _broken(text) if "@" in text else text
+
+
+def visible_lines(text: str) -> str:
+    """The same, keeping line ends and tabs."""
+    return "\n".join(
+        "\t".join(visible(part) for part in line.split("\t")) for line in text.split("\n")
+    )
+
+
+def is_visible(text: str) -> bool:
+    """Whether each character of ``text`` can be seen, as in a name."""
+    return text.isascii() and text.isprintable() or all(map(_is_shown, text))
+
+
+def _is_shown(char: str) -> bool:
+    if not char.isprintable() or char in _BLANK:
+        return False
+    return char < "\ufe00" or not any(ord(char) in selectors for selectors in _SELECTORS)
+
+
+def _named(char: str) -> str:
+    if char < " ":
+        return "^" + chr(ord(char) + 64)
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def _broken(text: str) -> str:
+    before, *pieces = text.split("@")
+    shown = [before]
+    for piece in pieces:
+        name, colon, rest = piece.partition(":")
+        begins = not before[-1:].strip() or name in _OWN  # an address is no pattern
+        if colon and begins and _is_namespace(name):
+            shown.append(f"{name}\\:{rest}")
+        else:
+            shown.append(piece)
+        before = piece
+    return "@".join(shown)
+
+
+def _is_namespace(name: str) -> bool:
+    odd = "\\" in name or any(char.isspace() for char in name)
+    return 0 < len(name) <= _NAMESPACE_MAX and not odd
