@@ -18,6 +18,7 @@ from relay.core.errors import RelayError, error_fields
 from relay.core.files import lock_open_file, unlink_if_there, write_atomically
 from relay.core.log import Log
 from relay.core.paths import Home
+from relay.core.visible import visible
 from relay.ledger.store import Ledger
 
 #: A loser of the election waits this long for a broker that is just going away. Seconds.
@@ -35,11 +36,11 @@ def main(argv: list[str] | None = None) -> int:
         return run(home, log)
     except RelayError as error:
         log.write(f"cannot start: {error.message}")
-        sys.stderr.write(f"relay: {error.message}\n")
+        sys.stderr.write(f"relay: {visible(error.message)}\n")
         return error.exit_status
     except Exception:
         fault = log.fault()
-        sys.stderr.write(f"relay: {fault.message}; {fault.hint}\n")
+        sys.stderr.write(f"relay: {visible(fault.line)}\n")
         return fault.exit_status
 
 

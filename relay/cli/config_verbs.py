@@ -170,7 +170,7 @@ def run_trust(args: Options) -> int:
     for line in runs:
         output.data(f"runs          {line}")
     for path, sha256 in programs.items():
-        output.data(f"program       {output.visible(path)}  {sha256[:12]}")
+        output.data(f"program       {path}  {sha256[:12]}")
     output.data(f"trusted       {_trust_word(home, file)}")
     for line in record["problems"]:
         _say(f"! {line}")
@@ -350,7 +350,7 @@ def _print_record(record: dict[str, Any]) -> None:
     if record["path"]:
         output.data(f"trusted       {record['trusted']}")
     for path in record["files"]:
-        output.data(f"applies       {output.visible(path)}")
+        output.data(f"applies       {path}")
     if record["path"] or record["files"]:
         output.data(f"patterns      {_names(record['patterns'])}")
         output.data(f"hooks         {_names(record['hooks'])}")

@@ -211,9 +211,9 @@ def _load(options: Options) -> LoadedConfig:
     if loaded.unusable is not None:
         raise loaded.unusable
     if loaded.untrusted and not loaded.files:
-        raise UsageError(output.visible(loaded.not_applied[-1]))
+        raise UsageError(loaded.not_applied[-1])
     for warning in (*loaded.not_applied, *loaded.warnings, *loaded.hook_problems):
-        output.note(output.visible(warning))
+        output.note(warning)
     return loaded
 
 

@@ -131,7 +131,7 @@ def _registry(home: Home, config: str | None) -> Registry:
     if loaded.unusable is not None and config is not None:
         raise loaded.unusable
     for line in loaded.not_applied:
-        output.note(output.visible(f"note: {line}"))
+        output.note(f"note: {line}")
     register(loaded.registry)
     register_memory(loaded.registry, MemorySettings())
     return loaded.registry

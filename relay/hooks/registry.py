@@ -228,7 +228,7 @@ def checked_pattern(namespace: str, target_glob: str) -> tuple[str, str]:
         )
     if namespace == "broadcast":
         raise RegistrationError(
-            "@broadcast: is another way to write @relay:*", hint="register 'relay:*' instead"
+            "broadcast is another way to write relay:*", hint="register 'relay:*' instead"
         )
     word = isinstance(target_glob, str) and is_visible(target_glob)
     if not word or not target_glob or re.search(r"\s", target_glob):
