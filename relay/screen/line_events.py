@@ -151,6 +151,7 @@ class LineEmitter:
         """Emit a line of a program that draws: no echo, and the caller says when it rests."""
         if text and self.echo.typed_anything:
             self.proof(text)
+        self._pause_at = None
         self._emit(text)
 
     def gap(self, now: float) -> None:

@@ -233,13 +233,14 @@ class FrameScheduler:
         else:
             rows = emulator.text((0, first), end).split("\n")
             above = self._lines_between(first, emulator.line_start(cursor_row, first))
-        if emulator.mode(CURSOR_SHOWN):
+        shown = emulator.mode(CURSOR_SHOWN)
+        if shown:
             self._input.forget()
         else:
             row = emulator.cursor[1]
             above = self._input.line(rows, above, row, emulator.cols, emulator.rows)
         rows = told_apart(emulator, rows, first, self._style)
-        return Snapshot(rows, above, emulator.cols), first
+        return Snapshot(rows, above, emulator.cols, not shown), first
 
     def absorb(self, front: int | None, now: float) -> None:
         """Take what stands above row ``front`` for emitted, the person's own lines included."""
@@ -279,7 +280,7 @@ class FrameScheduler:
         while end > first and not self._emulator.row_text(end - 1):
             end -= 1
             blank += 1
-        if end == first:
+        if end <= first:
             return blank
         text = self._emulator.text((0, first), (self._emulator.cols - 1, end - 1))
         return blank + text.count("\n") + 1

@@ -48,6 +48,8 @@ _NOTED = 400
 _KEPT_ROWS = 300
 _KEPT_SIZE = 104 * 1024
 _BEGUN_KEPT = 8 * 1024
+#: What goes on with the text right above it, unless it has a mark of its own.
+_GOES_ON = (Kind.AGENT, Kind.DRAFT)
 #: What ends a block, however it is drawn.
 CLOSING = ">>>"
 #: A paragraph, whether it is the last text, and when its first row came.
@@ -291,7 +293,7 @@ class RedrawReader:
         """End the message after settling if its block of text is over."""
         at = max((i for i, (_, entry) in enumerate(self._view) if entry is self._last), default=-1)
         below = [row for row, _ in self._view[at + 1 :]]
-        if below and below[0].kind is Kind.AGENT and not below[0].gap:
+        if below and below[0].kind in _GOES_ON and not below[0].gap and not below[0].marked:
             return  # the block goes on, its next rows have not settled
         if below and self._ended(below):
             self._speak(CLOSING)

@@ -21,11 +21,15 @@ from relay.screen.line_events import solid
 
 
 class Snapshot(NamedTuple):
-    """The logical rows of a screen, which of them holds the cursor, and the screen's width."""
+    """The logical rows of a screen, which of them holds the cursor, and the screen's width.
+
+    ``hidden``: the cursor is not shown, and may stand anywhere.
+    """
 
     rows: list[str]
     cursor_line: int
     cols: int
+    hidden: bool = False
 
 
 class Kind(StrEnum):
@@ -270,7 +274,7 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyl
         if first_draft < number < last_draft:
             raws[-1].kind, draft_seen = Kind.DRAFT, True
         elif number == snapshot.cursor_line:
-            draft_seen = _mark_draft(raws) or draft_seen
+            draft_seen = _mark_draft(raws, hidden=snapshot.hidden) or draft_seen
         elif draft_seen and this is Kind.AGENT:
             raws[-1].kind = Kind.DRAFT if not gap else Kind.OTHER
         gap, blanks = False, 0
@@ -285,13 +289,15 @@ def _input_box(seen: list[_Traits], cursor_line: int) -> tuple[int, int]:
     return (above[-1], below[0]) if above and below else (-1, -1)
 
 
-def _mark_draft(raws: list[_Raw]) -> bool:
+def _mark_draft(raws: list[_Raw], *, hidden: bool) -> bool:
     """The last row holds the cursor: it and the rows of its input line are a draft.
 
     Says whether that is the input line of a program that draws one; else it is just the line at
-    which the program stands.
+    which the program stands, or with the cursor ``hidden`` any.
     """
     prompted = raws[-1].kind is Kind.PERSON
+    if hidden and not prompted:
+        return False
     at = len(raws) - 1
     while prompted and at > 0 and not raws[at].gap and raws[at - 1].kind is Kind.PERSON:
         raws[at].kind = Kind.DRAFT

@@ -20,14 +20,17 @@ from relay.screen import checkpoint
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.append import AppendReader
 from relay.screen.emulator import SLICE_ROWS, Emulator, EmulatorError, slice_rows
+from relay.screen.inputbox import CURSOR_SHOWN
 from relay.screen.line_events import LineEmitter
 from relay.screen.redraw import KEPT_ROWS, FrameScheduler
 from relay.screen.redraw_reader import RedrawReader
 from relay.screen.terminal_modes import BRACKETED_PASTE
 
 CHECKPOINT_MAX = 256 * 1024
+#: A screen that is cleared so soon after something was written to it is drawn again.
+FRAME_WITHIN = 2.5
 #: The form of a checkpoint; one of another form is refused.
-_KIND = "screen 2"
+_KIND = "screen 3"
 #: The namespaces of relay's own: what is read where nobody says which are registered.
 NAMESPACES = ("relay", "memory")
 
@@ -71,6 +74,9 @@ class ScreenSource:
         self._held = b""  # a control sequence that is not complete
         self._painting = False
         self._tentative = False  # nothing was drawn yet since the cursor went up
+        self._homed = False  # the cursor went up to the first row, or the screen was wiped
+        self._paints = False  # it has drawn before: what it clears it draws again
+        self._wrote_at = now - FRAME_WITHIN  # when it last appended text
 
     # -- in ------------------------------------------------------------------------------------
 
@@ -182,11 +188,17 @@ class ScreenSource:
         while at < len(data):
             piece = slice_rows(data, at, self._emulator.cols)
             at += len(piece)
+            visible = not _INVISIBLE.fullmatch(piece)
+            if visible and not self._painting and not self._emulator.mode(CURSOR_SHOWN):
+                # Who hides the cursor is about to move it: the first picture is not the last.
+                self._append.read(self._now)
+                self._start_painting()
             if not self._painting:
                 self._append.append(piece, self._now)
+                self._wrote_at = self._now if visible else self._wrote_at
                 continue
-            if not _INVISIBLE.fullmatch(piece):
-                self._tentative = False
+            if visible:
+                self._tentative, self._paints = False, True
             self._frames.draw(piece, self._now)
 
     def _control(self, sequence: bytes) -> None:
@@ -211,16 +223,27 @@ class ScreenSource:
     def _judge_move(self, sequence: bytes) -> None:
         """Decide after a move whether the program draws: not if it stays on its own line."""
         scrolls = sequence[-1:] in b"LMST" and sequence[1:2] == b"["
+        self._homed = sequence[-1:] in b"HfcJ" and (self._homed or sequence[-1:] != b"J")
         if not scrolls and self._append.below_front():
             self._painting = self._tentative = False
-        elif self._blank_below(self._cursor_row()):
-            # The screen was cleared: a line program that starts again at the top.
+        elif self._is_cleared() and not self._redraws():
+            # A line program that starts again at the top.
             self._painting = self._tentative = False
             self._frames.clean()
             self._append.restart(self._now)
         elif not self._painting:
+            if self._homed:
+                self._out.gap(self._now)  # what comes does not go on with what stood there
             self._start_painting()
             self._tentative = True
+
+    def _is_cleared(self) -> bool:
+        """Whether nothing is on the screen, and the cursor did not just go up some rows."""
+        return self._homed and not self._emulator.cursor[1] and self._blank_below(self._cursor_row())
+
+    def _redraws(self) -> bool:
+        """Whether the program clears the screen to draw again what stood there."""
+        return self._paints or self._now - self._wrote_at < FRAME_WITHIN
 
     def _switch_screen(self, sequence: bytes) -> None:
         if not self._painting:
@@ -307,6 +330,9 @@ class ScreenSource:
             "held": base64.b64encode(self._held).decode("ascii"),
             "painting": self._painting,
             "tentative": self._tentative,
+            "homed": self._homed,
+            "paints": self._paints,
+            "wrote_at": self._wrote_at,
             "append": self._append.save(),
             "frames": self._frames.save(),
             "redraw": self._redraw.save(self._now),
@@ -344,6 +370,8 @@ class ScreenSource:
     def _load(self, state: dict[str, Any]) -> None:
         self._held = base64.b64decode(state["held"])
         self._painting, self._tentative = state["painting"], state["tentative"]
+        self._homed, self._paints = state["homed"], state["paints"]
+        self._wrote_at = state["wrote_at"]
         self._append.load(state["append"])
         self._frames.load(state["frames"])
         self._redraw.load(state["redraw"])

@@ -129,7 +129,7 @@ def test_of_a_flood_below_a_drawn_line_every_line_is_heard() -> None:
     data = drawn + noise + b"@relay:Bob hi\r\n\r\n" + noise
     heard = hear(source(), data, 65536)
     assert heard.count("@relay:Bob hi") == 1
-    assert len(heard) == 240_006
+    assert len(heard) == 240_005
 
 
 # -- the person and relay's own typing ---------------------------------------------------------
