@@ -55,17 +55,25 @@ class ScreenAlignment:
         self._trim()
 
     def align(
-        self, keys: Sequence[str], now: float, last_look: float, *, resized: bool = False
+        self,
+        keys: Sequence[str],
+        now: float,
+        last_look: float,
+        *,
+        resized: bool = False,
+        stood: Sequence[Entry] = (),
     ) -> Aligned:
         """Find the rows ``keys`` of a look; those that are new become entries, not emitted yet.
 
         ``resized``: lately, so that they may be what was in view at the last look, wrapped anew.
+        ``stood``: what was seen last in the place of the first of ``keys``, and below it.
         """
         if resized:
             self._reflow_view(keys, last_look)
-        pairs = match([entry.key for entry in self.entries], keys)
+            stood = ()
+        pairs = self._pairs(keys, stood)
         if self._reflow(pairs, keys):
-            pairs = match([entry.key for entry in self.entries], keys)
+            pairs = self._pairs(keys, stood)
         result: list[Entry] = []
         merged: list[Entry] = []
         scrolled: list[Entry] = []
@@ -95,6 +103,26 @@ class ScreenAlignment:
         self.entries = [e for e in merged if e.emitted or e.seen_at == now or now - e.seen_at < 2.0]
         self._trim()
         return Aligned(result, scrolled, changed)
+
+    def _pairs(self, keys: Sequence[str], stood: Sequence[Entry]) -> list[tuple[int, int]]:
+        """The places of equal rows: from the top those that still stand, then what matches best.
+
+        What is drawn below rows that still stand is never taken for what stands above them: there
+        the same words are said again.
+        """
+        first = max(0, len(self.entries) - KEEP // 2) if stood else len(self.entries)
+        places = {id(self.entries[n]): n for n in range(first, len(self.entries))}
+        pairs: list[tuple[int, int]] = []
+        below = 0
+        for number, (entry, key) in enumerate(zip(stood, keys, strict=False)):
+            place = places.get(id(entry), -1)
+            if entry.key != key or place < below:
+                break
+            pairs.append((place, number))
+            below = place + 1
+        done = len(pairs)
+        rest = match([entry.key for entry in self.entries[below:]], keys[done:])
+        return pairs + [(below + place, done + number) for place, number in rest]
 
     def _reflow_view(self, keys: Sequence[str], last_look: float) -> None:
         """Cut what was in view into the rows that ``keys`` shows of it.

@@ -194,6 +194,9 @@ class FrameScheduler:
         self._reader.look(seen, now, settle=settle, gone=gone)
         if not alt:
             self.set_top(block=leaving and self._reader.awaits)
+            top = self._top.position()
+            if top is not None and top[1] > first:
+                self._reader.scrolled(self._lines_between(first, top[1]))
 
     def tick(self, now: float) -> None:
         """Look if a look is due."""

@@ -68,6 +68,8 @@ class _State:
     #: When the terminal got another size, and when the program wiped the scrollback.
     resized_at: float = -STALE
     wiped_at: float = -STALE
+    #: So many rows of the last look will stand above the next.
+    above: int = 0
     #: The program says that the agent is at work.
     patient: bool = False
     #: A line of which the rest is still in view.
@@ -115,6 +117,10 @@ class RedrawReader:
         if self._style.reprints:
             self._state.wiped_at = now
 
+    def scrolled(self, rows: int) -> None:
+        """Note that the next look will not show the first ``rows`` of the last one."""
+        self._state.above = rows
+
     def resized(self, now: float) -> None:
         """Note that the terminal has another size."""
         self._state.resized_at = now
@@ -132,8 +138,12 @@ class RedrawReader:
         rows = read_rows(snapshot, self._out.echo.part_of_text, self._style)
         keys = [row.key for row in rows]
         resized = now - self._state.resized_at < STALE
-        aligned = self._alignment.align(keys, now, self._state.looked_at, resized=resized)
         before = self._view
+        stood = [entry for row, entry in before if row.number >= self._state.above]
+        self._state.above = 0
+        aligned = self._alignment.align(
+            keys, now, self._state.looked_at, resized=resized, stood=stood
+        )
         self._view = list(zip(rows, aligned.entries, strict=True))
         self._keep_beginning(before)
         self._state.looked_at = now
