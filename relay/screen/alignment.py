@@ -84,7 +84,8 @@ class ScreenAlignment:
             gap, rows = self.entries[here:entry_at], keys[there:key_at]
             visible = index > 0 and entry_at < len(self.entries)
             # Above the first row that is still there nothing is redrawn: it scrolled away.
-            placed, kept = _fill(gap, rows, now, replace=index > 0 or not pairs, inner=visible)
+            replace = index > 0 or not pairs
+            placed, kept = _fill(gap, rows, now, replace=replace, inner=visible)
             if index == 0 and pairs:
                 scrolled = [e for e in kept if not e.emitted and e.seen_at >= last_look]
             elif visible:
@@ -225,13 +226,14 @@ def _fill(
 ) -> tuple[list[Entry], list[Entry]]:
     """Entries for ``rows``, none of which equals its place in ``gap``; and what is left of it.
 
-    ``replace``: rows of the gap that have not settled are earlier forms of the new ones.
+    ``replace``: rows of the gap that have not settled are earlier forms of the new ones; else only
+    those that a new one begins with.
     ``inner``: rows that are still there stand above and below.
     """
     if not rows:
         return [], gap
     emitted = "".join(entry.key for entry in gap if entry.emitted)
-    waiting = [entry for entry in gap if replace and not entry.emitted]
+    waiting = [e for e in gap if not e.emitted and (replace or _has_grown(e.key, rows))]
     replaced = set(map(id, waiting))
     placed: list[Entry] = []
     at = 0
@@ -247,6 +249,10 @@ def _fill(
         placed.append(Entry(row, False, old.born_at if old else now, now, now))
     replaced -= set(map(id, waiting))
     return placed, [entry for entry in gap if id(entry) not in replaced]
+
+
+def _has_grown(key: str, rows: Sequence[str]) -> bool:
+    return any(row.startswith(key) for row in rows)
 
 
 def _overlaid(row: str, gap: list[Entry]) -> bool:

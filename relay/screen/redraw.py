@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from relay.core.state import from_json, to_json
+from relay.protocol import frames
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.checkpoint import size_of
 from relay.screen.emulator import Emulator, Mark, slice_rows
@@ -68,6 +69,8 @@ class _State:
     #: The first row that was not seen yet, as ``Emulator.from_bottom`` has it.
     top: list[int] | None = None
     input: Any = None
+    #: The person has pressed keys since Enter.
+    typing: bool = False
 
 
 class FrameScheduler:
@@ -125,6 +128,10 @@ class FrameScheduler:
             self._state.sync_seen = False
         elif self._state.sync_at is None or _SYNC_BEGINS in piece:
             self._state.sync_at = now
+
+    def activity(self, kind: bytes) -> None:
+        """Note that the person pressed keys: frames.TYPED, ENTERED or CLEARED."""
+        self._state.typing = kind == frames.TYPED
 
     def moved(self, now: float) -> None:
         """Note that the cursor went up, or the screen was switched."""
@@ -243,7 +250,7 @@ class FrameScheduler:
             row = emulator.cursor[1]
             above = self._input.line(rows, above, row, emulator.cols, emulator.rows)
         rows = told_apart(emulator, rows, first, self._style)
-        return Snapshot(rows, above, emulator.cols, not shown), first
+        return Snapshot(rows, above, emulator.cols, shown and self._state.typing), first
 
     def absorb(self, front: int | None, now: float) -> None:
         """Take what stands above row ``front`` for emitted, the person's own lines included."""

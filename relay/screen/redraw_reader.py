@@ -36,7 +36,8 @@ SETTLE = 0.120
 #: The last one settles after this much rest of the whole screen, or this much of its own.
 SETTLE_QUIET = 0.300
 SETTLE_LAST = 1.0
-#: ... or after this much, while the program says that the agent is at work.
+#: ... or after this much, while the program says that the agent is at work, or the cursor stands
+#: on it.
 SETTLE_BUSY = 2.0
 #: What keeps changing for this long (a clock, a spinner) no longer holds up what stands below.
 RESTLESS = 2.0
@@ -265,7 +266,7 @@ class RedrawReader:
         changed = max(entry.changed_at for _, entry in paragraph)
         if not last:
             return changed + SETTLE + self._style.restyles
-        if self._state.patient:
+        if self._state.patient or paragraph[-1][0].written:
             return changed + SETTLE_BUSY
         return min(max(changed, self._state.changed_at) + SETTLE_QUIET, changed + SETTLE_LAST)
 

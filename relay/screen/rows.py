@@ -23,13 +23,13 @@ from relay.screen.line_events import solid
 class Snapshot(NamedTuple):
     """The logical rows of a screen, which of them holds the cursor, and the screen's width.
 
-    ``hidden``: the cursor is not shown, and may stand anywhere.
+    ``typing``: the person writes at the cursor.
     """
 
     rows: list[str]
     cursor_line: int
     cols: int
-    hidden: bool = False
+    typing: bool = True
 
 
 class Kind(StrEnum):
@@ -61,6 +61,7 @@ class Row:
     closing: bool = False  # it stands for ``>>>``
     finished: bool = False  # it says that the turn is over
     partial: bool = False  # below a full row: more of that may still come in between
+    written: bool = False  # the cursor stands on it, where nobody types: it may still grow
 
 
 _RULE = re.compile(r"[\s─━═╌╍┄┅╴╶▔▁▀▄╭╮╰╯┌┐└┘├┤┬┴┼╔╗╚╝╠╣_-]+")
@@ -154,6 +155,7 @@ class _Raw:
     indent: int  # where the text starts, the bullet counted as indentation
     bullet: bool = False
     marked: bool = True
+    written: bool = False
 
 
 def looks_busy(snapshot: Snapshot, style: AgentStyle) -> bool:
@@ -187,7 +189,7 @@ def read_rows(
             text = text[min(margin, indent) :]
         row = Row(text, raw.traits.solid, raw.kind, raw.gap, None, raw.marked, raw.number)
         row.blanks, row.closing = raw.blanks, raw.traits.closing
-        row.finished = raw.traits.finished
+        row.finished, row.written = raw.traits.finished, raw.written
         if before is not None and before.kind is raw.kind:
             at = snapshot.cols if raw.block in unwrapped else edge
             if not raw.gap:
@@ -274,7 +276,10 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyl
         if first_draft < number < last_draft:
             raws[-1].kind, draft_seen = Kind.DRAFT, True
         elif number == snapshot.cursor_line:
-            draft_seen = _mark_draft(raws, hidden=snapshot.hidden) or draft_seen
+            if snapshot.typing or this is Kind.PERSON or typed(traits.solid):
+                draft_seen = _mark_draft(raws) or draft_seen
+            else:
+                raws[-1].written = True
         elif draft_seen and this is Kind.AGENT:
             raws[-1].kind = Kind.DRAFT if not gap else Kind.OTHER
         gap, blanks = False, 0
@@ -289,15 +294,13 @@ def _input_box(seen: list[_Traits], cursor_line: int) -> tuple[int, int]:
     return (above[-1], below[0]) if above and below else (-1, -1)
 
 
-def _mark_draft(raws: list[_Raw], *, hidden: bool) -> bool:
+def _mark_draft(raws: list[_Raw]) -> bool:
     """The last row holds the cursor: it and the rows of its input line are a draft.
 
     Says whether that is the input line of a program that draws one; else it is just the line at
-    which the program stands, or with the cursor ``hidden`` any.
+    which the program stands.
     """
     prompted = raws[-1].kind is Kind.PERSON
-    if hidden and not prompted:
-        return False
     at = len(raws) - 1
     while prompted and at > 0 and not raws[at].gap and raws[at - 1].kind is Kind.PERSON:
         raws[at].kind = Kind.DRAFT

@@ -130,6 +130,7 @@ class ScreenSource:
         self._advance(now)
         if kind == frames.ENTERED:
             self._redraw.start()
+        self._frames.activity(kind)
         if not self._painting:
             self._append.activity(kind, now)
         return self._out.take()

@@ -25,6 +25,7 @@ _WORDS = (
 ).split()
 _NAMES = ("Bob", "Ann", "Carol")
 _SPINNER = "⠋⠙⠹⠸⠼⠴"
+LARGE = ((80, 24), (60, 20), (100, 30))
 SIZES = ((80, 24), (60, 16), (40, 12), (100, 30), (30, 8))
 
 
@@ -96,12 +97,12 @@ def transcript(random: Random) -> list[Paragraph]:
 
 
 def tell(
-    random: Random, said: list[Paragraph], size: tuple[int, int], *, known: bool
+    random: Random, said: list[Paragraph], size: tuple[int, int], *, known: bool, clips: bool
 ) -> Iterator[Step]:
     """The moments at which it is drawn: whole paragraphs, or words as they are found.
 
     ``known``: the first of them grows too, since the program shows in time that it will draw it
-    again.
+    again. ``clips``: of what does not fit only the end is shown.
     """
     at = 0.1
     clock = 0
@@ -119,13 +120,14 @@ def tell(
         done = [*done, *one.lines, ""]
         told = done[:-1]
         rest = random.choice((0.0, 0.1, 0.6, 1.5, 2.6, 6.0)) if number + 1 < len(said) else 1.0
+        if clips:  # it may be gone soon: a person needs a moment to read it
+            rest = max(rest, 0.6)
         ticks = random.random() < 0.6
-        # A person needs a moment to read it.
         for _ in range(random.randint(1, 5)):
             at += max(pace, rest / 5 if ticks else 0.1)
             clock += 1
             if resizes and random.random() < 0.3:
-                size = random.choice(SIZES)
+                size = random.choice(LARGE if clips else SIZES)
             yield Step(at, told, size, clock, ended=True)
         at += rest
 
@@ -157,6 +159,15 @@ class Painter:
         self.wraps = random.random() < 0.5
         self.status = random.choice(("none", "line", "box", "open"))
         self.cols, self.rows = 80, 24
+
+    @property
+    def clips(self) -> bool:
+        """Whether of what does not fit only the end is shown."""
+        return False
+
+    @property
+    def sizes(self) -> tuple[tuple[int, int], ...]:
+        return LARGE if self.clips else SIZES
 
     @property
     def known(self) -> bool:
@@ -242,6 +253,10 @@ class Rewriting(Painter):
         self.before: list[str] = []  # the rows drawn last
         self.row = 0  # of the screen, where the cursor stands
         self.top = 0  # ... where the block begins
+
+    @property
+    def clips(self) -> bool:
+        return self.settles or self.overflow == "clip"
 
     def draw(self, step: Step, *, resized: bool) -> str:
         done = 0
@@ -357,6 +372,10 @@ class Clearing(Painter):
         self.whole = random.random() < 0.5 and self.clear != "\x1b[H"
         self.newline = random.random() < 0.5
 
+    @property
+    def clips(self) -> bool:
+        return not self.whole
+
     def draw(self, step: Step, *, resized: bool) -> str:
         rows = self.broken(step.told) + self.footer(step)
         if not self.whole:
@@ -379,6 +398,10 @@ class FullScreen(Painter):
         self.switch = random.choice((1049, 1047, 47))
         self.style = random.choice(("rows", "clear", "home"))
         self.again = random.random() < 0.4
+
+    @property
+    def clips(self) -> bool:
+        return True
 
     def begin(self) -> str:
         return f"\x1b[?{self.switch}h" + super().begin()
@@ -486,11 +509,11 @@ def play(number: int) -> tuple[str, list[Found], list[Event], Random]:
     """The conversation ``number``: how it is drawn, what is said, and the bytes."""
     random = Random(number)
     said = transcript(random)
-    size = random.choice(SIZES)
     painter = random.choice(PAINTERS)(random)
+    size = random.choice(painter.sizes)
     painter.cols, painter.rows = size
     events: list[Event] = []
-    steps = [*tell(random, said, size, known=painter.known)]
+    steps = [*tell(random, said, size, known=painter.known, clips=painter.clips)]
     if isinstance(painter, Appending) and random.random() < 0.5:
         steps = [step for step in steps if step.size == size]
     data = painter.begin()
