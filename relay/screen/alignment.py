@@ -18,6 +18,8 @@ KEEP = 2000
 _PER_KEY = 6  # places of one row that are compared at least, the latest ones
 _PAIRS = 2000  # ... and more while all together stay below this
 _NEIGHBOUR = 2.0
+#: What stood for so many seconds, and was wiped then, has been said.
+READ = 0.3
 _OVERLAID = 12  # characters that must still show
 
 
@@ -36,7 +38,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Aligned:
-    """The entry of each row of a look, and the entries that scrolled away before they settled."""
+    """The entry of each row of a look, and the entries that were gone before they settled."""
 
     entries: list[Entry]
     scrolled: list[Entry]
@@ -88,9 +90,11 @@ class ScreenAlignment:
             placed, kept = _fill(gap, rows, now, replace=replace, inner=visible)
             if index == 0 and pairs:
                 scrolled = [e for e in kept if not e.emitted and e.seen_at >= last_look]
-            elif visible:
-                # Between two rows that are still there: what is gone was wiped, not scrolled.
-                kept = [e for e in kept if e.emitted]
+            else:
+                # What is gone was wiped. If it could be read, it was said; else it never was.
+                wiped = [e for e in kept if e.seen_at >= last_look and _was_read(e, keys, now)]
+                scrolled += wiped
+                kept = [e for e in kept if e.emitted or not visible or e in wiped]
             changed = changed or any(not entry.emitted for entry in placed)
             merged += kept + [entry for entry in placed if not entry.alias]
             result += placed
@@ -249,6 +253,12 @@ def _fill(
         placed.append(Entry(row, False, old.born_at if old else now, now, now))
     replaced -= set(map(id, waiting))
     return placed, [entry for entry in gap if id(entry) not in replaced]
+
+
+def _was_read(entry: Entry, rows: Sequence[str], now: float) -> bool:
+    """Whether an entry that is gone stood for long enough, and is nowhere among ``rows``."""
+    stood = not entry.emitted and now - entry.changed_at >= READ
+    return stood and not _has_grown(entry.key, rows)
 
 
 def _has_grown(key: str, rows: Sequence[str]) -> bool:

@@ -67,6 +67,8 @@ class AppendReader:
         self._state.unread += len(piece)
         if self._state.unread >= _UNREAD_MAX or any(end in piece for end in (b"\n", b"\v", b"\f")):
             self.read(now)
+        elif b"\r" not in piece:
+            self._out.delay(now)  # the line goes on: it is no spinner
 
     def read(self, now: float) -> None:
         """Emit the lines that the cursor has left."""

@@ -38,6 +38,12 @@ _LEAVING = 400
 _PICTURE_KEPT = 24 * 1024
 
 _MOVES = re.compile(rb"\x1b(?:\[[0-9;]*+[AEFHJLMSTdfru]|\[\?(?:[0-9]+;)*+2026|[M8c])")
+_HOME = rb"\x1b\[1?;?1?[Hf]"
+#: What wipes the screen, with all that stands there and moves or wipes too.
+_CLEARS = re.compile(
+    rb"(?:%b|\x1b\[[03]?J)*?(?:\x1b\[2J|\x1bc|%b(?:\x1b\[3J)*\x1b\[0?J)(?:%b|\x1b\[[023]?J|\x1bc)*+"
+    % (_HOME, _HOME, _HOME)
+)
 _SYNC_BEGINS = b"\x1b[?2026h"
 _SYNC_END = b"\x1b[?2026l"
 _SYNC_ENDS = re.compile(rb"\x1b\[\?(?:[0-9;]*;)?2026(?:;[0-9;]*)?l")
@@ -57,6 +63,8 @@ class _State:
     moved_at: float
     changed_at: float
     looked_at: float
+    #: When the terminal got another size, for which nothing may have been drawn yet.
+    resized_at: float
     #: When the first of what was not looked at was drawn; None: all was looked at.
     dirty_at: float | None = None
     #: When the synchronised update that is open began.
@@ -82,7 +90,9 @@ class FrameScheduler:
         self._emulator = emulator
         self._style = style
         self._reader = reader
-        self._state = _State(moved_at=now, changed_at=now, looked_at=now - FRAME_GAP)
+        self._state = _State(
+            moved_at=now, changed_at=now, looked_at=now - FRAME_GAP, resized_at=now
+        )
         self._top: Mark = emulator.mark(0, 0)
         self._input = InputBox()
 
@@ -107,13 +117,34 @@ class FrameScheduler:
                 self._state.picture, _ = self._take_picture()
                 self._state.picture_at = now
             piece = piece[:begin] or piece
+        clears = _CLEARS.search(piece)
+        if clears:
+            piece, ends = piece[: clears.start()] or clears[0], None
+        if clears and not clears.start():
+            self._end_picture(now)
         self._emulator.feed(piece)
         self._follow(piece, now)
+        if clears and not clears.start():
+            self._begin_picture()
         if ends and self._state.dirty_at is not None:
             self.look(now)
         else:
             self._look_if_late(now)
         return len(piece)
+
+    def _end_picture(self, now: float) -> None:
+        """Look before the screen is wiped, unless it was just looked at."""
+        soon = now < self._state.looked_at + FRAME_GAP
+        drawn = self.dirty and self._state.changed_at > self._state.resized_at
+        if drawn and not soon and self._state.sync_at is None:
+            self.look(now)
+
+    def _begin_picture(self) -> None:
+        """Leave to the picture that was wiped what of it has scrolled away."""
+        self._state.dirty_at = None
+        if not self._emulator.alt_screen:
+            self.set_top(whole_line=False)
+            self._reader.scrolled(0)
 
     def _follow(self, piece: bytes, now: float) -> None:
         """Note what ``piece``, which was drawn, says of frames."""
@@ -142,6 +173,13 @@ class FrameScheduler:
         self._state.changed_at = now
         if self._state.dirty_at is None:
             self._state.dirty_at = now
+
+    def resized(self, now: float) -> None:
+        """Note that the terminal has another size."""
+        # What the reflow pushed off the screen was seen, and may be drawn again below.
+        self.set_top(whole_line=False)
+        self._state.resized_at = now
+        self.touch(now)
 
     def clean(self) -> None:
         """Forget that something was drawn."""

@@ -17,19 +17,18 @@ from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.alignment import Entry, ScreenAlignment
 from relay.screen.checkpoint import beginning, size_of
 from relay.screen.line_events import LineEmitter, solid
-from relay.screen.rows import (
+from relay.screen.paragraphs import (
     SPOKEN,
-    Kind,
-    Row,
-    Snapshot,
+    View,
     fields_of,
     first_born,
+    keep_beginning,
     keep_owners,
-    looks_busy,
     may_be_emitted,
     paragraphs,
-    read_rows,
+    stands_grown,
 )
+from relay.screen.rows import Kind, Row, Snapshot, looks_busy, read_rows
 
 #: A paragraph with more text below it settles after this many seconds without change.
 SETTLE = 0.120
@@ -54,7 +53,7 @@ _GOES_ON = (Kind.AGENT, Kind.DRAFT)
 #: What ends a block, however it is drawn.
 CLOSING = ">>>"
 #: A paragraph, whether it is the last text, and when its first row came.
-_Waiting = tuple[list[tuple[Row, Entry]], bool, float]
+_Waiting = tuple[View, bool, float]
 
 
 @dataclass(slots=True)
@@ -98,7 +97,7 @@ class RedrawReader:
         self._scanner = Scanner(namespaces, body_max=0)
         #: Lines that were read without a look since the last one.
         self._noted: deque[str] = deque(maxlen=_NOTED)
-        self._view: list[tuple[Row, Entry]] = []
+        self._view: View = []
         self.deadline: float | None = None  # when something may settle
         #: The last row of the line that was emitted last.
         self._last: Entry | None = None
@@ -146,7 +145,7 @@ class RedrawReader:
             keys, now, self._state.looked_at, resized=resized, stood=stood
         )
         self._view = list(zip(rows, aligned.entries, strict=True))
-        self._keep_beginning(before)
+        keep_beginning(self._view, before)
         self._state.looked_at = now
         if now - self._state.wiped_at < STALE:
             self._recall()
@@ -168,13 +167,6 @@ class RedrawReader:
             if row.kind in SPOKEN:
                 entry.emitted = True
 
-    def _keep_beginning(self, before: list[tuple[Row, Entry]]) -> None:
-        """Keep how the first row is joined to the one above it, which has scrolled away."""
-        if self._view:
-            first, entry = self._view[0]
-            was = next((row for row, old in before if old is entry), first)
-            first.gap, first.joins = was.gap, was.joins
-
     def absorb(self, snapshot: Snapshot, now: float) -> None:
         """Take all of ``snapshot``, which the screen shows, for emitted."""
         self._learn_noted(now)
@@ -187,9 +179,9 @@ class RedrawReader:
             self._alignment.add_emitted([solid(line) for line in self._noted], now)
             self._noted.clear()
 
-    def _put_gone(self, view: list[tuple[Row, Entry]], which: set[int]) -> None:
+    def _put_gone(self, view: View, which: set[int]) -> None:
         """Emit rows that left the screen before they settled: they cannot change any more."""
-        gone: list[tuple[Row, Entry]] = []
+        gone: View = []
         gap = False
         for row, entry in view:
             if id(entry) in which:
@@ -262,7 +254,7 @@ class RedrawReader:
                 latest = born
         return found[::-1]
 
-    def _due(self, paragraph: list[tuple[Row, Entry]], last: bool) -> float:
+    def _due(self, paragraph: View, last: bool) -> float:
         changed = max(entry.changed_at for _, entry in paragraph)
         if not last:
             return changed + SETTLE + self._style.restyles
@@ -279,7 +271,8 @@ class RedrawReader:
                 if now < born + RESTLESS:
                     break
                 continue
-            if self._is_stale(paragraph, now):
+            resized = now - self._state.resized_at <= STALE
+            if resized and self._style.tail and stands_grown(self._view, paragraph[-1]):
                 for _, entry in paragraph:
                     entry.emitted = True
             else:
@@ -291,18 +284,9 @@ class RedrawReader:
             self._close(now)
         self.deadline = self._next_settling(self._waiting() if changed else waiting)
 
-    def _is_stale(self, paragraph: list[tuple[Row, Entry]], now: float) -> bool:
-        """Whether this is a line as it was before a resize, which stands, grown, further down."""
-        if not self._style.tail or now - self._state.resized_at > STALE:
-            return False
-        row, entry = paragraph[-1]
-        at = next((n for n, (_, other) in enumerate(self._view) if other is entry), 0)
-        below = (other.key for _, other in self._view[at + 1 :])
-        return any(key != row.key and key.startswith(row.key) for key in below)
-
     def _close(self, now: float) -> None:
         """End the message after settling if its block of text is over."""
-        at = max((i for i, (_, entry) in enumerate(self._view) if entry is self._last), default=-1)
+        at = max((i for i, (_, entry) in enumerate(self._view) if self._is_last(entry)), default=-1)
         below = [row for row, _ in self._view[at + 1 :]]
         if below and below[0].kind in _GOES_ON and not below[0].gap and not below[0].marked:
             return  # the block goes on, its next rows have not settled
@@ -318,7 +302,7 @@ class RedrawReader:
         """Whether a block ends with a mark that is not drawn, and nothing is said after it."""
         return below[0].finished and below[0].blanks > 1 and self._in_block
 
-    def _put(self, paragraph: list[tuple[Row, Entry]], *, goes_on: bool = False) -> None:
+    def _put(self, paragraph: View, *, goes_on: bool = False) -> None:
         fresh = [row for row, entry in paragraph if not entry.emitted]
         for _, entry in paragraph:
             entry.emitted = True

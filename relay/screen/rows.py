@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
-from relay.screen.alignment import Entry
 from relay.screen.line_events import solid
 
 
@@ -73,8 +72,6 @@ _DIRECTIVE = re.compile(r"\s*(?:(?:[-*+•◦▪]|\d+[.)])\s+)?(?:\\?@[\w*-]+:|>
 _NAMED = re.compile(r"\s*@[\w*-]+:")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+•◦▪‣]|\d{1,3}[.)])\s")
 _WORD = re.compile(r"\S+")
-SPOKEN = (Kind.AGENT, Kind.PERSON)
-_OWNERS = (Kind.AGENT, Kind.PERSON, Kind.TOOL)
 _WRAPPED = (Kind.AGENT, Kind.PERSON)
 #: A row with less room than this at its end may have been wrapped.
 _FULL = 16
@@ -343,55 +340,3 @@ def _joint(before: str, traits: _Traits, edge: int, *, sure: bool) -> str | None
         return None
     inside_word = len(before) >= edge - 1 and " " not in before.strip()
     return "" if inside_word else " "
-
-
-def first_born(paragraph: list[tuple[Row, Entry]]) -> float:
-    """Return when the first row of a paragraph came."""
-    return min(entry.born_at for _, entry in paragraph)
-
-
-def keep_owners(view: list[tuple[Row, Entry]], *, gaps: bool) -> None:
-    """Keep whose each row was at first: its mark (a chevron, a corner) may scroll away.
-
-    And some programs keep the last prompt pinned above whatever scrolls by: what comes below a
-    row that is known is of its kind, unless it has a mark of its own. ``gaps``: no tool's output
-    goes on below a blank row.
-    """
-    looked = known = Kind.AGENT
-    for row, entry in view:
-        seems = row.kind
-        if seems in _OWNERS:
-            if entry.owner:
-                row.kind = Kind(entry.owner)
-            elif gaps and row.gap and known is Kind.TOOL and seems is Kind.AGENT:
-                pass
-            elif not row.marked and seems is looked:
-                row.kind = known
-            entry.owner = row.kind
-        looked, known = seems, row.kind
-
-
-def may_be_emitted(row: Row, entry: Entry) -> bool:
-    """Whether it is somebody's words, and was not emitted yet."""
-    return not entry.emitted and row.kind in SPOKEN
-
-
-def paragraphs(view: list[tuple[Row, Entry]]) -> Iterator[list[tuple[Row, Entry]]]:
-    """Yield the rows that belong to one line each; the person's rows one block each."""
-    paragraph: list[tuple[Row, Entry]] = []
-    for pair in view:
-        row = pair[0]
-        same = bool(paragraph) and paragraph[-1][0].kind is row.kind and not row.gap
-        if same and (row.joins is not None or row.kind is Kind.PERSON):
-            paragraph.append(pair)
-            continue
-        if paragraph:
-            yield paragraph
-        paragraph = [pair]
-    if paragraph:
-        yield paragraph
-
-
-def fields_of(one: Row | Entry) -> dict[str, Any]:
-    """Return the fields of ``one``, of which there are hundreds: ``to_json`` takes longer."""
-    return {name: getattr(one, name) for name in one.__slots__}

@@ -115,9 +115,7 @@ class ScreenSource:
             self._emulator.resize(cols, rows)
             self._redraw.resized(now)
             if self._painting:
-                # What the reflow pushed off the screen was seen, and may be drawn again below.
-                self._frames.set_top(whole_line=False)
-                self._frames.touch(now)
+                self._frames.resized(now)
         return self._out.take()
 
     def expect_echo(self, text: str, now: float) -> None:
@@ -240,7 +238,9 @@ class ScreenSource:
 
     def _is_cleared(self) -> bool:
         """Whether nothing is on the screen, and the cursor did not just go up some rows."""
-        return self._homed and not self._emulator.cursor[1] and self._blank_below(self._cursor_row())
+        return (
+            self._homed and not self._emulator.cursor[1] and self._blank_below(self._cursor_row())
+        )
 
     def _redraws(self) -> bool:
         """Whether the program clears the screen to draw again what stood there."""

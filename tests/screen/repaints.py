@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 from relay.core.source_events import SourceEvent
 from relay.screen.source import ScreenSource
@@ -20,9 +21,10 @@ from tests.screen.conversation import Found, finds
 from tests.screen.screens import until
 
 _WORDS = (
-    "please check the tests build again and report what fails in module seven parser lexer now "
-    "because review of this file before noon with care thanks plan done ready"
-).split()
+    "please", "check", "the", "tests", "build", "again", "and", "report", "what", "fails", "in",
+    "module", "seven", "parser", "lexer", "now", "because", "review", "of", "this", "file",
+    "before", "noon", "with", "care", "thanks", "plan", "done", "ready",
+)  # fmt: skip
 _NAMES = ("Bob", "Ann", "Carol")
 _SPINNER = "⠋⠙⠹⠸⠼⠴"
 LARGE = ((80, 24), (60, 20), (100, 30))
@@ -60,7 +62,9 @@ def paragraph(random: Random, number: int) -> Paragraph:
     name = random.choice(_NAMES)
     kind = random.choice(("text", "short", "short", "long", "lines", "block", "inert"))
     if kind == "text":
-        return Paragraph([f"Note {number}: {words(random, 1, 30)}" for _ in range(random.randint(1, 3))])
+        return Paragraph(
+            [f"Note {number}: {words(random, 1, 30)}" for _ in range(random.randint(1, 3))]
+        )
     if kind == "short":
         text = f"m{number} {words(random, 1, 4)}"
         return Paragraph([f"@relay:{name} {text}"], [Found(name, text)])
@@ -174,6 +178,10 @@ class Painter:
         """Whether it shows in time that it will draw again what it draws."""
         return self.hides or self.updates or self.status != "none"
 
+    def name(self) -> list[str]:
+        """How it draws, in words for a report."""
+        return [type(self).__name__]
+
     def begin(self) -> str:
         return "\x1b[?25l" * self.hides
 
@@ -254,6 +262,9 @@ class Rewriting(Painter):
         self.row = 0  # of the screen, where the cursor stands
         self.top = 0  # ... where the block begins
 
+    def name(self) -> list[str]:
+        return [*Painter.name(self), self.up, self.erase]
+
     @property
     def clips(self) -> bool:
         return self.settles or self.overflow == "clip"
@@ -261,7 +272,9 @@ class Rewriting(Painter):
     def draw(self, step: Step, *, resized: bool) -> str:
         done = 0
         if self.settles:
-            texts = [n for n, line in enumerate(step.told) if not line and not _in_block(step.told, n)]
+            texts = [
+                n for n, line in enumerate(step.told) if not line and not _in_block(step.told, n)
+            ]
             done = texts[-1] + 1 if texts else 0
         live = self.broken(step.told[done:]) + self.footer(step)
         if resized:
@@ -371,6 +384,9 @@ class Clearing(Painter):
         )  # fmt: skip
         self.whole = random.random() < 0.5 and self.clear != "\x1b[H"
         self.newline = random.random() < 0.5
+
+    def name(self) -> list[str]:
+        return [*Painter.name(self), repr(self.clear), "whole" if self.whole else "tail"]
 
     @property
     def clips(self) -> bool:
@@ -496,62 +512,69 @@ def _squeezed(found: Found) -> Found:
     return Found(found.target, " ".join((found.body or "(open)").split()))
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """What happens to the source: bytes, or a size before them."""
+class Event(NamedTuple):
+    """What happens to the source: a size, bytes, and perhaps that it goes on from a checkpoint."""
 
     at: float
     data: bytes
     size: tuple[int, int]
+    restored: bool = False
 
 
-def play(number: int) -> tuple[str, list[Found], list[Event], Random]:
-    """The conversation ``number``: how it is drawn, what is said, and the bytes."""
+def play(number: int) -> tuple[str, list[Found], list[Event]]:
+    """The conversation ``number``: how it is drawn, what is said, and what is written when."""
     random = Random(number)
     said = transcript(random)
     painter = random.choice(PAINTERS)(random)
-    size = random.choice(painter.sizes)
-    painter.cols, painter.rows = size
-    events: list[Event] = []
+    size = painter.cols, painter.rows = random.choice(painter.sizes)
     steps = [*tell(random, said, size, known=painter.known, clips=painter.clips)]
-    if isinstance(painter, Appending) and random.random() < 0.5:
-        steps = [step for step in steps if step.size == size]
-    data = painter.begin()
-    for step in steps:
-        data += painter.frame(step)
-        events.append(Event(step.at, data.encode(), step.size))
-        data = ""
-    events.append(Event(steps[-1].at + 0.6, painter.end(steps[-1]).encode(), steps[-1].size))
-    name = type(painter).__name__
-    if isinstance(painter, Rewriting):
-        name += f" {painter.up} {painter.erase}"
-    if isinstance(painter, Clearing):
-        name += f" {painter.clear!r}"
-    return name, [found for one in said for found in one.said], events, random
+    frames = [Event(step.at, painter.frame(step).encode(), step.size) for step in steps]
+    frames[0] = frames[0]._replace(data=painter.begin().encode() + frames[0].data)
+    frames.append(Event(steps[-1].at + 0.6, painter.end(steps[-1]).encode(), steps[-1].size))
+    name = " ".join(painter.name() + ["resized"] * (len({step.size for step in steps}) > 1))
+    restores = random.random() < 0.2
+    return (
+        name + " restored" * restores,
+        [found for one in said for found in one.said],
+        [*_pieces(random, frames, restores)],
+    )
 
 
-def listen(number: int) -> Outcome:
-    """Draw the conversation ``number`` and hear it."""
-    name, said, played, random = play(number)
+def _pieces(random: Random, frames: list[Event], restores: bool) -> Iterator[Event]:
+    """The frames as they are read: some in several pieces, a moment apart."""
+    now = 0.0
+    for frame in frames:
+        now = max(now, frame.at)
+        data, parts = frame.data, random.choice((1, 1, 3))
+        while data:
+            at = max(1, len(frame.data) // parts + random.randint(0, 9))
+            restored = restores and random.random() < 0.05
+            yield Event(now, data[:at], frame.size, restored)
+            data = data[at:]
+            now += random.choice((0.0, 0.0, 0.002))
+
+
+def listen(number: int, log: Callable[[Event | SourceEvent], object] | None = None) -> Outcome:
+    """Draw the conversation ``number`` and hear it. ``log`` is told all that happens."""
+    name, said, played = play(number)
+    tell_of = log or (lambda one: None)
     size = played[0].size
     source = ScreenSource(*size)
-    restores = random.random() < 0.2
     events: list[SourceEvent] = []
-    now = 0.0
     for event in played:
-        now = max(now, event.at)
-        events += until(source, now)
+        heard = until(source, event.at)
         if event.size != size:
             size = event.size
-            events += source.resize(*size, now)
-        at, pieces = 0, random.choice((1, 1, 3))
-        while at < len(event.data):
-            piece = event.data[at : at + max(1, len(event.data) // pieces + random.randint(0, 9))]
-            events += until(source, now) + source.feed(piece, now)
-            at += len(piece)
-            now += random.choice((0.0, 0.0, 0.002))
-            if restores and random.random() < 0.05:
-                source = ScreenSource.restore(source.checkpoint(), *size, now)
-    events += until(source, now + 3) + source.finish(now + 3)
-    heard = [_squeezed(found) for found in finds(events)]
-    return Outcome(name, [_squeezed(found) for found in said], heard)
+            heard += source.resize(*size, event.at)
+        if event.restored:
+            source = ScreenSource.restore(source.checkpoint(), *size, event.at)
+        for one in (*heard, event):
+            tell_of(one)
+        heard += source.feed(event.data, event.at)
+        events += heard
+    last = played[-1].at + 3
+    heard = until(source, last) + source.finish(last)
+    for one in heard:
+        tell_of(one)
+    found = [_squeezed(found) for found in finds(events + heard)]
+    return Outcome(name, [_squeezed(found) for found in said], found)

@@ -1,0 +1,86 @@
+"""Groups the rows of a look, each with what is known of it, into what is said together. Pure.
+
+Apart from ``relay.screen.redraw_reader``, its one user, which would be too long with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from relay.screen.alignment import Entry
+from relay.screen.rows import Kind, Row
+
+#: The rows of a look from the top, each with its entry.
+View = list[tuple[Row, Entry]]
+
+SPOKEN = (Kind.AGENT, Kind.PERSON)
+_OWNERS = (Kind.AGENT, Kind.PERSON, Kind.TOOL)
+
+
+def keep_beginning(view: View, before: View) -> None:
+    """Keep how the first row is joined to the one above it, which has scrolled away."""
+    if view:
+        first, entry = view[0]
+        was = next((row for row, old in before if old is entry), first)
+        first.gap, first.joins = was.gap, was.joins
+
+
+def stands_grown(view: View, one: tuple[Row, Entry]) -> bool:
+    """Whether below ``one``, as it was before a resize, stands a row that begins like it."""
+    row, entry = one
+    at = next((n for n, (_, other) in enumerate(view) if other is entry), 0)
+    below = (other.key for _, other in view[at + 1 :])
+    return any(key != row.key and key.startswith(row.key) for key in below)
+
+
+def first_born(paragraph: View) -> float:
+    """Return when the first row of a paragraph came."""
+    return min(entry.born_at for _, entry in paragraph)
+
+
+def keep_owners(view: View, *, gaps: bool) -> None:
+    """Keep whose each row was at first: its mark (a chevron, a corner) may scroll away.
+
+    And some programs keep the last prompt pinned above whatever scrolls by: what comes below a
+    row that is known is of its kind, unless it has a mark of its own. ``gaps``: no tool's output
+    goes on below a blank row.
+    """
+    looked = known = Kind.AGENT
+    for row, entry in view:
+        seems = row.kind
+        if seems in _OWNERS:
+            if entry.owner:
+                row.kind = Kind(entry.owner)
+            elif gaps and row.gap and known is Kind.TOOL and seems is Kind.AGENT:
+                pass
+            elif not row.marked and seems is looked:
+                row.kind = known
+            entry.owner = row.kind
+        looked, known = seems, row.kind
+
+
+def may_be_emitted(row: Row, entry: Entry) -> bool:
+    """Whether it is somebody's words, and was not emitted yet."""
+    return not entry.emitted and row.kind in SPOKEN
+
+
+def paragraphs(view: View) -> Iterator[View]:
+    """Yield the rows that belong to one line each; the person's rows one block each."""
+    paragraph: View = []
+    for pair in view:
+        row = pair[0]
+        same = bool(paragraph) and paragraph[-1][0].kind is row.kind and not row.gap
+        if same and (row.joins is not None or row.kind is Kind.PERSON):
+            paragraph.append(pair)
+            continue
+        if paragraph:
+            yield paragraph
+        paragraph = [pair]
+    if paragraph:
+        yield paragraph
+
+
+def fields_of(one: Row | Entry) -> dict[str, Any]:
+    """Return the fields of ``one``, of which there are hundreds: ``to_json`` takes longer."""
+    return {name: getattr(one, name) for name in one.__slots__}

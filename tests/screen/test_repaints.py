@@ -1,0 +1,84 @@
+"""A repainted block is one utterance, however a program repaints it."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.screen.source import ScreenSource
+from tests.pump.fuzzing import rounds, seed
+from tests.screen.conversation import Found, finds
+from tests.screen.repaints import listen
+from tests.screen.screens import until
+
+BOB = "@relay:Bob hello there"
+SAID = Found("Bob", "hello there")
+#: How a program goes back over two lines, and what it erases.
+BACK = {
+    "up": "\x1b[2A\x1b[J",
+    "previous-line": "\x1b[2F\x1b[J",
+    "each-line": "\x1b[1A\x1b[2K\x1b[1A\x1b[2K\r",
+    "reverse-index": "\x1bM\x1bM\x1b[J",
+    "rows": "\x1b[1;1H\x1b[J",
+    "over": "\x1b[2A",
+    "delete": "\x1b[2A\x1b[2M",
+    "characters": "\x1b[2A\x1b[80X",
+    "clear": "\x1b[2J\x1b[H",
+    "clear-from-home": "\x1b[H\x1b[2J",
+    "erase-from-home": "\x1b[H\x1b[J",
+    "scrollback-too": "\x1b[2J\x1b[3J\x1b[H",
+    "reset": "\x1bc",
+}
+
+
+def heard(frames: list[tuple[float, str]], source: ScreenSource | None = None) -> list[Found]:
+    """The messages in what is written at these moments."""
+    source = source or ScreenSource(80, 24)
+    events = []
+    for at, text in frames:
+        events += until(source, at) + source.feed(text.encode(), at)
+    last = frames[-1][0]
+    return finds(events + until(source, last + 3) + source.finish(last + 3))
+
+
+@pytest.mark.parametrize("gap", [0.03, 0.5, 2.0], ids=str)
+@pytest.mark.parametrize("back", BACK.values(), ids=BACK)
+def test_frames_are_one_utterance(back: str, gap: float) -> None:
+    lines = f"⠋ working\r\n{BOB}\r\n"
+    frames = [(number * gap, back * bool(number) + lines) for number in range(12)]
+    assert heard(frames) == [SAID]
+
+
+@pytest.mark.parametrize("back", ["\x1b[2J\x1b[H", "\x1b[H\x1b[J"], ids=["clear", "erase"])
+def test_the_same_words_after_a_screen_was_cleared_later_are_said_again(back: str) -> None:
+    assert heard([(0.0, f"{BOB}\r\n"), (3.0, f"{back}{BOB}\r\n")]) == [SAID, SAID]
+
+
+@pytest.mark.parametrize("back", BACK.values(), ids=BACK)
+def test_a_growing_answer_is_heard_once_and_whole(back: str) -> None:
+    parts = ["@relay:Bob", "one", "two", "three", "four", "five", "six", "seven"]
+    frames = [(0.0, "\x1b[?25l")]
+    for number in range(1, len(parts) + 1):
+        shown = " ".join(parts[:number])
+        frames.append((number * 0.1, back * (number > 1) + f"⠋ working\r\n{shown}\r\n"))
+    assert heard(frames) == [Found("Bob", "one two three four five six seven")]
+
+
+@pytest.mark.parametrize("back", BACK.values(), ids=BACK)
+def test_what_is_wiped_and_printed_again_at_the_end_is_not_said_again(back: str) -> None:
+    frames = [(number * 0.1, back * bool(number) + f"⠋\r\n{BOB}\r\n") for number in range(9)]
+    assert heard([*frames, (2.0, f"{back}{BOB}\r\nDone.\r\n")]) == [SAID]
+
+
+@pytest.mark.parametrize("back", BACK.values(), ids=BACK)
+def test_the_same_words_below_are_said_again(back: str) -> None:
+    frames = [(number * 0.1, back * bool(number) + f"⠋\r\n{BOB}\r\n") for number in range(9)]
+    assert heard([*frames, (2.0, f"{back}{BOB}\x1b[K\r\n\x1b[K\r\n{BOB}\x1b[K\r\n")]) == [
+        SAID,
+        SAID,
+    ]
+
+
+def test_random_conversations_drawn_in_random_ways_are_heard_as_they_were_said() -> None:
+    for number in range(rounds(10)):
+        outcome = listen(seed(number))
+        assert not outcome.wrong, (number, outcome)
