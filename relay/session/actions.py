@@ -189,34 +189,35 @@ class SessionActions:
 
 
 class MatchActions(SessionActions):
-    """Actions that answer one match: relay's own handler sends the match itself, once.
+    """Actions that answer one match: a handler that sends the match itself sends it once.
 
-    The message gets the id of what was heard, so hearing it again sends nothing twice, and the
-    attributes that stood beside the target.
+    The message gets the id of what was heard, so hearing it again, or a second handler that sends
+    it on, sends nothing twice, and it has the attributes that stood beside the target.
     """
 
     def __init__(self, base: SessionActions, heard: Detection) -> None:
         self.__dict__.update(base.__dict__)
-        self._heard: Detection | None = heard
+        self._heard = heard
+        self._commanded = False
 
     def send(
         self, to: str, text: str, *, mode: Mode | None, thread: str | None
     ) -> tuple[str, Future[Any]]:
-        heard, self._heard = self._heard, None
-        match = heard.found if heard is not None else None
-        if heard is None or not isinstance(match, Match) or (to, text) != _said(match):
-            self._heard = heard
+        match = self._heard.found
+        if not isinstance(match, Match) or (to, text) != _said(match):
             return super().send(to, text, mode=mode, thread=thread)
-        return self._post(send_fields(match, heard.id))
+        fields = send_fields(match, self._heard.id)
+        if mode is not None:
+            fields["mode"] = mode.value
+        return self._post(fields | ({"thread": thread} if thread else {}))
 
     def memory_command(self, action: str, text: str) -> None:
-        heard = self._heard
-        match = heard.found if heard is not None else None
-        if heard is None or not isinstance(match, Match) or (action, text) != _said(match):
+        match = self._heard.found
+        if self._commanded or not isinstance(match, Match) or (action, text) != _said(match):
             super().memory_command(action, text)
             return
-        self._heard = None
-        self._command(AddOnCommand(heard.id, action, text, dict(match.attributes)))
+        self._commanded = True
+        self._command(AddOnCommand(self._heard.id, action, text, dict(match.attributes)))
 
 
 def _said(match: Match) -> tuple[str, str]:

@@ -92,7 +92,9 @@ class BrokerReports:
         match = heard.found
         assert isinstance(match, Match)
         fields: dict[str, Any] = {
-            "id": heard.id,
+            # The find's own id is for what its handlers send of it: the message would be taken
+            # for one that is stored already.
+            "id": heard.id[:10] + derived_ulid(0, heard.id, "match")[10:],
             "kind": "match",
             "body": match.body,
             "meta": {"namespace": match.namespace, "target": match.target},
