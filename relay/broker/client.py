@@ -6,7 +6,7 @@ import os
 import time
 
 from relay.broker.start import DEADLINE, Starter, open_socket
-from relay.core.errors import BrokerUnavailable, RelayError, Timeout
+from relay.core.errors import BrokerUnavailable, RelayError, StorageError, Timeout
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.protocol.broker import LINE_MAX, ONCE, PROTOCOL, Json, decode, encode, error_from
@@ -60,13 +60,26 @@ class BrokerClient:
             time.sleep(_PAUSE)
 
     def _once_more(self, op: str, fields: Json, end: float) -> Json:
+        answerless: tuple[type[RelayError], ...] = (Timeout, BrokerUnavailable)
         try:
+            try:
+                return self._ask(op, fields, end)
+            except _Broken:
+                if op in ONCE or time.monotonic() >= end:
+                    raise
+            # What refuses it now says nothing of the first time.
+            answerless += (StorageError,)
+            self._open()
             return self._ask(op, fields, end)
-        except _Broken:
-            if op in ONCE or time.monotonic() >= end:
+        except answerless as error:
+            if op != "send":
                 raise
-        self._open()
-        return self._ask(op, fields, end)
+            # Not a Timeout: its exit status says that the message is stored.
+            raise BrokerUnavailable(
+                f"{error.message}; nobody knows whether the message was stored",
+                hint=f"relay show {fields['id']} tells as soon as the broker answers",
+                code="unknown_outcome",
+            ) from error
 
     def next_push(self, timeout: float) -> Json | None:
         """The next thing the broker sends unasked; None after ``timeout`` seconds."""

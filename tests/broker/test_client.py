@@ -1,0 +1,99 @@
+"""The command line's client against brokers that leave it without an answer."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from relay.broker.client import connect
+from relay.core.errors import EXIT_FAILED, BrokerUnavailable, RelayError, StorageError
+from relay.core.paths import Home
+from relay.protocol.broker import PROTOCOL, Json, decode, encode, refusal
+
+#: What a broker does with a request that is no hello: the line to answer, or None to hang up.
+Answer = Callable[[Json], bytes | None]
+
+
+@contextmanager
+def broker(home: Home, answer: Answer) -> Iterator[list[Json]]:
+    """A broker that greets as it should; gives the other requests, which ``answer`` answers."""
+    home.create()
+    asked: list[Json] = []
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(home.broker_socket)
+    listener.listen()
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection, connection.makefile("rb") as lines:
+                for line in lines:
+                    record = decode(line)
+                    if record["op"] == "hello":
+                        hello = {"protocol": PROTOCOL, "version": "0", "pid": 1}
+                        connection.sendall(encode({"n": record["n"], "ok": True, **hello}))
+                        continue
+                    asked.append(record)
+                    reply = answer(record)
+                    if reply is None:
+                        break
+                    connection.sendall(reply)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield asked
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(20)
+
+
+def silent(record: Json) -> bytes:
+    return b""
+
+
+def hangs_up(record: Json) -> None:
+    return None
+
+
+@pytest.mark.parametrize("answer", [silent, hangs_up], ids=["hangs", "killed"])
+def test_a_send_without_an_answer_does_not_end_like_one_that_is_stored(
+    home: Home, answer: Answer
+) -> None:
+    with broker(home, answer) as asked, connect(home) as client:
+        with pytest.raises(BrokerUnavailable, match="nobody knows whether") as failure:
+            client.request("send", to="Bob", body="x", deadline=0.5)
+    assert failure.value.exit_status == EXIT_FAILED
+    # What was asked again had the same id, and that is what to look for.
+    (id_,) = {one["id"] for one in asked}
+    assert id_ in failure.value.hint
+
+
+def test_a_refusal_after_a_broken_connection_says_nothing_of_the_first_try(home: Home) -> None:
+    tries: list[Json] = []
+
+    def full_the_second_time(record: Json) -> bytes | None:
+        tries.append(record)
+        return refusal(record["n"], StorageError("the disk is full")) if tries[1:] else None
+
+    with broker(home, full_the_second_time), connect(home) as client:
+        with pytest.raises(BrokerUnavailable, match="the disk is full; nobody knows whether"):
+            client.request("send", to="Bob", body="x")
+
+
+def test_a_refusal_is_what_it_says(home: Home) -> None:
+    def full(record: Json) -> bytes:
+        return refusal(record["n"], StorageError("the disk is full"))
+
+    with broker(home, full), connect(home) as client:
+        with pytest.raises(StorageError) as failure:
+            client.request("send", to="Bob", body="x")
+    assert str(failure.value) == "the disk is full" and isinstance(failure.value, RelayError)
