@@ -80,8 +80,39 @@ class CannotRun(RelayError):
 def run(choices: Choices) -> int:
     """Claim a name, plan the launch, and run the command here; returns its exit status.
 
-    Death by signal n is -n, as subprocess has it. Raises RelayError before anything starts.
+    Death by signal n is -n, as subprocess has it. Raises RelayError before anything starts. Where
+    relay has no place for its files (a full disk, a folder that cannot be written) the command
+    runs without relay, which is said: no trouble of relay's keeps an agent from starting.
     """
+    try:
+        return _run(choices)
+    except RelayError as error:
+        if error.code != "state_dir":
+            raise
+        return _run_without(choices, error)
+
+
+def _run_without(choices: Choices, error: RelayError) -> int:
+    from relay.core.environment import original
+    from relay.pump.monitor import Program, execute
+
+    command = choices.command
+    print(
+        f"relay: {os.path.basename(command[0])} runs without relay: no name, no messages, no hooks"
+        f" or guards. {error.line}",
+        file=sys.stderr,
+        flush=True,
+    )
+    if not choices.exclusive:
+        import subprocess
+
+        return subprocess.call(command)
+    path = find_program(command[0], os.environ.get("PATH"))
+    failure = execute(Program(path, command, original()))
+    raise CannotRun(f"cannot run {command[0]}: {failure.strerror}", 126)
+
+
+def _run(choices: Choices) -> int:
     from relay.config import names
     from relay.core import descriptors, signals
     from relay.core.ids import new_ulid

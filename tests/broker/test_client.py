@@ -68,9 +68,12 @@ def hangs_up(record: Json) -> None:
 def test_a_send_without_an_answer_does_not_end_like_one_that_is_stored(
     home: Home, answer: Answer
 ) -> None:
-    with broker(home, answer) as asked, connect(home) as client:
-        with pytest.raises(BrokerUnavailable, match="nobody knows whether") as failure:
-            client.request("send", to="Bob", body="x", deadline=0.5)
+    with (
+        broker(home, answer) as asked,
+        connect(home) as client,
+        pytest.raises(BrokerUnavailable, match="nobody knows whether") as failure,
+    ):
+        client.request("send", to="Bob", body="x", deadline=0.5)
     assert failure.value.exit_status == EXIT_FAILED
     # What was asked again had the same id, and that is what to look for.
     (id_,) = {one["id"] for one in asked}
@@ -84,16 +87,22 @@ def test_a_refusal_after_a_broken_connection_says_nothing_of_the_first_try(home:
         tries.append(record)
         return refusal(record["n"], StorageError("the disk is full")) if tries[1:] else None
 
-    with broker(home, full_the_second_time), connect(home) as client:
-        with pytest.raises(BrokerUnavailable, match="the disk is full; nobody knows whether"):
-            client.request("send", to="Bob", body="x")
+    with (
+        broker(home, full_the_second_time),
+        connect(home) as client,
+        pytest.raises(BrokerUnavailable, match="the disk is full; nobody knows whether"),
+    ):
+        client.request("send", to="Bob", body="x")
 
 
 def test_a_refusal_is_what_it_says(home: Home) -> None:
     def full(record: Json) -> bytes:
         return refusal(record["n"], StorageError("the disk is full"))
 
-    with broker(home, full), connect(home) as client:
-        with pytest.raises(StorageError) as failure:
-            client.request("send", to="Bob", body="x")
+    with (
+        broker(home, full),
+        connect(home) as client,
+        pytest.raises(StorageError) as failure,
+    ):
+        client.request("send", to="Bob", body="x")
     assert str(failure.value) == "the disk is full" and isinstance(failure.value, RelayError)

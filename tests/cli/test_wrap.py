@@ -82,11 +82,41 @@ def test_commands_that_cannot_run(tmp_path: Path, isolated_home: Path) -> None:
     assert not isolated_home.exists()  # nothing was started, nothing was made
 
 
-def test_the_state_directory_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    done = relay("true", RELAY_HOME=str(tmp_path / "file" / "home"))
-    assert done.returncode == 1
-    assert "set RELAY_HOME" in done.stderr and "Traceback" not in done.stderr
+@pytest.mark.parametrize("what", ["home", "names", "run"])
+def test_no_place_for_files_of_relays_keeps_an_agent_from_starting(
+    isolated_home: Path, tmp_path: Path, what: str
+) -> None:
+    """As with a full or a read-only disk: the program runs, bare."""
+    root = isolated_home
+    if what == "home":
+        (tmp_path / "file").write_text("")
+        root = tmp_path / "file" / "home"
+    else:
+        Home(str(root)).create()
+        (root / what).rmdir()
+        (root / what).write_text("")
+    script = tmp_path / "script"  # without an interpreter's line
+    script.write_text("echo runs as ${RELAY_AGENT-nobody}; exit 7\n")
+    script.chmod(0o755)
+    done = relay(str(script), RELAY_HOME=str(root))
+    assert (done.returncode, done.stdout) == (7, "runs as nobody\n")
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("relay: script runs without relay: no name, no messages, no hooks")
+    assert "RELAY_HOME" in said
+
+
+def test_a_full_disk_keeps_no_agent_from_starting(isolated_home: Path) -> None:
+    Home(str(isolated_home)).create()
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'ulimit -f 0; exec "$@"', "sh"]
+        + [sys.executable, "-m", "relay", "wrap", "--name", "Bob", "--", "echo", "hello"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+    assert "echo runs without relay" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_a_name_that_is_taken(isolated_home: Path) -> None:
