@@ -133,6 +133,12 @@ def shell_in_front(pid: int) -> bool | None:
     return True if front > 0 and name.lstrip("-") in _SHELLS else None
 
 
+def has_terminal(pid: int) -> bool | None:
+    """Whether the process ``pid`` is in front in its terminal; None where there is none of it."""
+    found = _darwin(pid) if sys.platform == "darwin" else _linux(pid)
+    return None if found is None else found[1] == found[2]
+
+
 def _linux(pid: int) -> tuple[str, int, int] | None:
     """Name, process group and the terminal's foreground group: proc(5), /proc/PID/stat."""
     try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from relay.agents.base import AgentAdapter, AgentStart, TypingRules
 from relay.agents.context_door import door_of
+from relay.agents.interpreters import has_terminal
 from relay.agents.known_agents import (
     ANSWERS_ONCE,
     answers_once,
@@ -35,6 +36,7 @@ from relay.hooks.events import HookEventName
 from relay.hooks.run_functions import FunctionRunner
 from relay.memory.session_addon import MemoryAddOn, Recall, about
 from relay.memory.session_store import MemoryGate, chosen
+from relay.protocol.nested_wrap import NestedOutput
 from relay.screen.line_source import make_source
 from relay.session.actions import SessionActions
 from relay.session.agent_tty import open_agent_tty
@@ -261,7 +263,8 @@ class SessionParts:
             agent=self._kind,
         )
         source = self._adapter.source if self._adapter else None
-        return SourceSelector(detector, self._screen, source, notes)
+        nested = NestedOutput(self._run.run_id, state.get("inner", 0))
+        return SourceSelector(detector, self._screen, source, notes, nested, has_terminal)
 
     def _make_driver(self, config: LoadedConfig, broker: Broker) -> SessionDriver:
         run, queue, tasks = self._run, self._queue, self._tasks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -10,7 +11,7 @@ from relay.core import descriptors, signals
 from relay.core.errors import UsageError
 from relay.core.json_text import dumps
 from relay.core.signals import signal
-from relay.protocol import frames
+from relay.protocol import frames, nested_wrap
 from relay.pump import agent_process, tty
 from relay.pump.loop import Pump
 from relay.pump.monitor import Program
@@ -54,6 +55,7 @@ def run(
             hint="run it in a terminal, or without --record",
         )
     path: str | None = None
+    outer = ""  # the run around this one, on the same terminal
     agent: agent_process.Monitored | agent_process.Direct
     if console is None:
         agent = agent_process.start_direct(program)
@@ -62,6 +64,9 @@ def run(
         master, slave = _open_terminal(console)
         path = os.ttyname(slave)
         session.tell_terminal(console.name())
+        outer = "" if console.background or 1 not in terminals else os.environ.get("RELAY_RUN", "")
+        if outer:  # the wrap around this one need not hear what is heard here
+            _write(nested_wrap.begins(outer, os.getpid()))
         agent = agent_process.start_monitored(
             program, slave, console.keys, terminals, not console.background
         )
@@ -90,6 +95,8 @@ def run(
         raise
     if pump.close():
         leave_behind(link)
+    if outer:
+        _write(nested_wrap.ends(outer, os.getpid()))
     said = recording.finish() if recording is not None else []
     _say(said, pump, session, program)
     if not exclusive:
@@ -128,6 +135,11 @@ def _open_terminal(console: OuterTerminal) -> tuple[int, int]:
     tty.write_size(slave, console.size)
     os.set_blocking(master, False)
     return master, slave
+
+
+def _write(mark: bytes) -> None:
+    with contextlib.suppress(OSError):
+        os.write(1, mark)
 
 
 def _unpack(packed: bytes) -> list[int]:

@@ -8,13 +8,14 @@ works; should it fail, the screen takes over from there, and the reason is kept 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, Protocol
 
 from relay.agents.base import StructuredSource
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Pause, Proof, SourceEvent, StateChange
+from relay.protocol.nested_wrap import NestedOutput
 from relay.session.detector import AgentSaid, DirectiveDetector, Heard
 
 #: A screen does not know turns: a block is given up as unclosed after this many seconds of silence.
@@ -23,6 +24,11 @@ UNCLOSED_PATIENCE = 10.0
 NOTES_MAX = 20
 #: Seconds after a change of the screen in which a source that goes by it, too, is shown it.
 LOOK_AFTER = 0.1
+#: Seconds after which everything that was drawn on a screen has been heard.
+SETTLED = 1.0
+#: Seconds that the output of an inner wrap may go on after that has lost the terminal: its last
+#: words are still read. Then it was killed or stopped, and what comes is the agent's own again.
+LAST_WORDS = 1.0
 #: The stream of everything that is heard on the screen.
 SCREEN = "screen"
 
@@ -53,10 +59,18 @@ class SourceSelector:
         screen: ScreenLike,
         structured: StructuredSource | None,
         notes: Iterable[str] = (),  # remarks for ``relay status`` that there are already
+        nested: NestedOutput | None = None,
+        in_front: Callable[[int], bool | None] = lambda pid: None,
     ) -> None:
+        """``nested`` finds what a wrap inside this one hears itself; ``in_front`` tells whether
+        a process has its terminal to itself."""
         self._detector = detector
         self._screen = screen
         self._structured = structured
+        self._nested = nested
+        self._in_front = in_front
+        self._inner = nested.pid if nested else 0  # the inner wrap that hears what comes now
+        self._inner_lost: float | None = None  # since when that has not had the terminal
         self._last_output: float | None = None
         self._believed = self.source
         self._looks = structured is not None and structured.reads_screen
@@ -81,15 +95,25 @@ class SourceSelector:
         self._last_output = now
         if self._looks and self._look_at is None:
             self._look_at = now + LOOK_AFTER
-        return self._take(self._screen.feed(data, now), "screen")
+        if self._nested is None:
+            return self._take(self._screen.feed(data, now), "screen", now)
+        heard: list[Heard] = []
+        for part, inner in self._nested.split(data):
+            if inner != self._inner:
+                # What was drawn until here belongs to the one before.
+                heard += self._take(self._screen.tick(now + SETTLED), "screen", now)
+                self._detector.abandon()
+                self._inner, self._inner_lost = inner, None
+            heard += self._take(self._screen.feed(part, now), "screen", now)
+        return heard
 
     def resize(self, cols: int, rows: int, now: float) -> list[Heard]:
         """Take the terminal's new size."""
-        return self._take(self._screen.resize(cols, rows, now), "screen")
+        return self._take(self._screen.resize(cols, rows, now), "screen", now)
 
     def activity(self, kind: bytes, now: float) -> list[Heard]:
         """Take note that the person pressed keys."""
-        return self._take(self._screen.activity(kind, now), "screen")
+        return self._take(self._screen.activity(kind, now), "screen", now)
 
     def hook(self, event: dict[str, Any], now: float) -> list[Heard]:
         """Read a report of the agent's own hook."""
@@ -118,7 +142,7 @@ class SourceSelector:
 
     def tick(self, now: float) -> list[Heard]:
         """Look again: time has passed."""
-        heard = self._take(self._screen.tick(now), "screen")
+        heard = self._take(self._screen.tick(now), "screen", now)
         silent = self._silence_ends()
         if silent is not None and now >= silent:
             heard += self._detector.feed(End(SCREEN))
@@ -144,7 +168,7 @@ class SourceSelector:
         heard: list[Heard] = []
         if self._structured is not None:
             heard += self._take(self._structured.finish(now), "structured")
-        heard += self._take(self._screen.finish(now), "screen")
+        heard += self._take(self._screen.finish(now), "screen", now)
         return [*heard, *self._detector.close()]
 
     def checkpoint(self, extra: dict[str, Any]) -> bytes:
@@ -154,6 +178,7 @@ class SourceSelector:
             "hearing": self._detector.state(),
             "structured": self._structured.state() if self._structured else None,
             "notes": self.notes,
+            "inner": self._inner,
             **extra,
         }
         return json.dumps(record, separators=(",", ":")).encode()
@@ -175,11 +200,25 @@ class SourceSelector:
             return None
         return self._last_output + UNCLOSED_PATIENCE
 
-    def _take(self, events: list[SourceEvent], origin: str) -> list[Heard]:
+    def _heard_inside(self, now: float) -> bool:
+        """Whether a wrap inside this one hears what is on the screen now."""
+        if not self._inner:
+            return False
+        if self._in_front(self._inner):
+            self._inner_lost = None
+            return True
+        self._inner_lost = now if self._inner_lost is None else self._inner_lost
+        return now - self._inner_lost < LAST_WORDS
+
+    def _take(self, events: list[SourceEvent], origin: str, now: float = 0.0) -> list[Heard]:
         if self._believed != self.source:
             # What the one began to hear the other does not end: half a message is none.
             self._believed = self.source
             self._detector.abandon()
+        if origin == "screen" and events and self._heard_inside(now):
+            events = [
+                event for event in events if isinstance(event, StateChange | Proof | Degraded)
+            ]
         heard: list[Heard] = []
         for stream, group in groupby(events, _stream_of_line):
             if stream is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,25 @@ def test_a_question_that_nobody_answers_is_reported_in_time() -> None:
         alice.type(say("@relay:Bob [await:2s] are you there?\n"))
         bob.wait_for("GOT Relay message .*: are you there")
         alice.wait_for("Relay notice .*: no answer from Bob within 2 s")
+
+
+def test_the_innermost_wrap_hears_and_the_outer_ones_pass(tmp_path: Path) -> None:
+    inner = tmp_path / "inner.py"
+    inner.write_text(
+        "import sys, subprocess\n"
+        "name, *more = sys.argv[1:]\n"
+        "if more:\n"
+        "    words = [sys.executable, '-m', 'relay', 'wrap', '--name', more[0], '--']\n"
+        "    subprocess.call([*words, sys.executable, __file__, *more])\n"
+        "print(f'@relay:Bob from {name}\\n', flush=True)\n"
+        "name != 'Outer' or input()\n"
+    )
+    with (
+        wrapped(python(ECHO), name="Bob") as bob,
+        wrapped([sys.executable, str(inner), "Outer", "Middle", "Inner"], name="Outer"),
+    ):
+        wait_until(lambda: states().count("seen") >= 3, 60, "three messages")
+        bob.wait_for("from agent Outer: from Outer ")
+        said = {(row["from"], row["body"]) for row in relay_json("history")}
+        assert said == {(name, f"from {name}") for name in ("Inner", "Middle", "Outer")}
+        assert len(states()) == 3

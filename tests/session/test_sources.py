@@ -9,8 +9,9 @@ from relay.agents.base import SourceState, StructuredSource
 from relay.core.message import AgentState
 from relay.core.source_events import Line, Pause, Proof, SourceEvent, StateChange
 from relay.directive.grammar import Match, Unclosed
+from relay.protocol.nested_wrap import NestedOutput, begins, ends
 from relay.session.detector import AgentSaid, Detection, DirectiveDetector, Heard
-from relay.session.sources import UNCLOSED_PATIENCE, SourceSelector
+from relay.session.sources import LAST_WORDS, UNCLOSED_PATIENCE, SourceSelector
 
 
 class FakeScreen:
@@ -172,3 +173,23 @@ def test_the_checkpoint_holds_every_part() -> None:
     assert record["structured"] == {"some": "state"}
     assert record["notes"] == ["a remark"] and record["pending"] == [1]
     assert "scanners" in record["hearing"]
+
+
+def test_what_a_wrap_inside_hears_is_not_heard_again() -> None:
+    run, front = "01K0000000000000000000RUN1", {7: True}
+    nested = NestedOutput(run)
+    detector = DirectiveDetector(run, 0, {"relay"})
+    desk = Desk()
+    desk.ears = SourceSelector(detector, FakeScreen(), None, (), nested, front.get)
+    said = b"@relay:Bob %d\n"
+    desk.hear(desk.ears.output(said % 1 + b"\n" + begins(run, 7) + b"\n" + said % 2, 1.0))
+    desk.hear(desk.ears.output(said % 3 + ends(run, 7) + b"\n" + said % 4, 2.0))
+    assert desk.bodies == ["1", "4"] and "@relay:Bob 2" not in desk.text
+    # Killed or stopped: its last words are waited for, then the agent is heard again.
+    desk.hear(desk.ears.output(begins(run, 7) + b"\n", 3.0))
+    front.clear()
+    desk.hear(desk.ears.output(said % 5, 4.0))
+    desk.hear(desk.ears.output(said % 6, 4.0 + LAST_WORDS))
+    front[7] = True
+    desk.hear(desk.ears.output(said % 7, 6.0))
+    assert desk.bodies == ["1", "4", "6"]
