@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from relay.cli.output import Json
 
 #: What ``agents --json`` shows of each. Scripts rely on the first seven.
-_FIELDS = ("name", "state", "kind", "pid", "cwd", "unread", "since", "command", "last_seen")
+_FIELDS = (
+    *("name", "state", "kind", "pid", "cwd", "unread", "since"),
+    *("command", "last_seen", "reason"),
+)
 #: Longer than a broker takes that must kill a store which hangs. Seconds.
 _STOP_WITHIN = 30.0
 
@@ -60,13 +63,17 @@ def agents_verb(options: Any) -> int:
 
 
 def _print_agents(rows: list[Json]) -> None:
+    width = table.columns()
     table.table(
         ("NAME", "STATE", "KIND", "PID", "UNREAD", "SINCE", "CWD"),
         [
-            tuple(row[key] for key in ("name", "state", "kind", "pid", "unread"))
+            (row["name"], output.state_text(row) if width is None else row["state"])
+            + tuple(row[key] for key in ("kind", "pid", "unread"))
             + (table.when(row["since_ms"]), row["cwd"] or "-")
             for row in rows
         ],
+        width=width,
+        remarks=[table.because(row) for row in rows] if width is not None else (),
     )
 
 
@@ -107,8 +114,7 @@ def broker_status(home: Home) -> Json:
         }
     names = ("running", "pid", "socket", "home", "version", "uptime_s", "counts")
     agents = [
-        {**_agent(row), "reason": row["reason"], "source": row["source"], "notes": row["notes"]}
-        for row in answer["agents"]
+        {**_agent(row), "source": row["source"], "notes": row["notes"]} for row in answer["agents"]
     ]
     return {**{name: answer[name] for name in names}, "held": answer["parked"], "agents": agents}
 

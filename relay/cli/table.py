@@ -34,18 +34,53 @@ def table(
 ) -> None:
     """A plain table; the last column is not padded, and cut where ``width`` columns end.
 
-    ``remarks[i]`` stands on a line of its own below ``rows[i]``, and is not cut.
+    ``remarks[i]`` stands below ``rows[i]``, broken into lines that fit. Where the columns cannot
+    stand side by side, each row is a block of lines, without the head.
     """
     cells = [["-" if cell is None else visible(str(cell)) for cell in row] for row in rows]
     lines = [list(head), *cells]
     widths = [max(_width(line[i]) for line in lines) for i in range(len(head))]
-    room = None if width is None else max(_LAST_MIN, width - sum(widths[:-1]) - 2 * len(head) + 2)
+    room = None if width is None else width - sum(widths[:-1]) - 2 * len(head) + 2
+    narrow = room is not None and room < min(_LAST_MIN, widths[-1])
     for number, line in enumerate(lines):
-        padded = [cell + " " * (widths[i] - _width(cell)) for i, cell in enumerate(line[:-1])]
-        last = line[-1] if room is None else _cut(line[-1], room)
-        output.data("  ".join([*padded, last]).rstrip())
-        if number and remarks and remarks[number - 1]:
-            output.data(f"{'':<{widths[0] + 2}}{remarks[number - 1]}")
+        if not narrow:
+            padded = [cell + " " * (widths[i] - _width(cell)) for i, cell in enumerate(line[:-1])]
+            last = line[-1] if room is None else _cut(line[-1], room)
+            output.data("  ".join([*padded, last]).rstrip())
+        elif number:
+            assert width is not None
+            _block(line, width)
+        remark = remarks[number - 1] if number and remarks else None
+        if remark:
+            _remark(visible(remark), 2 if narrow else widths[0] + 2, width)
+
+
+def _block(line: list[str], width: int) -> None:
+    """One row where the columns cannot stand side by side: as many cells on a line as fit."""
+    shown = _cut(line[0], width)
+    for cell in line[1:]:
+        if _width(shown) + 2 + _width(cell) > width:
+            output.data(shown)
+            shown = "  " + _cut(cell, max(1, width - 2))
+        else:
+            shown += "  " + cell
+    output.data(shown)
+
+
+def _remark(text: str, indent: int, width: int | None) -> None:
+    if width is None or indent + _width(text) <= width:
+        output.data(" " * indent + text)
+        return
+    import textwrap
+
+    room = max(_LAST_MIN, width - indent)
+    for part in textwrap.wrap(text, room):
+        output.data(" " * indent + part)
+
+
+def because(row: Json) -> str | None:
+    """The remark on a row that is in its state for a reason."""
+    return f"({row['reason']})" if row["reason"] else None
 
 
 def columns() -> int | None:
@@ -81,8 +116,9 @@ def messages(answer: Json, in_json: bool, nothing: str) -> None:
     elif width is None:
         table(_MESSAGES, [_whole(row) for row in rows])
     else:
-        remarks = [f"({row['reason']})" if row["reason"] else None for row in rows]
-        table(_MESSAGES, [_short(row) for row in rows], width=width, remarks=remarks)
+        table(
+            _MESSAGES, [_short(row) for row in rows], width=width, remarks=list(map(because, rows))
+        )
     if answer["more"]:
         output.note("older ones are left out: --limit N shows more, --since narrows it down")
 

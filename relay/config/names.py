@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 
 from relay.core.agent_names import NAME_CHARACTERS, NAME_MAX, RESERVED_NAMES, owner_name, valid_name
 from relay.core.errors import NameTaken, RelayError, UsageError
 from relay.core.files import lock_open_file
-from relay.core.json_text import dumps
+from relay.core.json_text import dumps, loads
 from relay.core.paths import Home
 
 #: How many numbered names are tried for one command before giving up.
@@ -106,7 +107,7 @@ def _try(home: Home, name: str, run_id: str) -> Claim | None:
             os.close(fd)
             return None
         os.ftruncate(fd, 0)
-        text = dumps({"name": name, "run_id": run_id, "pid": os.getpid()})
+        text = dumps({"name": name, "run_id": run_id, "pid": os.getpid(), **_whereabouts()})
         os.pwrite(fd, text.encode(), 0)
     except OSError as error:
         os.close(fd)
@@ -121,12 +122,45 @@ def _try(home: Home, name: str, run_id: str) -> Claim | None:
 def _taken(home: Home, name: str) -> NameTaken:
     pid = holder(home, name) or 0
     free = next((n for n in _numbered(name) if holder(home, n) is None), "")
-    who = f"process {pid}" if pid else "a running agent"
     return NameTaken(
-        f"the name {name} is taken by {who}",
+        f"the name {name} is taken by {_who(_path(home, name), pid)}",
         hint=f"choose another, for example --name {free}" if free else "choose another with --name",
         details={"pid": pid, "suggestion": free},
     )
+
+
+def _whereabouts() -> dict[str, object]:
+    """Where this process runs, for a person who looks for the holder of a name."""
+    terminal = folder = ""
+    for fd in (0, 1, 2):
+        try:
+            terminal = terminal or os.ttyname(fd)
+        except OSError:
+            continue
+    try:
+        folder = os.getcwd()
+    except OSError:
+        folder = ""  # it was removed
+    return {"terminal": terminal, "folder": folder, "since": int(time.time())}
+
+
+def _who(path: str, pid: int) -> str:
+    """The holder of a name, as the file tells; it may be of an older version, or half written."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            told = loads(file.read(65536))
+    except (OSError, ValueError, RecursionError):
+        told = None
+    who = f"process {pid}" if pid else "a running agent"
+    if not isinstance(told, dict) or told.get("pid") != pid:
+        return who
+    for key, words in (("terminal", "on"), ("folder", "in")):
+        if told.get(key) and isinstance(told[key], str):
+            who += f" {words} {told[key]}"
+    since = told.get("since")
+    if isinstance(since, int) and 0 < since < 1 << 40:
+        who += time.strftime(", since %H:%M on %Y-%m-%d", time.localtime(since))
+    return who
 
 
 def _numbered(base: str) -> list[str]:

@@ -39,7 +39,8 @@ class AgentState(StrEnum):
     """What a wrapped agent is doing, as far as its source can tell.
 
     ``blocked``: a dialog waits for the person. ``limited``: its model does not answer at present (a
-    usage limit, an API error).
+    usage limit, an API error). ``stopped``: by Ctrl-Z. ``ending``: its terminal has gone, and it is
+    being told.
     """
 
     STARTING = "starting"
@@ -47,6 +48,8 @@ class AgentState(StrEnum):
     BUSY = "busy"
     BLOCKED = "blocked"
     LIMITED = "limited"
+    STOPPED = "stopped"
+    ENDING = "ending"
     GONE = "gone"
 
 

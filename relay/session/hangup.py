@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from relay.core.message import AgentState, State
+from relay.core.source_events import StateChange
 from relay.session.session_commands import DriverCommand, KeepTerminal, PersonNote
 
 #: An agent that tells its state is done once it is at rest and has written nothing for this many
@@ -48,6 +49,10 @@ class HangupTimer:
     def begin(self, now: float) -> None:
         """The person's terminal has gone, and the last hooks are fired."""
         self._end = now + self._seconds
+
+    def shown(self, change: StateChange) -> StateChange:
+        """What others are told that the agent does: it ends once its terminal has gone."""
+        return StateChange(AgentState.ENDING, "its terminal is closed") if self.begun else change
 
     def told(self, identifiers: set[str] | None, now: float) -> Iterator[DriverCommand]:
         """The last hooks have had the agent told these; None: they took too long."""

@@ -36,7 +36,6 @@ from relay.session.typing_policy import Guards
 
 #: Ids of messages that came from the broker; offered again they are not delivered again.
 KNOWN_MAX = 10_000
-#: States of its messages that an agent is told of.
 _UNDELIVERED = (State.FAILED, State.CANCELLED)
 
 
@@ -130,7 +129,7 @@ class Session:
                 yield from self._heard(self._sources.tick(now), now)
             case events.AgentStopped():
                 self._guards.job(event.stopped)
-                yield commands.LookAgain()
+                yield from (*self._report_agent(), commands.LookAgain())
             case events.TerminalGone() if not self.hangup.begun:
                 yield from self._terminal_gone(now)
             case events.MessageArrived():
@@ -255,6 +254,7 @@ class Session:
 
     def _terminal_gone(self, now: float) -> Iterator[DriverCommand]:
         self.hangup.begin(now)
+        yield from self._report_agent()
         fired = list(self.lifecycle.end("hangup", self._run.end_seconds))
         self._acks.changed(now)
         yield from fired
@@ -392,7 +392,7 @@ class Session:
     # -- to the agent, the person and the pump ----------------------------------------------------
 
     def _report_agent(self) -> Iterator[DriverCommand]:
-        change, source = self._state, self._sources.source
+        change, source = self.hangup.shown(self._guards.shown(self._state)), self._sources.source
         notes = tuple(self._sources.notes)
         report = commands.ReportAgent(change.state.value, change.reason, source, notes)
         if report != self._reported:

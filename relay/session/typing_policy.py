@@ -90,6 +90,12 @@ class Guards:
         """The agent was stopped (Ctrl-Z) or goes on."""
         self._stopped = stopped
 
+    def shown(self, change: StateChange) -> StateChange:
+        """What others are told that the agent does: nothing while it is stopped."""
+        if self._stopped:
+            return StateChange(AgentState.STOPPED, "Ctrl-Z; fg in its terminal")
+        return change
+
     @property
     def draft(self) -> bool:
         """Whether the person has typed something and not sent it, as far as the keys tell."""

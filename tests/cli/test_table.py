@@ -61,5 +61,30 @@ def test_a_table_keeps_to_the_width(capsys: pytest.CaptureFixture[str]) -> None:
     table.table(("A", "B"), rows, width=20, remarks=["why x is so", None])
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["A  B", "x  漢字漢字漢字漢字…", "   why x is so", "y  short"]
-    table.table(("A", "B"), rows, width=3)
-    assert capsys.readouterr().out.splitlines()[2] == "y  short"
+
+
+@pytest.mark.parametrize("width", [12, 20, 40, 80])
+def test_no_line_is_wider_than_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr(table, "columns", lambda: width)
+    names = {"from": "A" * 64, "to": "漢字" * 20}
+    rows = [row(), row(state="seen", reason=None, body="short"), row(**names)]
+    table.messages({"rows": rows, "more": False}, False, "nothing")
+    lines = capsys.readouterr().out.splitlines()
+    assert max(table._width(line) for line in lines) <= max(width, 22), lines
+    text = " ".join(" ".join(lines).split())
+    assert text.count(ID[-8:]) == 3 and "Alice" in text and "short" in text
+    assert f"({REASON})" in text
+
+
+def test_forty_columns_hold_a_row_in_two_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "columns", lambda: 40)
+    table.messages({"rows": [row(reason=None)], "more": False}, False, "nothing")
+    assert capsys.readouterr().out.splitlines() == [
+        f"2026-11-21 23:42  {ID[-8:]}  Alice  Bob",
+        "  queued",
+        "  please run the tests^[[2J and again a…",
+    ]

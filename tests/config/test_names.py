@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +35,8 @@ def bob(home: Home) -> Iterator[names.Claim]:
 
 def test_a_claim_says_whose_it_is(home: Home, bob: names.Claim) -> None:
     with open(bob.path) as file:
-        assert json.load(file) == {"name": "Bob", "run_id": "RUN", "pid": os.getpid()}
+        claimed = json.load(file)
+    assert (claimed["name"], claimed["run_id"], claimed["pid"]) == ("Bob", "RUN", os.getpid())
     assert os.path.basename(bob.path) == "bob.lock"
     assert not os.get_inheritable(bob.fd)
     assert names.holder(home, "BOB") == os.getpid()
@@ -46,6 +48,29 @@ def test_a_taken_name_is_refused_in_any_case(home: Home, bob: names.Claim) -> No
     assert caught.value.details == {"pid": os.getpid(), "suggestion": "bOB-2"}
     assert str(os.getpid()) in caught.value.message
     assert "bOB-2" in caught.value.hint
+
+
+def test_a_taken_name_says_who_has_it_where_and_since_when(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master, slave = os.openpty()
+    monkeypatch.chdir(tmp_path)
+    terminal = os.ttyname(slave)
+    monkeypatch.setattr(os, "ttyname", lambda fd: terminal)
+    bob = names.claim(home, "Bob", "bash")
+    with pytest.raises(NameTaken) as caught:
+        names.claim(home, "Bob", "bash")
+    said = caught.value.message
+    assert f"process {os.getpid()} on {terminal} in {tmp_path}, since " in said
+    assert time.strftime("%Y-%m-%d") in said
+    for content, who in ((b"\xff not json", "a running agent"), (b'{"pid": 7}', "process 7")):
+        os.ftruncate(bob.fd, 0)
+        os.pwrite(bob.fd, content, 0)  # of an older version, or half written
+        with pytest.raises(NameTaken, match=f"taken by {who}$"):
+            names.claim(home, "Bob", "bash")
+    bob.release()
+    os.close(master)
+    os.close(slave)
 
 
 def test_a_released_name_is_free_though_a_forked_process_still_has_its_file(

@@ -45,6 +45,7 @@ from relay.session.session_commands import (
 from relay.session.session_events import (
     AgentExited,
     AgentGone,
+    AgentStopped,
     AgentWrote,
     BrokerReturned,
     DeliveryReported,
@@ -217,6 +218,16 @@ def test_a_broker_that_returns_is_told_everything_again() -> None:
 
 
 # -- the person -----------------------------------------------------------------------------------
+
+
+def test_a_stopped_agent_and_one_whose_terminal_has_gone_say_so() -> None:
+    playbook = Playbook()
+    playbook >> SessionStarted() << ReportAgent("idle", "", "screen", ())
+    stopped = ReportAgent("stopped", "Ctrl-Z; fg in its terminal", "screen", ())
+    playbook >> AgentStopped(True) << stopped
+    playbook >> AgentStopped(False) << ReportAgent("idle", "", "screen", ())
+    playbook >> TerminalGone()
+    playbook << ReportAgent("ending", "its terminal is closed", "screen", ())
 
 
 def test_a_key_that_flushes_counts_like_every_other_key() -> None:
