@@ -7,8 +7,9 @@ for, which no file and no page knows, and the process of the inner wrap.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: Bytes of the longest sequence.
 _LENGTH_MAX = 80
@@ -30,6 +31,8 @@ class NestedOutput:
 
     def __init__(self, run_id: str, pid: int = 0) -> None:
         """``pid``: the inner wrap whose output comes first; 0 is none."""
+        import re  # not for the pump, which only writes
+
         run = re.escape(run_id.encode())
         self._marks = re.compile(rb"\x1b\]7702;(in|out);" + run + rb";([0-9]{1,10})\x1b\\")
         self.pid = pid  # the inner wrap that hears what comes next

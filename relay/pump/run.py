@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import sys
@@ -138,8 +137,10 @@ def _open_terminal(console: OuterTerminal) -> tuple[int, int]:
 
 
 def _write(mark: bytes) -> None:
-    with contextlib.suppress(OSError):
+    try:
         os.write(1, mark)
+    except OSError:
+        return  # the terminal is gone
 
 
 def _unpack(packed: bytes) -> list[int]:
