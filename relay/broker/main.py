@@ -13,12 +13,14 @@ import socket
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 
-from relay.core.errors import RelayError, error_fields
+from relay.core.errors import DamagedFile, RelayError, error_fields
 from relay.core.files import lock_open_file, unlink_if_there, write_atomically
 from relay.core.log import Log
 from relay.core.paths import Home
 from relay.core.visible import visible
+from relay.ledger.recovery import recover
 from relay.ledger.store import Ledger
 
 #: A loser of the election waits this long for a broker that is just going away. Seconds.
@@ -53,17 +55,29 @@ def run(home: Home, log: Log) -> int:
         return 0
     try:
         try:
-            ledger = Ledger(home.ledger)
+            ledger = _open(home, log)
+            try:
+                _serve(home, log, ledger)
+            finally:
+                ledger.close()
         except RelayError as error:
             _say_why(home, error)
             raise
-        try:
-            _serve(home, log, ledger)
-        finally:
-            ledger.close()
     finally:
         os.close(lock)
     return 0
+
+
+def _open(home: Home, log: Log) -> Ledger:
+    """The ledger; of a damaged one what can be read. Raises StorageError."""
+    try:
+        return Ledger(home.ledger)
+    except DamagedFile as error:
+        log.write(error.message)
+        told = recover(home.ledger)
+        ledger = Ledger(home.ledger)
+        ledger.tell(told)
+        return ledger
 
 
 def failure_file(home: Home) -> str:
@@ -130,7 +144,8 @@ def _serve(home: Home, log: Log, ledger: Ledger) -> None:
         guard = LoopGuard(
             int(_number("RELAY_HOPS_MAX", HOPS_MAX)), int(_number("RELAY_RATE_MAX", RATE_MAX))
         )
-        broker = BrokerServer(
+        make = partial(
+            BrokerServer,
             home,
             ledger,
             log=log.write,
@@ -141,6 +156,12 @@ def _serve(home: Home, log: Log, ledger: Ledger) -> None:
             # Before it stops listening: who comes now must not find a socket that is closing.
             on_stop=lambda: unlink_if_there(home.broker_socket),
         )
+        try:
+            broker = make()
+        except DamagedFile as error:
+            log.write(error.message)
+            ledger.mend()
+            broker = make()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, broker.stop)

@@ -240,7 +240,7 @@ class DeliveryOps:
 
     def sweep(self, batch: Batch) -> None:
         """Fail what has waited for seven days for a name that never came, some at a time."""
-        rows = self._ledger.waiting_for_nobody(batch.now_ms - WAITING_FOR_MS, _SWEEP_ROWS)
+        rows = queries.waiting_for_nobody(self._ledger, batch.now_ms - WAITING_FOR_MS, _SWEEP_ROWS)
         for event, recipient, id_, sender in rows:
             found = self._ledger.delivery(id_, recipient)
             if found is None:

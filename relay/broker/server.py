@@ -21,7 +21,7 @@ from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.ops_hooks import HookRuns, SessionRequests
 from relay.broker.ops_messages import MessageOps
 from relay.broker.ops_query import QueryOps
-from relay.core.errors import RelayError
+from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError
 from relay.core.paths import Home
 from relay.ledger import queries
 from relay.ledger.store import Ledger
@@ -80,7 +80,9 @@ class BrokerServer:
         self._left = asyncio.Event()  # the last connection has closed
         self._timers: list[asyncio.TimerHandle] = []
         directory = self._directory = Directory()
-        committer = self._committer = Committer(ledger, log=log, fault=fault, now_ms=now_ms)
+        committer = self._committer = Committer(
+            ledger, log=log, fault=fault, ledger_failed=self._ledger_failed, now_ms=now_ms
+        )
         windows = self._windows = DeliveryWindows(ledger, directory, committer)
         self._agents = AgentOps(ledger, directory, windows, committer, grace)
         self._deliveries = DeliveryOps(ledger, directory, windows, committer)
@@ -167,6 +169,17 @@ class BrokerServer:
     def stop(self) -> None:
         """End ``serve`` in an orderly way."""
         self._stopped.set()
+
+    def _ledger_failed(self, error: StorageError) -> None:
+        """Where the ledger is not what it was, the next broker begins with what there is then."""
+        if isinstance(error, DamagedFile):
+            try:
+                self._ledger.mend()
+            except StorageError as worse:
+                self._log(worse.message)
+        if isinstance(error, DamagedFile | FileLost):
+            self._log("the broker ends, as its ledger is not what it was")
+            self.stop()
 
     def _look_if_idle(self) -> None:
         now = time.monotonic()

@@ -83,6 +83,14 @@ class StorageError(RelayError):
     code = "storage"
 
 
+class DamagedFile(StorageError):
+    """What is in the file cannot be read any more."""
+
+
+class FileLost(StorageError):
+    """The file was removed or replaced while it was open."""
+
+
 class BrokerUnavailable(RelayError):
     """The broker cannot be reached or started."""
 

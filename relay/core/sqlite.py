@@ -12,10 +12,12 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from relay.core.errors import StorageError
+from relay.core.errors import DamagedFile, StorageError
 
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_SIZE = 100
+# SQLITE_IOERR_SHORT_READ: a file that was cut.
+_SHORT_READ = 522
 
 #: A statement and its values.
 Statement = tuple[str, tuple[object, ...]]
@@ -45,7 +47,8 @@ class Schema:
 
     def error(self, error: Exception, path: str) -> StorageError:
         """What went wrong with the file, for a person."""
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        extended = getattr(error, "sqlite_errorcode", 0)
+        code = extended & 0xFF
         if code == sqlite3.SQLITE_FULL:
             hint = "free some space on that disk; nothing was stored"
         elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
@@ -59,7 +62,9 @@ class Schema:
         else:
             hint = "check that the file and its directory are writable"
         reason = error.strerror if isinstance(error, OSError) else error
-        return StorageError(f"{self.title.format(path=path)} cannot be used: {reason}", hint=hint)
+        damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or extended == _SHORT_READ
+        kind = DamagedFile if damaged else StorageError
+        return kind(f"{self.title.format(path=path)} cannot be used: {reason}", hint=hint)
 
     @contextmanager
     def errors(self, path: str) -> Iterator[None]:

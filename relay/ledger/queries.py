@@ -10,8 +10,14 @@ from dataclasses import dataclass
 
 from relay.core.message import State
 from relay.ledger.schema import BLOCK_BITS, COLUMNS, INVOCATION_COLUMNS, Row, message_row
-from relay.ledger.store import RECIPIENTS, Ledger
+from relay.ledger.store import Ledger
 
+#: All recipients. They are few and the index starts with them: hop from one to the next.
+RECIPIENTS = """WITH RECURSIVE recipients (name) AS (
+    SELECT min(recipient) FROM deliveries
+    UNION ALL
+    SELECT (SELECT min(recipient) FROM deliveries WHERE recipient > recipients.name)
+    FROM recipients WHERE recipients.name IS NOT NULL)"""
 #: How many events one call of ``slice_of`` looks at.
 SLICE = 4096
 
@@ -214,6 +220,21 @@ def parked_count(ledger: Ledger) -> int:
             JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1 AND d.parked = 1"""
         ).fetchone()
     return int(found[0])
+
+
+def waiting_for_nobody(
+    ledger: Ledger, before_ms: int, limit: int
+) -> list[tuple[int, str, str, str]]:
+    """[(event, recipient, id, sender)] that waits for a name since before ``before_ms``."""
+    with ledger.guard() as db:
+        return db.execute(
+            f"""{RECIPIENTS}
+            SELECT d.event, d.recipient, e.id, e.agent FROM recipients
+            JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1
+            JOIN events e ON e.seq = d.event
+            WHERE d.state = '{State.WAITING.value}' AND d.updated_ms <= ? LIMIT ?""",
+            (before_ms, limit),
+        ).fetchall()
 
 
 def exchanged_since(ledger: Ledger, since_ms: int, limit: int) -> list[tuple[str, str, int]]:

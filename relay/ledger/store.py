@@ -14,11 +14,14 @@ from contextlib import contextmanager
 from dataclasses import astuple, fields
 from itertools import chain
 from os import urandom
+from time import time
 from typing import Any
 
 from relay.core import sqlite
-from relay.core.ids import nonce
+from relay.core.agent_names import owner_name
+from relay.core.ids import new_ulid, nonce
 from relay.core.message import Mode, State
+from relay.ledger.recovery import LedgerFile, recover
 from relay.ledger.schema import (
     BLOCK_BITS,
     COLUMNS,
@@ -82,12 +85,6 @@ _UPDATE_DELIVERY = (
 _DELIVERY_COLUMNS = (
     "d.state, d.reason, d.proof, d.attempts, d.delivering_ms, d.submitted_ms, d.updated_ms"
 )
-#: All recipients. They are few and the index starts with them: hop from one to the next.
-RECIPIENTS = """WITH RECURSIVE recipients (name) AS (
-    SELECT min(recipient) FROM deliveries
-    UNION ALL
-    SELECT (SELECT min(recipient) FROM deliveries WHERE recipient > recipients.name)
-    FROM recipients WHERE recipients.name IS NOT NULL)"""
 _INSERT_INVOCATION = (
     f"INSERT INTO hook_invocations ({','.join(INVOCATION_COLUMNS[1:])})"
     f" VALUES ({','.join('?' * (len(INVOCATION_COLUMNS) - 1))})"
@@ -102,14 +99,19 @@ class Ledger:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._db = sqlite.connect(path, SCHEMA)
-        with self.guard() as db:
-            found = db.execute("SELECT key FROM nonce_key").fetchone()
-        self._nonce_key: bytes = found[0] if found else urandom(32)
         self._seq: int | None = None
         self._numbers: dict[str, int] = {}
         self._newest: str | None = None
         self._senders: set[tuple[str | None, int]] = set()  # some of those that are noted
+        self._untold = ""  # for the person, with the next commit
+        self._open()
+
+    def _open(self) -> None:
+        self._db = sqlite.connect(self.path, SCHEMA)
+        self._file = LedgerFile(self.path)
+        with self.guard() as db:
+            found = db.execute("SELECT key FROM nonce_key").fetchone()
+        self._nonce_key: bytes = found[0] if found else urandom(32)
 
     def close(self) -> None:
         """Close the file; what was not committed is gone."""
@@ -126,7 +128,9 @@ class Ledger:
     # -- transactions
 
     def begin(self) -> None:
-        """Start a transaction if none is open."""
+        """Start a transaction if none is open, in a file that has its name."""
+        if not self._db.in_transaction:
+            self._check()
         with self.guard() as db:
             if not db.in_transaction:
                 db.execute("BEGIN IMMEDIATE")
@@ -140,6 +144,40 @@ class Ledger:
         """Put everything since ``begin`` on the disk, synchronously."""
         with self.guard() as db:
             db.execute("COMMIT")
+        self._check()
+        self._file.note()
+        told, self._untold = self._untold, ""
+        if told:
+            self.tell(told)
+
+    def _check(self) -> None:
+        """Put the file back where it was removed. Raises StorageError where it cannot be."""
+        if not self._file.check():
+            self._file.put_back(self._db)
+            self._db.close()
+            self._open()
+            self._untold = f"The ledger {self.path} was removed. It has been put back, as it was."
+
+    def mend(self) -> None:
+        """Set the damaged file aside; go on with what can be read of it. Raises StorageError."""
+        self.rollback()
+        self._newest = None
+        self._db.close()
+        told = recover(self.path)
+        self._open()
+        self.tell(told)
+
+    def tell(self, text: str) -> None:
+        """Store a message of relay's to the person."""
+        now_ms, to = int(time() * 1000), owner_name()
+        self.begin()
+        seq = self.next_seq()
+        row = (seq, new_ulid(now_ms), "message", "relay", "relay", Mode.FOLLOWUP.value)
+        self.add(
+            [(*row, "ledger", text, None, now_ms)],
+            [(seq, to, self.next_number(to), 1, State.QUEUED.value, None, now_ms, 0, 0)],
+        )
+        self.commit()
 
     def rollback(self) -> None:
         """Forget everything since the last commit. Never raises."""
@@ -157,6 +195,7 @@ class Ledger:
         """Move the log into the main file. A log that cannot be moved now stays where it is."""
         with self.guard() as db:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        self._file.note()
 
     # -- numbers
 
@@ -298,18 +337,6 @@ class Ledger:
                     (now_ms, recipient),
                 )
         return rows
-
-    def waiting_for_nobody(self, before_ms: int, limit: int) -> list[tuple[int, str, str, str]]:
-        """[(event, recipient, id, sender)] that waits for a name since before ``before_ms``."""
-        with self.guard() as db:
-            return db.execute(
-                f"""{RECIPIENTS}
-                SELECT d.event, d.recipient, e.id, e.agent FROM recipients
-                JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1
-                JOIN events e ON e.seq = d.event
-                WHERE d.state = '{State.WAITING.value}' AND d.updated_ms <= ? LIMIT ?""",
-                (before_ms, limit),
-            ).fetchall()
 
     def nonce(self, id_: str, recipient: str) -> str:
         """What the sender of the message ``id_`` to ``recipient`` cannot know."""

@@ -68,6 +68,7 @@ def test_only_a_failing_disk_fails_what_was_handled_with_it(
             ledger,
             log=lambda text: None,
             fault=lambda: RelayError("a fault", code="internal"),
+            ledger_failed=lambda error: None,
             now_ms=lambda: 1,
         )
         for n, handler in enumerate(handlers):

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import random
 import resource
 import signal
 import socket
 import sqlite3
 import threading
+import time
 from collections import defaultdict
+from contextlib import closing, suppress
+from pathlib import Path
 
-from relay.broker.client import connect
-from relay.core.errors import StorageError
+import pytest
+
+from relay.broker.client import BrokerClient, connect
+from relay.core.errors import BrokerUnavailable, StorageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
+from relay.ledger.store import Ledger
 from relay.protocol.broker import decode, encode
-from tests.broker.support import Json, broker_process, lock_is_free, register, wait_for_broker
+from tests.broker.support import (
+    Json,
+    broker_process,
+    kill_broker,
+    lock_is_free,
+    register,
+    stop_broker,
+    wait_for_broker,
+)
 from tests.support import wait_until
 
 ROUNDS = 20
@@ -173,3 +188,78 @@ def test_a_full_disk_is_an_error_and_nothing_is_acknowledged(home: Home) -> None
     with register(home, "Bob") as bob:
         push = bob.next_push(20)
         assert push is not None and push["id"] == accepted[0]
+
+
+def persons_inbox(client: BrokerClient) -> list[str]:
+    return [row["body"] for row in client.request("inbox")["rows"] if row["from"] == "relay"]
+
+
+def test_a_ledger_that_is_removed_beneath_the_broker_is_put_back(home: Home) -> None:
+    with connect(home) as client:
+        client.request("send", to="Bob", body="before", offline=True)
+        for name in ("", "-wal", "-shm"):
+            os.unlink(home.ledger + name)
+        client.request("send", to="Bob", body="after", offline=True)
+        kill_broker(home)
+    with connect(home) as client:
+        rows = client.request("history")["rows"]
+        assert [row["body"] for row in rows if row["to"] == "Bob"] == ["before", "after"]
+        [told] = persons_inbox(client)
+        assert "was removed. It has been put back" in told
+
+
+def test_a_ledger_whose_place_is_taken_is_not_written_any_more(home: Home, tmp_path: Path) -> None:
+    with connect(home) as client:
+        client.request("send", to="Bob", body="before", offline=True)
+        other = Ledger(str(tmp_path / "other.db"))
+        other.close()
+        os.replace(tmp_path / "other.db", home.ledger)
+        with pytest.raises(StorageError, match="another file has taken its place"):
+            client.request("send", to="Bob", body="after", offline=True)
+    wait_until(lambda: lock_is_free(home), what="the broker to end")
+    with connect(home) as client:  # with the ledger that is there now
+        client.request("send", to="Bob", body="from here on", offline=True)
+        assert len(client.request("history")["rows"]) == 1
+
+
+def test_damage_is_found_at_a_start_or_later_and_told_once(home: Home) -> None:
+    with connect(home) as client:
+        for number in range(300):
+            client.request("send", to="Bob", body=f"{number} " + "x" * 200, offline=True)
+    stop_broker(home)
+    with closing(sqlite3.connect(home.ledger)) as db:
+        [[root]] = db.execute("SELECT rootpage FROM sqlite_master WHERE name='agents'")
+        [[events]] = db.execute("SELECT rootpage FROM sqlite_master WHERE name='events'")
+    for page, where in ((root, "at the start"), (events, "later")):
+        with open(home.ledger, "r+b") as file:
+            file.seek((page - 1) * 4096)
+            file.write(b"\xff" * 4096)
+        begun = time.monotonic()
+        for _ in range(2):  # where it is found later, the first is refused
+            with suppress(StorageError, BrokerUnavailable), connect(home) as client:
+                sent = client.request("send", to="Bob", body=where, offline=True)
+                break
+        assert time.monotonic() - begun < 9
+        with connect(home) as client:
+            assert client.request("show", id=sent["id"])["message"]["body"] == where
+            assert len([text for text in persons_inbox(client) if "was damaged" in text]) >= 1
+        stop_broker(home)
+    assert len(list(Path(home.root).glob("ledger.db.damaged-*"))) == 2
+
+
+@pytest.mark.parametrize("size", [0, 5000], ids=["all", "a part"])
+def test_a_log_that_is_cut_beneath_the_broker_stops_nobody_for_long(home: Home, size: int) -> None:
+    with connect(home) as client:
+        for number in range(50):
+            client.request("send", to="Bob", body=f"{number} " + "x" * 2000, offline=True)
+    os.truncate(home.ledger + "-wal", size)
+    accepted = []
+    for number in range(5):
+        with suppress(StorageError, BrokerUnavailable), connect(home) as client:
+            body = f"after {number}"
+            accepted.append(client.request("send", to="Bob", body=body, offline=True)["id"])
+    kill_broker(home)
+    with connect(home) as client:
+        for id_ in accepted:
+            assert client.request("show", id=id_)["message"]
+        assert len(accepted) >= 3

@@ -13,6 +13,7 @@ from relay.core import sqlite
 from relay.core.errors import StorageError
 from relay.core.ids import new_ulid
 from relay.core.message import State
+from relay.ledger import queries
 from relay.ledger.schema import SCHEMA, AgentRecord
 from relay.ledger.store import Ledger
 
@@ -188,7 +189,7 @@ def test_only_old_messages_for_unknown_names_expire(ledger: Ledger) -> None:
     put(ledger, "Ghost", waiting=True, at=5000)
     put(ledger, "Carol", at=1000)
     ledger.commit()
-    assert [row[1:3] for row in ledger.waiting_for_nobody(2000, 10)] == [("Ghost", old)]
+    assert [row[1:3] for row in queries.waiting_for_nobody(ledger, 2000, 10)] == [("Ghost", old)]
 
 
 def test_agents_come_back(ledger: Ledger) -> None:

@@ -1,0 +1,250 @@
+"""What becomes of the ledger when its file is removed, replaced or damaged beneath the broker.
+
+A file of its own: the ledger's store knows only that it has to ask. Nothing is deleted: a damaged
+file is set aside under another name, and what can be read of it is copied into a fresh one.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from contextlib import closing, suppress
+
+from relay.core import sqlite
+from relay.core.errors import DamagedFile, FileLost, StorageError
+from relay.core.files import sync_folder, unlink_if_there
+from relay.ledger.schema import SCHEMA
+
+#: How long is looked for single rows around what cannot be read. Seconds.
+PATIENCE = 4.0
+#: Beyond any number of an event, for a table whose last one cannot be read.
+_LAST = 1 << 40
+#: Rows that are read at a time; more than one event has deliveries.
+_ROWS = 4096
+#: Tables that are copied by ranges of their first number; the others are small.
+_RANGED = {"events": "seq", "deliveries": "event", "hook_invocations": "seq"}
+_WHOLE = ("agents", "nonce_key")
+_SENDERS = "INSERT INTO senders SELECT DISTINCT agent, seq >> 12 FROM events WHERE agent NOT NULL"
+
+#: Device, inode and size of a file.
+_Status = tuple[int, int, int]
+_NOTHING: _Status = (0, 0, 0)
+
+
+class LedgerFile:
+    """The names of an open ledger: whether what is written can be found under them."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._main = self._log = _NOTHING
+        self.note()
+
+    def note(self) -> None:
+        """What is there now has been written by the ledger."""
+        if self._main is _NOTHING or self._is_same(self._path, self._main):
+            self._main = _status(self._path)
+        log = self._path + "-wal"
+        if self._log is _NOTHING or self._is_same(log, self._log):
+            self._log = _status(log)  # it is there since the first commit at the latest
+
+    def check(self) -> bool:
+        """Whether both names are still those of the files that are written. Raises DamagedFile
+        where one was cut."""
+        whole = True
+        for path, known in ((self._path, self._main), (self._path + "-wal", self._log)):
+            if known is _NOTHING:
+                continue
+            now = _status(path)
+            if now[:2] != known[:2]:
+                whole = False
+            elif now[2] < known[2]:
+                raise DamagedFile(
+                    f"{path} was cut while the broker ran",
+                    hint="the next command starts another broker, with what can be read of it",
+                )
+        return whole
+
+    def _is_same(self, path: str, known: _Status) -> bool:
+        return _status(path)[:2] == known[:2]
+
+    def put_back(self, db: sqlite3.Connection) -> None:
+        """Write all that ``db`` still holds under the ledger's name, before ``db`` is closed.
+
+        Raises FileLost where another file has that name now, or no file can.
+        """
+        if _status(self._path)[:2] not in (_NOTHING[:2], self._main[:2]):
+            raise lost(self._path, "another file has taken its place")
+        if not os.path.isdir(os.path.dirname(self._path)):
+            raise lost(self._path, "its folder is gone")
+        copy = f"{self._path}.{os.getpid()}.tmp"
+        try:
+            unlink_if_there(copy)
+            with closing(sqlite3.connect(copy)) as target:
+                os.chmod(copy, 0o600)
+                db.backup(target)
+            os.replace(copy, self._path)
+            sync_folder(os.path.dirname(self._path))
+        except (OSError, sqlite3.Error) as error:
+            with suppress(OSError):
+                unlink_if_there(copy)
+            raise lost(self._path, f"and it cannot be put back: {error}") from error
+
+
+def lost(path: str, why: str) -> FileLost:
+    """The error for a ledger that has no name any more."""
+    return FileLost(
+        f"the ledger {path} was removed while the broker ran; {why}. Nothing more is stored in it",
+        hint="the next command starts another broker, with the ledger that is there then",
+    )
+
+
+def _status(path: str) -> _Status:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return _NOTHING
+    return status.st_dev, status.st_ino, status.st_size
+
+
+def recover(path: str) -> str:
+    """Set a damaged ledger aside and copy what can be read of it into a fresh one at ``path``.
+
+    Returns what to tell the person. Nobody may have the file open. Raises StorageError.
+    """
+    fresh, aside = f"{path}.{os.getpid()}.tmp", _aside(path)
+    try:
+        for name in (fresh, fresh + "-wal", fresh + "-shm"):
+            unlink_if_there(name)
+        with closing(sqlite.connect(fresh, SCHEMA)) as db:
+            kept, problem = _copy(path, db)
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        os.link(path, aside)
+        with suppress(FileNotFoundError):
+            os.rename(path + "-wal", aside + "-wal")
+        unlink_if_there(path + "-shm")
+        os.replace(fresh, path)
+        sync_folder(os.path.dirname(path))
+    except (OSError, sqlite3.Error) as error:
+        raise StorageError(
+            f"the ledger {path} is damaged, and cannot be recovered: {error}",
+            hint="free some space on that disk, or move the file away; relay starts a new one",
+        ) from error
+    return (
+        f"The ledger was damaged ({problem}). {kept} of its messages and events could be read, and"
+        f" are in a new ledger; the damaged file is kept as {aside}."
+    )
+
+
+def _aside(path: str) -> str:
+    name = f"{path}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    return name if not os.path.lexists(name) else f"{name}-{time.monotonic_ns()}"
+
+
+def _copy(path: str, db: sqlite3.Connection) -> tuple[int, str]:
+    """Copy what can be read of ``path``: how many events that is, and what was wrong."""
+    # Two connections: in one, what cannot be read here would spoil what is written there.
+    with closing(sqlite3.connect(path, isolation_level=None)) as old:
+        try:
+            problem = str(old.execute("PRAGMA quick_check(1)").fetchone()[0]).splitlines()[-1]
+        except sqlite3.DatabaseError as error:
+            problem = str(error)
+        with sqlite.transaction(db):
+            end = time.monotonic() + PATIENCE
+            for table, key in _RANGED.items():
+                if columns := _columns(old, db, table):
+                    _copy_range(old, db, table, key, columns, end)
+            for table in _WHOLE:
+                if columns := _columns(old, db, table):
+                    _copy_rows(old, db, table, columns)
+            with suppress(sqlite3.DatabaseError):
+                _copy_open(old, db)
+            db.execute("DELETE FROM deliveries WHERE event NOT IN (SELECT seq FROM events)")
+            db.execute(_SENDERS)
+    return int(db.execute("SELECT count(*) FROM events").fetchone()[0]), problem
+
+
+def _columns(old: sqlite3.Connection, db: sqlite3.Connection, table: str) -> list[str]:
+    """The columns that both have: an older ledger has fewer. None when nothing can be read."""
+    try:
+        there = {row[1] for row in old.execute(f"PRAGMA table_info({table})")}
+    except sqlite3.DatabaseError:
+        return []
+    return [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[1] in there]
+
+
+def _insert(
+    db: sqlite3.Connection, table: str, columns: list[str], rows: list[tuple[object, ...]]
+) -> None:
+    marks = ",".join("?" * len(columns))
+    into = f"{table} ({','.join(columns)})"
+    db.executemany(f"INSERT OR IGNORE INTO {into} VALUES ({marks})", rows)
+
+
+def _copy_range(
+    old: sqlite3.Connection,
+    db: sqlite3.Connection,
+    table: str,
+    key: str,
+    columns: list[str],
+    end: float,
+) -> None:
+    """Copy a table in the order of ``key``; what cannot be read is narrowed down in halves."""
+    assert columns[0] == key
+    read = (
+        f"SELECT {','.join(columns)} FROM {table} WHERE {key} BETWEEN ? AND ? ORDER BY {key}"
+        f" LIMIT {_ROWS}"
+    )
+    waiting = [(0, _LAST)]
+    while waiting:
+        low, high = waiting.pop()
+        rows: list[tuple[object, ...]] = []
+        try:
+            for row in old.execute(read, (low, high)):
+                rows.append(row)
+            go_on = len(rows) == _ROWS
+            halves = [(int(str(rows[-1][0])), high)] if go_on else []
+        except sqlite3.DatabaseError:
+            # The first that cannot be read is beyond the last that was.
+            low = int(str(rows[-1][0])) + 1 if rows else low
+            middle = (low + high) // 2
+            late = low >= high or time.monotonic() > end
+            halves = [] if late else [(middle + 1, high), (low, middle)]
+        _insert(db, table, columns, rows)
+        waiting += halves
+
+
+def _copy_rows(
+    old: sqlite3.Connection, db: sqlite3.Connection, table: str, columns: list[str]
+) -> None:
+    """Copy a small table from both ends, as far as it can be read."""
+    rows: list[tuple[object, ...]] = []
+    for order in ("ASC", "DESC"):
+        with suppress(sqlite3.DatabaseError):
+            for row in old.execute(f"SELECT {','.join(columns)} FROM {table} ORDER BY 1 {order}"):
+                rows.append(row)
+    if rows and table == "nonce_key":
+        db.execute("DELETE FROM nonce_key")
+        del rows[1:]
+    _insert(db, table, columns, rows)
+
+
+def _copy_open(old: sqlite3.Connection, db: sqlite3.Connection) -> None:
+    """Whose delivery cannot be read is in the index still: what was not seen is offered again."""
+    numbers: dict[str, int] = {}
+    for recipient, event in old.execute(
+        "SELECT recipient, event FROM deliveries INDEXED BY deliveries_recipient WHERE open=1"
+        " AND recipient > '' ORDER BY recipient, open, event"
+    ):
+        there = "SELECT 1 FROM deliveries WHERE event=? AND recipient=?"
+        if db.execute(there, (event, recipient)).fetchone():
+            continue
+        if recipient not in numbers:
+            last = "SELECT ifnull(max(n),0) FROM deliveries WHERE recipient=?"
+            numbers[recipient] = db.execute(last, (recipient,)).fetchone()[0]
+        numbers[recipient] += 1
+        db.execute(
+            "INSERT INTO deliveries (event, recipient, n, open, state, attempts, updated_ms)"
+            " SELECT seq, ?, ?, 1, 'queued', 1, created_ms FROM events WHERE seq=?",
+            (recipient, numbers[recipient], event),
+        )
