@@ -6,7 +6,15 @@ import os
 import signal
 from pathlib import Path
 
-from tests.e2e.wrapped import RELAY, Wrapped, process_below, python, relay, wait_registered
+from tests.e2e.wrapped import (
+    RELAY,
+    Wrapped,
+    process_below,
+    python,
+    relay,
+    wait_registered,
+    wrapped,
+)
 from tests.support import found, wait_until
 
 FULL_SCREEN = (
@@ -40,3 +48,28 @@ def test_a_killed_pump_has_the_terminal_restored_before_the_last_handlers(tmp_pa
             wait_until((tmp_path / "begun").exists)
         finally:
             (tmp_path / "go on").touch()
+
+
+LAST_HOOKS = """
+def on_session_end(ctx, reason):
+    ctx.inject(f"save what you have learned ({reason})")
+
+async def later(ctx):
+    ctx.inject("and tell Bob")
+
+hooks = {"on_session_end": [on_session_end, later]}
+config = {"end_seconds": 8}
+"""
+
+
+def test_what_the_last_hooks_inject_reaches_the_agent_before_its_terminal_goes(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "relay.config.py").write_text(LAST_HOOKS)
+    relay("trust", str(tmp_path / "relay.config.py"))
+    heard = tmp_path / "heard"
+    source = f"import sys\nfor line in sys.stdin: open({str(heard)!r}, 'a').write(line)\n"
+    with wrapped(python(source), name="Ann", cwd=tmp_path):
+        wait_registered("Ann")
+    assert "save what you have learned (hangup)" in heard.read_text()
+    assert "and tell Bob" in heard.read_text()

@@ -366,6 +366,20 @@ def test_the_agent_has_time_for_what_its_last_hooks_say_when_its_terminal_goes()
     playbook.done()
 
 
+def test_what_its_last_hooks_inject_themselves_is_waited_for_too() -> None:
+    end = HookEventName.SESSION_END
+    playbook = Playbook(with_hooks(end), end_seconds=10.0)
+    playbook >> TerminalGone() << FireHooks(end, {"reason": "hangup"}, 10.0)
+    ours = {"to": ["Ben"], "body": "save it", "notice": True, "id": "own"}
+    other = {"to": ["Bob"], "body": "I am going", "id": "other"}
+    for fields in (ours, other):
+        playbook >> SendRequested(fields) << SendMessage(fields)
+    playbook >> HooksFired(end, Aggregated())
+    playbook.at(3.0).done()
+    playbook >> DeliveryReported("own", State.SEEN)
+    playbook.at(7.0) << KeepTerminal(0)
+
+
 def test_an_agent_that_is_not_done_with_them_in_time_is_let_go() -> None:
     end = HookEventName.SESSION_END
     playbook = Playbook(with_hooks(end), end_seconds=10.0)
