@@ -35,12 +35,13 @@ def aggregate(event: HookEventName, results: Sequence[HookResult], plan: Plan) -
     """``results`` of ``plan``, in whatever order they came, as one.
 
     The strongest decision counts (deny, ask, allow), with the different reasons of those who made
-    it, a line each. The first stop counts, the last system message; ``suppress_output`` counts if
-    anyone says so. Contexts are joined by line ends, texts to inject one after the other. Rewrites
-    are merged key by key, the later hook's value counts, and ``conflicts`` names each key that got
-    different values. What a hook that failed would have changed is left out: only its decision
-    counts. A denial of what is still to come drops the rewrites of it (``input``, ``request``). Of
-    the tools that a model may choose, the strictest mode counts and only names that all allow.
+    it, a line each. The first stop counts, the last system message; ``suppress_output`` counts
+    with a system message only. Contexts are joined by line ends, texts to inject one after the
+    other. Rewrites are merged key by key, the later hook's value counts, and ``conflicts`` names
+    each key that got different values from hooks that did not see each other's. What a hook that
+    failed would have changed is left out: only its decision counts. A denial of what is still to
+    come drops the rewrites of it (``input``, ``request``). Of the tools that a model may choose,
+    the strictest mode counts and only names that all allow.
     """
     ordered = _in_order(results, plan)
     said = [
@@ -54,17 +55,18 @@ def aggregate(event: HookEventName, results: Sequence[HookResult], plan: Plan) -
         success=all(result.success for result in ordered),
         results=ordered,
         errors=[_failure(event, result) for result in ordered if not result.success],
-        suppress_output=any(output.suppress_output for _, output in said),
+        suppress_output=any(o.suppress_output and o.system_message is not None for _, o in said),
         context="\n".join(output.context for _, output in sound if output.context),
         inject=[text for _, output in sound for text in output.inject],
-        tools=_tools([output.tools for _, output in sound if output.tools is not None]),
+        tools=narrowed([output.tools for _, output in sound if output.tools is not None]),
         duration=sum(result.duration for result in ordered),
     )
     _decide(whole, [output for _, output in said])
     _stop(whole, said)
     for _, output in said:
         whole.system_message = output.system_message or whole.system_message
-    _rewrite(whole, sound, dropped=whole.blocked and event not in _PAST)
+    dropped = whole.blocked and event not in _PAST
+    _rewrite(whole, sound, dropped=dropped, sequential=plan.sequential)
     return whole
 
 
@@ -104,7 +106,8 @@ def _stop(whole: Aggregated, said: list[tuple[HookResult, HookOutput]]) -> None:
             return
 
 
-def _tools(selections: list[ToolSelection]) -> ToolSelection | None:
+def narrowed(selections: list[ToolSelection]) -> ToolSelection | None:
+    """All of ``selections`` as one: the strictest mode, and only names that all allow."""
     if not selections:
         return None
     mode = max((selection.mode for selection in selections), key=_MODES.index)
@@ -141,7 +144,9 @@ class _Rewrites:
         return lines
 
 
-def _rewrite(whole: Aggregated, sound: list[tuple[str, HookOutput]], *, dropped: bool) -> None:
+def _rewrite(
+    whole: Aggregated, sound: list[tuple[str, HookOutput]], *, dropped: bool, sequential: bool
+) -> None:
     if not sound:
         return
     coming = () if dropped else sound
@@ -154,7 +159,8 @@ def _rewrite(whole: Aggregated, sound: list[tuple[str, HookOutput]], *, dropped:
     whole.input = given.values or None
     whole.request = request.values or None
     whole.response = response.values.get("response")
-    whole.conflicts = [*given.conflicts(), *request.conflicts(), *response.conflicts()]
+    if not sequential:  # there each has built on what those before it said
+        whole.conflicts = [*given.conflicts(), *request.conflicts(), *response.conflicts()]
 
 
 def _merged(

@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol
 
-from relay.core.errors import RelayError
+from relay.core.errors import RelayError, UsageError
 from relay.hooks import hook_log, model_events
-from relay.hooks.events import DENIABLE, EVENTS, HookEventName, problem
+from relay.hooks.events import DENIABLE, EVENTS, HookEventName, problem, wrong_word
 from relay.hooks.hook_types import (
     Aggregated,
     Decision,
@@ -135,6 +135,9 @@ class HookEventHandler:
             if not self._disposed and not self.has(event):
                 return Aggregated()
             correlation_id = correlation_id or str(uuid.uuid4())
+            wrong = wrong_word(event, fields)
+            if wrong:
+                raise UsageError(wrong)
             payload = {**self._base(event, correlation_id), **fields}
             if EVENTS[event].of_model:
                 stage = "translation"

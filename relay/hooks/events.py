@@ -42,6 +42,33 @@ class HookEventName(StrEnum):
         return "on_" + re.sub(r"(?<!^)(?=[A-Z])", "_", self.value).lower()
 
 
+class SessionStartSource(StrEnum):
+    """How a session came to start."""
+
+    STARTUP = "startup"
+    RESUME = "resume"
+    CLEAR = "clear"
+    COMPACT = "compact"
+
+
+class SessionEndReason(StrEnum):
+    """Why a session ends: relay's own words, then those of the agents."""
+
+    EXIT = "exit"
+    HANGUP = "hangup"
+    CLEAR = "clear"
+    LOGOUT = "logout"
+    PROMPT_INPUT_EXIT = "prompt_input_exit"
+    OTHER = "other"
+
+
+class CompressTrigger(StrEnum):
+    """Who wants a conversation to be compacted."""
+
+    MANUAL = "manual"
+    AUTO = "auto"
+
+
 class RegistrationError(ConfigError):
     """A handler that cannot be registered; nothing was."""
 
@@ -124,7 +151,7 @@ _TOOL_OFFERED = ("tool", "input", "ctx", "phase", "response", "event")
 EVENTS: dict[HookEventName, EventSpec] = {
     HookEventName.SESSION_START: EventSpec(
         ("ctx", "source", "event"),
-        {"source": _one_of("startup", "resume", "clear", "compact")},
+        {"source": _one_of(*SessionStartSource)},
         defaults={"source": "startup"},
         matched="source",
         claude="SessionStart",
@@ -132,7 +159,7 @@ EVENTS: dict[HookEventName, EventSpec] = {
     ),
     HookEventName.SESSION_END: EventSpec(
         ("ctx", "reason", "event"),
-        {"reason": _text},
+        {"reason": _one_of(*SessionEndReason)},
         matched="reason",
         claude="SessionEnd",
         gemini=True,
@@ -205,7 +232,7 @@ EVENTS: dict[HookEventName, EventSpec] = {
     ),
     HookEventName.PRE_COMPRESS: EventSpec(
         ("ctx", "trigger", "event"),
-        {"trigger": _one_of("manual", "auto")},
+        {"trigger": _one_of(*CompressTrigger)},
         defaults={"trigger": "auto"},
         matched="trigger",
         claude="PreCompact",
@@ -232,6 +259,8 @@ _FIELDS = {
     "request": "llm_request",
     "kind": "notification_type",
 }
+#: Fields that are one of a few words.
+_WORDS = ("source", "reason", "trigger")
 #: Both of these at once, told apart by ``phase``: "before" or "after".
 TOOL_CALL = (HookEventName.BEFORE_TOOL, HookEventName.AFTER_TOOL)
 #: What a pattern's handler may take, in order.
@@ -293,6 +322,15 @@ def arguments(event: HookEventName, payload: Mapping[str, Any], ctx: object) -> 
         given[name] if name in given else payload.get(_FIELDS.get(name, name))
         for name in spec.offered
     ]
+
+
+def wrong_word(event: HookEventName, fields: Mapping[str, Any]) -> str:
+    """What is wrong with the source, reason or trigger of an event that has one; "" if nothing."""
+    name = EVENTS[event].matched
+    if name not in _WORDS or name not in fields:
+        return ""
+    wrong = EVENTS[event].required[name](fields[name])
+    return f"{name} {wrong}" if wrong else ""
 
 
 def problem(event: HookEventName, payload: object) -> str:

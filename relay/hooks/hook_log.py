@@ -20,6 +20,8 @@ from relay.hooks.hook_types import NOTHING_SAID, Aggregated, Failure, HookOutput
 RESULT = "hook:result"
 FAILURE = "hook:failure"
 BATCH_SUMMARY = "hook:batch_summary"
+#: What stands as the kind of a summary in the ledger, where a hook's says what it is.
+BATCH = "batch"
 ENGINE_FAILURE = "hook:engine_failure"
 
 _TEXT_MAX = 4000

@@ -20,7 +20,7 @@ from relay.hooks.hook_types import ToolMode
 _REQUEST, _RESPONSE = "llm_request", "llm_response"
 #: Where the conversation stands: Gemini; OpenAI and Anthropic; OpenAI's responses.
 _LISTS = ("contents", "messages", "input")
-#: Who speaks, in the words of the hooks' form; a role that is not here is a tool's.
+#: Who speaks, in the words of the hooks' form; and the roles of tools, which are left out.
 _SPEAKERS = {
     "user": "user",
     "model": "model",
@@ -28,6 +28,7 @@ _SPEAKERS = {
     "system": "system",
     "developer": "system",
 }
+_TOOLS = ("tool", "function")
 #: The hooks' name of a setting, and what it is called where there is no ``config``.
 _SETTINGS = {
     "temperature": ("temperature",),
@@ -82,7 +83,10 @@ def _request(request: Mapping[str, Any]) -> dict[str, Any]:
     model = request.get("model")
     if model is not None and not isinstance(model, str):
         raise TranslationError(f"the model in {_REQUEST} is {shown(model)}, not a text")
-    key = next((key for key in _LISTS if request.get(key) is not None), "messages")
+    key = next((key for key in _LISTS if request.get(key) is not None), None)
+    if key is None and "messages" not in request:
+        raise TranslationError(f"{_REQUEST} has no {', '.join(_LISTS)}: its form is not known")
+    key = key or "messages"
     found = request.get(key)
     # One that stands alone, as a string or object, is a list of one.
     entries = [found] if isinstance(found, str | Mapping) else _sequence(found, key, _REQUEST)
@@ -102,6 +106,8 @@ def _said(entry: object) -> dict[str, str] | None:
     if not isinstance(role, str):
         raise TranslationError(f"the role in {_REQUEST} is {shown(role)}, not a text")
     body = fields["parts"] if "parts" in fields else fields.get("content")
+    if role not in _SPEAKERS and role not in _TOOLS:
+        raise TranslationError(f"the role in {_REQUEST} is {shown(role)}, which is not known")
     speaker, text = _SPEAKERS.get(role), "".join(_texts(body, _REQUEST))
     return {"role": speaker, "content": text} if speaker and text else None
 
@@ -132,8 +138,9 @@ def _tools(request: Mapping[str, Any]) -> dict[str, Any]:
     choice = request.get("tool_choice")
     if isinstance(choice, str):
         return {"mode": _CHOICES.get(choice, ToolMode.ANY).value}
-    if not isinstance(choice, Mapping):
+    if choice is None:
         return {}
+    choice = _mapping(choice, f"tool_choice in {_REQUEST}")
     function = choice.get("function")
     name = function.get("name") if isinstance(function, Mapping) else choice.get("name")
     mode = _CHOICES.get(str(choice.get("type")), ToolMode.ANY).value
@@ -144,6 +151,10 @@ def _response(reply: Mapping[str, Any]) -> dict[str, Any]:
     if "choices" in reply:
         found = _sequence(reply["choices"], "choices", _RESPONSE)
         candidates = [_choice(_mapping(one, f"a choice in {_RESPONSE}")) for one in found]
+    elif reply and not reply.keys() & {"candidates", "content", "text", "usageMetadata"}:
+        raise TranslationError(
+            f"{_RESPONSE} has no choices, candidates, content or text: its form is not known"
+        )
     elif "candidates" in reply or "content" not in reply:
         found = _sequence(reply.get("candidates"), "candidates", _RESPONSE)
         candidates = [_candidate(_mapping(one, f"a candidate in {_RESPONSE}")) for one in found]

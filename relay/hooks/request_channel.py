@@ -1,15 +1,18 @@
 """Runs hooks by request: each request gets exactly one response.
 
-A request is ``{correlation_id | correlationId, event_name | eventName, input}``. Its response is
-``{correlation_id, success: True, output}`` with the Aggregated, or ``{correlation_id, success:
-False, error: {code, message, details}}``. ``success`` says that the hooks were run, not that all
-of them succeeded: that is in the output.
+A request is ``{correlation_id | correlationId, event_name | eventName, input}``; the fields of its
+input may be written either way too. Its response is ``{correlation_id, success: True, output}``
+with the Aggregated, or ``{correlation_id, success: False, error: {code, message, details}}``; an
+asker who wrote camelCase gets ``correlationId``.
+
+``success`` says that the hooks were run, not that all of them succeeded: that is in the output.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -22,6 +25,8 @@ from relay.hooks.hook_types import Aggregated
 
 #: Requests whose hooks run at once; a further one is refused at once.
 PENDING_MAX = 256
+
+_CAMEL = re.compile(r"[a-z][a-z0-9]*(?:[A-Z][a-z0-9]*)+")
 
 Payload = dict[str, Any]
 Subscriber = Callable[[Payload], object]
@@ -104,7 +109,10 @@ class RequestChannel:
         except Exception as error:
             trace = {"trace": error_details(error)}
             response = _failed(RequestCode.INTERNAL_ERROR, error_text(error), trace)
-        return {"correlation_id": identifier, **response}
+        return {
+            "correlationId" if asks_camel(message) else "correlation_id": identifier,
+            **response,
+        }
 
     def dispose(self) -> None:
         """Take no more requests; the hooks that run are cancelled, and their askers are told now.
@@ -171,6 +179,23 @@ def correlation_id(message: object) -> str:
     return ""
 
 
+def asks_camel(message: object) -> bool:
+    """Whether ``message`` is written in camelCase: as its id is, if it has one."""
+    if not isinstance(message, Mapping) or "correlation_id" in message:
+        return False
+    return "correlationId" in message or "eventName" in message
+
+
+def snake(key: str) -> str:
+    """``toolName`` -> ``tool_name``; what is no camelCase stays."""
+    return re.sub(r"(?=[A-Z])", "_", key).lower() if _CAMEL.fullmatch(key) else key
+
+
+def camel(record: Mapping[str, Any]) -> dict[str, Any]:
+    """``record`` with its own keys in camelCase; what stands in it is left as it is."""
+    return {re.sub(r"_([a-z])", lambda m: m[1].upper(), key): v for key, v in record.items()}
+
+
 def _read(message: object) -> tuple[HookEventName, Mapping[str, Any]]:
     """The event and the input that ``message`` names. Raises RefusedRequest."""
     invalid = RequestCode.INVALID_REQUEST
@@ -183,11 +208,23 @@ def _read(message: object) -> tuple[HookEventName, Mapping[str, Any]]:
     if not isinstance(given, Mapping):
         raise RefusedRequest(invalid, "the request has no input, or one that is no object")
     try:
-        return event_name(named), given
+        return event_name(named), _spelled(given)
     except RegistrationError as error:
         raise RefusedRequest(
             RequestCode.UNSUPPORTED_EVENT, error.message, {"hint": error.hint}
         ) from None
+
+
+def _spelled(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An input with the fields of relay's events in relay's spelling. Raises RefusedRequest."""
+    texts = [key for key in given if isinstance(key, str)]
+    changed = {key: snake(key) for key in texts if snake(key) != key}
+    twice = [key for key, name in changed.items() if name in given]
+    if twice:
+        raise RefusedRequest(
+            RequestCode.INVALID_REQUEST, f"the input has {twice[0]!r} in two spellings"
+        )
+    return {changed.get(key, key): value for key, value in given.items()} if changed else given
 
 
 def _disposal() -> RefusedRequest:

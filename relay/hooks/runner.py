@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from relay.core.http import RequestFailed, request
-from relay.hooks import outputs, run_programs
+from relay.hooks import aggregator, outputs, run_programs
 from relay.hooks.dialects import spelled_input
 from relay.hooks.events import EVENTS, HookEventName, arguments
 from relay.hooks.hook_types import (
@@ -30,6 +30,8 @@ from relay.hooks.hook_types import (
     HookOutput,
     HookResult,
     Plan,
+    ToolMode,
+    ToolSelection,
     Url,
 )
 from relay.hooks.registry import TIMEOUT_DEFAULT
@@ -348,9 +350,27 @@ def rewritten(
         after["prompt"] = f"{payload.get('prompt') or ''}\n\n{output.context}"
     elif event is HookEventName.AFTER_MODEL and output.request:
         after["llm_response"] = _merged(payload.get("llm_response"), output.request)
+    elif event is HookEventName.BEFORE_TOOL_SELECTION and output.tools is not None:
+        request = payload.get("llm_request")
+        after["llm_request"] = _merged(request, {"toolConfig": _chosen(request, output.tools)})
     elif event is HookEventName.BEFORE_MODEL and output.request:
         after["llm_request"] = _merged(payload.get("llm_request"), output.request)
     return after
+
+
+def _chosen(request: object, tools: ToolSelection) -> dict[str, Any]:
+    """The tools of a request in the hooks' form, as far as ``tools`` allows them too."""
+    given = request.get("toolConfig") if isinstance(request, Mapping) else None
+    given = given if isinstance(given, Mapping) else {}
+    mode, names = given.get("mode"), given.get("allowedFunctionNames")
+    earlier = ToolSelection(
+        ToolMode(mode) if mode in list(ToolMode) else ToolMode.AUTO,
+        tuple(names) if isinstance(names, list) else None,
+    )
+    both = aggregator.narrowed([earlier, tools])
+    assert both is not None
+    chosen: dict[str, Any] = {"mode": both.mode.value}
+    return chosen if both.names is None else chosen | {"allowedFunctionNames": list(both.names)}
 
 
 def _merged(old: object, new: Mapping[str, Any]) -> dict[str, Any]:

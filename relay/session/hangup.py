@@ -6,6 +6,7 @@ A file of its own: it is tested by itself. What a session does after its agent's
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from relay.core.message import AgentState, State
 from relay.core.source_events import StateChange
@@ -31,6 +32,7 @@ class HangupTimer:
         self._seconds = seconds  # for all of it
         self._end: float | None = None  # None until it has begun
         self._unseen: set[str] | None = None  # ids of what the agent is told; None: hooks run
+        self._own: set[str] = set()  # ids of what the hooks inject while they run
         self._over = False
         self._state = AgentState.IDLE
         self._tells = False  # the agent says itself how it is, nobody guesses
@@ -54,10 +56,17 @@ class HangupTimer:
         """What others are told that the agent does: it ends once its terminal has gone."""
         return StateChange(AgentState.ENDING, "its terminal is closed") if self.begun else change
 
+    def sends(self, fields: dict[str, Any], name: str, *, asked: bool) -> None:
+        """Something is sent while the last hooks run, if ``asked``: to the agent called ``name``
+        it is what they inject themselves."""
+        if asked and fields["to"] == [name]:
+            self._own.add(fields["id"])
+
     def told(self, identifiers: set[str] | None, now: float) -> Iterator[DriverCommand]:
         """The last hooks have had the agent told these; None: they took too long."""
         if not self.running:
             return
+        identifiers = None if identifiers is None else identifiers | self._own
         if identifiers is None:
             yield from self._finish(HOOKS_LATE)
         elif not identifiers:
@@ -70,6 +79,7 @@ class HangupTimer:
         """A message has got this far."""
         if state.final:
             self._last = now
+            self._own.discard(identifier)
             if self._unseen is not None:
                 self._unseen.discard(identifier)
 

@@ -56,6 +56,7 @@ class SessionHookLog:
         self._sending = False
         self._one = asyncio.Lock()  # what is on its way is not sent again beside it
         self._left_out = 0
+        self._last_kept = ""  # the correlation id of the last record that was kept
 
     def soon(self, work: Callable[[], None]) -> None:
         """See relay.hooks.hook_log.HookLog: in the loop's next turn the agent has its answer."""
@@ -74,8 +75,14 @@ class SessionHookLog:
         if self._verbose or kind in (hook_log.FAILURE, hook_log.ENGINE_FAILURE):
             text = json.dumps(record, default=str, ensure_ascii=True)
             print(f"{kind} {text}", file=sys.stderr)
-        if kind != hook_log.RESULT or _dull(record):
+        if kind == hook_log.BATCH_SUMMARY:
+            # Of a single hook its own record says the same; of what is not kept nothing is.
+            if record["total"] < 2 or record["correlation_id"] != self._last_kept:
+                return
+            record = _as_run(record)
+        elif kind != hook_log.RESULT or _dull(record):
             return
+        self._last_kept = record["correlation_id"]
         self._waiting.append(_stored(record))
         if len(self._waiting) > WAITING_MAX:
             self._waiting.popleft()
@@ -129,6 +136,13 @@ def _dull(record: dict[str, Any]) -> bool:
         and not record["stdout"]
         and not record["stderr"]
     )
+
+
+def _as_run(summary: dict[str, Any]) -> dict[str, Any]:
+    """A summary of several hooks in the columns of one."""
+    failed = summary["failed"]
+    said = f"{summary['total']} hooks: {summary['succeeded']} succeeded, {failed} failed"
+    return summary | {"hook": said, "kind": hook_log.BATCH, "success": not failed}
 
 
 def _stored(record: dict[str, Any]) -> dict[str, Any]:

@@ -70,10 +70,6 @@ class Outbox:
         """Whether the broker has everything."""
         return not self._pending
 
-    def has(self, identifier: str) -> bool:
-        """Whether this message still waits for the broker."""
-        return identifier in self._pending
-
     def send(self, fields: dict[str, Any]) -> Iterator[DriverCommand]:
         """Send a message (the fields of the broker's ``send``, with ``id``), in order."""
         identifier = fields["id"]

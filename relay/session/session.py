@@ -77,7 +77,6 @@ class Session:
         self.lifecycle = Lifecycle(registry, new_id, idle_seconds=run.idle_seconds)
         self.outbox = Outbox()
         self.hangup = HangupTimer(run.end_seconds)
-        self._last_told: set[str] = set()  # ids of what the session-end hooks have for the agent
         self._acks = AckTracker(run.offset)
         self._replies = ReplyTimeouts()
         self._state = StateChange(AgentState.STARTING)
@@ -149,8 +148,6 @@ class Session:
                 yield from self._acks.pace(self._busy, now, moved=True)
             case events.SendFailed():
                 yield from self.outbox.failed(event.id, event.error, now)
-                if event.id in self._last_told and not self.outbox.has(event.id):
-                    self.hangup.delivery(event.id, State.FAILED, now)
                 yield from self._acks.pace(self._busy, now)
             case events.DeliveryReported():
                 self._delivered(event, now)
@@ -171,8 +168,7 @@ class Session:
             case events.HooksFired():
                 yield from self._fired(event, now)
             case events.SendRequested():
-                if self.lifecycle.ending and event.fields["to"] == [self._run.name]:
-                    self._last_told.add(event.fields["id"])  # by ctx.inject, while they run
+                self.hangup.sends(event.fields, self._run.name, asked=self.lifecycle.ending)
                 yield from self.outbox.send(event.fields)
                 self._acks.changed(now)
                 # Before more is read: it may be as much again.
@@ -319,7 +315,7 @@ class Session:
     # -- hooks and time ---------------------------------------------------------------------------
 
     def _fired(self, fired: events.HooksFired, now: float) -> Iterator[DriverCommand]:
-        told = self._last_told if fired.hook is HookEventName.SESSION_END else set()
+        told = set()
         for command in self.lifecycle.fired(fired, now):
             if isinstance(command, commands.InjectText):
                 told.add(command.id)

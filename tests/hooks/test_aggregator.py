@@ -139,7 +139,7 @@ def test_a_hook_that_failed_decides_but_changes_nothing() -> None:
     assert (failed.context, failed.inject, failed.tools) == ("", [], None)
 
 
-def test_the_last_system_message_counts_and_anyone_can_suppress() -> None:
+def test_the_last_system_message_counts_and_whoever_has_one_can_suppress() -> None:
     whole = merged(
         HookOutput(system_message="one", suppress_output=True),
         HookOutput(system_message="two"),
@@ -148,6 +148,15 @@ def test_the_last_system_message_counts_and_anyone_can_suppress() -> None:
     )
     assert (whole.system_message, whole.suppress_output) == ("two", True)
     assert merged(HookOutput()).suppress_output is False
+    alone = HookOutput(suppress_output=True)
+    assert merged(alone, HookOutput(system_message="told")).suppress_output is False
+
+
+def test_what_one_hook_built_on_anothers_output_is_no_conflict() -> None:
+    said = results_of(HookOutput(input={"command": "ls"}), HookOutput(input={"command": "ls -l"}))
+    plan = Plan(BEFORE, tuple(result.hook for result in said), sequential=True)
+    whole = aggregate(BEFORE, said, plan)
+    assert (whole.input, whole.conflicts) == ({"command": "ls -l"}, [])
 
 
 def test_contexts_and_texts_are_joined_in_order() -> None:

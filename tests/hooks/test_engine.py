@@ -181,7 +181,7 @@ def test_a_request_runs_the_same_hooks(whole: Whole) -> None:
         return await handler.requests.request(message)
 
     response = whole.run(scenario)
-    assert (response["correlation_id"], response["success"]) == ("C1", True)
+    assert (response["correlationId"], response["success"]) == ("C1", True)
     output = response["output"]
     assert (output.decision, output.reason) == (Decision.DENY, "not today")
     crossed = json.loads(json.dumps(hook_log.aggregated_record(output, "C1")))

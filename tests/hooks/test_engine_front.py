@@ -10,7 +10,13 @@ import pytest
 
 from relay.hooks import hook_log
 from relay.hooks.engine import Disposed, HookEventHandler
-from relay.hooks.events import HookEventName
+from relay.hooks.events import (
+    CompressTrigger,
+    HookEventName,
+    SessionEndReason,
+    SessionStartSource,
+    event_name,
+)
 from relay.hooks.hook_types import Aggregated, Decision, HookOutput, OnFailure
 from tests.hooks.engine_fakes import (
     BASE,
@@ -405,6 +411,27 @@ def test_what_goes_to_a_model_reaches_hooks_in_their_form() -> None:
     asyncio.run(engine.handler.fire_before_model(parts))
     [payload] = engine.runner.ran
     assert payload["llm_request"] == {"model": "m", "messages": [{"role": "user", "content": "x"}]}
+
+
+@pytest.mark.parametrize(
+    ("fire", "word"),
+    [
+        ("fire_session_start", "source"),
+        ("fire_session_end", "reason"),
+        ("fire_pre_compress", "trigger"),
+    ],
+)
+def test_sources_reasons_and_triggers_are_words_that_are_known(fire: str, word: str) -> None:
+    event = event_name(fire.removeprefix("fire_"))
+    engine = Engine(definition(event=event))
+    known = {"source": SessionStartSource, "reason": SessionEndReason, "trigger": CompressTrigger}
+    for value in known[word]:
+        assert asyncio.run(getattr(engine.handler, fire)(value)).success
+    assert [payload[word] for payload in engine.runner.ran] == list(known[word])
+    envelope = asyncio.run(getattr(engine.handler, fire)("on a whim"))
+    [failure] = envelope.errors
+    assert failure.stage == "input" and f"{word} is 'on a whim'" in failure.message
+    assert len(engine.runner.ran) == len(known[word])
 
 
 @pytest.mark.parametrize("on_failure", OnFailure)

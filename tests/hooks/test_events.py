@@ -95,7 +95,7 @@ BASE = {
 TOOL: dict[str, Any] = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": ""}
 VALID: dict[HookEventName, dict[str, Any]] = {
     HookEventName.SESSION_START: {"source": "startup"},
-    HookEventName.SESSION_END: {"reason": ""},
+    HookEventName.SESSION_END: {"reason": "exit"},
     HookEventName.OUTPUT: {"output": ""},
     HookEventName.IDLE: {"idle_seconds": 30.5},
     HookEventName.MESSAGE_RECEIVED: {"sender": "Bob", "body": "hello"},

@@ -162,6 +162,10 @@ def test_what_is_not_about_a_model_stays() -> None:
     [
         {"llm_request": None},
         {"llm_request": "hi"},
+        {"llm_request": {"model": "m", "prompt": "hi"}},
+        {"llm_request": {"messages": [{"role": "oracle", "content": "x"}]}},
+        {"llm_request": {"messages": [], "tool_choice": 3}},
+        {"llm_response": {"output": [{"text": "x"}]}},
         {"llm_request": {"messages": 3}},
         {"llm_request": {"messages": [3]}},
         {"llm_request": {"messages": [{"role": 3, "content": "x"}]}},

@@ -109,14 +109,29 @@ def test_the_input_is_made_whole_and_says_whose_it_is() -> None:
 @pytest.mark.parametrize("key", ["event_name", "eventName"])
 def test_both_spellings_are_read(key: str, name: str) -> None:
     [response] = _responses_to({"correlationId": "C2", key: name, "input": INPUT})
-    assert (response["correlation_id"], response["success"]) == ("C2", True)
+    assert (response["correlationId"], response["success"]) == ("C2", True)
+
+
+def test_the_fields_of_the_input_are_read_in_both_spellings() -> None:
+    async def scenario(bench: Bench) -> None:
+        given = {"toolName": "Bash", "toolInput": {"filePath": "x"}, "hookEventName": "BeforeTool"}
+        bench.send({"eventName": "BeforeTool", "input": given})
+        await bench.answered()
+
+    bench = _run(scenario)
+    [payload] = bench.engine.runner.ran
+    assert (payload["tool_name"], payload["tool_input"]) == ("Bash", {"filePath": "x"})
+    assert bench.responses[0].keys() == {"correlationId", "success", "output"}
+    twice = {"tool_name": "Bash", "toolName": "Read", "tool_input": {}}
+    assert "in two spellings" in _refusal({"event_name": "BeforeTool", "input": twice})[1]
 
 
 @pytest.mark.parametrize("given", [{}, {"correlation_id": ""}, {"correlationId": 7}])
 def test_a_request_without_an_id_gets_a_uuid(given: dict[str, Any]) -> None:
     message = {"event_name": "BeforeTool", "input": INPUT, **given}
     first, second = _responses_to(message, message)
-    ids = {first["correlation_id"], second["correlation_id"]}
+    name = "correlationId" if "correlationId" in given else "correlation_id"
+    ids = {first[name], second[name]}
     assert [uuid.UUID(identifier).version for identifier in ids] == [4, 4]
 
 

@@ -326,6 +326,28 @@ def test_no_function_can_change_what_others_are_given(registry: Registry) -> Non
     assert seen == [PAYLOAD["tool_input"]] * 6
 
 
+def test_a_sequence_hands_on_the_tools_that_are_left(registry: Registry) -> None:
+    seen: list[Any] = []
+
+    def choose(mode: str, *names: str) -> Any:
+        def hook(request: dict[str, Any]) -> dict[str, Any]:
+            seen.append(request.get("toolConfig"))
+            return {"tools": {"mode": mode, "names": list(names)}}
+
+        return hook
+
+    event = HookEventName.BEFORE_TOOL_SELECTION
+    for hook in (choose("any", "Read", "Bash"), choose("auto", "Bash", "Edit"), choose("none")):
+        registry.add_hook(event, hook)
+    payload = {**PAYLOAD, "llm_request": {"messages": []}}
+    _run(registry, sequential=True, event=event, payload=payload)
+    assert seen == [
+        None,
+        {"mode": "ANY", "allowedFunctionNames": ["Read", "Bash"]},
+        {"mode": "ANY", "allowedFunctionNames": ["Bash"]},
+    ]
+
+
 # -- side by side
 
 

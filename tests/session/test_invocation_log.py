@@ -81,9 +81,28 @@ def test_what_comes_together_goes_together(monkeypatch: pytest.MonkeyPatch) -> N
     async def scenario(desk: Desk) -> None:
         for name in "abc":
             desk.log.log(hook_log.RESULT, record(name))
-        desk.log.log(hook_log.BATCH_SUMMARY, {"event": "BeforeTool", "total": 3})
+        desk.log.log(hook_log.BATCH_SUMMARY, summary(3, 1))
 
-    assert play(scenario).stored == [["a", "b", "c"]]
+    assert play(scenario).stored == [["a", "b", "c", "3 hooks: 2 succeeded, 1 failed"]]
+
+
+def summary(total: int, failed: int = 0, correlation: str = "c") -> dict[str, Any]:
+    return {
+        **{"event": "BeforeTool", "total": total, "succeeded": total - failed, "failed": failed},
+        **{"duration": 0.3, "correlation_id": correlation},
+    }
+
+
+def test_a_summary_is_kept_of_several_hooks_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invocation_log, "TOGETHER", 0.01)
+
+    async def scenario(desk: Desk) -> None:
+        desk.log.log(hook_log.RESULT, record("alone"))
+        desk.log.log(hook_log.BATCH_SUMMARY, summary(1))
+        desk.log.log(hook_log.RESULT, record("dull", event="Idle", correlation_id="d"))
+        desk.log.log(hook_log.BATCH_SUMMARY, summary(2, correlation="d"))
+
+    assert play(scenario).stored == [["alone"]]
 
 
 def test_what_is_fired_all_the_time_is_kept_only_where_it_says_something(
