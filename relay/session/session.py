@@ -171,8 +171,7 @@ class Session:
                 self.hangup.sends(event.fields, self._run.name, asked=self.lifecycle.ending)
                 yield from self.outbox.send(event.fields)
                 self._acks.changed(now)
-                # Before more is read: it may be as much again.
-                yield from self._acks.pace(self._busy, now)
+                yield from self._acks.pace(self._busy, now)  # before as much again is read
             case events.InjectRequested():
                 yield commands.InjectText(self._new_id(), event.text)
             case events.HooksObserved():
