@@ -23,7 +23,7 @@ from relay.protocol.broker import ABOUT, Json, not_unicode
 
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 #: ``collect`` and ``interrupt`` are kept for what reads older ledgers; nothing acts on them yet.
-_MODES = ("followup", "steer")
+MODES = ("followup", "steer")
 _FOLLOWUP = Mode.FOLLOWUP.value
 #: Characters of a thread's name.
 THREAD_MAX = 256
@@ -57,9 +57,9 @@ class MessageOps:
         mode = fields.get("mode")
         if mode is None:
             mode = _FOLLOWUP
-        elif not isinstance(mode, str) or mode not in _MODES:
+        elif not isinstance(mode, str) or mode not in MODES:
             raise UsageError(
-                f"there is no mode {mode!r} in this version", hint=f"modes: {', '.join(_MODES)}"
+                f"there is no mode {mode!r} in this version", hint=f"modes: {', '.join(MODES)}"
             )
         to, id_ = fields.get("to"), fields.get("id")
         # By position: this is the broker's hottest call, and names cost half a microsecond.

@@ -10,7 +10,7 @@ import sys
 from relay import __version__
 from relay.cli import output
 from relay.cli.parser import Parser
-from relay.cli.verbs import HELP, VERBS, group_of
+from relay.cli.verbs import HELP, MEANT, VERBS, group_of
 from relay.core import signals
 from relay.core.errors import EXIT_USAGE, RelayError, UsageError
 
@@ -75,21 +75,25 @@ def _run(argv: list[str]) -> int:
         output.data(f"relay {__version__}")
         return 0
     if verb not in VERBS:
-        raise _unknown(verb)
+        raise unknown_verb(verb)
     options = group_of(verb).verbs[verb].parse(argv[1:])
     run: Callable[[Any], int] = options.run
     return run(options)
 
 
-def _unknown(verb: str) -> UsageError:
+def unknown_verb(verb: str) -> UsageError:
+    """The error for a verb that there is not, with the one that is probably meant."""
     if verb.startswith("-"):
         top = Parser("relay")
         top.add_argument("--version", action="store_true")
         return top.unknown_option(verb.partition("=")[0])
     import difflib
 
+    if verb.lower() in MEANT:
+        hint = f"did you mean relay {MEANT[verb.lower()]}?"
+        return UsageError(f"there is no verb {verb!r}", hint=hint)
     close = difflib.get_close_matches(verb, VERBS, n=1, cutoff=0.5)
-    hint = f"did you mean relay {close[0]}?" if close else "relay --help lists the verbs"
+    hint = f"did you mean relay {close[0]}?" if close else "relay help lists the verbs"
     return UsageError(f"there is no verb {verb!r}", hint=hint)
 
 

@@ -79,7 +79,7 @@ class Parser:
         self.verbs: dict[str, Parser] = {}
         self._stops = stops
         self._layout = layout
-        self._arguments: list[_Argument] = []
+        self.arguments: list[_Argument] = []
         self._defaults: dict[str, Any] = {}
         self._verbs_shown = ""
         self._dest = ""
@@ -89,7 +89,7 @@ class Parser:
     def add_argument(self, *names: str, **how: Any) -> None:
         """An option or a word, as argparse has it. ``bare`` is an option's value without ``=``,
         which then never takes the word that follows it."""
-        self._arguments.append(_Argument(names, how))
+        self.arguments.append(_Argument(names, how))
 
     def set_defaults(self, **values: Any) -> None:
         """Values that no word gives, such as ``run``."""
@@ -112,8 +112,8 @@ class Parser:
         """The values of ``words``. Raises UsageError."""
         if self._verbs_shown:
             return self._parse_group(words)
-        values = {argument.name: argument.default for argument in self._arguments}
-        values.update((one.name, False) for one in self._arguments if one.flag)
+        values = {argument.name: argument.default for argument in self.arguments}
+        values.update((one.name, False) for one in self.arguments if one.flag)
         values.update(self._defaults)
         plain: list[str] = []
         at = 0
@@ -168,11 +168,11 @@ class Parser:
         return word.partition("=")[0] in self._options() or not (number or " " in word)
 
     def _options(self) -> list[str]:
-        own = [name for argument in self._arguments for name in argument.names]
+        own = [name for argument in self.arguments for name in argument.names]
         return ["-h", "--help", *own]
 
     def _option(self, name: str) -> _Argument:
-        for argument in self._arguments:
+        for argument in self.arguments:
             if name in argument.names:
                 return argument
         raise self.unknown_option(name)
@@ -191,7 +191,7 @@ class Parser:
     def _words(self, plain: list[str], words: list[str]) -> dict[str, object]:
         """The values of the arguments that are no options."""
         values: dict[str, object] = {}
-        wanted = [argument for argument in self._arguments if not argument.names]
+        wanted = [argument for argument in self.arguments if not argument.names]
         missing = []
         for argument in wanted:
             many = argument.how.get("nargs")
@@ -208,7 +208,7 @@ class Parser:
             takes_text = any(argument.shown == "TEXT" for argument in wanted)
             text = "put a text of several words into quotes"
             hint = text if takes_text else f"{self.prog} --help"
-            for argument in self._arguments:
+            for argument in self.arguments:
                 for name in argument.names if "bare" in argument.how else ():
                     after = words[words.index(name) + 1 :][:1] if name in words else []
                     if after and after[0][:1].isdecimal():
@@ -234,7 +234,7 @@ class Parser:
         examples = "\n" in self._layout.get("description", "")
         layout = argparse.RawDescriptionHelpFormatter if examples else argparse.HelpFormatter
         parser = argparse.ArgumentParser(self.prog, formatter_class=layout, **self._layout)
-        for one in self._arguments:
+        for one in self.arguments:
             how = {key: value for key, value in one.how.items() if key != "bare"}
             parser.add_argument(*(one.names or (one.name,)), **how)
         if self._verbs_shown:

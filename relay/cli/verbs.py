@@ -29,7 +29,27 @@ VERBS = {
     "memory": ("memory_verbs", "what agents and you have saved: find it, add to it, move it"),
     "replay": ("replay", "what would fire in a recorded terminal; nothing is sent"),
     "doctor": ("doctor", "what is installed, what works here, what to run next"),
+    "completions": ("completions", "the script by which bash, zsh or fish completes relay's words"),
+    "help": ("completions", "what a verb does, and its options"),
     "demo": ("demo", "two small wrapped agents talk to each other, on this terminal"),
+}
+
+#: What people type that know other programs, and the verb that does it here.
+MEANT = {
+    **dict.fromkeys(("ls", "list", "ps", "who", "peers", "top"), "agents"),
+    **dict.fromkeys(("log", "logs", "messages", "tail"), "history"),
+    **dict.fromkeys(("watch", "listen", "follow", "read", "recv"), "inbox"),
+    **dict.fromkeys(("reply", "tell", "say", "msg", "message", "write", "mail", "ask"), "send"),
+    **dict.fromkeys(("run", "start", "exec", "spawn", "launch"), "wrap"),
+    **dict.fromkeys(("withdraw", "rm", "delete", "unsend", "abort"), "cancel"),
+    **dict.fromkeys(("approve", "accept"), "allow"),
+    **dict.fromkeys(("deny", "reject"), "refuse"),
+    **dict.fromkeys(("completion", "complete"), "completions"),
+    **dict.fromkeys(("setup", "new"), "init"),
+    **dict.fromkeys(("remember", "memories"), "memory"),
+    **dict.fromkeys(("check", "diagnose"), "doctor"),
+    "stop": "broker",
+    "version": "--version",
 }
 
 #: ``relay --help``.
@@ -50,7 +70,7 @@ examples:
   relay inbox --follow                what agents write to you, as it comes
 
 verbs:
-""" + "\n".join(f"  {name:<8} {text}" for name, (_, text) in VERBS.items())
+""" + "\n".join(f"  {name:<12} {text}" for name, (_, text) in VERBS.items())
 
 
 def group_of(name: str) -> Parser:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from relay.broker.client import connect
+from relay.broker.ops_messages import MODES
 from relay.cli import command_line, messages, verbs
 from relay.core.message import Mode
 from relay.core.paths import Home
@@ -22,7 +23,20 @@ def test_every_verb_is_declared_by_the_module_that_is_listed_with_it() -> None:
 
 
 def test_the_modes_of_send_are_those_of_messages() -> None:
-    assert list(messages.MODES) == [mode.value for mode in Mode]
+    assert messages.MODES == MODES
+    assert set(MODES) < {mode.value for mode in Mode}
+
+
+def test_what_people_type_is_no_verb_and_leads_to_one() -> None:
+    assert not verbs.MEANT.keys() & verbs.VERBS.keys()
+    assert set(verbs.MEANT.values()) - {"--version"} <= verbs.VERBS.keys()
+
+
+def test_help_is_a_verb_too(relay: Run) -> None:
+    assert relay("help").stdout == relay("--help").stdout
+    for words in (["send"], ["hooks", "list"], ["help"]):
+        assert relay("help", *words).stdout == relay(*words, "--help").stdout != ""
+    assert "Usage: relay wrap" in relay("help", "wrap").stdout
 
 
 def test_help_begins_with_examples(relay: Run) -> None:
@@ -39,7 +53,15 @@ def test_help_begins_with_examples(relay: Run) -> None:
     [
         (["sned", "Bob", "hi"], "did you mean relay send?"),
         (["warp"], "did you mean relay wrap?"),
-        (["xyzzy"], "relay --help lists the verbs"),
+        (["xyzzy"], "relay help lists the verbs"),
+        (["ls"], "did you mean relay agents?"),
+        (["PS"], "did you mean relay agents?"),
+        (["list"], "did you mean relay agents?"),
+        (["logs"], "did you mean relay history?"),
+        (["watch"], "did you mean relay inbox?"),
+        (["reply"], "did you mean relay send?"),
+        (["help", "snd"], "did you mean relay send?"),
+        (["completions", "csh"], "did you mean zsh?"),
         (["send", "Bob", "hi", "--form", "X"], "did you mean --from?"),
         (["history", "--agents=Bob"], "did you mean --agent?"),
         (["send", "Bob", "hi", "--mode", "stear"], "did you mean steer?"),

@@ -1,0 +1,206 @@
+"""The verbs ``help`` and ``completions``: what can be typed, said to a person or to a shell.
+
+A shell's script is made from the declarations of the verbs themselves, so that it offers what the
+parser takes. Names of agents it asks for as they are needed; that starts nothing.
+"""
+
+from __future__ import annotations
+
+from relay.broker.client import connect
+from relay.cli import output
+from relay.cli.parser import Parser
+from relay.cli.verbs import HELP, VERBS, group_of, verb
+from relay.core.errors import RelayError
+from relay.core.paths import Home
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+SHELLS = ("bash", "zsh", "fish")
+#: What is asked for with ``relay completions names``.
+_NAMES = "names"
+#: Metavars of words that are names of agents.
+_NAMED = frozenset({"TO", "NAME", "AGENT", "ID|NAME"})
+
+
+def add(verbs: Parser) -> None:
+    """Declare the verbs."""
+    said = verb(verbs, "help", "relay help\n  relay help send\n  relay help hooks list")
+    said.add_argument("words", nargs="*", metavar="VERB", help="what to say more about")
+    said.set_defaults(run=help_verb)
+    script = verb(
+        verbs,
+        "completions",
+        'eval "$(relay completions bash)"      (in ~/.bashrc)\n'
+        '  eval "$(relay completions zsh)"       (in ~/.zshrc, after compinit)\n'
+        "  relay completions fish | source       (in config.fish)",
+    )
+    script.add_argument("shell", choices=(*SHELLS, _NAMES), metavar="SHELL", help=", ".join(SHELLS))
+    script.set_defaults(run=completions_verb)
+
+
+def help_verb(options: Any) -> int:
+    """``relay help``: of relay, of a verb, or of a verb's verb."""
+    if not options.words:
+        output.lines(HELP)
+        return 0
+    name = options.words[0]
+    if name not in VERBS:
+        from relay.cli.command_line import unknown_verb
+
+        raise unknown_verb(name)
+    if name == "wrap":
+        from relay.cli.wrap import HELP as wrap_help
+
+        output.lines(wrap_help.rstrip("\n"))
+        return 0
+    asked = group_of(name).verbs[name].parse([*options.words[1:], "--help"])
+    status: int = asked.run(asked)
+    return status
+
+
+def completions_verb(options: Any) -> int:
+    """``relay completions SHELL``: the script on stdout."""
+    if options.shell == _NAMES:
+        for name in _names():
+            output.data(name)
+        return 0
+    makers = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+    for line in makers[options.shell]():
+        output.data(line)
+    return 0
+
+
+def _names() -> list[str]:
+    try:
+        with connect(Home.from_env(), start=False) as client:
+            return [one["name"] for one in client.request("agents")["agents"]]
+    except (RelayError, OSError):
+        return []  # at a tab nobody wants to read why
+
+
+class _Place:
+    """What can follow the words ``path``: words, options, and names of agents."""
+
+    def __init__(self, path: tuple[str, ...], parser: Parser) -> None:
+        self.path = path
+        self.words = list(parser.verbs)
+        self.options: list[tuple[str, str, bool]] = []  # name, help, takes a value
+        self.names = False
+        for one in parser.arguments:
+            for name in one.names:
+                self.options.append((name, str(one.how.get("help") or ""), not one.flag))
+            if not one.names:
+                self.words += one.how.get("choices") or ()
+                self.names = self.names or one.shown in _NAMED
+
+    @property
+    def all(self) -> list[str]:
+        return [*self.words, *(name for name, _, _ in self.options), "--help"]
+
+
+def _places() -> Iterator[_Place]:
+    for name in VERBS:
+        if name == "wrap":
+            from relay.cli.wrap import PARSER
+
+            yield _Place((name,), PARSER)
+        elif name == "help":
+            parser = Parser("relay help")
+            parser.verbs.update(dict.fromkeys(VERBS, parser))
+            yield _Place((name,), parser)
+        else:
+            parser = group_of(name).verbs[name]
+            yield _Place((name,), parser)
+            for part, inner in parser.verbs.items():
+                yield _Place((name, part), inner)
+
+
+def _cases(indent: str) -> Iterator[str]:
+    """Lines of a ``case`` of bash and zsh over "VERB PART", which set ``found`` and ``named``."""
+    for place in sorted(_places(), key=lambda one: -len(one.path)):
+        # With a part first: ``hooks list`` is among what ``hooks`` would match.
+        pattern = f"{' '.join(place.path)}" if len(place.path) > 1 else f"{place.path[0]} "
+        named = " named=1" if place.names else ""
+        yield f"{indent}{_quoted(pattern)}*) found={_quoted(' '.join(place.all))}{named} ;;"
+
+
+def _bash() -> Iterator[str]:
+    yield "# relay: completions for bash"
+    yield "_relay() {"
+    yield "  local current=${COMP_WORDS[COMP_CWORD]} found= named="
+    yield "  if [ $COMP_CWORD -le 1 ]; then"
+    yield f"    found={_quoted(' '.join([*VERBS, '--help', '--version']))}"
+    yield "  elif [ ${COMP_WORDS[1]} = wrap ] && [[ $current != -* ]]; then"
+    yield '    COMPREPLY=($(compgen -c -- "$current")); return'
+    yield "  else"
+    yield '    local path="${COMP_WORDS[1]} "'
+    yield '    [ $COMP_CWORD -gt 2 ] && path="${COMP_WORDS[1]} ${COMP_WORDS[2]}"'
+    yield "    case $path in"
+    yield from _cases("      ")
+    yield "    esac"
+    yield "  fi"
+    yield f'  [ -n "$named" ] && found="$found $(relay completions {_NAMES} 2>/dev/null)"'
+    yield '  COMPREPLY=($(compgen -W "$found" -- "$current"))'
+    yield "}"
+    yield "complete -o default -F _relay relay"
+
+
+def _zsh() -> Iterator[str]:
+    yield "#compdef relay"
+    yield "_relay() {"
+    yield "  local found= named= path_="
+    yield "  if (( CURRENT <= 2 )); then"
+    yield "    local -a verbs"
+    yield "    verbs=("
+    for name, (_, text) in VERBS.items():
+        yield f"      {_quoted(f'{name}:{text}')}"
+    yield "    )"
+    yield "    _describe verb verbs"
+    yield "    return"
+    yield "  fi"
+    yield "  if [[ ${words[2]} == wrap && ${words[CURRENT]} != -* ]]; then"
+    yield "    _command_names; return"
+    yield "  fi"
+    yield '  path_="${words[2]} "'
+    yield '  (( CURRENT > 3 )) && path_="${words[2]} ${words[3]}"'
+    yield "  case $path_ in"
+    yield from _cases("    ")
+    yield "  esac"
+    yield f'  [[ -n $named ]] && found="$found $(relay completions {_NAMES} 2>/dev/null)"'
+    yield "  compadd -- ${=found}"
+    yield "  _files"
+    yield "}"
+    yield 'if [[ $funcstack[1] == _relay ]]; then _relay "$@"; else compdef _relay relay; fi'
+
+
+def _fish() -> Iterator[str]:
+    yield "# relay: completions for fish"
+    first = "'test (count (commandline -opc)) -eq 1'"
+    for name, (_, text) in VERBS.items():
+        yield f"complete -c relay -f -n {first} -a {name} -d {_fish_quoted(text)}"
+    for place in _places():
+        path = " ".join(place.path)
+        # The words before the one that is being typed begin with the path.
+        at = f"\"string match -q -- 'relay {path} *' (commandline -opc | string join ' ')' '\""
+        if place.words:
+            yield f"complete -c relay -f -n {at} -a {_fish_quoted(' '.join(place.words))}"
+        if place.names:
+            yield f"complete -c relay -f -n {at} -a '(relay completions {_NAMES} 2>/dev/null)'"
+        if place.path == ("wrap",):
+            yield f"complete -c relay -f -n {at} -a '(__fish_complete_command)'"
+        for option, text, valued in place.options:
+            form = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
+            more = " -r" if valued else ""
+            yield f"complete -c relay -n {at} {form}{more} -d {_fish_quoted(text)}"
+
+
+def _quoted(text: str) -> str:
+    """``text`` for bash and zsh."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _fish_quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
