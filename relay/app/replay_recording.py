@@ -19,7 +19,7 @@ from relay.protocol import frames
 from relay.pump.activity import Keyboard
 from relay.screen.line_events import squeeze
 from relay.screen.line_source import LineSource
-from relay.session.detector import Detection, DirectiveDetector, Heard
+from relay.session.detector import Detection, DirectiveDetector, Heard, NearMiss
 from relay.session.dispatch import refusal
 from relay.session.sources import SCREEN, SourceSelector
 
@@ -189,7 +189,9 @@ class _LineShowingDetector(DirectiveDetector):
         super().__init__("replay", 0, namespaces)
         self._on_line = on_line
 
-    def lines(self, stream: str, texts: list[str]) -> Iterator[tuple[int, Detection]]:
+    def lines(
+        self, stream: str, texts: list[str], own: bool = False
+    ) -> Iterator[tuple[int, Detection | NearMiss]]:
         for number, text in enumerate(texts, 1):
             inside = self.inside(stream)
             for _, heard in super().lines(stream, [text]):

@@ -10,6 +10,16 @@ from relay.directive.line_parser import BULLETS, LineParser
 
 _DIRECTIVE = re.compile(r"@([A-Za-z][\w-]{0,63}):(\S?)")
 _LEAD = re.compile(rf"\s*(?:(?:[-*+]|\d{{1,9}}[.)]|[{BULLETS}])\s+)?")
+#: What nearly is a head: emphasis, a sign in full width, a space or a slip in the namespace.
+_NEARLY = re.compile(
+    rf" {{0,3}}(?:(?:[-*+]|\d{{1,9}}[.)]|[{BULLETS}]) +)?(?P<marks>[*_~]{{0,3}})"
+    r"(?P<at>[@＠])(?P<name>[A-Za-z][\w-]{0,63})(?P<colon> ?[:：])(?P<gap> ?)"
+    r"(?P<target>\S+)(?P<rest>.*)"
+)
+_NAME = re.compile(r"[A-Za-z][\w.-]{0,63}(?:,[A-Za-z][\w.-]{0,63})*|\*")
+_MEMORY = ("save", "search", "forget", "list")
+#: A shorter namespace is one slip away from too many words.
+_SLIP_MIN = 5
 _INSIDE = {
     "fence": "it stands in a code fence",
     "block": "it stands in a block (<<<), whose text it is",
@@ -43,6 +53,40 @@ class Misses:
                 return self._unknown(found[1])
         return ""
 
+    def near(self, line: str, inside: str = "") -> tuple[str, str]:
+        """The kind of mistake by which ``line`` is no message, and why; two times "" mostly.
+
+        Narrower than ``why_not``, for an agent is told of it: a whole directive but for one slip,
+        at the start of a line. What is code, quoted or named in passing is none.
+        """
+        found = None if inside in _INSIDE else _NEARLY.match(line)
+        if found is None or self._parser.head(line) is not None:
+            return "", ""
+        name, lower = found["name"], found["name"].lower()
+        known = lower in self._namespaces
+        meant = lower if known else self._slip(lower)
+        target = found["target"].strip("*_~.,;:!?")
+        if not meant or not _NAME.fullmatch(target) or not (found["rest"].strip(" *_~") or known):
+            return "", ""
+        if meant == "memory" and target.lower() not in _MEMORY:
+            return "", ""
+        if not known:
+            return "name", f"nothing handles @{name}: (did you mean @{meant}:?)"
+        if name != lower:
+            return "case", f"@{name}: is not written in lower case"
+        if found["at"] != "@" or found["colon"] == "：":
+            return "width", "@ or : is written in full width"
+        if found["marks"]:
+            return "marks", f"{found['marks']} stands before it"
+        if found["gap"] or found["colon"] != ":":
+            return "space", f"a space stands in @{name}:{target}"
+        return "", ""
+
+    def _slip(self, name: str) -> str:
+        """The namespace that ``name`` is one slip of the fingers away from, or ""."""
+        long = (one for one in self._namespaces if len(one) >= _SLIP_MIN and one[0] == name[0])
+        return next((one for one in sorted(long) if _one_slip(name, one)), "")
+
     def _known(self, found: re.Match[str], before: str) -> str:
         at_start = _begins(before)
         if before.endswith("\\"):
@@ -62,6 +106,15 @@ class Misses:
     def _unknown(self, name: str) -> str:
         close = nearest(name, self._namespaces)
         return f"nothing handles @{name}: (did you mean @{close}:?)" if close else ""
+
+
+def _one_slip(name: str, other: str) -> bool:
+    """Whether one letter is left out, added, another, or changes places with the next."""
+    start = 0
+    while start < min(len(name), len(other)) and name[start] == other[start]:
+        start += 1
+    a, b = name[start:], other[start:]
+    return a[1:] == b[1:] or a[1:] == b or a == b[1:] or (a[:2] == b[:2][::-1] and a[2:] == b[2:])
 
 
 def _begins(before: str) -> bool:

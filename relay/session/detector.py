@@ -14,12 +14,15 @@ from typing import Any
 from relay.core.bounded import BoundedDict
 from relay.core.ids import derived_ulid
 from relay.core.source_events import End, Line, Pause, Proof, StateChange
+from relay.directive.explain import Misses
 from relay.directive.grammar import Found, Match, Scanner
 
 #: Streams that are remembered: a structured source opens one per message.
 STREAMS_MAX = 64
 #: Distinct utterances whose number of occurrences is remembered; the oldest is forgotten first.
 COUNTS_MAX = 4096
+#: Characters of a near miss that its notice shows.
+SHOWN_MAX = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,15 @@ class AgentSaid:
     texts: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """What the agent is told of a line that nearly was a message; once for each kind and run."""
+
+    text: str
+
+
 #: What is heard of an agent.
-Heard = Detection | AgentSaid | StateChange | Proof
+Heard = Detection | NearMiss | AgentSaid | StateChange | Proof
 
 
 class DirectiveDetector:
@@ -48,6 +58,8 @@ class DirectiveDetector:
         self._run_id = run_id
         self._started_ms = started_ms
         self._namespaces = frozenset(namespaces)
+        self._misses = Misses(namespaces)
+        self._missed: set[str] = set()  # the kinds of which the agent was told
         self._scanners: BoundedDict[str, Scanner] = BoundedDict(STREAMS_MAX)
         self._counts: BoundedDict[str, int] = BoundedDict(COUNTS_MAX)
         # The highest count that was forgotten: what is said again after that goes on from there.
@@ -67,11 +79,22 @@ class DirectiveDetector:
             found = scanner.end()
         return [Detection(self._identify(event.stream, item), item) for item in found]
 
-    def lines(self, stream: str, texts: list[str]) -> Iterator[tuple[int, Detection]]:
-        """What many lines of one stream complete, each find with the number of lines until it."""
-        line = self._scanner(stream).line
+    def lines(
+        self, stream: str, texts: list[str], own: bool = False
+    ) -> Iterator[tuple[int, Detection | NearMiss]]:
+        """What many lines of one stream complete, each find with the number of lines until it.
+
+        ``own``: they are the agent's own words for certain, so near misses are found, too. On a
+        screen they may be anybody's, and a program may take what it is told for an answer.
+        """
+        scanner = self._scanner(stream)
         for number, text in enumerate(texts, 1):
-            for item in line(text):
+            if own and ("@" in text or "＠" in text):
+                kind, why = self._misses.near(text, scanner.inside)
+                if kind and kind not in self._missed:
+                    self._missed.add(kind)
+                    yield number, NearMiss(_told(text, why))
+            for item in scanner.line(text):
                 yield number, Detection(self._identify(stream, item), item)
 
     def is_open(self, stream: str) -> bool:
@@ -101,6 +124,7 @@ class DirectiveDetector:
             "scanners": {stream: scanner.state() for stream, scanner in self._scanners.items()},
             "counts": dict(self._counts),
             "forgotten": self._forgotten,
+            "missed": sorted(self._missed),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -109,6 +133,7 @@ class DirectiveDetector:
             self._scanners[stream] = Scanner.from_state(scanner, self._namespaces)
         self._counts.update(state["counts"])
         self._forgotten = state["forgotten"]
+        self._missed.update(state.get("missed", ()))
 
     def _scanner(self, stream: str) -> Scanner:
         scanner = self._scanners.get(stream)
@@ -125,3 +150,13 @@ class DirectiveDetector:
         if (oldest := self._counts.put(key, count)) is not None:
             self._forgotten = max(self._forgotten, oldest[1])
         return derived_ulid(self._started_ms, self._run_id, key, str(count))
+
+
+def _told(line: str, why: str) -> str:
+    """No line of it begins with what was written, and it is said as a quotation."""
+    shown = line.strip()
+    shown = shown if len(shown) <= SHOWN_MAX else shown[: SHOWN_MAX - 1] + "…"
+    return (
+        f'the line "{shown}" is no message and did nothing: {why}. A message is a line that begins'
+        " with the address, such as @relay:Bob and the text. If none was meant, do nothing"
+    )

@@ -23,7 +23,7 @@ from relay.session import session_commands as commands
 from relay.session import session_events as events
 from relay.session.acknowledgement import AckTracker
 from relay.session.builtin import await_seconds
-from relay.session.detector import AgentSaid, Detection, Heard
+from relay.session.detector import AgentSaid, Detection, Heard, NearMiss
 from relay.session.dispatch import Dispatcher, not_done
 from relay.session.hangup import HangupTimer
 from relay.session.lifecycle import Lifecycle
@@ -202,6 +202,8 @@ class Session:
         for one in heard:
             if isinstance(one, Detection):
                 yield from self._detected(one, now)
+            elif isinstance(one, NearMiss):
+                yield commands.AgentNotice(one.text)
             elif isinstance(one, AgentSaid):
                 for text in one.texts[-OUTPUT_ENTRIES_MAX:]:
                     self.output.append(text)
@@ -291,13 +293,8 @@ class Session:
         """The agent said something that is for somebody."""
         found = heard.found
         if isinstance(found, Match) and found.namespace == "relay":
-            said = Message(
-                id=heard.id,
-                sender=self._run.name,
-                to=found.target,
-                body=found.body,
-                created_at=self._now_ms(),
-            )
+            name = self._run.name
+            said = Message(heard.id, name, found.target, found.body, self._now_ms())
             self.messages.append(said)
             if (seconds := await_seconds(found)) is not None:
                 self._replies.ask(heard.id, found.target, seconds, now)

@@ -242,7 +242,7 @@ class SourceSelector:
         """Lines are passed on together, but no find before the lines that led to it."""
         heard: list[Heard] = []
         passed = 0
-        for number, detection in self._detector.lines(stream, texts):
+        for number, detection in self._detector.lines(stream, texts, self.source == "structured"):
             if number > passed:
                 heard.append(AgentSaid(texts[passed:number]))
                 passed = number

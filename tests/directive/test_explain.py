@@ -6,7 +6,7 @@ import pytest
 
 from relay.directive.explain import Misses
 
-MISSES = Misses({"relay", "deploy"})
+MISSES = Misses({"relay", "memory", "deploy"})
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,68 @@ def test_looks() -> None:
     assert MISSES.looks("❯ tell @RELAY:Bob")
     assert MISSES.looks("@broadcast: x")
     assert not MISSES.looks("git@github.com:x @media:print")
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("@relay: Bob run the tests", "space"),
+        ("- @deploy: staging", "space"),
+        ("@relay :Bob hello", "space"),
+        ("@memory: save the port is 1", "space"),
+        ("@Relay:Bob hello", "case"),
+        ("@RELAY: Bob hello", "case"),
+        ("● @Memory:save x", "case"),
+        ("**@relay:Bob** hello", "marks"),
+        ("**@relay:Bob hello**", "marks"),
+        ("__@deploy:staging__", "marks"),
+        ("@rely:Bob hello", "name"),
+        ("@realy:Bob,Carol hello", "name"),
+        ("@broadcst:all hello", "name"),
+        ("@relay：Bob hello", "width"),
+        ("＠relay:Bob hello", "width"),
+    ],
+)
+def test_a_near_miss_is_one_slip_away_from_a_message(line: str, kind: str) -> None:
+    assert MISSES.near(line)[0] == kind
+    assert MISSES.near(line, "message")[0] == kind
+    assert MISSES.near(line, "fence") == MISSES.near(line, "block") == ("", "")
+    for quoted in (
+        f"> {line}",
+        f"    {line}",
+        f"say {line}",
+        f"`{line}`",
+        f'"{line}"',
+        f"\\{line}",
+    ):
+        assert MISSES.near(quoted) == ("", ""), quoted
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("@relay:Bob hello", "@deploy:staging", "@broadcast: hello", "@relay", "@relay: ", ""),
+        *("@app:route", "@app.route('/x')", "@types/node: 1.0", "@media:print { }", "@Override"),
+        *("bob@relay:x", "git@github.com:o/n", "ann@example.org: hello", "@ann: can you look?"),
+        *("@memory: 16 GB", "@delay:5s", "@retry:3 times", "@param name: the relay", "@see: Bob"),
+        *("@layer:base x", "@really: no", "@repay:", "@rely:", "@deploy2:x", "@angular/core:17"),
+        *(
+            "@relay:<name> text",
+            "@Relay:[NAME] text",
+            "@relay: <name>",
+            "@relay: $NAME",
+            "@relay: …",
+        ),
+        *("@Test:void x", "@property: x", "@type: string", "@returns: a list", "@Input: value"),
+        *(
+            "memory:save x",
+            "relay: Bob hello",
+            "relay:Bob hello",
+            "* *@* : x",
+            "@: x",
+            "@@relay: x",
+        ),
+    ],
+)
+def test_ordinary_text_is_no_near_miss(line: str) -> None:
+    assert MISSES.near(line) == ("", "")

@@ -8,9 +8,9 @@ from typing import Any
 from relay.agents.base import SourceState, StructuredSource
 from relay.core.message import AgentState
 from relay.core.source_events import Line, Pause, Proof, SourceEvent, StateChange
-from relay.directive.grammar import Match, Unclosed
+from relay.directive.grammar import Match, Scanner, Unclosed
 from relay.protocol.nested_wrap import NestedOutput, begins, ends
-from relay.session.detector import AgentSaid, Detection, DirectiveDetector, Heard
+from relay.session.detector import AgentSaid, Detection, DirectiveDetector, Heard, NearMiss
 from relay.session.sources import LAST_WORDS, UNCLOSED_PATIENCE, SourceSelector
 
 
@@ -78,6 +78,7 @@ class Desk:
         self.heard: list[Detection] = []
         self.text: list[str] = []
         self.states: list[StateChange] = []
+        self.misses: list[str] = []
         self.proofs: list[Proof] = []
         self.ears = SourceSelector(
             DirectiveDetector("01K0000000000000000000RUN1", 0, {"relay"}),
@@ -93,6 +94,8 @@ class Desk:
                 self.text += one.texts
             elif isinstance(one, StateChange):
                 self.states.append(one)
+            elif isinstance(one, NearMiss):
+                self.misses.append(one.text)
             else:
                 self.proofs.append(one)
 
@@ -193,3 +196,27 @@ def test_what_a_wrap_inside_hears_is_not_heard_again() -> None:
     front[7] = True
     desk.hear(desk.ears.output(said % 7, 6.0))
     assert desk.bodies == ["1", "4", "6"]
+
+
+def test_a_near_miss_of_the_agents_own_words_is_told_once_for_each_kind() -> None:
+    desk = Desk(FakeStructured())
+    words = "@relay: Bob one\n```\n@Relay:Bob code\n```\n> **@relay:Bob** quoted\n@relay: Cy two"
+    events = [Line("m1", text) for text in words.split("\n")]
+    desk.hear(desk.ears.hook({"events": events}, 1.0))
+    (told,) = desk.misses
+    assert told.startswith('the line "@relay: Bob one" is no message') and "a space stands" in told
+    assert not Scanner(("relay",)).line(told)
+    # What the agent says to that in the same words is not told again, nor by a next session.
+    saved = json.loads(desk.ears.checkpoint({}))["hearing"]
+    desk.hear(desk.ears.hook({"events": [Line("m2", told), Line("m2", "@relay: Bob three")]}, 2.0))
+    again = DirectiveDetector("01K0000000000000000000RUN1", 0, {"relay"})
+    again.restore(saved)
+    assert len(desk.misses) == 1 and not list(again.lines("m3", ["@relay: Bob four"], True))
+    desk.hear(desk.ears.hook({"events": [Line("m2", "@Relay:Bob five")]}, 3.0))
+    assert len(desk.misses) == 2 and "lower case" in desk.misses[1]
+
+
+def test_on_a_screen_nobody_is_told_of_near_misses() -> None:
+    desk = Desk()
+    desk.hear(desk.ears.output(b"@relay: Bob hello\n", 1.0))
+    assert desk.misses == []
