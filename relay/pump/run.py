@@ -72,6 +72,7 @@ def run(
         os.close(slave)
     descriptors.close(extra)
     if exclusive:
+        _take_name(os.path.basename(program.argv[0]))
         # Pipes that the agent has are not held open by us; our own messages need stderr.
         descriptors.release_stdio(tuple(fd for fd in (0, 1) if fd not in terminals))
     size = console.size if console is not None and 1 in terminals else tty.Size()
@@ -141,6 +142,28 @@ def _write(mark: bytes) -> None:
         os.write(1, mark)
     except OSError:
         return  # the terminal is gone
+
+
+def _take_name(name: bytes) -> None:
+    """Show ``name`` as this process's own, before its arguments, where the system allows it.
+
+    tmux and others name a pane after the first argument of the process that leads the terminal's
+    foreground, which is us. The arguments lie in memory that is ours to write.
+    """
+    try:
+        with open("/proc/self/comm", "wb") as file:
+            file.write(name[:15])
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        start, end = int(fields[45]), int(fields[46])
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(start)
+            words = memory.read(end - start).partition(b"\0")[2].rstrip(b"\0")
+            shown = (name + b"\0" + words)[: end - start - 1]
+            memory.seek(start)
+            memory.write(shown.ljust(end - start, b"\0"))
+    except (OSError, ValueError, IndexError, OverflowError):
+        return  # no /proc, or one that is closed to us: it goes by the interpreter's name
 
 
 def _unpack(packed: bytes) -> list[int]:

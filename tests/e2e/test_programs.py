@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -171,3 +173,29 @@ def test_an_editor_keeps_its_text_to_itself(tmp_path: Path) -> None:
         assert editor.wait() == 0
     assert text.read_text() == "mine\n"
     assert os.listdir(tmp_path) == ["text"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process show another name")
+def test_a_pane_of_tmux_goes_by_the_agents_program(tmp_path: Path) -> None:
+    tmux = installed("tmux")
+    env = {**os.environ, "TMUX_TMPDIR": str(tmp_path)}
+    env.pop("TMUX", None)
+
+    def ask(*words: str) -> str:
+        command = [tmux, "-f", "/dev/null", *words]
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60).stdout
+
+    wrap = shlex.join([sys.executable, "-m", "relay", "wrap", "--name", "Bob", "--", "sleep", "60"])
+    try:
+        ask("new-session", "-d", wrap)
+        wait_until(
+            lambda: ask("display-message", "-p", "#{pane_current_command}").strip() == "sleep",
+            what="the pane to go by its program",
+        )
+        # Who looks for relay's processes by their arguments still finds them.
+        pid = ask("display-message", "-p", "#{pane_pid}").strip()
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        assert words[0] == b"sleep" and words[1:4] == [b"-m", b"relay", b"wrap"]
+        assert Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
+    finally:
+        ask("kill-server")
