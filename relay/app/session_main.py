@@ -16,12 +16,14 @@ import socket
 import sys
 import time
 from dataclasses import replace
+from typing import TextIO, cast
 
 from relay.agents.known_agents import in_conversation
 from relay.app.session_parts import SessionParts, Start
 from relay.config.load import LoadedConfig, load_for_session, with_hook_files
 from relay.config.settings import Settings
 from relay.core.errors import RelayError
+from relay.core.log import Log, LogStream
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import BUILTIN, Registry
@@ -54,18 +56,38 @@ def run(start: Start) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     # What a handler prints is for the log; there is no terminal here that it could go to.
-    sys.stdout = sys.stderr
+    log = Log(log_path(Home(start.args["home"]), start.args["run_id"]), _masked)
+    printed = LogStream(log)
+    before = sys.stdout, sys.stderr
+    sys.stdout = sys.stderr = cast(TextIO, printed)
     try:
         asyncio.run(serve(start))
     except RelayError as error:
         print(f"relay session: {error.line}", file=sys.stderr)
         return 1
+    except BaseException:
+        log.fault()
+        raise
+    finally:
+        sys.stdout, sys.stderr = before
+        printed.close()
     return 0
+
+
+def _masked(text: str) -> str:
+    from relay.directive.redact import redact  # most sessions have nothing to log
+
+    return redact(text)
+
+
+def log_path(home: Home, run_id: str) -> str:
+    """The log of one run; the pump has it open as its session's standard error."""
+    return os.path.join(home.logs, f"{run_id}.log")
 
 
 def drop_empty_log(home: Home, run_id: str) -> None:
     """Remove this run's log when nothing was written to it: most runs have nothing to say."""
-    path = os.path.join(home.logs, f"{run_id}.log")
+    path = log_path(home, run_id)
     with contextlib.suppress(OSError):
         if os.stat(path).st_size == 0:
             os.unlink(path)

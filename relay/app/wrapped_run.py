@@ -182,6 +182,7 @@ def find_program(command: str, path: str | None) -> str:
 def _introduction(home: Home, choices: Choices, name: str, run_id: str) -> tuple[Listeners, Run]:
     """The sockets of this run, and what a planner is told of it."""
     from relay.agents import launch
+    from relay.core.ids import RUN_TOKEN
     from relay.pump.spawn import Listeners
 
     known = _known(home, choices)
@@ -191,7 +192,7 @@ def _introduction(home: Home, choices: Choices, name: str, run_id: str) -> tuple
     about = launch.Run(
         name=name,
         run_id=run_id,
-        token=os.urandom(16).hex(),
+        token=RUN_TOKEN + os.urandom(16).hex(),
         port=listeners.port,
         socket=listeners.path,
         folder=home.run_folder(run_id),

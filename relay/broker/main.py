@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--home", help="the state directory (default: as RELAY_HOME says)")
     options = parser.parse_args(argv)
     home = Home(options.home) if options.home else Home.from_env()
-    log = Log(home.broker_log)
+    log = Log(home.broker_log, masked)
     try:
         return run(home, log)
     except RelayError as error:
@@ -44,6 +44,13 @@ def main(argv: list[str] | None = None) -> int:
         fault = log.fault()
         sys.stderr.write(f"relay: {visible(fault.line)}\n")
         return fault.exit_status
+
+
+def masked(text: str) -> str:
+    """A line of the log without secrets."""
+    from relay.directive.redact import redact  # on use: most brokers say only that they serve
+
+    return redact(text)
 
 
 def run(home: Home, log: Log) -> int:

@@ -128,9 +128,10 @@ def fault() -> RelayError:
     """Log the exception that is being handled; the error that people are shown instead."""
     from relay.core.log import Log
     from relay.core.paths import Home
+    from relay.directive.redact import redact
 
     home = Home.from_env()
-    log = Log(os.path.join(home.logs, "cli.log"))
+    log = Log(os.path.join(home.logs, "cli.log"), redact)
     log.fault()
     return RelayError(
         "relay met a fault of its own", hint=f"the details are in {log.path}", code="internal"

@@ -168,13 +168,13 @@ def _status(home: Home, in_json: bool) -> int:
 
 
 def _run(home: Home) -> int:
-    from relay.broker.main import run
+    from relay.broker.main import masked, run
     from relay.core.log import Log
 
     if broker_status(home)["running"]:
         raise UsageError("a broker is running already", hint="relay broker stop ends it")
     output.note(f"serving {home.root}; Ctrl-C ends it")
-    return run(home, Log(home.broker_log))
+    return run(home, Log(home.broker_log, masked))
 
 
 def _stop(home: Home, in_json: bool) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+#: What the token of a run begins with, so that it is known, and masked, wherever it is printed.
+RUN_TOKEN = "relay_run_"
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 

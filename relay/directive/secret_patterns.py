@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from relay.core.ids import RUN_TOKEN
+
 _WORD = "A-Za-z0-9_-"
 _ALNUM = "A-Za-z0-9"
 _DOTTED = "A-Za-z0-9_.-"
@@ -75,6 +77,7 @@ RUNS = (
     _run("groq-key", "gsk_", _ALNUM, 40),
     _run("xai-key", "xai-", _ALNUM, 40),
     _run("perplexity-key", "pplx-", _ALNUM, 40),
+    _run("relay-token", RUN_TOKEN, "a-f0-9", 32),
     _run("replicate-token", "r8_", _ALNUM, 30),
     _run("vault-token", "hvs. hvb.", _WORD, 24),
     _run("digitalocean-token", "dop_v1_ doo_v1_ dor_v1_", "a-f0-9", 64),

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from relay.core.errors import RelayError
+from relay.directive.redact import redact
 from relay.hooks import hook_log
 from relay.hooks.events import HookEventName
 from relay.session.background import Tasks
@@ -148,7 +149,7 @@ def _as_run(summary: dict[str, Any]) -> dict[str, Any]:
 def _stored(record: dict[str, Any]) -> dict[str, Any]:
     kept = {name: record.get(name) for name in (*_KEPT, *_KEPT_MORE)}
     for name in ("stdout", "stderr", "error"):
-        kept[name] = _text(record.get(name))
+        kept[name] = redact(_text(record.get(name)))
     kept["hook"], kept["source"] = _text(record.get("hook")), _text(record.get("source"))
     return kept
 

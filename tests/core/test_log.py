@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from relay.core.log import Log
+from relay.core.log import Log, LogStream
+from relay.directive.redact import redact
 
 
 def test_it_is_bounded(tmp_path: Path) -> None:
@@ -30,3 +31,17 @@ def test_a_fault_is_recorded_and_explained(tmp_path: Path) -> None:
 def test_what_cannot_be_written_is_given_up(tmp_path: Path) -> None:
     Log(str(tmp_path / "missing" / "broker.log")).write("nobody reads this")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_printed_becomes_bounded_lines_without_secrets(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    with LogStream(Log(str(path), redact, size_max=100_000)) as stream:
+        print("the key is", "ghp_" + "x" * 36, file=stream)
+        print("two\nlines", end="", file=stream)
+        before = path.read_text()
+    assert "ghp_****" in before and "xxxx" not in before and before.endswith(" two\n")
+    assert path.read_text().endswith(" lines\n")
+    with LogStream(Log(str(path), redact, size_max=100_000)) as stream:
+        for _ in range(100):
+            stream.write("no end " * 1000)
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 300_000

@@ -37,6 +37,7 @@ TOKENS = [
     ("rk_live_", ALNUM[:24], "stripe-key"),
     ("npm_", ALNUM[:36], "npm-token"),
     ("pypi-Ag", "EIcHlwaS5vcmc" + ALNUM, "pypi-token"),
+    ("relay_run_", "0123456789abcdef" * 2, "relay-token"),
     ("hf_", string.ascii_letters[:34], "huggingface-token"),
     ("eyJ", JWT[3:], "jwt"),
     ("Bearer ", ALNUM[:30], "bearer-token"),

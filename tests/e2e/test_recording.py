@@ -46,3 +46,13 @@ def test_a_recording_replays_what_was_sent_and_holds_no_secret(tmp_path: Path) -
     assert len(fired) == 2 and {row["from"] for row in rows} == {"Ann"}
     assert any("tell @relay:Bob nothing" in row["directive"] for row in rows if row["missed"])
     assert "@relay:Cy [mode:steer]" in relay("replay", str(path))
+
+
+def test_the_token_of_a_run_is_in_no_recording(tmp_path: Path) -> None:
+    path = tmp_path / "ann.cast"
+    show = "import os; print('ENV', os.environ['RELAY_TOKEN'], 'END')"
+    with wrapped(python(show), name="Ann", options=["--record", str(path)]) as ann:
+        token = ann.wait_for("ENV (relay_run_[0-9a-f]{32}) END").group(1)
+        assert ann.wait() == 0
+    kept = path.read_text()
+    assert "ENV relay_run_" + "*" * 32 + " END" in kept and token not in kept
