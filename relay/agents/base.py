@@ -72,8 +72,12 @@ class TypingRules:
     shows_paste: bool = False
     #: Why nothing is ever typed.
     refusal: str = ""
-    #: Whether the cursor's row, up to the cursor, is the prompt of an interpreter that waits.
+    #: Whether what stands before the cursor may be the prompt at which nothing is open.
     at_prompt: Callable[[str], bool] = lambda line: True
+    #: The folder that a shell is in, which its prompt may show; empty where nobody knows.
+    folder: Callable[[], str] = lambda: ""
+    #: The folder that prompts write as ``~``.
+    home: str = ""
     #: Whether a shell is itself in front in its terminal; None where that cannot be told.
     in_front: Callable[[], bool | None] = lambda: None
 

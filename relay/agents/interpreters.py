@@ -47,6 +47,14 @@ _WITH_VALUE = word_set("-o +o -O +O --rcfile --init-file -C --init-command")
 # What an interpreter shows when it waits for a new statement. A continued one ("... ", "db-# ",
 # "'> ", "   -> ") is the person's.
 _PROMPT = re.compile(r"(?:[\w@(\[][^'\"]{0,78}?[\w)\]=~*]|)(?:>{1,3}|[#$%]|\]:|\)) ?")
+# What a shell shows when it waits for the rest of a command, unless PS2 is set: zsh puts words
+# before it.
+_ZSH_OPEN = (
+    "array|always|bquote|braceparam|case|cmdand|cmdor|cmdsubst|cond|cursh|dquote|elif|else|errpipe"
+    "|for|foreach|function|heredocd?|if|math|mathsubst|nofor|parenthesis|pipe|quote|repeat|select"
+    "|subsh|then|typeset|until|while|elif-then"
+)
+_CONTINUED = re.compile(rf"(?:(?:{_ZSH_OPEN})(?: (?:{_ZSH_OPEN}))*)?> ?")
 # struct proc_bsdinfo of macOS' <sys/proc_info.h>: what is read of it, and how large it is.
 _PROC_PIDTBSDINFO = 3
 _BSDINFO_SIZE = 136
@@ -76,6 +84,19 @@ def comment_of(kind: str) -> str:
 def at_prompt(line: str) -> bool:
     """Whether ``line``, up to the cursor, is the prompt of an interpreter that waits."""
     return _PROMPT.fullmatch(line) is not None
+
+
+def may_be_primary(line: str) -> bool:
+    """Whether ``line``, up to the cursor, is not what shells show in the middle of a command."""
+    return _CONTINUED.fullmatch(line.strip("\xa0 ") + " ") is None
+
+
+def folder_of(pid: int) -> str:
+    """The folder that a process is in; empty where the system does not tell."""
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return ""
 
 
 def launches(name: str) -> bool:

@@ -6,6 +6,7 @@ The session imports only the modules of the agent that it needs.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -15,7 +16,9 @@ from relay.agents.hook_codec import HookCodec
 from relay.agents.interpreters import (
     at_prompt,
     comment_of,
+    folder_of,
     launches,
+    may_be_primary,
     refusal,
     shell_in_front,
 )
@@ -61,14 +64,29 @@ def in_conversation(kind: str, launch: Mapping[str, Any]) -> bool:
 def typing_rules(kind: str, pid: int) -> TypingRules:
     """Make the rules for typing into a program that is no agent; ``pid`` is its process."""
     if kind == "shell":
-        in_front = functools.partial(shell_in_front, pid)
-        return TypingRules(is_shell=True, style="shell", in_front=in_front)
+        return TypingRules(
+            is_shell=True,
+            style="shell",
+            at_prompt=may_be_primary,
+            in_front=functools.partial(shell_in_front, pid),
+            folder=functools.partial(folder_of, pid),
+            home=os.path.realpath(os.path.expanduser("~")),
+        )
     if launches(kind):
         # Most often a shell is what is launched, and other programs can read the same words.
-        return TypingRules(style="shell")
+        return TypingRules(style="shell", at_prompt=may_be_primary)
     if comment := comment_of(kind):
         return TypingRules(style="comment", comment=comment, at_prompt=at_prompt)
     return TypingRules(refusal=refusal(kind))
+
+
+def rules_of(
+    kind: str, launch: Mapping[str, Any], adapter: AgentAdapter | None, pid: int
+) -> TypingRules:
+    """Return the rules for typing into any program, as it was started."""
+    if answers_once(kind, launch):
+        return TypingRules(refusal=ANSWERS_ONCE)
+    return typing_rules(kind, pid) if adapter is None else adapter.typing_rules()
 
 
 def make_adapter(kind: str, start: AgentStart) -> AgentAdapter | None:

@@ -29,6 +29,7 @@ _KEYS = {
     frames.ENTERED: "entered",
     frames.CLEARED: "cleared",
     frames.FLUSHED: "cleared",
+    frames.INTERRUPTED: "cleared",
 }
 
 

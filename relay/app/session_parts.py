@@ -12,15 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from relay.agents.base import AgentAdapter, AgentStart, TypingRules
+from relay.agents.base import AgentAdapter, AgentStart
 from relay.agents.context_door import door_of
 from relay.agents.interpreters import has_terminal
 from relay.agents.known_agents import (
-    ANSWERS_ONCE,
     answers_once,
     make_adapter,
     make_hook_codec,
-    typing_rules,
+    rules_of,
     ungated,
     untold,
 )
@@ -48,6 +47,7 @@ from relay.session.driver import AdapterFeed, LateClock, Services, SessionDriver
 from relay.session.hook_server import HookServer
 from relay.session.hook_setup import SessionConfig, SessionHooks
 from relay.session.native_channel import AgentRecords, ChannelSelector
+from relay.session.prompt_watch import PromptWatch
 from relay.session.pump_link import PumpLink
 from relay.session.run_info import TEXTS_MAX, RunInfo
 from relay.session.session import Checkpointed, Session
@@ -107,7 +107,6 @@ class SessionParts:
         self._queue = queue
         self._home = home
         self._clock = LateClock()
-        self._guards = Guards()
         self._tasks = Tasks(queue)
         self._terminal = open_agent_tty(self._hello.get("tty"))
         self._launch: dict[str, Any] = start.args.get("launch") or {}
@@ -131,6 +130,10 @@ class SessionParts:
         for missed in (ungated, untold):
             notes += missed(self._kind, self._launch, has_hooks)
         self._sources = self._make_sources(notes)
+        rules = rules_of(self._kind, self._launch, self._adapter, self._hello["pid"])
+        self._prompt = PromptWatch(self._screen, self._terminal, rules)
+        self._prompt.restore(checkpoint.state.get("prompt", {}))
+        self._guards = Guards(self._prompt)
         self._feed = AdapterFeed(self._sources, queue)
         self.driver = self._make_driver(config, broker)
         self._wake = asyncio.Event()  # the agent's records are worth a look
@@ -292,7 +295,7 @@ class SessionParts:
             recall=recall if config.settings.memory.inject_on_start else None,
         )
         memories.restore(self._checkpoint.state.get("memory", []))
-        kept: dict[str, Checkpointed] = {"memory": memories}
+        kept: dict[str, Checkpointed] = {"memory": memories, "prompt": self._prompt}
         if self._adapter is not None:
             kept["native"] = self._adapter
         session = Session(
@@ -337,20 +340,15 @@ class SessionParts:
         return SessionDriver(queue, session, services, self._clock)
 
     def _make_deliveries(self, reports: BrokerReports) -> DeliveryQueue:
-        adapter = self._adapter
+        adapter = None if answers_once(self._kind, self._launch) else self._adapter
         records = AgentRecords(adapter)
-        rules = typing_rules(self._kind, self._hello["pid"])
-        if answers_once(self._kind, self._launch):
-            adapter, rules = None, TypingRules(refusal=ANSWERS_ONCE)
-        elif adapter is not None:
-            rules = adapter.typing_rules()
         typing = TypingChannel(
             self._link,
             self._terminal,
             self._screen,
             self._guards,
+            self._prompt,
             self._clock,
-            rules=rules,
             ascii_only=not _takes_utf8(self._run.env),
             composer=adapter.composer if adapter else None,
             written=frozenset(self._hello.get("written", ())),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from relay.core.message import Message
-from relay.directive.escape import clean, code_point, has_closing, quote_headers
+from relay.directive.escape import clean, has_closing, quote_headers
 from relay.directive.line_parser import LineParser
 
 Style = Literal["plain", "paste", "shell", "comment"]
@@ -27,6 +27,14 @@ LABEL_MAX = 128
 _LINE = "| "
 _WRAPPED = "|…"
 _WRAPPED_ASCII = "|..."
+#: What means something somewhere is what is none of these: letters, digits, and "+,-./:@_".
+_FULL_WIDTH = {
+    code: code + 0xFEE0
+    for code in range(0x21, 0x7F)
+    if not chr(code).isalnum() and chr(code) not in "+,-./:@_"
+}
+_BLANK = re.compile(r"\s")
+_NOT_INERT_ASCII = re.compile(r"[^ 0-9A-Za-z+,\-./:@_]")
 _ASCII = str.maketrans(
     {"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "…": "...", "•": "*", "→": "->"}
 )
@@ -37,7 +45,7 @@ class Envelope:
     """``lines`` are what to type, ``text`` is the same joined by ``\\n``.
 
     ``marker`` stands in the first 36 columns and holds no space: whoever finds it in what the agent
-    read has proof that this message arrived.
+    read has proof that this message arrived. It is spelled as it stands there.
     """
 
     text: str
@@ -54,12 +62,15 @@ def envelope(
     ``| ``; either is followed by a closing that repeats the header's marker. So no line begins
     with words of the sender's, and what stands between the two markers is his. No control is left
     but ``\\n`` (and ``\\t``, except in a shell); the last character is a period (in a shell: a
-    quote). ``comment`` begins each line of the style of that name.
+    quote). ``comment`` begins each line of the style of that name; there and in a shell what means
+    something is spelled otherwise, see ``inert``.
     ``ascii_only`` is for a shell or an interpreter whose locale is not UTF-8: its line editor may
-    take the bytes of other characters for key strokes, so they are shown as ``<U+00E9>``.
+    take the bytes of other characters for key strokes, so they are shown as ``_U+00E9_``.
     """
     marker = marker_of(message)
     lines = _logical_lines(message, marker)
+    if style in ("shell", "comment"):
+        marker = inert(marker, ascii_only)
     if style == "shell":
         lines = _shell_lines(lines, ascii_only)
     elif style == "comment":
@@ -178,48 +189,43 @@ def _utf8_cost(text: str) -> int:
 
 
 def _shell_lines(lines: list[str], ascii_only: bool) -> list[str]:
-    """One command per line that does nothing with the words that it is given.
+    """One command per line that does nothing with the one word that it is given.
 
-    Undone by the shell itself: between single quotes everything stands for itself in bash, zsh,
-    dash and fish, but fish reads a backslash before a quote or a backslash. So both are written
-    outside the quotes, as ``\\'`` and ``\\\\``, which all four read alike. A tab would ask the line
-    editor for completions.
+    The quotes keep the word from being corrected or completed. Where something else is open and
+    they quote nothing, no character of the word means anything to a shell; and it is still one:
+    with blanks in it there would be more, and zsh may have aliases for any word.
     """
-    mark = _WRAPPED_ASCII if ascii_only else _WRAPPED
-    edited = (_for_line_editor(line, ascii_only) for line in lines)
-    return [_quoted(part) for text in edited for part in _wrap(text, _quoted_cost, mark)]
+    blank = "_" if ascii_only else "\xa0"
+
+    def cost(text: str) -> int:
+        return _utf8_cost(text.replace(" ", blank)) + len(": ''")
+
+    parts = _inert_parts(lines, cost, ascii_only)
+    return [f": '{part.replace(' ', blank)}'" for part in parts]
 
 
 def _comment_lines(lines: list[str], comment: str, ascii_only: bool) -> list[str]:
-    """Each line a comment of its own, which nothing in it can end or carry on.
-
-    A backslash at the end would make the next line part of this one, or of the comment what the
-    person types after it.
-    """
-    mark = _WRAPPED_ASCII if ascii_only else _WRAPPED
+    """Each line a comment of its own, which nothing in it can end or carry on."""
 
     def cost(text: str) -> int:
-        return _utf8_cost(text) + len(comment) + 1
+        return _utf8_cost(text) + len(comment)
 
-    edited = (_for_line_editor(line, ascii_only) for line in lines)
-    parts = [comment + part for text in edited for part in _wrap(text, cost, mark)]
-    return [f"{part} " if part.endswith("\\") else part for part in parts]
+    return [comment + part for part in _inert_parts(lines, cost, ascii_only)]
 
 
-def _for_line_editor(line: str, ascii_only: bool) -> str:
-    text = line.expandtabs(4)
+def _inert_parts(lines: list[str], cost: Callable[[str], int], ascii_only: bool) -> list[str]:
+    mark = inert(_WRAPPED_ASCII if ascii_only else _WRAPPED, ascii_only)
+    return [part for line in lines for part in _wrap(inert(line, ascii_only), cost, mark)]
+
+
+def inert(line: str, ascii_only: bool = False) -> str:
+    """``line`` in blanks and characters that mean nothing to a shell or an interpreter.
+
+    Not between quotes of any kind, outside them, in a here-document or in arithmetic: letters and
+    digits stay, other signs of ASCII become their full-width forms, which are read alike.
+    ``ascii_only`` shows what ASCII has not as a number.
+    """
+    text = _BLANK.sub(" ", line.expandtabs(4))
     if ascii_only:
-        text = re.sub(r"[^\x20-\x7e]", lambda m: code_point(m[0]), text.translate(_ASCII))
-    return text
-
-
-def _quoted(text: str) -> str:
-    def outside(match: re.Match[str]) -> str:
-        return "'" + "".join("\\" + char for char in match[0]) + "'"
-
-    return ": '" + re.sub(r"['\\]+", outside, text) + "'"
-
-
-def _quoted_cost(text: str) -> int:
-    # The worst case: each quote and backslash by itself takes four bytes, and ``: ''`` surrounds.
-    return _utf8_cost(text) + 3 * (text.count("'") + text.count("\\")) + 4
+        return _NOT_INERT_ASCII.sub(lambda m: f"_U+{ord(m[0]):04X}_", text.translate(_ASCII))
+    return text.translate(_FULL_WIDTH)

@@ -10,7 +10,8 @@ Pump to session:
     CHECKPOINT the bytes of the last ACK that carried any (empty on the first start)
     OUTPUT    the agent's output, verbatim; the first byte after HELLO stands at ``offset``
     ACTIVITY  uint32 sequence, one byte: the person pressed keys (never which); after FLUSHED
-              also uint32: bytes of input that the agent had not read and now never will
+              and INTERRUPTED also uint32: bytes of input that the agent had not read and now
+              never will
     SIZE      4 x uint16: cols, rows, xpixel, ypixel
     JOB       one byte: the agent stopped or continued
     REST      uint32: milliseconds in which the agent wrote nothing; only before bytes that the
@@ -57,6 +58,7 @@ TYPED = b"t"  # something that may stand in the input line now
 ENTERED = b"e"  # Enter: what stood there was submitted
 CLEARED = b"c"  # Ctrl-C, Ctrl-U, Ctrl-D or Escape: the line may be empty again
 FLUSHED = b"f"  # Ctrl-C and the like: the terminal throws away what was not read
+INTERRUPTED = b"i"  # the same, and it was the key of the terminal's interrupt alone
 # The payload byte of JOB.
 STOPPED = b"s"
 CONTINUED = b"c"

@@ -180,10 +180,17 @@ class Input:
             # Behind words that the agent does not read Ctrl-C would do nothing.
             self._agent.signal_foreground(signal.SIGINT)
             keys = data.replace(_CTRL_C, b"")
+        interrupts = False
         if any(key in keys for key in self._flushing_keys()):
             left = (tty.unread(self._path) if self._path else None) or 0
-            self._activity(frames.FLUSHED, left.to_bytes(4, "big"))
+            interrupts = self._settled() and self._interrupts(keys)
+            kind = frames.INTERRUPTED if interrupts else frames.FLUSHED
+            self._activity(kind, left.to_bytes(4, "big"))
             self._link.flush(now)  # it must not take what is thrown away for read
+        if interrupts:
+            self.gate.press(keys)
+            self.write(now)
+            return
         waits = self.gate.waiting
         self.gate.press(keys)
         if waits:  # words among it must not follow these keys as if nobody had pressed them
@@ -271,6 +278,11 @@ class Input:
         assert isinstance(special, list)
         signals_keys = [special[n] for n in (termios.VINTR, termios.VQUIT, termios.VSUSP)]
         return [key for key in signals_keys if isinstance(key, bytes) and key != b"\0"]
+
+    def _interrupts(self, keys: bytes) -> bool:
+        modes = tty.get_modes(self._master)
+        special = modes[6] if modes is not None else None
+        return isinstance(special, list) and special[termios.VINTR] == keys
 
     def _activity(self, kind: bytes, more: bytes = b"") -> None:
         sequence = self.gate.next_sequence().to_bytes(4, "big")

@@ -232,12 +232,12 @@ class Session:
 
     def _typed(self, typed: events.PersonTyped, now: float) -> Iterator[DriverCommand]:
         activity, known = typed.activity, typed.sequence <= self._keys_dealt_with
-        if activity == frames.FLUSHED:
+        if activity in (frames.FLUSHED, frames.INTERRUPTED):
             # The line that was being written is thrown away too.
             if not known:
                 yield commands.InputFlushed(typed.unread)
             activity = frames.CLEARED
-        self._guards.activity(typed.sequence, activity, now)
+        self._guards.activity(typed.sequence, typed.activity, now)
         if not known:  # else the pump repeats it for the guards: no line that follows is its echo
             yield from self._heard(self._sources.activity(activity, now), now)
             if activity == frames.ENTERED:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from relay.agents.base import Blocked, TypingRules
+from relay.agents.base import Blocked
 from relay.core.message import Message
 from relay.core.source_events import Screen, Terminal
 from relay.directive.envelope import Envelope, Style, envelope, marker_of
 from relay.session.delivery_channel import Submitted
+from relay.session.prompt_watch import PromptWatch
 from relay.session.typing_policy import Guards
 
 #: A cooked terminal keeps 4095 bytes and drops the rest without a word (macOS: 1024 a line), so
@@ -66,9 +67,9 @@ class TypingChannel:
         terminal: Terminal,
         screen: Screen,
         guards: Guards,
+        prompt: PromptWatch,
         clock: Callable[[], float],
         *,
-        rules: TypingRules,
         ascii_only: bool = False,
         composer: Callable[[list[str]], str] | None = None,
         written: frozenset[int] = frozenset(),
@@ -78,8 +79,9 @@ class TypingChannel:
         self._terminal = terminal
         self._screen = screen
         self._guards = guards
+        self._prompt = prompt
         self._clock = clock
-        self._rules = rules
+        self._rules = prompt.rules
         self._ascii_only = ascii_only
         self._composer = composer
         self._written = written
@@ -95,6 +97,7 @@ class TypingChannel:
             return Blocked(self._rules.refusal)
         rows = self._screen.visible()
         composer = self._composer(rows) if self._composer else "unknown"
+        composer = "empty" if self._prompt.shows(now) else composer
         if composer == "draft" and self._half is not None:
             if self._guards.draft:
                 # No other message may go beside it: the person's Enter submits this one.
@@ -119,10 +122,10 @@ class TypingChannel:
             return Blocked("the agent is gone", 1.0)
         if unread:
             return Blocked("the program has not read its input yet", 0.05)
+        if unproven := self._prompt.blocked(now):
+            return unproven
         column, row = self._screen.cursor
         line = rows[row] if row < len(rows) else ""
-        if self._rules.comment and not self._rules.at_prompt(line[:column].ljust(column)):
-            return Blocked("the interpreter is not at its prompt", 0.5)
         if cooked or not self._screen.bracketed_paste:
             return self._guards.line_program(line if column else "", secret=self._terminal.secret())
         if alone or self._rules.comment:
@@ -179,7 +182,7 @@ class TypingChannel:
         if proven is not None:
             return "transcript" if proven else None
         rows = "" if self._terminal.cooked() else "\n".join(self._screen.visible())
-        return "screen" if marker_of(batch[-1]) in rows else "read"
+        return "screen" if self._wrap(batch[-1]).marker in rows else "read"
 
     @property
     def landing_takes(self) -> float:
@@ -313,7 +316,8 @@ class TypingChannel:
         """Type ``data``. When ``patient``, a person who types is waited for instead of yielded to:
         the first pieces of this message stand in the terminal already."""
         while True:
-            held = self._guards.person(self._clock())
+            now = self._clock()
+            held = self._guards.person(now) or self._prompt.blocked(now)
             if held is None or not patient:
                 sequence = self._guards.sequence
                 if await self._link.write(data, write_id=step, sequence=sequence):

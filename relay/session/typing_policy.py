@@ -12,6 +12,7 @@ from relay.agents.base import Blocked
 from relay.core.message import AgentState, Message, Mode
 from relay.core.source_events import StateChange
 from relay.protocol import frames
+from relay.session.prompt_watch import PromptWatch
 
 #: No typing within this many seconds after a key of the person's.
 KEY_REST = 1.0
@@ -45,7 +46,8 @@ _CHOICE_MARK = re.compile(
 class Guards:
     """What is known of the person and of the agent, and the verdict that follows from it."""
 
-    def __init__(self) -> None:
+    def __init__(self, prompt: PromptWatch | None = None) -> None:
+        self._prompt = prompt
         self.state = AgentState.STARTING
         self.sequence = 0
         self._draft = False
@@ -77,7 +79,9 @@ class Guards:
             self._limit = self._limit[0], max(self._limit[1], now + RETRY)
 
     def activity(self, sequence: int, kind: bytes, now: float) -> None:
-        """The person pressed keys (``frames.TYPED``, ``ENTERED`` or ``CLEARED``)."""
+        """The person pressed keys: one of the ACTIVITY bytes of ``frames``."""
+        if self._prompt is not None:
+            self._prompt.pressed(sequence, kind, now)
         self.sequence = sequence
         self._last_key = now
         self._draft = kind == frames.TYPED
@@ -85,6 +89,8 @@ class Guards:
     def output(self, now: float) -> None:
         """The agent wrote something."""
         self._last_output = now
+        if self._prompt is not None:
+            self._prompt.output(now)
 
     def job(self, stopped: bool) -> None:
         """The agent was stopped (Ctrl-Z) or goes on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -14,7 +15,7 @@ from relay.core.message import Message
 from relay.directive.envelope import LINE_BYTES, Style, envelope, marker_of
 from relay.directive.escape import clean, quote_headers
 from tests.directive.envelope_reader import Received, believed, hostile, read
-from tests.directive.whole_text import scan
+from tests.directive.whole_text import as_written, scan
 
 NAMESPACES = ("relay", "memory", "deploy")
 ID = "01KAM3T4Q8ZV7X2N5BWP9RCDEF"
@@ -39,7 +40,8 @@ def test_one_line() -> None:
     expected = f"Relay message {MARKER} from agent Alice: run the tests {CLOSING}"
     assert wrap("run the tests", "plain") == [expected]
     assert wrap("run the tests", "paste") == [expected]
-    assert wrap("run the tests", "shell") == [f": '{expected}'"]
+    (line,) = wrap("run the tests", "shell")
+    assert as_written(line) == f": '{expected}'"
 
 
 def test_every_line_of_a_longer_body_is_marked() -> None:
@@ -179,7 +181,7 @@ def test_ascii_only() -> None:
         ascii_only=True,
     )
     assert made.text.isascii()
-    assert "Gr<U+00F6><U+00DF>e\" - it'\\''s" in made.text
+    assert "Gr_U+00F6__U+00DF_e_U+0022__-_it_U+0027_s" in made.text
     assert len(made.lines) > 1
 
 
@@ -248,22 +250,38 @@ def test_plain_lines_are_short_and_come_out_whole(said: Message) -> None:
     assert received.body == quote_headers(clean(said.body))
 
 
+#: What may stand in a line that is typed where words are run, but for its first word and quotes.
+INERT = re.compile(r"[0-9A-Za-z+,./:@_ \xa0-\U0010ffff-]*")
+
+
 @given(MESSAGES, st.booleans())
-def test_shell_lines_are_short_and_hold_no_tab(said: Message, ascii_only: bool) -> None:
+def test_a_shell_gets_one_word_a_line_and_no_sign_that_means_anything(
+    said: Message, ascii_only: bool
+) -> None:
     made = envelope(said, style="shell", ascii_only=ascii_only)
     for line in made.lines:
         assert len(line.encode()) <= LINE_BYTES
-        assert line.startswith(": '")
-        assert line.endswith("'")
-        assert "\t" not in line
+        assert line.startswith(": '") and line.endswith("'")
+        assert INERT.fullmatch(line[3:-1]) and len(line[3:-1].split(" ")) == 1
     assert not ascii_only or made.text.isascii()
+
+
+def _no_blanks(text: str) -> str:
+    return "".join(as_written(text).split())
+
+
+@given(MESSAGES)
+def test_what_a_shell_gets_comes_out_whole(said: Message) -> None:
+    made = envelope(replace(said, id=ID), style="shell")
+    (received,) = read("\n".join(as_written(line)[3:-1] for line in made.lines))
+    logical = [part.expandtabs(4) for part in quote_headers(clean(said.body)).split("\n")]
+    assert _no_blanks(received.body) == _no_blanks("\n".join(logical))
 
 
 @given(body=st.text(max_size=3000), comment=st.sampled_from(["# ", "-- ", "pass  # "]))
 def test_every_line_of_a_comment_is_one(body: str, comment: str) -> None:
     wrapped = envelope(message(body), style="comment", comment=comment)
     for line in wrapped.lines:
-        assert line.startswith(comment) and not line.endswith("\\")
+        assert line.startswith(comment) and INERT.fullmatch(line.removeprefix(comment))
         assert len(line.encode()) <= LINE_BYTES
-        assert not re.search(r"[\x00-\x1f\x7f]", line)
     assert wrapped.marker in wrapped.lines[0]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from relay.directive.envelope import envelope
 
+from . import fuzzed_shells
 from .test_envelope import message
 
 SHELLS = [name for name in ("bash", "dash", "zsh", "fish", "ksh", "sh") if shutil.which(name)]
@@ -75,6 +76,12 @@ def test_hostile_bodies_do_nothing(shell: str, tmp_path: Path) -> None:
     result = run(shell, text, tmp_path)
     assert (result.stdout, result.stderr, result.returncode) == (f"{DONE}\n", "", 0)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("shell", [x for x in SHELLS if x in ("bash", "zsh", "dash", "fish")])
+def test_random_bodies_do_nothing_in_whatever_is_open(shell: str) -> None:
+    assert fuzzed_shells.run(shell, "1", 800) == ""
+    assert fuzzed_shells.run(shell, "1", 100, plain=True) != ""  # it would have been noticed
 
 
 WORDS = st.sampled_from(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import termios
 import tty
 from collections.abc import Iterator
 
@@ -105,6 +106,26 @@ def head_of(gate: WriteGate, now: float, settled: bool) -> bytearray:
     """The next bytes; empty for none."""
     head = gate.head(now, settled)
     return bytearray() if head is None else head
+
+
+@pytest.mark.parametrize(
+    ("keys", "kinds"),
+    [
+        (b"\x03", [frames.INTERRUPTED]),
+        (b"\x1a", [frames.FLUSHED, frames.CLEARED]),
+        (b"\x1c", [frames.FLUSHED, frames.CLEARED]),
+        (b"a\x03b", [frames.FLUSHED, frames.CLEARED, frames.TYPED]),
+    ],
+    ids=["ctrl-c", "ctrl-z", "ctrl-backslash", "among text"],
+)
+def test_only_the_interrupt_key_by_itself_ends_what_is_open(
+    typist: Typist, keys: bytes, kinds: list[bytes]
+) -> None:
+    modes = termios.tcgetattr(typist.slave)
+    modes[3] |= termios.ISIG | termios.ICANON
+    termios.tcsetattr(typist.slave, termios.TCSANOW, modes)
+    typist.input.press(keys, 0.0)
+    assert [p[4:5] for kind, p in typist.link.said if kind == frames.ACTIVITY] == kinds
 
 
 def test_keys_go_at_once() -> None:

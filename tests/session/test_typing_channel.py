@@ -13,6 +13,7 @@ from relay.core.message import AgentState, Message
 from relay.protocol import frames
 from relay.session import typing_channel
 from relay.session.agent_tty import InnerTerminal
+from relay.session.prompt_watch import PromptWatch
 from relay.session.typing_channel import COOKED_MAX, TypingChannel, write_id
 from relay.session.typing_policy import DRAFT, Guards
 from tests.directive.envelope_reader import read
@@ -76,16 +77,19 @@ class Desk:
         self.terminal = FakeTerminal(cooked)
         self.screen = FakeScreen(paste)
         self.link = FakeLink()
-        self.guards = Guards()
         self.now = 100.0
-        settings = {"rules": TypingRules(), **options}
+        rules = options.pop("rules", TypingRules())
+        assert isinstance(rules, TypingRules)
+        self.prompt = PromptWatch(self.screen, self.terminal, rules)
+        self.guards = Guards(self.prompt)
         self.door = TypingChannel(
             self.link,
             self.terminal,
             self.screen,
             self.guards,
+            self.prompt,
             lambda: self.now,
-            **settings,  # type: ignore[arg-type]
+            **options,  # type: ignore[arg-type]
         )
 
 
@@ -347,7 +351,9 @@ def test_unread_input_is_waited_for() -> None:
 
 
 def test_a_shell_is_only_typed_into_at_its_prompt() -> None:
-    desk = Desk(cooked=False, paste=True, rules=TypingRules(is_shell=True, style="shell"))
+    rules = TypingRules(is_shell=True, style="shell", in_front=lambda: True)
+    desk = Desk(cooked=False, paste=True, rules=rules)
+    desk.screen.rows, desk.screen.cursor = ["$"], (2, 0)
     assert desk.door.hold(100.0) is None
     desk.terminal.is_cooked, desk.screen.bracketed_paste = True, False
     held = desk.door.hold(101.0)
@@ -437,9 +443,10 @@ def test_what_runs_in_a_shell_gets_nothing() -> None:
     desk.screen.rows = ["Do you want to proceed?", "❯ 1. Yes", "  2. No"]
     held = desk.door.hold(0.0)
     assert held is not None and "command is running" in held.reason
-    front[0] = None  # nobody knows: then the screen decides
+    desk.screen.rows, desk.screen.cursor = [*desk.screen.rows, "$"], (2, 3)
+    front[0] = None  # nobody knows: something else may run in the shell's place
     held = desk.door.hold(0.0)
-    assert held is not None and "dialog" in held.reason
+    assert held is not None and "middle of something" in held.reason
     front[0] = True  # the shell is in front, so the choices are what a command has left behind
     assert desk.door.hold(0.0) is None
 
@@ -448,6 +455,7 @@ def test_a_paste_mode_of_what_ran_in_a_simple_shell_does_not_shut_its_door() -> 
     front: list[bool | None] = [False]
     rules = TypingRules(is_shell=True, style="shell", in_front=lambda: front[0])
     desk = Desk(cooked=False, paste=True, rules=rules)
+    desk.screen.rows, desk.screen.cursor = ["$"], (2, 0)
     assert desk.door.hold(0.0) is not None
     desk.terminal.is_cooked, desk.screen.bracketed_paste, front[0] = True, False, True
     assert desk.door.hold(0.0) is None
@@ -485,6 +493,7 @@ def test_a_shell_that_takes_no_pastes_gets_lines_at_its_own_prompt_only() -> Non
             in_front=lambda: front[0],
         ),
     )
+    desk.screen.rows, desk.screen.cursor = ["$"], (2, 0)
     assert desk.door.hold(0.0) is not None
     front[0] = True
     assert desk.door.hold(0.0) is None

@@ -1,0 +1,183 @@
+"""Whether a shell or an interpreter shows its prompt with nothing open: only then it is typed into.
+
+What a terminal shows does not tell a prompt from what continues an open quote, so a prompt is
+*proven*. It is, while the person has pressed no key since the program's start or since Ctrl-C,
+which takes back whatever was open. A prompt that was proven is remembered: the same one after the
+person's Enter is a prompt again, be it that another folder stands in it, which the kernel knows.
+So is any line that names the shell's folder and ends as prompts do: nothing else looks so.
+
+Source: the manuals of bash, zsh, dash and fish on PS1, PS2, PROMPT2 and their line editors.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from relay.agents.base import Blocked, TypingRules
+from relay.core.source_events import Screen, Terminal
+from relay.core.state import from_json, to_json
+from relay.protocol import frames
+
+#: Prompts that are remembered; the oldest is forgotten first.
+PROMPTS_MAX = 16
+#: Columns of one.
+PROMPT_MAX = 500
+#: A program that shows its first prompt has written nothing for this many seconds.
+PROMPT_REST = 0.15
+NO_PROMPT = "the shell may be in the middle of something (Ctrl-C there brings a prompt)"
+KEYS_PRESSED = "keys were pressed at the prompt (Enter or Ctrl-C there goes on)"
+
+# How prompts end, and questions do not.
+_SIGN = re.compile(r"[$#%>❯➜»λ✗✔]\s*$")
+
+
+@dataclass(slots=True)
+class _State:
+    """What a checkpoint keeps."""
+
+    #: What stood before the cursor, the program's folder then, and how it reads.
+    prompts: list[list[str]] = field(default_factory=list)
+    #: The person's last key, whether it was Enter, and whether nothing can be open: no key was
+    #: pressed since the start, or since Ctrl-C.
+    last: int = 0
+    entered: bool = False
+    fresh: bool = True
+
+
+class PromptWatch:
+    """Learns the prompts of one program, and says why nothing may be typed there now."""
+
+    def __init__(self, screen: Screen, terminal: Terminal, rules: TypingRules) -> None:
+        self.rules = rules
+        self._screen = screen
+        self._terminal = terminal
+        self._saved = _State()
+        self._told = 0  # the last key that this session was told of
+        self._output_at = self._fresh_at = float("-inf")
+
+    def output(self, now: float) -> None:
+        """The program wrote something."""
+        self._output_at = now
+
+    def pressed(self, sequence: int, kind: bytes, now: float) -> None:
+        """The person pressed keys; the screen is as it was before."""
+        if self._watches and self._told == self._saved.last < sequence:
+            self._proven(now)  # before a first command is the last time to learn a prompt
+        self._told = sequence
+        if not self._watches or sequence <= self._saved.last:
+            return
+        self._saved.last = sequence
+        if self._went_elsewhere():
+            return
+        self._saved.entered = kind == frames.ENTERED
+        self._saved.fresh = kind == frames.INTERRUPTED
+        self._fresh_at = now
+
+    def shows(self, now: float) -> bool:
+        """Whether the program shows its prompt, with nothing behind it."""
+        return self._watches and self._proven(now)
+
+    def blocked(self, now: float) -> Blocked | None:
+        """Why nothing may be typed now."""
+        if not self._watches or self._proven(now):
+            return None
+        again = 0.05 if now - self._output_at < 1.0 else 0.5
+        if self.rules.comment:
+            return Blocked("the interpreter is not at its prompt", again)
+        if not self._saved.fresh and not self._saved.entered:
+            return Blocked(KEYS_PRESSED, again)
+        return Blocked(NO_PROMPT, again)
+
+    def state(self) -> dict[str, Any]:
+        """Return a JSON-able checkpoint."""
+        made: dict[str, Any] = to_json(self._saved)
+        return made
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where :meth:`state` was taken."""
+        self._saved = from_json(_State, state)
+
+    # -- inside
+
+    @property
+    def _watches(self) -> bool:
+        return self.rules.style in ("shell", "comment")
+
+    def _went_elsewhere(self) -> bool:
+        """Whether a program in the shell's place has read the key. (Of what is typed ahead in lines
+        the kernel does not tell.)"""
+        read = not self._terminal.cooked() and self._terminal.unread() == 0
+        return self.rules.is_shell and read and self.rules.in_front() is False
+
+    def _proven(self, now: float) -> bool:
+        line = self._before_cursor()
+        if not line.strip() or len(line) > PROMPT_MAX:
+            return False
+        if self._saved.last > self._told:
+            return False  # a next session has not been told yet what was pressed
+        if self.rules.is_shell and self.rules.in_front() is not True:
+            return False
+        folder, mode = self.rules.folder(), self._mode()
+        known = any(
+            how == mode and line in self._variants(prompt, there, folder)
+            for prompt, there, how in self._saved.prompts
+        )
+        first = self._saved.fresh and self._at_rest(line, now)
+        if first and not known:
+            self._saved.prompts.append([line, folder, mode])
+            del self._saved.prompts[:-PROMPTS_MAX]
+        if first or not (self._saved.fresh or self._saved.entered):
+            return first
+        return (known or self._shows_folder(line, folder)) and self.rules.at_prompt(line)
+
+    def _at_rest(self, line: str, now: float) -> bool:
+        """Whether this is all that the program shows where nothing is open: its prompt."""
+        if now - self._output_at < PROMPT_REST or self._output_at < self._fresh_at:
+            return False  # it is still at work, or Ctrl-C did nothing
+        if line.rstrip().endswith("^C"):
+            return False
+        if self.rules.comment:
+            return self.rules.at_prompt(line)
+        # Where the kernel edits lines, a script that runs before the first prompt may ask, too.
+        return not self._terminal.cooked() or _SIGN.search(line) is not None
+
+    def _shows_folder(self, line: str, folder: str) -> bool:
+        """Whether this is a prompt by its look: no line of a continued command names the folder."""
+        if not folder or not _SIGN.search(line):
+            return False
+        names = {name for name in self._spellings(folder) if name.strip("/")}
+        return any(name in line and re.search(r"\w", line.replace(name, "")) for name in names)
+
+    def _before_cursor(self) -> str:
+        rows = self._screen.visible()
+        column, row = self._screen.cursor
+        return (rows[row] if row < len(rows) else "")[:column].ljust(column)
+
+    def _mode(self) -> str:
+        if self._terminal.cooked():
+            return "lines"
+        return "pastes" if self._screen.bracketed_paste else "keys"
+
+    def _variants(self, prompt: str, there: str, here: str) -> Iterator[str]:
+        """A prompt that was seen in folder ``there``, as it is in folder ``here``."""
+        yield prompt
+        if there == here or not there or not here:
+            return
+        for old, new in zip(self._spellings(there), self._spellings(here), strict=True):
+            at = prompt.find(old)
+            while at >= 0:
+                yield prompt[:at] + new + prompt[at + len(old) :]
+                at = prompt.find(old, at + 1)
+
+    def _spellings(self, folder: str) -> list[str]:
+        """How prompts show a folder: whole, below the home, by its last name, and as fish does."""
+        short = folder
+        if self.rules.home and (folder + "/").startswith(self.rules.home + "/"):
+            short = "~" + folder[len(self.rules.home) :]
+        parts = short.split("/")
+        fish = [part[: 2 if part.startswith(".") else 1] for part in parts[:-1]] + parts[-1:]
+        return [folder, short, os.path.basename(short) or "/", "/".join(fish)]
