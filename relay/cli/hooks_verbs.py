@@ -294,7 +294,7 @@ async def _fire(
 
 def _print_test(record: dict[str, Any]) -> None:
     if not record["results"] and not record["errors"]:
-        output.note(f"no hook matches this {record['event']}")
+        output.note(f"no hook matches this {_spelled(record['event'])}")
     for one in record["results"]:
         word = "ok" if one["success"] else "failed"
         decision = f", {one['decision']}" if one["decision"] else ""
@@ -341,8 +341,14 @@ def _shown(hook: HookDefinition) -> dict[str, Any]:
 def _cells(hook: HookDefinition) -> tuple[object, ...]:
     name, matcher = hook.name, hook.matcher or "*"
     trusted = "yes" if hook.trusted else "no: relay trust"
-    where = (hook.event.value, name, hook.kind, matcher)
+    where = (hook.event.registration, name, hook.kind, matcher)
     return *where, hook.priority, hook.on_failure.value, trusted
+
+
+def _spelled(event: str) -> str:
+    """An event's name as everything for people spells it: ``on_before_tool``."""
+    known = event in list(HookEventName)
+    return HookEventName(event).registration if known else event
 
 
 def _log_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -354,4 +360,12 @@ def _log_cells(row: dict[str, Any]) -> tuple[object, ...]:
     result = row["decision"] or ("ok" if row["success"] else "failed")
     error = " ".join(row["error"].split())
     when = output.clock(row["created_ms"], time.time_ns() // 1_000_000)
-    return when, row["agent"], row["event"], row["hook"], result, f"{row['duration']:.3f}", error
+    return (
+        when,
+        row["agent"],
+        _spelled(row["event"]),
+        row["hook"],
+        result,
+        f"{row['duration']:.3f}",
+        error,
+    )

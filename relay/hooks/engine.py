@@ -214,7 +214,7 @@ class HookEventHandler:
         names = dict.fromkeys((*spec.required, *spec.optional))
         fields = {**spec.defaults, **dict(zip(names, values, strict=False)), **named}
         if len(values) > len(names) or fields.keys() != names.keys():
-            raise TypeError(f"the input of {event} is: {', '.join(names)}")
+            raise TypeError(f"the input of {event.registration} is: {', '.join(names)}")
         return await self.fire(event, fields, correlation_id=correlation_id)
 
     def _check_disposed(self) -> None:

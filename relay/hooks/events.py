@@ -339,16 +339,16 @@ def problem(event: HookEventName, payload: object) -> str:
     Fields that are not known are let through.
     """
     if not isinstance(payload, Mapping):
-        return f"the input of {event} is {shown(payload)}, not an object"
+        return f"the input of {event.registration} is {shown(payload)}, not an object"
     odd = next((key for key in payload if not isinstance(key, str)), None)
     if odd is not None:
-        return f"the input of {event} has the key {shown(odd)}, which is no string"
+        return f"the input of {event.registration} has the key {shown(odd)}, which is no string"
     named = payload.get("hook_event_name")
     if named is not None and named != event.value:
-        return f"hook_event_name is {shown(named)}, but the event is {event}"
+        return f"hook_event_name is {shown(named)}, but the event is {event.value}"
     for name, check in EVENTS[event].required.items():
         if name not in payload:
-            return f"the input of {event} has no {name}"
+            return f"the input of {event.registration} has no {name}"
         wrong = check(payload[name])
         if wrong:
             return f"{name} {wrong}"

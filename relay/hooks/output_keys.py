@@ -253,12 +253,15 @@ class _Reader:
         if decision is Decision.ALLOW and not self.strict:
             return False  # several engines' hooks say so of everything
         if decision is Decision.ASK:
-            problem, hint = f"nobody is asked about {self.event}", "only BeforeTool asks"
-        else:
-            problem = (
-                f"{self.event} cannot be {'allowed' if decision is decision.ALLOW else 'denied'}"
+            problem, hint = (
+                f"nobody is asked about {self.event.registration}",
+                "only on_before_tool asks",
             )
-            hint = "it is possible for " + ", ".join(sorted(DENIABLE))
+        else:
+            what = "allowed" if decision is decision.ALLOW else "denied"
+            problem = f"{self.event.registration} cannot be {what}"
+            names = sorted(event.registration for event in DENIABLE)
+            hint = "it is possible for " + ", ".join(names)
         raise HandlerError(f'{self.name} returned "{key[:80]}", but {problem}', hint=hint)
 
     def _rewrite(self, meaning: str, key: str, item: object) -> None:
@@ -266,7 +269,8 @@ class _Reader:
         if target is None:
             if self.strict:
                 raise HandlerError(
-                    f'{self.name} returned "{key[:80]}", which means nothing for {self.event}',
+                    f'{self.name} returned "{key[:80]}", which means nothing for'
+                    f" {self.event.registration}",
                     hint=f"it is for {_events_with(meaning)}",
                 )
         elif target == "tools":
@@ -350,7 +354,7 @@ _TARGETS = {
 
 
 def _events_with(meaning: str) -> str:
-    return ", ".join(event for kind, event in _TARGETS if kind == meaning)
+    return ", ".join(event.registration for kind, event in _TARGETS if kind == meaning)
 
 
 def _key(key: object) -> str:

@@ -189,7 +189,7 @@ def _denial(
     """Exit status 2: what is on stdout can add to it, but not take it back."""
     if event not in DENIABLE:
         raise HandlerError(
-            f"it exited with status 2, but {event} cannot be denied",
+            f"it exited with status 2, but {event.registration} cannot be denied",
             hint=_quoted(complaint) or "exit with 0 there",
         )
     output = _spoken(definition, event, said) or NOTHING_SAID

@@ -15,6 +15,7 @@ from relay.cli import hooks_verbs
 from relay.config.trust import CONFIG_NAME, read_config, trust
 from relay.core.errors import ConfigError, UsageError
 from relay.core.paths import Home
+from relay.hooks.events import HookEventName
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.hook_types import Aggregated
 from tests.broker.support import register
@@ -231,3 +232,18 @@ def test_a_dry_run_saves_nothing_and_answers_in_the_shape_of_a_save(
     shown = capsys.readouterr().out
     assert "inject: project {'a': 1} test 0" in shown and '"memory": "a fact"' in shown
     assert not (isolated_home / "memory").exists()
+
+
+def test_every_event_that_people_read_has_one_spelling(
+    hooks: Hooks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = ""
+    for words in (("list",), ("test", "before_tool", "--input", '{"tool_name": "None"}')):
+        hooks("hooks", *words)
+        printed = capsys.readouterr()
+        said += printed.out + printed.err
+    with pytest.raises(UsageError) as caught:
+        hooks("hooks", "test", "BeforeTool")
+    said += caught.value.message
+    assert "on_before_tool" in said
+    assert [event for event in HookEventName if event.value in said] == []

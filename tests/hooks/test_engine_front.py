@@ -134,7 +134,7 @@ def test_no_event_is_fired_with_other_fields_than_its_own(fire: Fire) -> None:
     async def scenario() -> Aggregated:
         return await fire(engine.handler)
 
-    with pytest.raises(TypeError, match="the input of Before"):
+    with pytest.raises(TypeError, match="the input of on_before"):
         asyncio.run(scenario())
     assert not engine.runner.ran
 

@@ -134,7 +134,7 @@ def test_a_field_that_is_missing_or_of_another_type_is_named(
     event: HookEventName, field: str
 ) -> None:
     without = {key: value for key, value in VALID[event].items() if key != field}
-    assert problem(event, without) == f"the input of {event} has no {field}"
+    assert problem(event, without) == f"the input of {event.registration} has no {field}"
     if field != "tool_response":
         for wrong in (None, b"bytes", ["list"]):
             assert problem(event, {**VALID[event], field: wrong}).startswith(f"{field} is ")

@@ -157,19 +157,19 @@ def test_a_decision_where_nothing_can_be_denied_is_an_error_that_says_so(
 ) -> None:
     for value in ({"deny": "no"}, {"block": True}, {"decision": "block"}):
         error = refused(value, event)
-        assert f"{event} cannot be denied" in error.message
-        assert "BeforeTool" in error.hint
-    assert f"{event} cannot be allowed" in refused({"allow": True}, event).message
+        assert f"{event.registration} cannot be denied" in error.message
+        assert "on_before_tool" in error.hint
+    assert f"{event.registration} cannot be allowed" in refused({"allow": True}, event).message
 
 
 @pytest.mark.parametrize("event", sorted(set(HookEventName) - {BEFORE}))
 def test_only_a_tool_that_is_about_to_run_can_be_asked_about(event: HookEventName) -> None:
-    assert f"nobody is asked about {event}" in refused({"ask": True}, event).message
+    assert f"nobody is asked about {event.registration}" in refused({"ask": True}, event).message
 
 
 def test_what_is_rewritten_elsewhere_is_an_error_that_says_where() -> None:
-    assert "BeforeTool" in refused({"input": {}}, AFTER).hint
-    assert "AfterTool" in refused({"response": "x"}, BEFORE).hint
+    assert "on_before_tool" in refused({"input": {}}, AFTER).hint
+    assert "on_after_tool" in refused({"response": "x"}, BEFORE).hint
     assert "BeforeToolSelection" in refused({"tools": []}, BEFORE).hint
     assert "BeforeModel" in refused({"request": {}}, BEFORE).hint
 

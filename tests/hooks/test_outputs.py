@@ -246,7 +246,7 @@ def test_status_2_cannot_be_taken_back_by_what_is_printed() -> None:
 def test_status_2_where_nothing_can_be_denied_is_a_failure_that_says_so() -> None:
     for event in set(HookEventName) - DENIABLE:
         reading = read(2, b"", b"no", event=event, on_failure=OnFailure.BLOCK)
-        assert f"{event} cannot be denied" in reading.error
+        assert f"{event.registration} cannot be denied" in reading.error
         assert reading.output is None
 
 
@@ -308,9 +308,15 @@ def test_a_failure_blocks_only_where_there_is_something_to_block() -> None:
 
 def test_a_decision_where_there_is_none_to_make_is_a_failure() -> None:
     for event in set(HookEventName) - DENIABLE:
-        assert f"{event} cannot be denied" in read(0, {"decision": "deny"}, event=event).error
+        assert (
+            f"{event.registration} cannot be denied"
+            in read(0, {"decision": "deny"}, event=event).error
+        )
     for event in set(HookEventName) - {BEFORE}:
-        assert f"nobody is asked about {event}" in read(0, {"decision": "ask"}, event=event).error
+        assert (
+            f"nobody is asked about {event.registration}"
+            in read(0, {"decision": "ask"}, event=event).error
+        )
 
 
 def test_what_a_terminal_obeys_does_not_reach_one() -> None:
