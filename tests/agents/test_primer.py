@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from relay.agents.primer import PRIMER_MAX, primer
+from relay.core.agent_names import owner_name
 
 
 def test_it_names_the_agent_and_fits() -> None:
@@ -10,6 +11,11 @@ def test_it_names_the_agent_and_fits() -> None:
     assert "A" * 64 in text
     assert "@relay:" in text
     assert len(text) <= PRIMER_MAX
+
+
+def test_it_tells_the_persons_name_and_how_to_see_who_is_there() -> None:
+    text = primer("Bob")
+    assert f"The person here goes by @relay:{owner_name()};" in text and "`relay agents`" in text
 
 
 def test_one_who_is_heard_on_the_screen_is_told_what_survives_there() -> None:
