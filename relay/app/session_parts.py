@@ -28,6 +28,7 @@ from relay.config.load import LoadedConfig
 from relay.core.agent_names import owner_name
 from relay.core.environment import original
 from relay.core.ids import new_ulid
+from relay.core.json_text import named
 from relay.core.paths import Home
 from relay.core.plain import encodable
 from relay.hooks.context import Context, Identity
@@ -154,6 +155,7 @@ class SessionParts:
             cwd=encodable(args["cwd"]),
             command=encodable(" ".join(args["argv"])),
             resume=bool(self._checkpoint.state),
+            memory=self._run.memory_fields,
         )
         # Before anything is awaited: what was said before the checkpoint comes before what is
         # queued by now, or comes from the agent's hooks.
@@ -222,6 +224,7 @@ class SessionParts:
             person=owner_name(),
             started_ms=self._hello["started_ms"],
             cwd=args["cwd"],
+            project=args.get("project", ""),
             env=env,
             task=args.get("task") or settings.task,
             idle_seconds=settings.idle_seconds,
@@ -282,13 +285,13 @@ class SessionParts:
         deliveries = self._make_deliveries(reports)
         loop = asyncio.get_running_loop()
         actions = SessionActions(loop, queue, broker, run, _now_ms)
-        recall = Recall(about(run.task, run.cwd), run.run_id, lambda: actions.looked_for_memories)
+        known = (about(run.task, run.cwd), run.run_id, run.project)
+        recall = Recall(*known, lambda: actions.looked_for_memories)
         memories = MemoryAddOn(
             broker.request,
             actions.answer,
             self._note,
             tasks.spawn,
-            settings=run.memory_fields,
             changed=lambda: queue.post(SourcesRead()),
             last_words=self._last_words(config, broker),
             door=door_of(self._launch),
@@ -375,7 +378,7 @@ class SessionParts:
         from relay.memory.last_words import LastWords  # nothing of it is imported without
 
         return LastWords(
-            llm, self._run.env, broker.request, self._note, settings=self._run.memory_fields
+            llm, self._run.env, broker.request, self._note, project=named(self._run.project) or None
         )
 
     def _note(self, text: str) -> None:

@@ -282,6 +282,7 @@ def _session(
     listeners: Listeners,
 ) -> SessionStarter:
     from relay.core.environment import original
+    from relay.core.projects import repository_of
     from relay.pump.spawn import SessionStarter
 
     command, config, factory = choices.command, choices.config, choices.session_factory
@@ -296,6 +297,7 @@ def _session(
         "launch": plan.data,
         "argv": command[:1] if long else command,
         "cwd": facts["cwd"],
+        "project": repository_of(str(facts["cwd"])),
         "task": choices.task,
         "config": None if config is None else os.path.abspath(config),
     }

@@ -91,6 +91,7 @@ class AsyncClient:
         cwd: str,
         command: str,
         resume: bool = False,
+        memory: Json | None = None,
         deadline: float = 30.0,
     ) -> Json:
         """Become this agent, now and after every reconnect. Raises NameTaken and others."""
@@ -103,6 +104,7 @@ class AsyncClient:
             "cwd": cwd,
             "command": command,
             "resume": resume,
+            "memory": memory,
         }
         answer = await self.request("register", deadline=deadline, **fields)
         self._registration = {**fields, "resume": True}

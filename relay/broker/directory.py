@@ -34,6 +34,8 @@ class Member:
         "notes",
         "cause",
         "hops",
+        "memory",
+        "_memory_of",
     )
 
     def __init__(self, record: AgentRecord) -> None:
@@ -45,6 +47,10 @@ class Member:
         #: What the session says of where its agent's output comes from.
         self.source = ""
         self.notes: list[str] = []
+        #: Of each request about memories: this agent's project (str or None), what is done with
+        #: secrets, and its store. As its run was registered first, whatever is said later.
+        self.memory: Json = {}
+        self._memory_of: str | None = None  # the run
         #: The message that made this agent speak, "" after a word of the person, and its hops.
         self.cause = ""
         self.hops = record.hops
@@ -60,6 +66,12 @@ class Member:
     def caused_by(self, id_: str, hops: int) -> None:
         """What this agent says from now on follows from the message ``id_``; "": from nothing."""
         self.cause, self.hops = id_, hops
+
+    def remember_with(self, memory: Json) -> None:
+        """The agent was registered with these fields of its requests about memories; what is said
+        of the same run later changes nothing."""
+        if self._memory_of != self.record.run:
+            self.memory, self._memory_of = memory, self.record.run
 
     def describe(self, source: str | None, notes: list[str] | None) -> None:
         """The session says more of its agent; None leaves what is known."""

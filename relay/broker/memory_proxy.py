@@ -126,6 +126,12 @@ class MemoryProxy:
             if member is None:
                 raise UsageError("only a registered session can leave its agent's last words")
         passed = {key: item for key, item in request.fields.items() if key != "auth"}
+        if member is not None:
+            # Whatever an agent says: its project, its store and what is done with its secrets are
+            # those of the run, as it was registered.
+            for key in ("cwd", "store", "secrets"):
+                passed.pop(key, None)
+            passed |= {k: v for k, v in member.memory.items() if k in ("store", "secrets")}
         if request.op == "memory_save":
             passed["save_token"] = os.urandom(5).hex()
         self._last_id += 1
@@ -134,6 +140,7 @@ class MemoryProxy:
             "until": time.monotonic() + self._deadline,
             "agent": None if member is None else member.name,
             "run": None if member is None else member.record.run,
+            "project": None if member is None else member.memory.get("project"),
             "now_ms": batch.now_ms,
             "request": {**passed, "n": request.n, "op": request.op},
         }

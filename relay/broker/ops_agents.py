@@ -107,7 +107,9 @@ class AgentOps:
             self._ledger.save_hops(name, 0)  # see Directory.put
         released = self._ledger.release_waiting(name, batch.now_ms)
         batch.cut = True
-        batch.after.append(partial(self._registered, client, record, released))
+        memory = fields.get("memory")
+        memory = memory if isinstance(memory, dict) else {}
+        batch.after.append(partial(self._registered, client, record, memory, released))
         return {
             "name": name,
             "waiting": queries.unread(self._ledger, name),
@@ -115,9 +117,14 @@ class AgentOps:
         }
 
     def _registered(
-        self, client: Client, record: AgentRecord, released: list[tuple[str, str]]
+        self,
+        client: Client,
+        record: AgentRecord,
+        memory: Json,
+        released: list[tuple[str, str]],
     ) -> None:
         member = self._directory.put(record)
+        member.remember_with(memory)
         if client.closed:
             # It went while its registration was being stored: that is a lost connection too.
             self._begin_grace(member)

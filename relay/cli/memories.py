@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -15,6 +14,7 @@ from relay.cli.memory_client import ask, connected, shown
 from relay.config.memory_spec import StoreSpec
 from relay.core.errors import UsageError
 from relay.core.json_text import named
+from relay.memory.records import ORIGIN
 
 Json = dict[str, Any]
 
@@ -148,7 +148,7 @@ def _table(rows: list[Json], none: str) -> None:
             (
                 row["id"],
                 row["scope"],
-                row["agent"],
+                row["agent"] and _by(row),
                 output.clock(row["updated_ms"], now_ms),
                 " ".join(row["text"].split()),
             )
@@ -163,12 +163,7 @@ def _table(rows: list[Json], none: str) -> None:
 
 def _one(client: BrokerClient, options: Any) -> int:
     op = f"memory_{'get' if options.memory_verb == 'show' else 'forget'}"
-    where: Json = {}
-    # The broker lets an agent forget nothing of another project than this folder's. A folder that
-    # is gone is no project; an id needs none.
-    with contextlib.suppress(UsageError):
-        where["cwd"] = _cwd()
-    memory = ask(client, op, id=options.id, **where)["memory"]
+    memory = ask(client, op, id=options.id)["memory"]
     if options.json:
         output.as_json(shown(memory))
         return 0
@@ -228,6 +223,12 @@ def _auto_save(extractions: Json) -> None:
         output.data(f"{'auto_save:':<12}{', '.join(counts)} (the last words of so many sessions)")
         if extractions.get("last_error"):
             output.data(f"{'':<12}{extractions['last_error']}")
+
+
+def _by(memory: Json) -> str:
+    """The agent that saved it; of what it saved for everybody also where it was."""
+    where = memory["meta"].get(ORIGIN) if memory["scope"] == "user" else None
+    return f"{memory['agent']} in {os.path.basename(where)}" if where else str(memory["agent"])
 
 
 def _place(memory: Json) -> str:

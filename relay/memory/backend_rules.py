@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from relay.core.errors import NotFound, UsageError
 from relay.core.suggest import nearest
-from relay.memory.records import PREFIX_MIN, Memory, Outcome, Saved, to_json
+from relay.memory.records import ORIGIN, PREFIX_MIN, Memory, Outcome, Saved, to_json
 
 ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 ID_LENGTH = 8
@@ -64,9 +64,14 @@ def check_query(query: str) -> str:
 def updated(there: Memory, fresh: Memory, with_meta: bool) -> Saved:
     """What becomes of ``there`` when ``fresh``, which says the same, is saved.
 
-    Without ``with_meta`` the save had no meta, and the old one stays.
+    Without ``with_meta`` the save had no meta, and the old one stays. What a person has saved stays
+    the person's; what an agent has saved becomes the person's when the person saves it, too.
     """
+    if there.agent is None and fresh.agent is not None:
+        return Saved(replace(there, updated_ms=fresh.updated_ms), Outcome.SAME)
     meta = fresh.meta if with_meta else there.meta
+    if fresh.agent is None and there.agent is not None:
+        meta = {key: value for key, value in meta.items() if key != ORIGIN}
     if fresh.text == there.text and meta == there.meta:
         return Saved(replace(there, updated_ms=fresh.updated_ms), Outcome.SAME)
     memory = replace(

@@ -35,7 +35,7 @@ from relay.memory.memory_requests import Json, MemoryRequest
 PAUSES = (5.0, 30.0)
 #: Services that may end while a store of the user's is to save one session's facts.
 DEATHS_MAX = 3
-_FIELDS = ("cwd", "secrets")
+_FIELDS = ("secrets",)
 
 
 class _Deadly(StorageError):
@@ -275,7 +275,10 @@ def _extraction(ask: MemoryRequest) -> Extraction:
         asked_ms=ask.now_ms,
         llm=model.public(),
         needs_key=bool(model.key),
-        fields={key: ask.fields[key] for key in _FIELDS if ask.fields.get(key) is not None},
+        fields={
+            "cwd": ask.own_project,
+            **{key: ask.fields[key] for key in _FIELDS if ask.fields.get(key) is not None},
+        },
         store=None if secret else store,
         store_key=spec.key() if secret else None,
         key=model.key,

@@ -27,7 +27,7 @@ Request = Callable[..., Awaitable[dict[str, Any]]]
 
 
 class LastWords:
-    """Of one agent. ``note`` is for the person; ``settings`` as for any request about memories."""
+    """Of one agent. ``note`` is for the person; ``project`` is None where it cannot be named."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class LastWords:
         request: Request,
         note: Callable[[str], None],
         *,
-        settings: dict[str, Any],
+        project: str | None,
     ) -> None:
         """``config`` is that of the model. What is wrong with it is noted, and nothing is saved."""
         self._request = request
         self._note = note
-        self._settings = settings
+        self._project = project
         self._lines: deque[str] = deque()
         self._size = 0
         self._model: llm.LLM | None = None
@@ -66,7 +66,7 @@ class LastWords:
         text = tail(redact(clean("\n".join(self._lines)))).strip()
         if self._model is None or not text:
             return
-        if self._settings.get("cwd") is None:
+        if self._project is None:
             self._note("auto_save: this folder's name is no Unicode, so nothing is saved for it")
             return
         try:
@@ -75,7 +75,6 @@ class LastWords:
                 deadline=DEADLINE,
                 text=text,
                 llm={**self._model.public(), "api_key": self._model.key},
-                **self._settings,
             )
         except RelayError as error:
             print(self._problem(error), file=sys.stderr)  # the log: who looks later finds it there

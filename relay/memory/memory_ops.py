@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from relay.core.errors import RelayError, StorageError, UsageError
+from relay.core.errors import NotFound, StorageError, UsageError
 from relay.directive import redact
-from relay.memory.backend import StoreUnavailable
+from relay.memory import backend_rules
+from relay.memory.backend import Backend, StoreUnavailable
 from relay.memory.backend_rules import LIMIT_MAX
 from relay.memory.memory_requests import Json, MemoryRequest
 from relay.memory.policy import Secrets, clean_meta, clean_text
-from relay.memory.records import Outcome, Place, from_json, to_json
+from relay.memory.records import Memory, Outcome, Place, from_json, to_json
 from relay.memory.store_access import StoreAccess
 
 T = TypeVar("T")
@@ -64,11 +65,11 @@ class MemoryOps:
         supersedes = ask.optional("supersedes")
         if supersedes is not None:
             try:
-                old = store.get(supersedes)
+                old = _got(store, ask, supersedes)
             except StoreUnavailable:
                 pass  # the save is kept, and then its id and whose that is are looked at
             else:
-                ask.may_write(old.place)
+                ask.check_change(old)
                 supersedes = old.id
         new_id = ask.new_id()
         saved = store.save(
@@ -106,8 +107,7 @@ class MemoryOps:
         return {"memories": _fitting(rows), **problem}
 
     def _get(self, ask: MemoryRequest) -> Json:
-        memory = self._access.opened().get(ask.text("id"))
-        ask.may_read(memory.place)
+        memory = _got(self._access.opened(), ask, ask.text("id"))
         return {"memory": to_json(memory)}
 
     def _list(self, ask: MemoryRequest) -> Json:
@@ -130,12 +130,13 @@ class MemoryOps:
 
     def _forget(self, ask: MemoryRequest) -> Json:
         store = self._access.opened()
-        memory = store.get(ask.text("id"))
-        ask.may_write(memory.place)
+        memory = _got(store, ask, ask.text("id"))
+        ask.check_change(memory)
         return {"memory": to_json(store.forget(memory.id))}
 
     def _stats(self, ask: MemoryRequest) -> Json:
         stats = self._access.opened().stats()
+        counts = {place: count for place, count in stats.counts.items() if ask.may_read(place)}
         return {
             "backend": stats.backend,
             "tier": stats.tier.value,
@@ -147,15 +148,16 @@ class MemoryOps:
             "size": stats.size,
             "store": self._store,
             "folder": self._folder,
-            "count": sum(stats.counts.values()),
+            "count": sum(counts.values()),
             "places": [
                 {"scope": place.scope.value, "owner": place.owner, "count": count}
-                for place, count in stats.counts.items()
+                for place, count in counts.items()
             ],
         }
 
     def _exported(self, ask: MemoryRequest) -> Json:
         """One page: nothing is kept for the next, so that others may save and forget meanwhile."""
+        ask.only_person("export memories", "export")
         rows: list[Json] = []
         size = 0
         for memory in islice(self._access.opened().export(after=ask.after()), LIMIT_MAX):
@@ -167,12 +169,7 @@ class MemoryOps:
         return {"memories": rows, "after": last, "more": bool(rows)}
 
     def _import(self, ask: MemoryRequest) -> Json:
-        if ask.agent is not None:
-            raise RelayError(
-                "an agent may not import memories: they are others' too",
-                hint="the person does that: relay memory import FILE",
-                code="forbidden",
-            )
+        ask.only_person("import memories", "import FILE")
         rows = ask.fields.get("memories")
         if not isinstance(rows, list) or len(rows) > IMPORT_MAX:
             raise UsageError(f"an import is a list of at most {IMPORT_MAX} memories")
@@ -180,6 +177,31 @@ class MemoryOps:
         counts = self._access.opened().restore(memories)
         self._access.added(counts.new)
         return {"new": counts.new, "same": counts.same, "conflicting": counts.conflicting}
+
+
+def _got(store: Backend, ask: MemoryRequest, id_: str) -> Memory:
+    """The memory that is meant by the beginning of an id: an agent's words mean none of others', of
+    which it learns nothing."""
+    memory: Memory | None
+    try:
+        memory = store.get(id_)
+    except NotFound as error:
+        raise error if ask.agent is None else _unknown(id_) from None
+    except UsageError as error:
+        matches = error.details.get("matches")
+        if ask.agent is None or not isinstance(matches, list):
+            raise
+        own = [one for one in map(from_json, matches) if ask.may_read(one.place)]
+        if len(own) > 1:
+            raise backend_rules.ambiguous(id_, own) from None
+        memory = own[0] if own else None
+    if memory is None or not ask.may_read(memory.place):
+        raise _unknown(id_)
+    return memory
+
+
+def _unknown(id_: str) -> NotFound:
+    return NotFound(f"there is no memory {id_[:80]!r} here", hint="@memory:list shows those here")
 
 
 def _in_each(

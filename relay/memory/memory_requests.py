@@ -1,37 +1,45 @@
 """The fields of a request to the memory service, checked, and the places that it means.
 
-A project is a repository, whatever folder of it somebody works in.
+An agent's project is where its run was registered, whatever folder it says that it works in; a
+person's is that of the folder.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Sequence
 from typing import Any
 
 from relay.core.errors import RelayError, UsageError
+from relay.core.projects import repository_of
 from relay.core.suggest import did_you_mean
 from relay.memory.backend_rules import check_limit, new_id
 from relay.memory.policy import Secrets
-from relay.memory.records import Place, Scope
+from relay.memory.records import ORIGIN, Memory, Place, Scope, may_replace, origin
 
 Json = dict[str, Any]
 
 #: How many memories an answer has when the request does not say.
 LIMIT = 10
-#: What a ``.git`` file and a ``commondir`` hold is one short line.
-_GIT_LINE_MAX = 8192
 
 
 class MemoryRequest:
     """One request's fields, checked as they are asked for: UsageError says what is wrong."""
 
-    def __init__(self, fields: Json, agent: str | None, run: str | None, now_ms: int) -> None:
+    def __init__(
+        self,
+        fields: Json,
+        agent: str | None,
+        run: str | None,
+        now_ms: int,
+        project: str | None = None,
+    ) -> None:
+        """``project``: of the agent that asks, where it has one; its root."""
         self.fields = fields
         self.agent = agent
         self.run = run
         self.now_ms = now_ms
+        self.own_project = project
 
     def new_id(self) -> str | None:
         """The id for what is saved, from ``save_token``: the same when the request is repeated."""
@@ -74,11 +82,14 @@ class MemoryRequest:
         return LIMIT if limit is None else check_limit(limit)
 
     def meta(self) -> dict[str, Any] | None:
-        """What else is to be kept, or None."""
+        """What else is to be kept, or None. Where it comes from is written here, and nowhere else:
+        what a saver gives under that name is left out."""
         meta = self.fields.get("meta")
         if meta is not None and not isinstance(meta, dict):
             raise UsageError("the meta of a memory is not an object")
-        return meta
+        if self.agent is None:
+            return meta and {key: value for key, value in meta.items() if key != ORIGIN}
+        return {**(meta or {}), ORIGIN: origin(self.own_project)}
 
     def secrets(self) -> Secrets:
         """What is done with secrets in the text."""
@@ -92,9 +103,7 @@ class MemoryRequest:
 
     def place(self) -> Place:
         """Where a save goes: the project unless it says otherwise."""
-        place = self._place(self._scope() or Scope.PROJECT)
-        self.may_write(place)
-        return place
+        return self._place(self._scope() or Scope.PROJECT)
 
     def places(self) -> Sequence[Place]:
         """Where to look: all that apply, or the one scope that is asked for; ``all``: anywhere
@@ -102,37 +111,44 @@ class MemoryRequest:
         scope = self._scope()
         if scope is not None:
             return [self._place(scope)]
-        return applying(self._whose(), self._cwd())
+        return applying(self._whose(), self._project())
 
-    def may_read(self, place: Place) -> None:
-        """Raises RelayError when ``place`` is not the project in which the agent works: nor do its
-        searches look there."""
-        cwd = self._cwd()
-        if self.agent is None or place.scope is not Scope.PROJECT or cwd is None:
-            return
-        if place.owner != project_root(cwd):
+    def may_read(self, place: Place) -> bool:
+        """Whether its searches look there, too."""
+        if self.agent is None or place.scope is Scope.USER:
+            return True
+        own = self.own_project if place.scope is Scope.PROJECT else self.agent.lower()
+        return place.owner == own
+
+    def check_change(self, memory: Memory) -> None:
+        """Raises RelayError when the agent may not forget or replace ``memory``, which it can read:
+        it is everybody's, and this agent has not saved it here."""
+        if self.agent is not None and not may_replace(memory, self.agent, origin(self.own_project)):
             raise RelayError(
-                f"that memory belongs to another project: {place.owner}",
-                hint="the person can do that: relay memory show ID, relay memory forget ID",
+                "that memory is for every project, and this agent has not saved it here",
+                hint="save what is true of this project for the project, or ask the person",
                 code="forbidden",
             )
 
-    def may_write(self, place: Place) -> None:
-        """Raises RelayError when ``place`` is another agent's own, or not the project in which the
-        agent works: a short id may be the beginning of something that it has never seen."""
-        self.may_read(place)
-        if self.agent is None or place.scope is not Scope.AGENT:
-            return
-        if place.owner != self.agent.lower():
+    def only_person(self, what: str, how: str) -> None:
+        """Raises RelayError inside of an agent."""
+        if self.agent is not None:
             raise RelayError(
-                f"that memory is {place.owner}'s own; {self.agent} may not change it",
-                hint=f"ask {place.owner}, or the person",
+                f"an agent may not {what}: memories are others' too",
+                hint=f"the person does that: relay memory {how}",
                 code="forbidden",
             )
 
     def _whose(self) -> str | None:
         """Whose own memories are meant: the agent's that asks, or those that a person names."""
-        return self.optional("agent") or self.agent
+        named = self.optional("agent")
+        if self.agent is not None and named and named.lower() != self.agent.lower():
+            raise RelayError(
+                f"{self.agent} cannot see or change what is {named[:80]}'s own",
+                hint=f"ask {named[:80]}, or the person",
+                code="forbidden",
+            )
+        return named or self.agent
 
     def _scope(self) -> Scope | None:
         word = self.optional("scope")
@@ -154,86 +170,26 @@ class MemoryRequest:
             if name is None:
                 raise UsageError("whose own memories? no agent is named", hint="give --agent NAME")
             return Place(scope, name)
-        cwd = self._cwd()
-        if cwd is None:
+        project = self._project()
+        if project is None:
             raise UsageError(
                 "there is no project here: the folder's name is missing, or no Unicode",
                 hint="give the scope user",
             )
-        return Place(scope, project_root(cwd))
+        return Place(scope, project)
 
-    def _cwd(self) -> str | None:
+    def _project(self) -> str | None:
+        if self.agent is not None:
+            return self.own_project
         cwd = self.optional("cwd")
         if cwd is not None and (not os.path.isabs(cwd) or "\0" in cwd):
             raise UsageError(f"{cwd[:80]!r} is not an absolute path")
-        return cwd
+        return None if cwd is None else repository_of(cwd)
 
 
-def applying(agent: str | None, cwd: str | None) -> list[Place]:
+def applying(agent: str | None, project: str | None) -> list[Place]:
     """The places in which a search looks, the most specific first: agent, project, user."""
     places = [] if agent is None else [Place(Scope.AGENT, agent)]
-    if cwd is not None:
-        places.append(Place(Scope.PROJECT, project_root(cwd)))
+    if project is not None:
+        places.append(Place(Scope.PROJECT, project))
     return [*places, Place(Scope.USER)]
-
-
-def project_root(cwd: str) -> str:
-    """The root of the repository that holds ``cwd``, else ``cwd`` itself; without symbolic links.
-
-    All linked worktrees of a repository are one project, that of its main worktree; a submodule is
-    one of its own.
-    """
-    start = os.path.realpath(cwd)
-    folder = start
-    while True:
-        git = os.path.join(folder, ".git")
-        if os.path.isdir(git):
-            return folder
-        if os.path.isfile(git):
-            return _main_worktree(git) or folder
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return start
-        folder = parent
-
-
-def _main_worktree(git: str) -> str | None:
-    """Where the repository of a linked worktree has its main one; None for what is none."""
-    kind, _, where = _line(git).partition(":")
-    if kind != "gitdir" or not where.strip():
-        return None
-    gitdir = os.path.join(os.path.dirname(git), where.strip())
-    common = _line(os.path.join(gitdir, "commondir"))
-    if not common:
-        return None
-    shared = os.path.realpath(os.path.join(gitdir, common))
-    if not _registered(git, os.path.realpath(gitdir), shared):
-        return None
-    # A bare repository has no worktree that could stand for all; it is the project itself.
-    return os.path.dirname(shared) if os.path.basename(shared) == ".git" else shared
-
-
-def _registered(git: str, gitdir: str, shared: str) -> bool:
-    """Whether the repository itself knows of the worktree, as ``git worktree add`` leaves it.
-
-    Else a folder that came from elsewhere could say that it belongs to any project, and whoever
-    works in it would be told what is remembered there.
-    """
-    if os.path.dirname(gitdir) != os.path.join(shared, "worktrees"):
-        return False
-    back = _line(os.path.join(gitdir, "gitdir"))  # absolute, or relative to the folder it is in
-    return bool(back) and os.path.realpath(os.path.join(gitdir, back)) == os.path.realpath(git)
-
-
-def _line(path: str) -> str:
-    try:
-        # To open a pipe of that name would take for ever, and hold up all memories.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return ""
-            return os.read(descriptor, _GIT_LINE_MAX).decode(errors="surrogateescape").strip()
-        finally:
-            os.close(descriptor)
-    except OSError:
-        return ""

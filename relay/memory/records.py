@@ -23,6 +23,8 @@ TIME_MAX = 253_402_214_399_999
 PREFIX_MIN = 3
 #: What a backend may use as an id. Those of the local one are 8 of Crockford's base 32.
 ID_PATTERN = re.compile(r"[0-9a-z][0-9a-z_-]{2,63}")
+#: In the meta of what an agent saved: the end of its project's path, written by relay alone.
+ORIGIN, _ORIGIN_MAX = "relay_origin", 200
 _SESSION = re.compile(r"[!-~]{1,64}")
 
 
@@ -137,6 +139,19 @@ class Stats:
     problem: str = ""
     kept: int = 0
     refused: int = 0
+
+
+def origin(project: str | None) -> str:
+    """What is kept of where something was saved: all of a path, or the end of a long one."""
+    path = project or ""
+    return path if len(path) <= _ORIGIN_MAX else "…" + path[1 - _ORIGIN_MAX :]
+
+
+def may_replace(old: Memory, agent: str, where: object) -> bool:
+    """Whether ``agent``, working at the origin ``where``, may replace or forget ``old`` as far as
+    it is for everybody: only what it has saved there itself."""
+    own = old.agent == agent and old.meta.get(ORIGIN) == where
+    return old.place.scope is not Scope.USER or own
 
 
 def check_text(text: str) -> str:

@@ -3,7 +3,7 @@
 It reads requests as lines of JSON on the socket that is its standard input::
 
     {"id": int, "until": seconds (time.monotonic), "agent": str|null, "run": str|null,
-     "now_ms": int, "request": {"n", "op", …}}
+     "project": str|null, "now_ms": int, "request": {"n", "op", …}}
 
 and writes, in whatever order, a line for each: the id, a blank, and the line that the broker's
 client gets. What has not begun by ``until`` is not done; the broker has answered it. A store that
@@ -202,7 +202,8 @@ class MemoryServer:
     def _take(self, asked: Json) -> None:
         request = asked["request"]
         answered = partial(self._answered, asked["id"], request["n"])
-        ask = MemoryRequest(request, asked["agent"], asked["run"], asked["now_ms"])
+        whose = (asked["agent"], asked["run"], asked["now_ms"], asked["project"])
+        ask = MemoryRequest(request, *whose)
         try:
             if request["op"] == "memory_extract":
                 self._extractor.take(ask).add_done_callback(answered)
@@ -216,9 +217,10 @@ class MemoryServer:
             self._send(asked["id"], refusal(request["n"], fault(error)))
 
     def _ask(self, request: Json, agent: str, run: str) -> Json:
-        """The answer to a request of the service's own. Raises RelayError."""
+        """The answer to a request of the service's own, for an agent's project. Raises
+        RelayError."""
         now_ms = int(time.time() * 1000)
-        ask = MemoryRequest(request, agent, run, now_ms)
+        ask = MemoryRequest(request, agent, run, now_ms, request.get("cwd"))
         job = StoreJob(StoreSpec.from_json(request.get("store")), ask, float("inf"))
         self._put(job)
         return job.answer.result()

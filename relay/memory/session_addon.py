@@ -82,12 +82,13 @@ def remind(ctx: Context) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """What an agent is told at its start. ``about`` is what it is to do; what its own run
-    ``run_id`` saved is not told, nor anything where ``handlers_asked()``: a session-start handler
-    that has looked for memories tells the agent of them itself."""
+    """What an agent of ``project`` is told at its start. ``about`` is what it is to do; what its
+    own run ``run_id`` saved is not told, nor anything where ``handlers_asked()``: a session-start
+    handler that has looked for memories tells the agent of them itself."""
 
     about: str
     run_id: str
+    project: str
     handlers_asked: Callable[[], bool]
 
 
@@ -101,7 +102,7 @@ class MemoryAddOn:
     """Does the commands of one agent.
 
     ``answer(command_id, text)`` tells the agent what came of one, once; ``note(text)`` is for the
-    person. ``settings`` are fields of every request: where the agent works, what is a secret.
+    person. Where the agent works, and its store, the broker knows from its registration.
     ``changed()`` is called when ``state()`` has become less: what is done is not to be done again.
     """
 
@@ -112,7 +113,6 @@ class MemoryAddOn:
         note: Callable[[str], None],
         spawn: Callable[[Awaitable[None]], None],
         *,
-        settings: dict[str, Any],
         changed: Callable[[], None] = lambda: None,
         last_words: LastWords | None = None,
         door: ContextDoor | None = None,
@@ -124,7 +124,6 @@ class MemoryAddOn:
         self._answer = answer
         self._note = note
         self._spawn = spawn
-        self._settings = settings
         self._changed = changed
         self._last_words = last_words
         self._door = door
@@ -229,7 +228,7 @@ class MemoryAddOn:
 
     async def _tell_earlier(self, door: ContextDoor, recall: Recall) -> None:
         found: list[dict[str, Any]] = []
-        fields = {"limit": RECALLED_MAX, **self._settings}
+        fields = {"limit": RECALLED_MAX}
         try:
             if recall.about:
                 reply = await self._request("memory_search", query=recall.about, **fields)
@@ -239,7 +238,7 @@ class MemoryAddOn:
             return  # there is no store, and the person knows it; or it is away
         # A slow store answers when this agent has saved something already.
         earlier = [memory for memory in found if memory["session"] != recall.run_id]
-        told = memory_texts.at_start(earlier)
+        told = memory_texts.at_start(earlier, recall.project)
         if told and not recall.handlers_asked():
             door.give(told)
 
@@ -248,7 +247,7 @@ class MemoryAddOn:
         op, fields = f"memory_{command.action}", _fields(command)
         while True:
             try:
-                return await self._request(op, **self._settings, **fields)
+                return await self._request(op, **fields)
             except (BrokerUnavailable, Timeout) as error:
                 self._waits(command, error, end)
             except RelayError as error:

@@ -12,12 +12,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from relay.directive.escape import clean
+from relay.memory.records import ORIGIN, Scope, origin
 
 #: Lines of one answer, and characters of each text.
 LINES_MAX = 10
 TEXT_MAX = 160
 #: Characters of why something is kept.
 REASON_MAX = 300
+#: Characters of where something was saved.
+_WHERE_MAX = 60
 #: Characters of all that an agent is told of memories at its start.
 START_MAX = 1500
 
@@ -65,15 +68,18 @@ def matters(text: str, reply: Json) -> bool:
     return bool(kept or reply["redacted"] or replaced or _OPTION.match(text))
 
 
-def at_start(memories: Iterable[Json], limit: int = START_MAX) -> str:
-    """What an agent that starts is told of ``memories``, each once, in their order.
+def at_start(memories: Iterable[Json], project: str, limit: int = START_MAX) -> str:
+    """What an agent of ``project`` that starts is told of ``memories``, each once, in their order.
 
-    At most ``limit`` characters; empty when there is nothing.
+    At most ``limit`` characters; empty when there is nothing. What an agent has saved for everybody
+    is told, unasked, in its own project only: it may have been talked into it.
     """
     text = f"memory: saved in earlier sessions ({_DATA}; @memory:search WORDS finds more):"
     lines: dict[str, str] = {}
     size = len(text)
     for memory in memories:
+        if _from_elsewhere(memory, project):
+            continue
         told = line(memory)
         if memory["id"] not in lines and size + 1 + len(told) <= limit:
             lines[memory["id"]] = told
@@ -82,8 +88,26 @@ def at_start(memories: Iterable[Json], limit: int = START_MAX) -> str:
 
 
 def line(memory: Json) -> str:
-    """One memory: id, scope, and as much of its text as one line holds."""
-    return f"{memory['id']} ({memory['scope']}) {quoted(memory['text'], TEXT_MAX)}"
+    """One memory: id, scope, and as much of its text as one line holds. What an agent saved for
+    everybody says so: it may have been talked into it."""
+    return (
+        f"{memory['id']} ({memory['scope']}{_said_by(memory)}) {quoted(memory['text'], TEXT_MAX)}"
+    )
+
+
+def _said_by(memory: Json) -> str:
+    """Which agent has saved for everybody, and where; "" for what a person has."""
+    if memory["scope"] != Scope.USER or memory.get("agent") is None:
+        return ""
+    where = (memory.get("meta") or {}).get(ORIGIN)
+    place = f" in {quoted(where, _WHERE_MAX)}" if isinstance(where, str) and where else ""
+    return f", said by agent {memory['agent']}{place}"
+
+
+def _from_elsewhere(memory: Json, project: str) -> bool:
+    if memory["scope"] != Scope.USER or memory.get("agent") is None:
+        return False
+    return (memory.get("meta") or {}).get(ORIGIN) != origin(project)
 
 
 def quoted(text: str, limit: int) -> str:

@@ -21,6 +21,7 @@ from relay.memory.backend_rules import readings
 from relay.memory.kept_saves import KeptSave, KeptSaves
 from relay.memory.records import (
     ID_PATTERN,
+    ORIGIN,
     Memory,
     Outcome,
     Place,
@@ -31,6 +32,7 @@ from relay.memory.records import (
     Tier,
     check_meta,
     check_text,
+    may_replace,
 )
 
 #: Seconds for which kept saves are applied before a request is answered.
@@ -370,10 +372,12 @@ def check_may_replace(backend: Backend, save: KeptSave) -> None:
     """
     if save.supersedes is None or save.agent is None:
         return
-    old = backend.get(save.supersedes).place
-    own = Place(Scope.AGENT, save.agent)
-    if old.scope is not Scope.USER and old not in (save.place, own):
-        raise Forbidden(f"{save.agent} may not replace a memory of {old}", hint="ask the person")
+    old = backend.get(save.supersedes)
+    own = (save.place, Place(Scope.AGENT, save.agent), Place(Scope.USER))
+    if old.place not in own or not may_replace(old, save.agent, (save.meta or {}).get(ORIGIN)):
+        raise Forbidden(
+            f"{save.agent} may not replace a memory of {old.place}", hint="ask the person"
+        )
 
 
 def _stored(saves: KeptSaves, backend: Backend, save: KeptSave) -> str:

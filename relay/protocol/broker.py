@@ -15,7 +15,9 @@ A *row* is one delivery of one message::
 Ops (``?`` marks what may be left out):
 
 ``hello``     -> protocol, version, pid
-``register``  name, run, token, kind, pid, cwd, command, resume? -> name, waiting (open deliveries).
+``register``  name, run, token, kind, pid, cwd, command, resume?, memory? -> name, waiting (open
+              deliveries). ``memory``: project (a repository's root, or null), secrets, store?, of
+              each request about memories that the run makes; of a run the first ones count.
               Binds the connection to the agent; everything open for that name is then pushed
               again, in order. ``resume`` keeps the state that the broker knew of the same run.
 ``send``      to (str or list), body, id?, from?, mode?, thread?, attributes?, offline?, auth?

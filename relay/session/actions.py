@@ -128,7 +128,7 @@ class SessionActions:
     def memory(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
         """Ask the broker's op ``memory_<op>``, in the places that apply here."""
         self._looked |= op in ("search", "list")
-        return self._ask(f"memory_{op}", {**self._run.memory_fields, **fields}, lambda reply: reply)
+        return self._ask(f"memory_{op}", fields, lambda reply: reply)
 
     @property
     def looked_for_memories(self) -> bool:

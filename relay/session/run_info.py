@@ -26,6 +26,7 @@ class RunInfo:
     cwd: str
     env: dict[str, str]
     task: str | None = None
+    project: str = ""  # the root of the repository that cwd was in at the start
     idle_seconds: float = 30.0  # of silence, before on_idle fires
     handler_timeout: float = 30.0  # seconds
     texts_max: int = TEXTS_MAX  # 0: any number
@@ -37,8 +38,8 @@ class RunInfo:
 
     @property
     def memory_fields(self) -> dict[str, Any]:
-        """What every request about memories carries: the broker finds the project of the folder.
+        """What the agent is registered with, for every request about memories of it or its tools.
 
-        One whose name is no Unicode cannot be named there: the user's and the agent's remain.
+        A project whose name is no Unicode cannot be named there: the user's and the agent's remain.
         """
-        return {"cwd": named(self.cwd), "secrets": self.secrets, **self.store}
+        return {"project": named(self.project) or None, "secrets": self.secrets, **self.store}

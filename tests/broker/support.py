@@ -118,8 +118,14 @@ def wait_for_broker(home: Home) -> None:
     wait_until(answers, what="the broker to listen")
 
 
-def registration(name: str, run: str = "run-1", token: str = "secret") -> Json:
-    """The fields of ``register``."""
+#: Where agents are registered, as far as memories go.
+PROJECT = "/src/shop"
+
+
+def registration(
+    name: str, run: str = "run-1", token: str = "secret", store: Json | None = None
+) -> Json:
+    """The fields of ``register``; ``store``: of its memories."""
     return {
         "name": name,
         "run": run,
@@ -128,14 +134,17 @@ def registration(name: str, run: str = "run-1", token: str = "secret") -> Json:
         "pid": os.getpid(),
         "cwd": "/",
         "command": "true",
+        "memory": {"project": PROJECT, **({"store": store} if store else {})},
     }
 
 
-def register(home: Home, name: str, run: str = "run-1", token: str = "secret") -> BrokerClient:
+def register(
+    home: Home, name: str, run: str = "run-1", token: str = "secret", store: Json | None = None
+) -> BrokerClient:
     """A connection of its own that is registered as ``name``."""
     client = connect(home)
     try:
-        client.request("register", **registration(name, run, token))
+        client.request("register", **registration(name, run, token, store))
     except BaseException:
         client.close()
         raise

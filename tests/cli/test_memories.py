@@ -88,7 +88,7 @@ def test_inside_an_agent_it_is_the_agents(relay: Run, broker_home: Home) -> None
         assert (row["owner"], row["agent"], row["session"]) == ("ada", "Ada", "run-1")
         assert len(parsed(relay("memory", "list", "--json", env=env))) == 1
         other = relay("memory", "save", "x", "--scope", "agent", "--agent", "Bob", env=env)
-        assert other.returncode == 1 and "may not change it" in other.stderr
+        assert other.returncode == 1 and "cannot see or change" in other.stderr
 
 
 def test_an_agents_tools_show_and_forget_nothing_of_another_project(
@@ -102,7 +102,9 @@ def test_an_agents_tools_show_and_forget_nothing_of_another_project(
         env = {"RELAY_RUN": "run-1", "RELAY_TOKEN": "secret"}
         for verb in ("show", "forget"):
             refused = relay("memory", verb, id_, "--json", env=env)
-            assert parsed(refused, 1)["error"]["code"] == "forbidden"
+            assert parsed(refused, 3)["error"]["code"] == "not_found"
+        refused = relay("memory", "export", "-", "--json", env=env)
+        assert parsed(refused, 1)["error"]["code"] == "forbidden"
     assert relay("memory", "forget", id_).returncode == 0  # the person may
 
 

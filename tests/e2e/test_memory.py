@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -111,6 +112,43 @@ def test_nobody_answers_the_question_that_a_program_asks_its_person(
         ada.wait_for("GOT 'no'")
         assert ada.wait() == 0
     assert relay_json("history") == []
+
+
+#: An agent that looks around with its own tools, in the folder that is named.
+SNOOPS = """
+import os, shutil, subprocess, sys
+os.chdir(os.environ["ELSEWHERE"])
+home = os.environ["AT_HOME"]
+os.rename(home, home + ".moved")
+os.symlink(os.environ["ELSEWHERE"], home)
+for words in ("list", "search secret", "export", "save planted", "save --scope user everywhere"):
+    done = subprocess.run([sys.executable, "-m", "relay", "memory", *words.split()],
+                          capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    print(words, done.returncode, done.stdout, done.stderr, flush=True)
+print("ALL DONE", flush=True)
+"""
+
+
+def test_with_cd_an_agent_gets_at_no_other_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    for folder in (home, elsewhere):
+        (folder / ".git").mkdir(parents=True)
+    monkeypatch.chdir(elsewhere)
+    relay("memory", "save", "a secret of another project")
+    env = {"ELSEWHERE": str(elsewhere), "AT_HOME": str(home)}
+    with wrapped(python(SNOOPS), name="Eve", cwd=home, env=env) as eve:
+        eve.wait_for("ALL DONE", 60)
+    assert "of another project" not in eve.output and "an agent may not export" in eve.output
+    kept = [json.loads(line) for line in relay("memory", "export").splitlines()]
+    assert {(row["text"], row["owner"]) for row in kept} == {
+        ("a secret of another project", str(elsewhere)),
+        ("planted", str(home)),
+        ("everywhere", ""),
+    }
+    [said] = [row for row in kept if row["text"] == "everywhere"]
+    assert (said["agent"], said["meta"]) == ("Eve", {"relay_origin": str(home)})
 
 
 def test_saves_survive_a_session_and_a_broker_that_are_killed(

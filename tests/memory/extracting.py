@@ -72,8 +72,8 @@ class Rig:
 
     def extract(self, url: str, run: str = "run-1", **fields: Any) -> Json:
         llm = {"provider": "openai", "model": "m", "url": url, **fields.pop("llm", {})}
-        request = {"op": "memory_extract", "text": WORDS, "llm": llm, "cwd": CWD, **fields}
-        return self.extractor.take(MemoryRequest(request, "Ada", run, 1000)).result(20)
+        request = {"op": "memory_extract", "text": WORDS, "llm": llm, **fields}
+        return self.extractor.take(MemoryRequest(request, "Ada", run, 1000, CWD)).result(20)
 
     def settled(self) -> Json:
         """Nothing is under way any more; what is left then."""

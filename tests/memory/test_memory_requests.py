@@ -1,108 +1,20 @@
-"""Where memories of a folder belong."""
+"""Where memories of a folder belong, and whose an agent may see and change."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import threading
 from pathlib import Path
 
 import pytest
 
-from relay.core.errors import UsageError
-from relay.memory.memory_requests import MemoryRequest, applying, project_root
-from relay.memory.records import Place, Scope
-
-
-def git(folder: Path, *words: str) -> None:
-    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-    subprocess.run(
-        ["git", *identity, *words], cwd=folder, check=True, capture_output=True, timeout=60
-    )
-
-
-def repository(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    git(folder, "init", "-q")
-    git(folder, "commit", "-q", "--allow-empty", "-m", "first")
-    return folder
-
-
-def test_a_repository_is_one_project_from_every_folder_of_it(tmp_path: Path) -> None:
-    root = repository(tmp_path / "shop")
-    inner = root / "src" / "deep"
-    inner.mkdir(parents=True)
-    assert project_root(str(inner)) == project_root(str(root)) == str(root.resolve())
-
-
-def test_a_link_to_a_repository_is_that_repository(tmp_path: Path) -> None:
-    root = repository(tmp_path / "shop")
-    (tmp_path / "link").symlink_to(root)
-    assert project_root(str(tmp_path / "link")) == str(root.resolve())
-
-
-def test_worktrees_share_the_project_of_the_main_one(tmp_path: Path) -> None:
-    root = repository(tmp_path / "shop")
-    git(root, "worktree", "add", "-q", str(tmp_path / "fix"))
-    (tmp_path / "fix" / "src").mkdir()
-    assert project_root(str(tmp_path / "fix" / "src")) == str(root.resolve())
-
-
-def test_a_folder_cannot_say_that_it_belongs_to_another_project(tmp_path: Path) -> None:
-    root = repository(tmp_path / "shop")
-    git(root, "worktree", "add", "-q", str(tmp_path / "fix"))
-    known = root / ".git" / "worktrees" / "fix"
-    stranger = tmp_path / "unpacked"
-    (stranger / "fake").mkdir(parents=True)
-    (stranger / "fake" / "commondir").write_text(f"{root}/.git\n")
-    (stranger / "fake" / "gitdir").write_text(f"{stranger}/.git\n")
-    for gitdir in ("fake", str(known)):
-        (stranger / ".git").write_text(f"gitdir: {gitdir}\n")
-        assert project_root(str(stranger)) == str(stranger.resolve())
-    assert project_root(str(tmp_path / "fix")) == str(root.resolve())
-
-
-def test_a_worktree_that_is_named_by_relative_paths_is_one_too(tmp_path: Path) -> None:
-    root = repository(tmp_path / "shop")
-    git(root, "worktree", "add", "-q", str(tmp_path / "fix"))
-    (tmp_path / "fix" / ".git").write_text("gitdir: ../shop/.git/worktrees/fix\n")
-    (root / ".git" / "worktrees" / "fix" / "gitdir").write_text("../../../../fix/.git\n")
-    assert project_root(str(tmp_path / "fix")) == str(root.resolve())
-
-
-def test_a_submodule_is_a_project_of_its_own(tmp_path: Path) -> None:
-    library = repository(tmp_path / "library")
-    root = repository(tmp_path / "shop")
-    git(root, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(library), "lib")
-    assert project_root(str(root / "lib")) == str((root / "lib").resolve())
-
-
-def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> None:
-    (tmp_path / ".git").write_text("gitdir: piped\n")
-    (tmp_path / "piped").mkdir()
-    os.mkfifo(tmp_path / "piped" / "commondir")
-    found: list[str] = []
-    asking = threading.Thread(target=lambda: found.append(project_root(str(tmp_path))), daemon=True)
-    asking.start()
-    asking.join(20)
-    assert found == [str(tmp_path.resolve())]
-
-
-def test_a_git_file_that_leads_nowhere_still_marks_the_root(tmp_path: Path) -> None:
-    (tmp_path / ".git").write_text("gitdir: nowhere\n")
-    (tmp_path / "src").mkdir()
-    assert project_root(str(tmp_path / "src")) == str(tmp_path.resolve())
-
-
-def test_without_a_repository_the_folder_itself_is_the_project(tmp_path: Path) -> None:
-    assert project_root(str(tmp_path)) == str(tmp_path.resolve())
-    assert project_root(str(tmp_path / "gone")) == str(tmp_path.resolve() / "gone")
+from relay.core.errors import RelayError, UsageError
+from relay.memory.memory_requests import MemoryRequest, applying
+from relay.memory.records import ORIGIN, Memory, Place, Scope
 
 
 def test_the_most_specific_place_comes_first(tmp_path: Path) -> None:
     project = Place(Scope.PROJECT, str(tmp_path.resolve()))
     user = Place(Scope.USER)
-    assert applying("Ada", str(tmp_path)) == [Place(Scope.AGENT, "ada"), project, user]
+    assert applying("Ada", project.owner) == [Place(Scope.AGENT, "ada"), project, user]
     assert applying(None, None) == [user]
 
 
@@ -110,3 +22,66 @@ def test_a_scope_that_does_not_exist_is_named_with_what_was_meant() -> None:
     with pytest.raises(UsageError, match="there is no scope 'usr'") as caught:
         MemoryRequest({"scope": "usr"}, "Ada", "run-1", 0).place()
     assert caught.value.hint == "did you mean 'user'?"
+
+
+def asked(
+    agent: str | None = "Ada", project: str | None = "/src/shop", **fields: object
+) -> MemoryRequest:
+    return MemoryRequest(dict(fields), agent, "run-1", 0, project)
+
+
+def memory(scope: Scope, owner: str = "", agent: str | None = "Ada", where: str = "") -> Memory:
+    meta = {ORIGIN: where} if where else {}
+    return Memory("k23fb0fc", "x", Place(scope, owner), agent, None, 0, 0, None, meta)
+
+
+def test_an_agent_is_where_its_run_was_registered_whatever_it_says() -> None:
+    assert asked(cwd="/src/other").place() == Place(Scope.PROJECT, "/src/shop")
+    assert Place(Scope.PROJECT, "/src/other") not in asked(cwd="/src/other").places()
+    with pytest.raises(UsageError, match="there is no project here"):
+        asked(project=None, cwd="/src/other").place()
+
+
+@pytest.mark.parametrize(
+    "place",
+    [Place(Scope.PROJECT, "/src/other"), Place(Scope.AGENT, "bob")],
+    ids=["project", "agent"],
+)
+def test_what_is_of_others_is_none_of_an_agents(place: Place) -> None:
+    assert not asked().may_read(place)
+    assert asked(agent=None).may_read(place)
+
+
+@pytest.mark.parametrize(
+    ("found", "may"),
+    [
+        (memory(Scope.USER, where="/src/shop"), True),
+        (memory(Scope.USER, where="/src/other"), False),
+        (memory(Scope.USER, agent="Bob", where="/src/shop"), False),
+        (memory(Scope.USER, agent=None), False),
+        (memory(Scope.PROJECT, "/src/shop", agent=None), True),
+        (memory(Scope.AGENT, "ada"), True),
+    ],
+    ids=["own", "own-elsewhere", "another-agents", "the-persons", "project", "agent"],
+)
+def test_an_agent_changes_of_what_is_for_everybody_only_its_own(found: Memory, may: bool) -> None:
+    if may:
+        asked().check_change(found)
+    else:
+        with pytest.raises(RelayError):
+            asked().check_change(found)
+    asked(agent=None).check_change(found)
+
+
+def test_where_something_comes_from_is_written_by_relay_alone() -> None:
+    forged = {ORIGIN: "", "auto": True}
+    assert asked(meta=forged).meta() == {"auto": True, ORIGIN: "/src/shop"}
+    assert asked(agent=None, meta=forged).meta() == {"auto": True}
+    long = "/" + "x" * 5000
+    kept = (asked(project=long).meta() or {})[ORIGIN]
+    assert len(kept) == 200 and long.endswith(kept[1:])
+
+
+def test_another_agents_own_are_not_named_in_a_request() -> None:
+    with pytest.raises(RelayError, match="Ada cannot see or change what is Bob's own"):
+        MemoryRequest({"scope": "agent", "agent": "Bob"}, "Ada", "run-1", 0).places()

@@ -148,9 +148,7 @@ def test_memory_is_asked_for_where_the_agent_works() -> None:
             return desk.actions.memory("save", {"text": "x"}).result(10)
 
         assert await asyncio.to_thread(work) == {"agents": [{"name": "Bob"}]}
-        assert desk.asked == [
-            ("memory_save", {"cwd": "/src/shop", "secrets": "redact", "text": "x"})
-        ]
+        assert desk.asked == [("memory_save", {"text": "x"})]
 
     asyncio.run(scenario())
 

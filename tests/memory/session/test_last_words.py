@@ -16,7 +16,6 @@ from relay.memory.last_words import KEPT_MAX, TAIL_MAX, LastWords, tail
 
 OPENAI = {"provider": "openai", "model": "m", "url": "http://127.0.0.1:9"}
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
-SETTINGS = {"cwd": "/src/shop", "secrets": "keep"}
 
 
 class Rig:
@@ -24,14 +23,14 @@ class Rig:
         self,
         config: dict[str, Any] = OPENAI,
         environ: dict[str, str] | None = None,
-        settings: dict[str, Any] = SETTINGS,
+        project: str | None = "/src/shop",
         error: RelayError | None = None,
     ) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.notes: list[str] = []
         self._error = error
         self.words = LastWords(
-            config, environ or {}, self._request, self.notes.append, settings=settings
+            config, environ or {}, self._request, self.notes.append, project=project
         )
 
     async def _request(self, op: str, **fields: Any) -> dict[str, Any]:
@@ -59,7 +58,7 @@ def test_one_request_hands_over_the_words_the_model_and_where_they_belong() -> N
         "url": "http://127.0.0.1:9/v1/chat/completions",
         "api_key": "sesame",
     }
-    assert fields.items() >= SETTINGS.items() and rig.notes == []
+    assert "cwd" not in fields and rig.notes == []
 
 
 def test_no_secret_leaves_the_session_and_no_control() -> None:
@@ -116,7 +115,7 @@ def test_a_broker_that_is_away_is_asked_once(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_folder_that_cannot_be_named_has_no_project() -> None:
-    rig = Rig(settings={**SETTINGS, "cwd": None})
+    rig = Rig(project=None)
     rig.words.said(["one"])
     assert rig.end() == "" and "no Unicode" in rig.notes[0]
 

@@ -52,9 +52,8 @@ class Agent:
             lambda _, text: self.typed.append(text),
             lambda note: None,
             lambda work: self.spawn(work),
-            settings={"cwd": "/src"},
             door=None if self.file is None else ContextDoor(str(self.file), event),
-            recall=Recall("the task", "now", lambda: self.handlers_asked),
+            recall=Recall("the task", "now", "/src", lambda: self.handlers_asked),
         )
 
     def spawn(self, work: Awaitable[None]) -> None:
@@ -114,11 +113,11 @@ def test_a_reminder_is_for_an_agent_in_a_conversation_and_by_the_settings() -> N
 
 def test_a_start_recalls_what_fits_the_task_and_what_is_newest(tmp_path: Path) -> None:
     agent = Agent(tmp_path, [ROW])
-    assert agent.starts() == session_texts.at_start([ROW])
+    assert agent.starts() == session_texts.at_start([ROW], "/src")
     assert agent.typed == []
     assert agent.asked == [
-        ("memory_search", {"cwd": "/src", "query": "the task", "limit": 20}),
-        ("memory_list", {"cwd": "/src", "limit": 20}),
+        ("memory_search", {"query": "the task", "limit": 20}),
+        ("memory_list", {"limit": 20}),
     ]
 
 

@@ -31,7 +31,6 @@ class Desk:
             lambda identifier, text: self.told.append((identifier, text)),
             self.noted.append,
             self.spawn,
-            settings={"cwd": "/src/shop", "secrets": "redact"},
             changed=lambda: self.states.append(len(self.memory.state())),
         )
         self.states: list[int] = []
@@ -67,15 +66,14 @@ def test_each_command_is_an_op_in_the_place_where_the_agent_works() -> None:
         desk.say("list", "", "3", limit="99")
         desk.say("forget", " k23 ", "4")
         await desk.settled()
-        place = {"cwd": "/src/shop", "secrets": "redact"}
         assert desk.asked == [
             (
                 "memory_save",
-                {**place, "scope": "user", "supersedes": "abc", "text": "the port is 6379"},
+                {"scope": "user", "supersedes": "abc", "text": "the port is 6379"},
             ),
-            ("memory_search", {**place, "query": "port", "limit": 3}),
-            ("memory_list", {**place, "limit": 10}),
-            ("memory_forget", {**place, "id": "k23"}),
+            ("memory_search", {"query": "port", "limit": 3}),
+            ("memory_list", {"limit": 10}),
+            ("memory_forget", {"id": "k23"}),
         ]
         # What worked as it was said costs the agent no turn.
         assert [identifier for identifier, _ in desk.told] == ["2", "3"]
