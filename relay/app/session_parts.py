@@ -8,7 +8,6 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +49,7 @@ from relay.session.hook_setup import SessionConfig, SessionHooks
 from relay.session.native_channel import AgentRecords, ChannelSelector
 from relay.session.prompt_watch import PromptWatch
 from relay.session.pump_link import PumpLink
-from relay.session.run_info import TEXTS_MAX, RunInfo
+from relay.session.run_info import RunInfo, texts_max
 from relay.session.session import Checkpointed, Session
 from relay.session.session_commands import PersonNote
 from relay.session.session_events import (
@@ -229,7 +228,7 @@ class SessionParts:
             task=args.get("task") or settings.task,
             idle_seconds=settings.idle_seconds,
             handler_timeout=settings.handler_timeout,
-            texts_max=_texts_max(os.environ),
+            texts_max=texts_max(os.environ),
             end_seconds=settings.end_seconds,
             offset=self._hello["offset"],
             restarts=self._hello["restarts"],
@@ -393,9 +392,3 @@ def _takes_utf8(env: dict[str, str]) -> bool:
     """Whether programs with this environment take what is typed as UTF-8."""
     locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
     return "utf" in locale.lower() or sys.platform == "darwin"
-
-
-def _texts_max(env: Mapping[str, str]) -> int:
-    """As many as messages between two agents; the same variable says how many."""
-    given = env.get("RELAY_RATE_MAX", "")
-    return int(given) if given.isdigit() else TEXTS_MAX

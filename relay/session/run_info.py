@@ -6,6 +6,7 @@ more of each other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,3 +44,9 @@ class RunInfo:
         A project whose name is no Unicode cannot be named there: the user's and the agent's remain.
         """
         return {"project": named(self.project) or None, "secrets": self.secrets, **self.store}
+
+
+def texts_max(env: Mapping[str, str]) -> int:
+    """As many as messages between two agents; the same variable says how many."""
+    given = env.get("RELAY_RATE_MAX", "")
+    return int(given) if given.isdigit() else TEXTS_MAX
