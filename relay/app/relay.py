@@ -235,9 +235,9 @@ class Relay:
 
     def _auth(self) -> dict[str, Any]:
         run, token = os.environ.get("RELAY_RUN"), os.environ.get("RELAY_TOKEN")
-        if not run or not token or self.home.root != Home.from_env().root:
+        if not run or self.home.root != Home.from_env().root:
             return {}
-        return {"auth": {"run": run, "token": token}}
+        return {"auth": {"run": run, "token": token or ""}}
 
     def _known(self) -> Known:
         from relay.config.manifest import Known, examples

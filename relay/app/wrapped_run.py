@@ -208,6 +208,7 @@ def _run_with(
     home: Home, choices: Choices, about: Run, listeners: Listeners, facts: dict[str, object]
 ) -> int:
     from relay.agents import launch
+    from relay.core.processes import mark
     from relay.pump import run as terminal
 
     plan = launch.plan(choices.command, dict(os.environ), about)
@@ -216,7 +217,7 @@ def _run_with(
     recording = None
     if choices.record is not None:
         recording = _recording(choices, choices.record, facts, plan.profile)
-    status = terminal.run(program, session, facts, choices.exclusive, recording)
+    status = terminal.run(program, mark(home.root), session, facts, choices.exclusive, recording)
     if not choices.exclusive:
         session.close()
     return status

@@ -17,6 +17,7 @@ from typing import Protocol
 from relay.broker.routing import Routing
 from relay.core.errors import RelayError, StorageError
 from relay.core.message import Mode, State
+from relay.core.processes import Process
 from relay.ledger import queries
 from relay.ledger.store import DeliveryTuple, EventTuple, Ledger, PlainDelivery, PlainEvent
 from relay.protocol.broker import Json, encode, refusal
@@ -31,13 +32,9 @@ _FOLLOWUP = Mode.FOLLOWUP.value
 class Client(Protocol):
     """One client's connection, as the ops see it."""
 
-    @property
-    def closed(self) -> bool:
-        """Whether nothing can be sent any more."""
-
-    @property
-    def paused(self) -> bool:
-        """Whether the client does not take what it was sent."""
+    ancestors: Sequence[Process]  # who connected, and its ancestors; empty: nobody knows
+    closed: bool  # nothing can be sent any more
+    paused: bool  # the client does not take what it was sent
 
     @property
     def unsent(self) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from relay.broker.batch import ClientRequest, Committer, Handler
 from relay.core.descriptors import is_own_peer
 from relay.core.errors import RelayError, UsageError
+from relay.core.processes import Process, peer
 from relay.protocol.broker import LINE_MAX, check_unicode, refusal
 
 #: Beyond this much unsent output the broker reads no more from a client and pushes nothing.
@@ -81,6 +82,7 @@ class ClientConnection(asyncio.Protocol):
     """The broker's side of one connection: ``handlers`` by op, run by the ``committer``."""
 
     __slots__ = (
+        "ancestors",
         "closed",
         "paused",
         "heard_at",
@@ -100,6 +102,8 @@ class ClientConnection(asyncio.Protocol):
     )
 
     def __init__(self, host: Host, handlers: Mapping[str, Handler], committer: Committer) -> None:
+        #: Who connected, with its ancestors: see relay.core.processes.
+        self.ancestors: Sequence[Process] = ()
         self.closed = False
         self.paused = False  # the client does not take what it was sent
         self.heard_at = 0.0  # when it last sent something, by the loop's clock
@@ -134,8 +138,11 @@ class ClientConnection(asyncio.Protocol):
         if self._host.stopping:
             return False  # without a word: the client then turns to the next broker
         try:
-            if is_own_peer(transport.get_extra_info("socket")):
+            connection = transport.get_extra_info("socket")
+            if is_own_peer(connection):
                 if self._host.has_room():
+                    # Now: later it may have gone, and somebody else have its number.
+                    self.ancestors = peer(connection)
                     return True
                 error = RelayError("the broker has too many connections", code="busy")
             else:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from contextlib import suppress
 
 from relay.broker.batch import Client, ClientRequest
 from relay.broker.delivery_states import absent
+from relay.broker.identity import Membership, WrappedRuns
 from relay.broker.routing import Route, Routing, suggestions
 from relay.core.agent_names import owner_name
-from relay.core.errors import NotFound, RelayError
+from relay.core.errors import NotFound, RelayError, only_the_person
 from relay.core.message import AgentState, State
 from relay.ledger.schema import AgentRecord, Row
 from relay.protocol.broker import Json
@@ -109,7 +111,8 @@ class Member:
 class Directory:
     """Everybody by lower-case name, the agents by run, the connected ones by connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, runs: WrappedRuns | None = None) -> None:
+        self.runs = runs or WrappedRuns()
         #: The person whose broker this is.
         self.owner = owner_name()
         self.members: dict[str, Member] = {}
@@ -168,22 +171,54 @@ class Directory:
     # -- who asks
 
     def speaker(self, request: ClientRequest) -> Member | None:
-        """The agent that a request is from, if it is from one. Raises RelayError for a lie."""
+        """The agent that a request is from; None for the person. Raises RelayError for a lie.
+
+        The kernel says so. A token is asked for only where it cannot: of what an agent has handed
+        to a process outside of it, and where its run is not registered.
+        """
         member = self._bound.get(request.client)
         if member is not None:
             return member
         auth = request.fields.get("auth")
-        if auth is None:
+        standing = self.runs.standing(request.client.ancestors)
+        if auth is None and standing.place is Membership.OUTSIDE:
             return None
         run, token = (auth.get("run"), auth.get("token")) if isinstance(auth, dict) else (None, "")
-        member = self._authenticated(run, token)
-        if member is None:
+        if standing.place is Membership.RUN:
+            member = self._runs.get(standing.run)
+            if member is not None and auth is not None and run != standing.run:
+                raise RelayError(
+                    f"this was asked inside the agent {member.name}, and RELAY_RUN names another",
+                    code="forbidden",
+                )
+        elif standing.place is not Membership.UNREGISTERED or not self.runs.is_proven(str(run)):
+            member = self._authenticated(run, token)
+        if member is not None:
+            return member
+        if (
+            isinstance(run, str)
+            and run in self._runs
+            and standing.place is not Membership.UNREGISTERED
+        ):
             raise RelayError(
-                "this run of an agent is not known to the broker",
-                hint="if its agent has ended, unset RELAY_RUN and RELAY_TOKEN to speak as a person",
-                code="forbidden" if isinstance(run, str) and run in self._runs else "unknown_run",
+                "RELAY_RUN names an agent, and RELAY_TOKEN is not its token", code="forbidden"
             )
-        return member
+        if standing.place is Membership.UNKNOWN and auth is None:
+            raise RelayError(
+                "it cannot be told who asks: the process has gone, or runs in another container",
+                code="forbidden",
+            )
+        raise RelayError("this run of an agent is not known to the broker", code="unknown_run")
+
+    def check_person(self, request: ClientRequest, what: str) -> None:
+        """Raises RelayError unless the person asks; ``what`` may only the person do."""
+        place = self.runs.standing(request.client.ancestors).place
+        member = None
+        with suppress(RelayError):
+            member = self.speaker(request)
+            if member is None and place is Membership.OUTSIDE:
+                return
+        raise only_the_person(what, "" if member is None else member.name)
 
     def named(self, request: ClientRequest) -> Member:
         """Whose messages are meant: those of ``name``, else of who asks. Raises NotFound."""

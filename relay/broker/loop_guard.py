@@ -228,12 +228,7 @@ class HeldMessages:
 
     def decide(self, request: ClientRequest, batch: Batch) -> Json:
         """Let parked messages go on, or refuse them."""
-        if self._directory.speaker(request) is not None:
-            raise RelayError(
-                "only the person can decide on held messages, not an agent",
-                hint="run it in a terminal that is not an agent's",
-                code="forbidden",
-            )
+        self._directory.check_person(request, "decide on held messages")
         rows = self._chosen(request)
         state = State.FAILED if request.fields.get("refuse") else State.QUEUED
         reason = _DROPPED if state is State.FAILED else None

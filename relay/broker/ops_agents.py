@@ -13,6 +13,7 @@ from relay.broker.directory import Directory, Member, token_hash
 from relay.core.agent_names import valid_name
 from relay.core.errors import NameTaken, RelayError, UsageError
 from relay.core.message import AgentState
+from relay.core.processes import ancestry
 from relay.core.visible import is_visible
 from relay.ledger import queries
 from relay.ledger.schema import AgentRecord
@@ -100,6 +101,13 @@ class AgentOps:
         hashed = token_hash(token)
         if known is not None:
             _check_claim(known, run, hashed, client)
+        pid = fields.get("pid")
+        self._directory.runs.register(
+            run,
+            client.ancestors,
+            ancestry(pid) if isinstance(pid, int) and pid > 0 else (),
+            known=known is not None and known.record.run == run,
+        )
         record = _record(fields, batch.now_ms, hashed, known)
         self._ledger.begin()
         self._ledger.save_agent(record)

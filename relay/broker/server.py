@@ -14,6 +14,7 @@ from relay.broker.batch import Batch, ClientRequest, Committer, Handler
 from relay.broker.connection import ClientConnection
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
+from relay.broker.identity import WrappedRuns
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.memory_proxy import MemoryProxy
 from relay.broker.ops_agents import GRACE, AgentOps
@@ -23,6 +24,7 @@ from relay.broker.ops_messages import MessageOps
 from relay.broker.ops_query import QueryOps
 from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError
 from relay.core.paths import Home
+from relay.core.processes import marks_above
 from relay.ledger import queries
 from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
@@ -79,7 +81,8 @@ class BrokerServer:
         self._connections: set[ClientConnection] = set()
         self._left = asyncio.Event()  # the last connection has closed
         self._timers: list[asyncio.TimerHandle] = []
-        directory = self._directory = Directory()
+        around = tuple(marks_above(os.getpid()))
+        directory = self._directory = Directory(WrappedRuns(around))
         committer = self._committer = Committer(
             ledger, log=log, fault=fault, ledger_failed=self._ledger_failed, now_ms=now_ms
         )
@@ -270,5 +273,6 @@ class BrokerServer:
         }
 
     def _stop(self, request: ClientRequest, batch: Batch) -> Json:
+        self._directory.check_person(request, "stop the broker")
         batch.after.append(self.stop)
         return {"stopping": True, "pid": os.getpid()}

@@ -11,6 +11,7 @@ from relay.core import json_text
 from relay.core.descriptors import is_own_peer
 from relay.core.errors import BrokerUnavailable, RelayError
 from relay.core.paths import Home
+from relay.core.processes import MARKS, mark, marks_above, peer
 from relay.protocol.broker import error_from
 
 #: How long a client goes on trying to reach a broker, by default. Seconds.
@@ -36,6 +37,7 @@ class Starter:
         self._deadline = time.monotonic() + deadline
         self._begun = time.time()
         self._started_at: float | None = None
+        self._may_start: bool | None = None  # looked at when it first matters
         self._pause = 0.005
 
     def next_pause(self, error: OSError) -> float:
@@ -50,14 +52,21 @@ class Starter:
                 "no broker is running", hint="any other command starts it, or relay broker run"
             ) from error
         now = time.monotonic()
+        if self._may_start is None:
+            self._may_start = may_start(self._home)
         reason = self._failure()
         if reason is not None:
             raise reason
         if now > self._deadline:
+            if not self._may_start:
+                raise BrokerUnavailable(
+                    "no broker is running, and an agent starts none",
+                    hint="its session does within seconds, if it runs",
+                ) from error
             raise BrokerUnavailable(
                 "the broker cannot be reached", hint=f"look into {self._home.broker_log}"
             ) from error
-        if self._started_at is None or now - self._started_at > _AGAIN_AFTER:
+        if self._may_start and (self._started_at is None or now - self._started_at > _AGAIN_AFTER):
             self._home.create()
             launch(self._home)
             self._started_at = now
@@ -75,6 +84,32 @@ class Starter:
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return None
+
+
+def may_start(home: Home) -> bool:
+    """Whether this process may start the broker of ``home``.
+
+    An agent may not start the one that passes on its own messages: the environment that it gives
+    could hold other limits, or other code. In a RELAY_HOME of another it may.
+    """
+    if not MARKS:
+        return not (os.environ.get("RELAY_SOCKET") or "").startswith(home.run + os.sep)
+    name = mark(home.root)
+    return not any(monitor.name == name for monitor in marks_above(os.getpid()))
+
+
+def _check_place(connection: _socket.socket, home: Home) -> None:
+    """Raises BrokerUnavailable for a broker of an agent's, unless this process is that agent's."""
+    broker = peer(connection)
+    around = [process for process in broker if process.is_marked]
+    if not around:
+        return
+    own = {process.key for process in marks_above(os.getpid())}
+    if not own.issuperset(process.key for process in around):
+        raise BrokerUnavailable(
+            f"the broker at {home.broker_socket} was started by an agent",
+            hint=f"end it, and the next command starts another: kill {broker[0].pid}",
+        )
 
 
 def launch(home: Home) -> None:
@@ -118,6 +153,7 @@ def open_socket(home: Home) -> _socket.socket:
                 f"the broker at {home.broker_socket} belongs to another user",
                 hint="set RELAY_HOME to a directory of your own",
             )
+        _check_place(connection, home)
     except BaseException:
         connection.close()
         raise

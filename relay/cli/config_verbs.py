@@ -40,9 +40,10 @@ from relay.config.trust import (
     trusted_entry,
     untrust,
 )
-from relay.core.errors import ConfigError, NotFound, RelayError, UsageError
+from relay.core.errors import ConfigError, NotFound, RelayError, UsageError, only_the_person
 from relay.core.files import write_atomically
 from relay.core.paths import Home
+from relay.core.processes import wrapped
 from relay.directive.escape import clean
 from relay.hooks.hook_files import is_hook_file
 
@@ -117,6 +118,8 @@ def run_trust(args: Options) -> int:
     home = Home.from_env()
     if args.revoke and args.show:
         raise UsageError("--show and --revoke exclude each other", hint="relay trust --help")
+    if not args.show and wrapped():
+        raise only_the_person("say what is trusted")
     if args.revoke:
         return _revoke(home, args)
     file = _file(args.path)

@@ -12,6 +12,7 @@ from relay.cli.verbs import verb
 from relay.core import signals
 from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, BrokerUnavailable, UsageError
 from relay.core.paths import Home
+from relay.core.processes import wrapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -274,7 +275,7 @@ def _mark(client: BrokerClient, options: Any, answer: Json, rows: list[Json]) ->
     """A person's messages are seen once they are printed; an agent's are not ours to mark."""
     sys.stdout.flush()
     new = [row["id"] for row in rows if row["state"] not in ("seen", *_UNDELIVERED)]
-    if new and answer["kind"] == "person" and not options.peek and not output.speaker():
+    if new and answer["kind"] == "person" and not options.peek and not wrapped():
         client.request("read", name=answer["name"], ids=new)
 
 

@@ -151,6 +151,7 @@ def summary(body: str | None) -> str:
 
 
 def speaker() -> Json:
-    """Inside an agent's tools a request is that agent's, and the broker checks it."""
+    """Inside an agent's tools a request is that agent's. Of a run without its token (some agents
+    keep such variables from their tools) the broker knows by the kernel, or refuses it."""
     run, token = os.environ.get("RELAY_RUN"), os.environ.get("RELAY_TOKEN")
-    return {"auth": {"run": run, "token": token}} if run and token else {}
+    return {"auth": {"run": run, "token": token or ""}} if run else {}

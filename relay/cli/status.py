@@ -6,10 +6,11 @@ import time
 
 from relay import __version__
 from relay.broker.client import connect
+from relay.broker.start import may_start
 from relay.cli import output, table
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
-from relay.core.errors import BrokerUnavailable, Timeout, UsageError
+from relay.core.errors import BrokerUnavailable, Timeout, UsageError, only_the_person
 from relay.core.paths import Home
 
 TYPE_CHECKING = False
@@ -168,6 +169,8 @@ def _status(home: Home, in_json: bool) -> int:
 
 
 def _run(home: Home) -> int:
+    if not may_start(home):
+        raise only_the_person("run the broker")
     from relay.broker.main import masked, run
     from relay.core.log import Log
 
@@ -180,7 +183,7 @@ def _run(home: Home) -> int:
 def _stop(home: Home, in_json: bool) -> int:
     try:
         with connect(home, start=False) as client:
-            pid = client.request("stop")["pid"]
+            pid = client.request("stop", **output.speaker())["pid"]
     except BrokerUnavailable as error:
         if "no broker is running" not in error.message:
             raise

@@ -121,6 +121,12 @@ BY_CODE: dict[str, type[RelayError]] = {
 }
 
 
+def only_the_person(what: str, agent: str = "") -> RelayError:
+    """The error for an agent that wants what only the person may do."""
+    who = f"the agent {agent}" if agent else "an agent"
+    return RelayError(f"only the person may {what}, not {who}", code="forbidden")
+
+
 def error_fields(error: RelayError) -> dict[str, object]:
     """What ``error`` looks like on the wire and in ``--json``."""
     fields: dict[str, object] = {

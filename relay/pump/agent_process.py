@@ -1,4 +1,4 @@
-"""Starts the agent's process, with a monitor or without: events come in, signals go out.
+"""Starts the agent's process behind its monitor: events come in, signals go out.
 
 Events are pairs of a kind of :mod:`relay.pump.monitor` and a number.
 """
@@ -10,7 +10,7 @@ import marshal
 import os
 import select
 
-from relay.core import descriptors, signals
+from relay.core import descriptors
 from relay.pump import monitor, tty
 
 Event = tuple[bytes, int]
@@ -19,7 +19,7 @@ _QUIT_DEADLINE = 0.5
 
 
 class Monitored:
-    """An agent in a terminal of its own, behind its monitor. ``fd`` is readable on events."""
+    """An agent behind its monitor. ``fd`` is readable on events."""
 
     def __init__(self, control: int, status: int) -> None:
         self.fd = status
@@ -92,15 +92,16 @@ class Monitored:
 
 def start_monitored(
     program: monitor.Program,
-    slave: int,
-    outer: int,
-    slave_fds: tuple[int, ...],
-    foreground: bool,
+    mark: str,
+    slave: int = -1,
+    outer: int = -1,
+    slave_fds: tuple[int, ...] = (),
+    foreground: bool = False,
 ) -> Monitored:
     """Fork the monitor, which starts the agent. Raises OSError when there is no process to be had.
 
-    ``slave_fds`` are the standard descriptors that become the inner terminal; the rest are handed
-    on as they are.
+    ``mark`` is the monitor's name (see relay.core.processes). ``slave_fds`` are the standard
+    descriptors that become the inner terminal ``slave``; the rest are handed on as they are.
     """
     control_read, control_write = os.pipe()
     status_read, status_write = os.pipe()
@@ -113,11 +114,11 @@ def start_monitored(
         try:
             os.close(control_write)
             os.close(status_read)
-            os.setsid()
-            _control_terminal(slave)
-            monitor.Monitor(control_read, status_write, slave, outer).run(
-                program, slave_fds, foreground
-            )
+            if slave >= 0:
+                os.setsid()
+                _control_terminal(slave)
+            agent = monitor.Monitor(mark, control_read, status_write, slave, outer)
+            agent.run(program, slave_fds, foreground)
         except OSError as error:
             record = monitor.RECORD.pack(monitor.FAILED, error.errno or errno.EIO)
             os.write(status_write, record)
@@ -135,76 +136,3 @@ def _control_terminal(slave: int) -> None:
     import termios
 
     fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-
-
-class Direct:
-    """An agent without a terminal of relay's: a child in our own process group."""
-
-    fd = -1
-
-    def __init__(self, pid: int, failure: int) -> None:
-        self.pid = pid
-        self._failure = failure
-        self._alive = True
-
-    def events(self) -> list[Event]:
-        """What happened since the last call; to be called after SIGCHLD."""
-        found: list[Event] = []
-        if self._failure >= 0:
-            record = os.read(self._failure, 4)
-            os.close(self._failure)
-            self._failure = -1
-            found.append((monitor.STARTED, self.pid))
-            if record:
-                found.append((monitor.FAILED, int.from_bytes(record, "big")))
-        while self._alive:
-            flags = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
-            pid, status = os.waitpid(self.pid, flags)
-            if pid == 0:
-                break
-            if os.WIFSTOPPED(status):
-                found.append((monitor.STOPPED, os.WSTOPSIG(status)))
-            elif os.WIFCONTINUED(status):
-                found.append((monitor.CONTINUED, 0))
-            else:
-                self._alive = False
-                found.append((monitor.EXITED, status))
-        return found
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the agent."""
-        if self._alive:
-            signals.kill(self.pid, number)
-
-    signal_foreground = signal
-
-    def resume(self, foreground: bool) -> None:
-        """Continue the stopped agent."""
-        self.signal(signals.signal.SIGCONT)
-
-    def set_foreground(self, foreground: bool) -> None:
-        """Nothing: it shares our process group."""
-
-    def going_raw(self, original: tty.Attributes | None, ours: tty.Attributes | None) -> None:
-        """Nothing: the terminal is not ours to change."""
-
-    def quit(self) -> None:
-        """Nothing to tell anybody."""
-
-
-def start_direct(program: monitor.Program) -> Direct:
-    """Fork and execute in our own process group, with the descriptors that we were given."""
-    failure_read, failure_write = os.pipe()
-    try:
-        pid = os.fork()
-    except OSError:
-        descriptors.close([failure_read, failure_write])
-        raise
-    if pid == 0:
-        try:
-            error = monitor.execute(program)
-            os.write(failure_write, (error.errno or 0).to_bytes(4, "big"))
-        finally:
-            os._exit(126)
-    os.close(failure_write)
-    return Direct(pid, failure_read)

@@ -13,7 +13,7 @@ from relay.core.signals import signal
 from relay.protocol import frames
 from relay.protocol.frames import ANY_SEQUENCE
 from relay.pump import tty
-from relay.pump.agent_process import Direct, Monitored
+from relay.pump.agent_process import Monitored
 from relay.pump.session_link import SessionLink
 
 TYPE_CHECKING = False
@@ -149,9 +149,7 @@ class WriteGate:
 class Input:
     """The writing side of ``master`` (-1: there is none); ``path`` names the agent's side of it."""
 
-    def __init__(
-        self, master: int, path: str | None, agent: Monitored | Direct, link: SessionLink
-    ) -> None:
+    def __init__(self, master: int, path: str | None, agent: Monitored, link: SessionLink) -> None:
         self.gate = WriteGate()
         self._master = master
         self._path = path

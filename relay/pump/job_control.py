@@ -14,7 +14,7 @@ from relay.core import signals
 from relay.core.signals import signal
 from relay.protocol import frames
 from relay.pump import tty
-from relay.pump.agent_process import Direct, Monitored
+from relay.pump.agent_process import Monitored
 from relay.pump.outer_terminal import OuterTerminal
 from relay.pump.session_link import SessionLink
 
@@ -38,7 +38,7 @@ class Jobs:
 
     def __init__(
         self,
-        agent: Monitored | Direct,
+        agent: Monitored,
         link: SessionLink,
         console: OuterTerminal | None,
         master: int,

@@ -15,7 +15,7 @@ from relay.core import signals
 from relay.core.signals import signal
 from relay.protocol import frames
 from relay.pump import monitor, tty
-from relay.pump.agent_process import Direct, Event, Monitored
+from relay.pump.agent_process import Event, Monitored
 from relay.pump.fast_path import QUIET, FastPath, Pace
 from relay.pump.input import Input
 from relay.pump.job_control import GraceTimer, Jobs
@@ -41,7 +41,7 @@ class Pump:
 
     def __init__(
         self,
-        agent: Monitored | Direct,
+        agent: Monitored,
         link: SessionLink,
         signals_fd: int,
         console: OuterTerminal | None = None,
@@ -75,8 +75,6 @@ class Pump:
 
     def run(self) -> int:
         """Pump until the agent has ended and its output is out; returns its wait status."""
-        if self.console is None:
-            self.link.open(time.monotonic())
         self.jobs.start()
         self._register()
         while not self._finished():
@@ -140,7 +138,7 @@ class Pump:
     def _register(self) -> None:
         """Tell poll what we wait for, where that has changed."""
         wanted = {self._signals_fd: select.POLLIN}
-        if self.agent.fd >= 0 and self._status is None:
+        if self._status is None:
             wanted[self.agent.fd] = select.POLLIN
         if self.console is not None:
             reading = self._status is None and self.input.hungry
@@ -290,8 +288,6 @@ class Pump:
         self.agent.signal_foreground(number)
 
     def _reap(self, now: float) -> None:
-        if self.agent.fd < 0 and self._status is None:
-            self._events(self.agent.events(), now)
         while True:
             pid = self.link.pid
             if not pid:
@@ -310,8 +306,7 @@ class Pump:
     def _events(self, events: list[Event], now: float) -> None:
         for index, (kind, number) in enumerate(events):
             if kind == monitor.STARTED:
-                if self.console is not None:
-                    self.link.open(now)
+                self.link.open(now)
             elif kind == monitor.FAILED:
                 self.failure = number
             elif kind == monitor.STOPPED:

@@ -2,7 +2,11 @@
 
 Because the agent's process group has a parent of the same session but of another group, it is
 not orphaned, so stop signals work in it. The monitor reports what becomes of the agent, passes
-signals on, and puts the outer terminal right when the pump dies.
+signals on, and puts the outer terminal right when the pump dies. Without an inner terminal it is
+a process of the pump's own group and session, as the agent is.
+
+Everything that the agent starts stays below the monitor, which is marked: so the kernel knows who
+belongs to an agent (see relay.core.processes).
 
 Pump to monitor: a COMMAND header (command, argument, length) and that many bytes, which only RAW
 has: the terminal's modes. Monitor to pump: records of RECORD, a kind and a number.
@@ -18,6 +22,7 @@ import struct
 import termios
 
 from relay.core import descriptors, signals
+from relay.core.processes import become_monitor
 from relay.core.signals import signal
 from relay.pump import tty
 
@@ -50,9 +55,13 @@ class Program:
 
 
 class Monitor:
-    """The loop of the monitor process. ``outer`` is -1 when there are no modes to restore."""
+    """The loop of the monitor process, called ``mark``.
 
-    def __init__(self, control: int, status: int, slave: int, outer: int) -> None:
+    ``slave`` is the inner terminal, -1 for none; ``outer`` -1 when there are no modes to restore.
+    """
+
+    def __init__(self, mark: str, control: int, status: int, slave: int, outer: int) -> None:
+        self.mark = mark
         self.control = control
         self.status = status
         self.slave = slave
@@ -70,6 +79,7 @@ class Monitor:
         What the pump catches we catch too (and do nothing): the kernel hangs this session up when
         the pump's side closes, and the agent has to hear it first.
         """
+        become_monitor(self.mark)
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_read, False)
         os.set_blocking(wake_write, False)
@@ -102,10 +112,12 @@ class Monitor:
     ) -> int:
         pid = os.fork()
         if pid:
-            _lead_group(pid)
+            if self.slave >= 0:
+                _lead_group(pid)
             return pid
         try:
-            os.setpgid(0, 0)
+            if self.slave >= 0:
+                os.setpgid(0, 0)
             if foreground:
                 os.tcsetpgrp(self.slave, os.getpid())
             for fd in slave_fds:
@@ -123,13 +135,16 @@ class Monitor:
             return  # the pump died; the control pipe's end is the next event
 
     def _reap(self) -> None:
-        while self.agent:
+        """Report what became of the agent; of orphans that became our children, nothing."""
+        while True:
             try:
-                pid, status = os.waitpid(self.agent, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
+            if pid != self.agent:
+                continue
             if os.WIFSTOPPED(status):
                 self.stopped = True
                 self._report(STOPPED, os.WSTOPSIG(status))
@@ -179,12 +194,12 @@ class Monitor:
         if command == SIGNAL_AGENT and self.agent:
             self._kill(self.agent, argument)
         elif command == SIGNAL_FOREGROUND:
-            self._kill(-self._foreground_group(), argument)
+            self._kill(self._foreground(), argument)
         elif command == CONTINUE and self.agent:
             self._set_foreground(self.agent if argument else os.getpgrp())
             if self.stopped:  # nobody else has continued it: once is enough
                 self.stopped = False
-                self._kill(-self.agent, signal.SIGCONT)
+                self._kill(-self.agent if self.slave >= 0 else self.agent, signal.SIGCONT)
         elif command == FOREGROUND and argument:
             self._set_foreground(self.kept_group or self.agent)
         elif command == FOREGROUND:
@@ -194,10 +209,16 @@ class Monitor:
     def _pump_died(self) -> None:
         if self.modes is not None:
             tty.leave_for(self.outer, *self.modes)
+        if self.slave < 0:
+            return  # it runs on with what it was given, as any program whose parent dies
         groups = {self._foreground_group(), self.agent} - {0, os.getpgrp()}
         for group in groups:
             self._kill(-group, signal.SIGHUP)
             self._kill(-group, signal.SIGCONT)
+
+    def _foreground(self) -> int:
+        """What kill(2) takes for the foreground: a group, or the agent that has no terminal."""
+        return -self._foreground_group() if self.slave >= 0 else self.agent
 
     def _foreground_group(self) -> int:
         try:

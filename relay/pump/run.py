@@ -29,6 +29,7 @@ _CAUGHT = (*signals.FORWARDED, signal.SIGWINCH, signal.SIGCONT, signal.SIGCHLD)
 
 def run(
     program: Program,
+    mark: str,
     session: SessionStarter,
     facts: dict[str, object],
     exclusive: bool = True,
@@ -36,6 +37,7 @@ def run(
 ) -> int:
     """Run ``program`` until it ends; returns its exit status, -n for signal n.
 
+    ``mark`` says whose agent it is (see relay.core.processes).
     ``facts`` are the fields of HELLO that do not change: run_id, name, command, cwd, started_ms.
     ``exclusive``: this process has nothing else to do and exits afterwards, so what only the agent
     needs is closed here. Raises OSError when no process or terminal is to be had, RelayError when
@@ -55,9 +57,8 @@ def run(
         )
     path: str | None = None
     outer = ""  # the run around this one, on the same terminal
-    agent: agent_process.Monitored | agent_process.Direct
     if console is None:
-        agent = agent_process.start_direct(program)
+        agent = agent_process.start_monitored(program, mark)
         master = -1
     else:
         master, slave = _open_terminal(console)
@@ -67,7 +68,7 @@ def run(
         if outer:  # the wrap around this one need not hear what is heard here
             _write(nested_wrap.begins(outer, os.getpid()))
         agent = agent_process.start_monitored(
-            program, slave, console.keys, terminals, not console.background
+            program, mark, slave, console.keys, terminals, not console.background
         )
         os.close(slave)
     descriptors.close(extra)

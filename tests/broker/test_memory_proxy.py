@@ -23,6 +23,7 @@ from relay.broker.directory import Directory
 from relay.broker.memory_proxy import DEATHS_MAX, STARTS_MAX, STORE_DEATHS_MAX, MemoryProxy
 from relay.core.errors import ConfigError, RelayError, StorageError, Timeout
 from relay.core.paths import Home
+from relay.core.processes import ancestry
 from relay.memory.kept_saves import waiting_in
 from relay.memory.service import STORES_MAX
 from relay.memory.write_queue import TRIES_MAX
@@ -47,6 +48,7 @@ class Caller:
         self.lines: SimpleQueue[bytes] = SimpleQueue()
         self.deferred = 0
         self.member = None
+        self.ancestors = ancestry(os.getpid())
 
     def defer(self) -> None:
         self.deferred += 1

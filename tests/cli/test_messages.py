@@ -15,7 +15,7 @@ import pytest
 from relay.broker.client import BrokerClient
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
-from tests.broker.support import register
+from tests.broker.support import register, stop_broker
 from tests.cli.conftest import Run
 
 OWNER = owner_name()
@@ -206,7 +206,7 @@ def test_a_person_who_follows_survives_the_brokers_death(broker_home: Home) -> N
         with register(broker_home, "Bob") as bob:
             bob.request("send", to=OWNER, body="before")
             assert json.loads(process.stdout.readline())["body"] == "before"
-            bob.request("stop")
+        stop_broker(broker_home)
         with register(broker_home, "Bob") as bob:
             bob.request("send", to=OWNER, body="after")
             assert json.loads(process.stdout.readline())["body"] == "after"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from relay.protocol import frames
-from relay.pump.agent_process import Direct
+from relay.pump.agent_process import Monitored
 from relay.pump.fast_path import FLOOD_LATEST, FLOOD_RATE, QUIET, FastPath, Pace
 from relay.pump.input import Input
 from relay.pump.outer_terminal import PENDING_MAX, UNNOTED_MAX, OuterTerminal
@@ -45,7 +45,7 @@ class Street:
         self.fds = [self.person, outer, master, self.agent]
         self.console = OuterTerminal(outer, outer)
         self.link = Notes()
-        self.typed = Input(master, os.ttyname(self.agent), Direct(0, -1), self.link)
+        self.typed = Input(master, os.ttyname(self.agent), Monitored(-1, -1), self.link)
         self.typed.write(0.0)  # as the pump does before it waits
         self.master = master
         self.poll = select.poll()

@@ -12,7 +12,7 @@ import pytest
 
 from relay.protocol import frames
 from relay.protocol.frames import ANY_SEQUENCE
-from relay.pump.agent_process import Direct
+from relay.pump.agent_process import Monitored
 from relay.pump.input import HOLD, QUEUE_MAX, Input, WriteGate
 from relay.pump.session_link import SessionLink
 
@@ -42,7 +42,7 @@ class Typist:
         for fd in (self.master, self.slave):
             os.set_blocking(fd, False)
         self.link = Notes()
-        self.input = Input(self.master, os.ttyname(self.slave), Direct(0, -1), self.link)
+        self.input = Input(self.master, os.ttyname(self.slave), Monitored(-1, -1), self.link)
 
     def read(self, now: float) -> bytes:
         """All that the agent can get, what waits included."""

@@ -1,0 +1,260 @@
+"""What the kernel says of processes: who is behind a socket, below which wrapped run, where.
+
+A run is *marked*: its monitor, of which the agent and all that it starts are descendants, has a
+name that starts with ``MARK``. No other process can change or remove that name, so whoever finds
+it among the ancestors of a process knows that it belongs to an agent, whatever its environment
+says. Only Linux has that; elsewhere ``is_marked`` is False and registered monitors are looked for.
+
+Imports nothing heavy: the monitor marks itself before it starts the agent, and every command of
+``relay`` looks at the broker.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import _socket
+    from collections.abc import Iterator
+
+#: The name of a run's monitor begins so; what follows says of which RELAY_HOME it is.
+MARK = "relay:"
+#: Whether runs are marked here.
+MARKS = sys.platform == "linux"
+#: Ancestors that are looked at. A process with more is nobody whom relay knows.
+ANCESTORS_MAX = 512
+#: How often a process is looked at again because its parent ended meanwhile.
+_TRIES = 50
+#: How long ``ps`` may take, where there is no /proc. Seconds.
+_PS_TIMEOUT = 5.0
+# From Linux' sys/prctl.h and asm-generic/socket.h, and from macOS' sys/un.h.
+_PR_SET_CHILD_SUBREAPER = 36
+_SO_PEERPIDFD = 77
+_SOL_LOCAL, _LOCAL_PEERPID = 0, 2
+
+
+class Process:
+    """One process as the kernel has it: ``start`` tells it from an earlier one of the same pid.
+
+    ``session`` is the pid of its session's leader, 0 where that is not known; ``name`` what the
+    kernel calls it; ``terminal`` the name of its controlling terminal, "" for none.
+    """
+
+    __slots__ = ("pid", "parent", "session", "start", "name", "terminal")
+
+    def __init__(
+        self, pid: int, parent: int, session: int, start: str, name: str, terminal: str
+    ) -> None:
+        self.pid = pid
+        self.parent = parent
+        self.session = session
+        self.start = start
+        self.name = name
+        self.terminal = terminal
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """What no other process has, before or after."""
+        return self.pid, self.start
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether it is the monitor of a wrapped run."""
+        return MARKS and self.name.startswith(MARK)
+
+
+def mark(home: str) -> str:
+    """The name of a monitor whose run belongs to the RELAY_HOME ``home``; at most 15 bytes."""
+    try:
+        status = os.stat(home)
+    except OSError:
+        return MARK
+    return f"{MARK}{(status.st_ino ^ status.st_dev << 20) & 0xFFFFFFFFF:09x}"
+
+
+def become_monitor(name: str) -> None:
+    """Mark this process, and have every orphan below it become its child: it must reap them.
+
+    Where the kernel can do neither, nothing happens.
+    """
+    if not MARKS:
+        return
+    try:
+        fd = os.open("/proc/self/comm", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, name.encode())
+        finally:
+            os.close(fd)
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    except (OSError, ImportError, AttributeError):
+        return  # no /proc, or a Python without ctypes
+
+
+def _prctl(option: int, value: int) -> None:
+    """Call prctl(2). By the C module: ``ctypes`` takes four times as long to import (4 ms)."""
+    import _ctypes
+
+    class Int(_ctypes._SimpleCData):  # type: ignore[type-arg,misc,unused-ignore]
+        _type_ = "i"
+
+    class Function(_ctypes.CFuncPtr):
+        _flags_ = 1  # FUNCFLAG_CDECL
+        _restype_ = Int
+
+    library = _ctypes.dlopen(None, 0)  # type: ignore[arg-type,unused-ignore]
+    Function(_ctypes.dlsym(library, "prctl"))(option, value, 0, 0, 0)
+
+
+# -- who is it
+
+
+def read_process(pid: int) -> Process | None:
+    """The process ``pid``; None when there is none, or it may not be looked at."""
+    if sys.platform != "linux":
+        return _from_ps(pid)
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.read(fd, 4096)
+        finally:
+            os.close(fd)
+    except OSError:
+        return None
+    # The name stands in brackets, and may hold brackets and spaces itself.
+    head, _, rest = data.decode("utf-8", "replace").rpartition(")")
+    fields = rest.split()
+    if len(fields) < 20:
+        return None
+    name = head.partition("(")[2]
+    terminal = _terminal(int(fields[4]))
+    return Process(pid, int(fields[1]), int(fields[3]), fields[19], name, terminal)
+
+
+def _terminal(number: int) -> str:
+    """The name of the terminal with the device ``number`` of /proc/PID/stat."""
+    if number == 0:
+        return ""
+    major = number >> 8 & 0xFFF
+    minor = number & 0xFF | number >> 12 & 0xFFF00
+    if 136 <= major <= 143:
+        return f"pts/{(major - 136) * 256 + minor}"
+    return f"tty{minor}" if major == 4 and minor < 64 else f"{major}:{minor}"
+
+
+def ancestry(pid: int) -> tuple[Process, ...]:
+    """The process ``pid`` and its ancestors, the nearest first; empty when it cannot be known."""
+    for _ in range(_TRIES):
+        found = [process] if (process := read_process(pid)) else []
+        while found and found[-1].parent > 0 and len(found) <= ANCESTORS_MAX:
+            parent = read_process(found[-1].parent)
+            if parent is None or not _older(parent, found[-1]):
+                break
+            found.append(parent)
+        if not found or len(found) > ANCESTORS_MAX:
+            return ()
+        last = found[-1]
+        again = read_process(last.pid) if last.parent > 0 else last
+        if again is not None and again.key == last.key and again.parent == last.parent:
+            return tuple(found)  # or what is above is another user's, and hidden from us
+        # Its parent ended while we looked: it has another one by now.
+    return ()
+
+
+def _older(parent: Process, child: Process) -> bool:
+    """Else it has only got the number of one that has ended."""
+    if not (parent.start.isdigit() and child.start.isdigit()):
+        return True
+    return int(parent.start) <= int(child.start)
+
+
+def is_alive(key: tuple[int, str]) -> bool:
+    """Whether the process with this ``Process.key`` still runs."""
+    process = read_process(key[0])
+    return process is not None and process.start == key[1]
+
+
+def marks_above(pid: int) -> Iterator[Process]:
+    """The monitors of wrapped runs among ``pid`` and its ancestors, the nearest first."""
+    return (process for process in ancestry(pid) if process.is_marked)
+
+
+def wrapped() -> bool:
+    """Whether this process belongs to an agent.
+
+    The kernel says so; where it cannot, and for what an agent has handed to a process outside,
+    the variable that ``relay wrap`` gives its agent does.
+    """
+    return bool(os.environ.get("RELAY_RUN")) or any(marks_above(os.getpid()))
+
+
+# -- who is behind a socket
+
+
+def peer(connection: _socket.socket) -> tuple[Process, ...]:
+    """The process at the other end of a unix socket with its ancestors, as ``ancestry`` has it.
+
+    Empty when it has gone, runs where this system's numbers mean nothing (another container), or
+    cannot be told. A socket that was handed on is still that of the process that connected it.
+    """
+    pid, handle = _peer_pid(connection)
+    try:
+        found = ancestry(pid) if pid > 0 else ()
+        if handle >= 0 and found:
+            _check_alive(handle)  # so it was it that was looked at, and no later one of its number
+        return found
+    except ProcessLookupError:
+        return ()
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def _check_alive(handle: int) -> None:
+    from relay.core.signals import signal
+
+    signal.pidfd_send_signal(handle, 0)
+
+
+def _peer_pid(connection: _socket.socket) -> tuple[int, int]:
+    """(the peer's pid or 0, a descriptor of the process or -1)."""
+    import _socket
+
+    try:
+        if sys.platform == "darwin":
+            raw = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID, 4)
+            return int.from_bytes(raw, sys.byteorder), -1
+        if sys.platform != "linux":
+            return 0, -1
+        raw = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+        pid = int.from_bytes(raw[:4], sys.byteorder, signed=True)
+    except OSError:
+        return 0, -1
+    try:
+        return pid, connection.getsockopt(_socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError as error:
+        import errno
+
+        # A kernel before 6.5 does not know it; one that does says otherwise that it has gone.
+        return (pid if error.errno == errno.ENOPROTOOPT else 0), -1
+
+
+def _from_ps(pid: int) -> Process | None:
+    """What ``ps`` says, where there is no /proc."""
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            ["/bin/ps", "-o", "ppid=,tty=,lstart=", "-p", str(pid)],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            env={"LC_ALL": "C"},
+            timeout=_PS_TIMEOUT,
+        )
+        parent, terminal, *start = done.stdout.decode("ascii", "replace").split()
+        session = os.getsid(pid)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    terminal = "" if terminal.startswith("?") else terminal
+    return Process(pid, int(parent), session, " ".join(start), "", terminal)

@@ -1,0 +1,155 @@
+"""Who a process belongs to, by its ancestors; and who may register a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from relay.broker.client import connect
+from relay.broker.identity import Membership, Standing, WrappedRuns
+from relay.core.errors import RelayError
+from relay.core.paths import Home
+from relay.core.processes import MARK, MARKS, Process, ancestry
+from tests.broker.support import broker_process, stop_broker, wait_for_broker
+from tests.support import wait_until
+
+marked = pytest.mark.skipif(not MARKS, reason="runs are marked on Linux only")
+
+
+def line(*processes: int, session: int = 0, start: str = "1") -> tuple[Process, ...]:
+    """A process with its ancestors, the nearest first; monitors have round numbers."""
+    parents = [*processes[1:], 0]
+    return tuple(
+        Process(pid, parent, session, start, MARK if pid % 10 == 0 else "sh", "")
+        for pid, parent in zip(processes, parents, strict=True)
+    )
+
+
+#: The person's shell 2 runs the pump 3, which has the session 4 and the monitor 10 of the agent 11.
+SESSION, AGENT = line(4, 3, 2, 1), line(11, 10, 3, 2, 1)
+
+
+@pytest.fixture
+def runs() -> WrappedRuns:
+    runs = WrappedRuns()
+    runs.register("outer", SESSION, AGENT, known=False)
+    return runs
+
+
+def test_what_is_below_a_monitor_is_that_agent_and_nothing_else_is(runs: WrappedRuns) -> None:
+    outer = Standing(Membership.RUN, "outer")
+    assert runs.standing(line(15, 12, 11, 10, 3, 2, 1)) == outer
+    assert runs.standing(line(16, 10, 3, 2, 1)) == outer  # an orphan that the monitor took over
+    for outside in (SESSION, line(3, 2, 1), line(5, 2, 1), line(17, 4, 3, 2, 1)):
+        assert runs.standing(outside).place is Membership.OUTSIDE
+    assert runs.standing(()).place is Membership.UNKNOWN
+
+
+def test_the_nearest_run_wins(runs: WrappedRuns) -> None:
+    inner = line(21, 20, 13, 11, 10, 3, 2, 1)
+    if MARKS:  # by its mark, before it registers: neither the outer agent nor the person
+        assert runs.standing(inner).place is Membership.UNREGISTERED
+    runs.register("inner", line(14, 13, 11, 10, 3, 2, 1), inner, known=False)
+    assert runs.standing(inner) == Standing(Membership.RUN, "inner")
+    assert runs.standing(line(13, 11, 10, 3, 2, 1)) == Standing(Membership.RUN, "outer")
+
+
+@marked
+def test_another_process_of_the_monitors_number_is_not_the_monitor(runs: WrappedRuns) -> None:
+    assert runs.standing(line(11, 10, 3, 1, start="2")).place is Membership.UNREGISTERED
+
+
+def test_an_orphan_is_known_by_the_session_of_its_terminal(runs: WrappedRuns) -> None:
+    assert runs.standing(line(16, 1, session=10)) == Standing(Membership.RUN, "outer")
+    assert runs.standing(line(16, 1, session=16)).place is Membership.OUTSIDE
+
+
+@marked
+def test_what_a_broker_itself_stands_below_says_nothing_of_its_clients() -> None:
+    runs = WrappedRuns(around=line(10, 3, 2, 1))
+    assert runs.standing(line(15, 11, 10, 3, 2, 1)).place is Membership.OUTSIDE
+    assert runs.standing(line(21, 20, 11, 10, 3, 2, 1)).place is Membership.UNREGISTERED
+
+
+@pytest.mark.parametrize(
+    ("run", "session", "agent", "known"),
+    [
+        pytest.param("outer", line(12, 11, 10, 3, 2, 1), (), True, id="itself"),
+        pytest.param("outer", line(16, 10, 3, 2, 1), AGENT, True, id="an-orphan"),
+        pytest.param("outer", (), AGENT, True, id="one-that-has-gone"),
+        pytest.param("other", line(12, 11, 10, 3, 2, 1), (), True, id="a-run-of-before"),
+        pytest.param("other", SESSION, AGENT, False, id="a-monitor-that-is-taken"),
+    ],
+)
+def test_an_agent_cannot_register_a_run(
+    runs: WrappedRuns,
+    run: str,
+    session: tuple[Process, ...],
+    agent: tuple[Process, ...],
+    known: bool,
+) -> None:
+    with pytest.raises(RelayError, match="only the session that relay started"):
+        runs.register(run, session, agent, known=known)
+
+
+@pytest.mark.parametrize(
+    ("session", "agent"),
+    [
+        pytest.param(line(6, 5, 2, 1), line(11, 10, 3, 2, 1), id="another-pumps-monitor"),
+        pytest.param(line(6, 1), line(11, 10, 1), id="orphans-of-one-init"),
+        pytest.param(line(6, 5, 2, 1), line(9, 5, 2, 1), id="no-monitor"),
+    ],
+)
+def test_nobody_lends_himself_a_monitor(
+    session: tuple[Process, ...], agent: tuple[Process, ...]
+) -> None:
+    runs = WrappedRuns()
+    runs.register("mine", session, agent, known=False)
+    assert not runs.is_proven("mine")
+
+
+def test_a_session_comes_back_also_when_its_pump_has_gone(runs: WrappedRuns) -> None:
+    runs.register("outer", line(4, 1), (), known=True)
+    runs.register("outer", line(8, 3, 2, 1), (), known=True)  # the next one, of the same pump
+
+
+def test_a_process_has_its_ancestors_and_they_end(tmp_path: object) -> None:
+    own = ancestry(os.getpid())
+    assert [own[0].pid, own[1].pid] == [os.getpid(), os.getppid()]
+    assert not own[-1].parent or not own[-1].is_marked
+    assert ancestry(2**22 + 1) == ()
+
+
+#: Connects, asks, and is gone before the broker (which is stopped meanwhile) has accepted it.
+GONE = (
+    "import os, socket, sys\n"
+    "if os.fork() == 0:\n"
+    "    s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.send(sys.argv[2].encode())\n"
+    "    os.set_inheritable(s.fileno(), True)\n"
+    "    if os.fork() == 0: os.execvp('sleep', ['sleep', '5'])\n"
+    "    os._exit(0)\n"
+    "os.wait()\n"
+)
+
+
+@marked
+def test_who_has_gone_before_it_was_looked_at_is_nobody(isolated_home: object) -> None:
+    home = Home(str(isolated_home))
+    home.create()
+    with broker_process(home) as process:
+        wait_for_broker(home)
+        ask = json.dumps({"n": 1, "op": "send", "to": "Al", "body": "x", "offline": True}) + "\n"
+        os.kill(process.pid, signal.SIGSTOP)
+        # The connection is held open by another process, so that an answer could come.
+        command = [sys.executable, "-c", GONE, home.broker_socket, ask]
+        subprocess.run(command, check=True, timeout=30)
+        os.kill(process.pid, signal.SIGCONT)
+        with connect(home) as client:
+            wait_until(lambda: client.request("status")["connections"] >= 1)
+            assert client.request("history")["rows"] == []
+        stop_broker(home)

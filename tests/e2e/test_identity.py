@@ -1,0 +1,246 @@
+"""What an agent cannot get by any means of its own: to be the person, or another agent."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from relay.core.processes import MARKS
+from tests.e2e.wrapped import (
+    ECHO,
+    RELAY,
+    kill_session,
+    python,
+    relay,
+    relay_json,
+    wait_registered,
+    wrapped,
+)
+from tests.support import wait_until
+
+pytestmark = pytest.mark.skipif(not MARKS, reason="runs are marked on Linux only")
+
+COMMAND = shlex.join(RELAY)
+STRIPPED = "env -u RELAY_RUN -u RELAY_TOKEN"
+#: Leaves its parents, its session and its environment behind, then executes its arguments.
+DAEMON = (
+    "import os, sys\n"
+    "if os.fork(): os._exit(0)\n"
+    "os.setsid()\n"
+    "if os.fork(): os._exit(0)\n"
+    "for name in ('RELAY_RUN', 'RELAY_TOKEN'): os.environ.pop(name, None)\n"
+    "os.execvp(sys.argv[1], sys.argv[1:])\n"
+)
+_PYTHON = shlex.quote(sys.executable)
+_DAEMON = f"{_PYTHON} -c {shlex.quote(DAEMON)}"
+#: How an agent may call relay so that nothing of its environment says whose it is.
+WAYS = {
+    "as it is": "{}",
+    "stripped": STRIPPED + " {}",
+    "token stripped": "env -u RELAY_TOKEN {}",
+    "empty environment": 'env -i PATH="$PATH" HOME="$HOME" RELAY_HOME="$RELAY_HOME"'
+    ' PYTHONPATH="$PYTHONPATH" {}',
+    "double fork": f"({STRIPPED} setsid {{}} &)",
+    "nohup": f"{STRIPPED} nohup {{}} >/dev/null 2>&1 &",
+    "daemon": f"{_DAEMON} {{}}",
+    "script": f"script -qc {{quoted}} /dev/null {'' if sys.platform == 'linux' else '#'}",
+    "tmux": f"{STRIPPED} tmux -S {{folder}}/tmux new-session -d {{quoted}}",
+}
+
+
+def ways() -> dict[str, str]:
+    return {
+        name: way
+        for name, way in WAYS.items()
+        if name not in ("script", "tmux") or shutil.which(name)
+    }
+
+
+def run_agent(script: str, *, terminal: bool, name: str = "Bob", **env: str) -> str:
+    """What a shell script says that runs as an agent, to its end."""
+    # Not before its session is there: a short agent would otherwise have ended.
+    if terminal:
+        with wrapped(["sh", "-c", script], name=name, env=env) as program:
+            program.wait(120)
+            return program.output
+    done = subprocess.run(
+        [*RELAY, "wrap", "--name", name, "--", "sh", "-c", script],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **env},
+        text=True,
+        timeout=120,
+    )
+    return done.stdout
+
+
+@pytest.fixture(params=[True, False], ids=["terminal", "no-terminal"])
+def terminal(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def test_whatever_an_agent_starts_speaks_as_that_agent(terminal: bool, tmp_path: Path) -> None:
+    lines = []
+    for name, way in ways().items():
+        command = f"{COMMAND} send Al --offline {shlex.quote(name)}"
+        quoted = shlex.quote(f"{STRIPPED} {command}")
+        lines.append(way.format(command, quoted=quoted, folder=tmp_path))
+    # Until all are told: what has left the agent must not outlive it here.
+    told = f"$({COMMAND} history --json | grep -c '\"id\"')"
+    lines.append(f"until [ {told} -ge {len(lines)} ]; do sleep 0.1; done")
+    said = run_agent("\n".join(lines), terminal=terminal)
+    rows = relay_json("history")
+    assert {row["body"]: row["from"] for row in rows} == dict.fromkeys(ways(), "Bob"), said
+
+
+def test_an_agent_cannot_do_what_only_the_person_may(tmp_path: Path) -> None:
+    config = tmp_path / "relay.config.py"
+    config.write_text("patterns = {}\n")
+    relay("trust", str(config))
+    relay("agents")
+    broker = relay_json("broker", "status")["pid"]
+    trust = f"trust {config}"
+    asked = [("stripped", verb) for verb in ("broker stop", "broker run", "allow --all")]
+    asked += [("stripped", "refuse --all"), ("stripped", f"trust --revoke {config}")]
+    asked += [(name, trust) for name in ways()]
+    lines = []
+    for number, (name, verb) in enumerate(asked):
+        said, done = tmp_path / f"{number}.said", tmp_path / f"{number}.done"
+        inner = f"{COMMAND} {verb} > {said} 2>&1; echo $? > {done}"
+        command = f"sh -c {shlex.quote(inner)}"
+        quoted = shlex.quote(f"{STRIPPED} {command}")
+        lines.append(ways()[name].format(command, quoted=quoted, folder=tmp_path))
+        lines.append(f"until [ -s {done} ]; do sleep 0.02; done")
+    config.write_text("patterns = {'x': print}\n")
+    run_agent("\n".join(lines), terminal=False)
+    only = re.compile(r"relay: only the person may [a-z ]+, not (an|the) agent( Bob)?\n")
+    for number, (name, verb) in enumerate(asked):
+        assert only.fullmatch((tmp_path / f"{number}.said").read_text()), f"{name}: {verb}"
+        assert (tmp_path / f"{number}.done").read_text() == "1\n", f"{name}: {verb}"
+    assert "trusted       changed" in relay("trust", "--show", str(config))
+    assert relay_json("broker", "status")["pid"] == broker
+
+
+def test_a_wrap_inside_a_wrap_speaks_for_itself() -> None:
+    inner = f"{STRIPPED} {COMMAND} send Al --offline inner; sleep 0.1"
+    script = (
+        f"{COMMAND} wrap --name Inner -- sh -c {shlex.quote(inner)}\n"
+        f"{STRIPPED} {COMMAND} send Al --offline outer"
+    )
+    said = run_agent(script, terminal=True, name="Outer")
+    senders = {row["body"]: row["from"] for row in relay_json("history")}
+    assert senders == {"inner": "Inner", "outer": "Outer"}, said
+
+
+def test_the_token_of_another_run_is_refused(tmp_path: Path) -> None:
+    give = f"printf 'RELAY_RUN=%s RELAY_TOKEN=%s' $RELAY_RUN $RELAY_TOKEN > {tmp_path}/token; cat"
+    with wrapped(["sh", "-c", give], name="Al"):
+        wait_registered("Al")
+        copied = (tmp_path / "token").read_text()
+        said = run_agent(f"env {copied} {COMMAND} send Al --offline forged", terminal=False)
+        assert "inside the agent Bob, and RELAY_RUN names another" in said
+        assert relay_json("history") == []
+
+
+@pytest.mark.parametrize("token", [None, "guessed"], ids=["no-token", "wrong-token"])
+def test_outside_a_run_without_its_token_is_an_error(
+    token: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with wrapped(["sh", "-c", f"printf %s $RELAY_RUN > {tmp_path}/run; cat"], name="Al"):
+        wait_registered("Al")
+        monkeypatch.setenv("RELAY_RUN", (tmp_path / "run").read_text())
+        if token:
+            monkeypatch.setenv("RELAY_TOKEN", token)
+        said = relay("send", "Al", "who am I", status=1)
+        assert said == "relay: RELAY_RUN names an agent, and RELAY_TOKEN is not its token\n"
+        assert relay_json("history") == []
+
+
+def test_in_another_home_an_agent_is_not_the_person_either(tmp_path: Path) -> None:
+    other = f"RELAY_HOME={tmp_path}/other"
+    subprocess.run(["env", other, *RELAY, "agents"], check=True, capture_output=True)
+    script = f"{STRIPPED} {other} {COMMAND} send Al --offline hello"
+    try:
+        assert "this run of an agent is not known to the broker" in run_agent(
+            script, terminal=False
+        )
+    finally:
+        subprocess.run(["env", other, *RELAY, "broker", "stop"], check=True, capture_output=True)
+
+
+def test_a_broker_comes_back_without_what_an_agent_says_of_its_limits() -> None:
+    relay("agents")
+    pid = relay_json("broker", "status")["pid"]
+    script = (
+        f"{COMMAND} send Al --offline one; kill -9 {pid}\n"
+        f"{STRIPPED} RELAY_RATE_MAX=77 {COMMAND} send Al --offline two"
+    )
+    said = run_agent(script, terminal=False)
+    assert [(row["from"], row["body"]) for row in relay_json("history")] == [
+        ("Bob", "one"),
+        ("Bob", "two"),
+    ], said
+    after = relay_json("broker", "status")["pid"]
+    assert after != pid
+    assert b"RELAY_RATE_MAX=77" not in Path(f"/proc/{after}/environ").read_bytes()
+
+
+def test_nobody_outside_believes_a_broker_that_an_agent_started(tmp_path: Path) -> None:
+    theirs = f"RELAY_HOME={tmp_path}/theirs"
+    script = f"{STRIPPED} {theirs} {COMMAND} send Al --offline x; echo DONE; cat"
+    with wrapped(["sh", "-c", script], name="Bob") as program:
+        program.wait_for("DONE")
+        ask = ["env", theirs, *RELAY, "agents"]
+        refused = subprocess.run(ask, capture_output=True, text=True, timeout=60)
+        assert refused.returncode == 1 and "was started by an agent" in refused.stderr
+        found = re.search(r"kill (\d+)", refused.stderr)
+        assert found is not None
+        os.kill(int(found[1]), signal.SIGTERM)
+
+
+def test_an_agent_cannot_register_itself_in_place_of_its_session(tmp_path: Path) -> None:
+    take = (
+        "import os, signal, sys\n"
+        "from relay.broker.client import connect\n"
+        "from relay.core.errors import RelayError\n"
+        "from relay.core.paths import Home\n"
+        "run, token = os.environ['RELAY_RUN'], os.environ['RELAY_TOKEN']\n"
+        "fields = dict(kind='x', cwd='/', command='x')\n"
+        "input()\n"
+        "me = dict(name='Bob', run=run, token=token)\n"
+        "for pid in (None, os.getpid(), os.getppid()):\n"
+        "    with connect(Home.from_env()) as client:\n"
+        "        try: client.request('register', pid=pid, **me, **fields)\n"
+        "        except RelayError as error: print(error.message, flush=True)\n"
+        "        else: print('TAKEN', flush=True)\n"
+    )
+    with wrapped(python(take), name="Bob") as program:
+        wait_registered("Bob")
+        kill_session(program)
+        program.type("\n")
+        program.wait_for(
+            "only the session that relay started for a run can register it" + ".*only" * 2
+        )
+        assert "TAKEN" not in program.output
+
+
+def test_after_a_kill_of_session_and_broker_an_agent_is_still_itself() -> None:
+    with wrapped(python(ECHO), name="Al"):
+        wait_registered("Al")
+        script = f"read go; {STRIPPED} {COMMAND} send Al hello; cat"
+        with wrapped(["sh", "-c", script], name="Bob") as program:
+            wait_registered("Bob")
+            os.kill(relay_json("broker", "status")["pid"], signal.SIGKILL)
+            kill_session(program)
+            program.type("\n")
+            wait_until(lambda: relay_json("history"), 30, "the message")
+            assert [row["from"] for row in relay_json("history")] == ["Bob"], program.output
