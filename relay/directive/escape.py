@@ -87,6 +87,11 @@ _HEADER = re.compile(
     rf"{_NAME}(?! \(quoted\))"
     rf"(?=[\W_]*?[\[\](){{}}<>|:#]|[\W_]*(?:\w{{6,20}}[\W_]+)?{_word('from')})"
 )
+#: Agents put what hooks add into such tags; a text must not end one, nor begin one of its own.
+_TAG = re.compile(
+    r"<(?=[/!?\0]*(?:system[-_]\w+|hook[-_]\w+|(?:additional|environment)[-_]context"
+    r"|user[-_](?:instructions|prompt|message))\b)"
+)
 _CLOSING = re.compile(
     rf"{_word('end')}[\W_]*{_word('of')}[\W_]*[\[({{<]|{_word('not')}[\W_]*{_word('consent')}"
     rf"|{_word('to')}[\W_]*{_word('answer')}[\W_]*{_word('if')}"
@@ -107,15 +112,20 @@ def clean(text: str) -> str:
 
 
 def quote_headers(text: str) -> str:
-    """``text``, which is clean, with ``(quoted)`` in all that looks like a header of relay's.
+    """``text``, which is clean, with all broken that looks like a header of relay's.
 
-    In whatever letters: ``Rеlау-MESSAGE  [`` becomes ``Rеlау-MESSAGE (quoted)  [``. Idempotent.
+    In whatever letters: ``Rеlау-MESSAGE  [`` becomes ``Rеlау-MESSAGE (quoted)  [``. So do the tags
+    by which agents set apart what is not the user's: ``< /system-reminder>``. Idempotent.
     """
     folded = _folded(text)
-    ends = [found.end() for found in _HEADER.finditer(folded)]
-    starts = [0, *ends]
-    pieces = [text[start:end] for start, end in zip(starts, [*ends, len(text)], strict=True)]
-    return " (quoted)".join(pieces)
+    marks = [(found.end(), " (quoted)") for found in _HEADER.finditer(folded)]
+    if "<" in folded:
+        marks += [(found.end(), " ") for found in _TAG.finditer(folded)]
+    pieces, start = [], 0
+    for at, mark in sorted(marks):
+        pieces += [text[start:at], mark]
+        start = at
+    return "".join([*pieces, text[start:]])
 
 
 def has_closing(text: str) -> bool:

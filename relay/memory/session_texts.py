@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from relay.directive.escape import clean
+from relay.directive.escape import clean, quote_headers
 from relay.memory.records import ORIGIN, Scope, origin
 
 #: Lines of one answer, and characters of each text.
@@ -113,13 +113,13 @@ def _from_elsewhere(memory: Json, project: str) -> bool:
 def quoted(text: str, limit: int) -> str:
     """``text`` on one line between quotation marks, at most ``limit`` characters of it."""
     # What looks like a tag could end the context that an agent has put around it.
-    words = _TAG.sub("< ", " ".join(clean(text).split()).replace('"', "'"))
+    words = _TAG.sub("< ", " ".join(quote_headers(clean(text)).split()).replace('"', "'"))
     return f'"{words}"' if len(words) <= limit else f'"{words[: limit - 1]}…"'
 
 
 def _clause(text: str) -> str:
     """A reason on one line; it may hold words of a server's."""
-    words = " ".join(clean(text).split())
+    words = " ".join(quote_headers(clean(text)).split())
     return words if len(words) <= REASON_MAX else words[: REASON_MAX - 1] + "…"
 
 

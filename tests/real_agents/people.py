@@ -124,7 +124,7 @@ def arrived_once(model: ScriptedModel, id_: str, body: str) -> None:
     wait_until(lambda: model.seen(id_[-8:]), PATIENCE, f"{id_} to reach the model")
     wait_until(lambda: model.resting, PATIENCE)
     told = conversation(model)
-    assert told.count(id_[-8:]) == 1, told
+    assert told.count(f"message [{id_[-8:]}") == 1, told
     assert body in told
 
 

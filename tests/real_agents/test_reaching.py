@@ -19,6 +19,7 @@ from tests.real_agents.people import (
     conversation,
     delivery,
     held_up,
+    rest,
     send,
     wait_state,
 )
@@ -90,6 +91,21 @@ def test_it_arrives_at_its_start_at_rest_and_at_work(
             ann.ready()
         ann.quit()
     wait_state("Ann", "gone")
+
+
+def test_a_near_miss_is_told_once(binary_of: Binary, tmp_path: Path, model: ScriptedModel) -> None:
+    told = "is no message and did nothing"
+    model.when("tell Bob", Say("@relay: Bob hello"))
+    model.when(told, Say("@relay: Bob hello again"))
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", "claude", binary_of("claude"), Options(asks=False))
+        ann.ask("please tell Bob")
+        wait_until(lambda: model.seen(told), PATIENCE, "the notice")
+        rest(ann, model)
+        ann.ask("and now rest")
+        rest(ann, model)
+        assert len(model.seen(told)) == 1
+        ann.quit()
 
 
 @pytest.mark.parametrize("name", WITH_TOOLS)

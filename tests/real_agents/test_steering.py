@@ -72,7 +72,7 @@ def test_it_reaches_the_running_turn(
         assert held_up(later) and "MARK-LATER" not in told
         model.open("final")
         arrived_once(model, later, "MARK-LATER when the turn is over.")
-        assert everything(model).count(within[-8:]) == 1
+        assert everything(model).count(f"message [{within[-8:]}") == 1
         assert all(not request.aborted for request in model.requests)
         rest(ann, model)
 
@@ -103,7 +103,7 @@ def test_a_session_that_is_killed_gives_it_once(
         ann.ask("that is all")
         wait_until(lambda: model.seen("that is all"), PATIENCE)
         told = everything(model)
-        assert [told.count(id_[-8:]) for id_ in sent] == [1, 1]
+        assert [told.count(f"message [{id_[-8:]}") for id_ in sent] == [1, 1]
         rest(ann, model)
         ann.quit()
 
