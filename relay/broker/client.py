@@ -5,11 +5,21 @@ from __future__ import annotations
 import os
 import time
 
+from relay import __version__
 from relay.broker.start import DEADLINE, Starter, open_socket
 from relay.core.errors import BrokerUnavailable, RelayError, StorageError, Timeout
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
-from relay.protocol.broker import LINE_MAX, ONCE, PROTOCOL, Json, decode, encode, error_from
+from relay.protocol.broker import (
+    LINE_MAX,
+    ONCE,
+    PROTOCOL,
+    UNKNOWN_OP,
+    Json,
+    decode,
+    encode,
+    error_from,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +48,7 @@ class BrokerClient:
         self._start = start
         self._deadline = deadline
         self._n = 0
+        self._version = ""  # of the broker
         self._socket: _socket.socket | None = None
         self._part = bytearray()
         self._lines: list[Json] = []  # the next one last
@@ -128,6 +139,7 @@ class BrokerClient:
             except BaseException:
                 self.close()
                 raise
+        self._version = str(hello.get("version"))
         if hello["protocol"] != PROTOCOL:
             self.close()
             raise BrokerUnavailable(
@@ -162,7 +174,18 @@ class BrokerClient:
             elif record.get("n") in (self._n, None):
                 if record.get("ok"):
                     return record
-                raise error_from(record.get("error") or {})
+                raise self._explained(error_from(record.get("error") or {}))
+
+    def _explained(self, error: RelayError) -> RelayError:
+        """What the broker says; of an older one's that does not know a request, what to do."""
+        if UNKNOWN_OP not in error.message or self._version == __version__:
+            return error
+        return BrokerUnavailable(
+            f"the broker that runs is of relay {self._version}, this command of {__version__}: it"
+            " does not know what is asked for",
+            hint="relay broker stop; the next command starts one of this version, and agents that"
+            " run go on with it",
+        )
 
     def _receive(self, end: float) -> Json | None:
         """The next line; None when the time is up."""

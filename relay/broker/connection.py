@@ -11,7 +11,7 @@ from relay.broker.batch import ClientRequest, Committer, Handler
 from relay.core.descriptors import is_own_peer
 from relay.core.errors import RelayError, UsageError
 from relay.core.processes import Process, peer
-from relay.protocol.broker import LINE_MAX, check_unicode, refusal
+from relay.protocol.broker import LINE_MAX, UNKNOWN_OP, check_unicode, refusal
 
 #: Beyond this much unsent output the broker reads no more from a client and pushes nothing.
 OUTPUT_HIGH = 1024 * 1024
@@ -50,7 +50,7 @@ def _check_text(request: Any) -> None:
 
 def _unknown(op: object) -> UsageError:
     return UsageError(
-        f"this broker knows no op {str(op)[:100]!r}",
+        f"{UNKNOWN_OP} {str(op)[:100]!r}",
         hint="relay broker stop; the next command starts one of this version",
     )
 

@@ -18,6 +18,7 @@ from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.message import BODY_MAX, Mode
 from relay.core.visible import is_visible
+from relay.ledger import queries
 from relay.ledger.store import Ledger
 from relay.protocol.broker import ABOUT, Json, not_unicode
 
@@ -25,6 +26,8 @@ _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 #: ``collect`` and ``interrupt`` are kept for what reads older ledgers; nothing acts on them yet.
 MODES = ("followup", "steer")
 _FOLLOWUP = Mode.FOLLOWUP.value
+#: Events by which a session claims that something is done once: nobody else may.
+_OF_SESSIONS = frozenset({"match", "session_start"})
 #: Characters of a thread's name.
 THREAD_MAX = 256
 #: What the attributes of a message may take, in bytes of JSON.
@@ -75,19 +78,26 @@ class MessageOps:
             _thread(fields),
             _meta(fields, to, member),
         )
+        repeated = self._is_repeated(message)
         try:
             message.routing = self._route(to, sender, origin == "person", fields)
         except RelayError:
-            if not self._is_repeated(message):
+            if not repeated:
                 raise
             # It was accepted before the answer got lost; who is there has changed since.
             message.routing = Routing(())
-        if member is not None and not self._is_repeated(message):
+        if member is not None and not repeated:
             self._held.admit(message, member, batch)
         self._windows.collect(message, batch)
 
     def _is_repeated(self, message: Accepted) -> bool:
-        return message.given and bool(self._ledger.known([message.id]))
+        """Whether its sender has sent it before. Raises UsageError for an id of somebody else's:
+        what is first to have an id would keep out what it belongs to."""
+        if not message.given or not self._ledger.known([message.id]):
+            return False
+        if queries.sender_of(self._ledger, message.id) != message.sender.lower():
+            raise UsageError(f"the id {message.id} is taken", hint="leave it out")
+        return True
 
     def _notice(self, request: ClientRequest, batch: Batch, body: str) -> None:
         """A message from relay itself to the agent whose session asks for it, and to no other."""
@@ -119,6 +129,8 @@ class MessageOps:
             raise UsageError("an event needs a kind: lower-case letters, digits, _ . -")
         if kind == "message":
             raise UsageError("a message is sent with the op send")
+        if kind in _OF_SESSIONS and self._directory.member_of(request.client) is None:
+            raise RelayError(f"only an agent's session tells of a {kind}", code="forbidden")
         body = fields.get("body")
         text = "" if body is None else _text(body, "body")
         if len(text) > BODY_MAX:
@@ -136,6 +148,7 @@ class MessageOps:
             thread=_thread(fields),
             meta=_as_meta({"meta": meta}) if meta else None,
         )
+        self._is_repeated(event)
         self._windows.collect(event, batch)
 
     # -- who speaks, who hears

@@ -176,6 +176,13 @@ def message(ledger: Ledger, id_: str) -> Row | None:
     return row
 
 
+def sender_of(ledger: Ledger, id_: str) -> str:
+    """Who an event is from, in lower case; empty where there is none."""
+    with ledger.guard() as db:
+        row = db.execute("SELECT lower(agent) FROM events WHERE id=?", (id_,)).fetchone()
+    return str(row[0]) if row and row[0] else ""
+
+
 def deliveries(ledger: Ledger, id_: str) -> list[Row]:
     """All deliveries of one message."""
     names = (

@@ -129,6 +129,8 @@ ASK_TIMEOUT_MAX = 120.0
 #: What does something beyond the ledger: a client never repeats it by itself.
 ONCE = frozenset({"stop", "ask"})
 
+#: How a broker begins to refuse what it does not know; a newer client looks for it.
+UNKNOWN_OP = "this broker knows no op"
 #: The ``notice`` that the loop guard counts.
 ABOUT = "about"
 

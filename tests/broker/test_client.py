@@ -9,8 +9,15 @@ from contextlib import contextmanager
 
 import pytest
 
+from relay import __version__
 from relay.broker.client import connect
-from relay.core.errors import EXIT_FAILED, BrokerUnavailable, RelayError, StorageError
+from relay.core.errors import (
+    EXIT_FAILED,
+    BrokerUnavailable,
+    RelayError,
+    StorageError,
+    UsageError,
+)
 from relay.core.paths import Home
 from relay.protocol.broker import PROTOCOL, Json, decode, encode, refusal
 
@@ -106,3 +113,18 @@ def test_a_refusal_is_what_it_says(home: Home) -> None:
     ):
         client.request("send", to="Bob", body="x")
     assert str(failure.value) == "the disk is full" and isinstance(failure.value, RelayError)
+
+
+def test_an_older_broker_that_does_not_know_a_request_is_named(home: Home) -> None:
+    def older(record: Json) -> bytes:
+        error = UsageError(f"this broker knows no op {record['op']!r}")
+        return refusal(record["n"], error)
+
+    says = f"is of relay 0, this command of {__version__}"
+    with (
+        broker(home, older),
+        connect(home) as client,
+        pytest.raises(BrokerUnavailable, match=says) as failure,
+    ):
+        client.request("something_new")
+    assert "relay broker stop" in failure.value.hint

@@ -18,7 +18,7 @@ from relay.core.ids import new_ulid
 from relay.core.message import BODY_MAX, State
 from relay.core.paths import Home
 from relay.protocol.broker import LINE_MAX, decode, encode
-from tests.broker.support import Json, register, registration, stop_broker
+from tests.broker.support import Json, message_id, register, registration, stop_broker
 from tests.support import wait_until
 
 pytestmark = pytest.mark.usefixtures("served")
@@ -152,6 +152,27 @@ def test_the_same_id_again_changes_nothing(home: Home, client: BrokerClient) -> 
         assert again["deliveries"] == [{"to": "Bob", "state": "seen", "reason": None}]
         assert bob.next_push(0.05) is None
     assert [row["body"] for row in client.request("history")["rows"]] == ["once"]
+
+
+def test_nobody_takes_an_id_of_somebody_else(home: Home, client: BrokerClient) -> None:
+    with register(home, "Al") as al, register(home, "Bob", run="run-2") as bob:
+        id_ = message_id(7)
+        al.request("send", to="Bob", body="first", id=id_)
+        for other in (bob, client):
+            with pytest.raises(UsageError, match="is taken"):
+                other.request("send", to="Al", body="second", id=id_)
+        with pytest.raises(UsageError, match="is taken"):
+            bob.request("event", kind="note", id=id_)
+        assert al.request("send", to="Bob", body="first", id=id_)["duplicate"]
+
+
+def test_only_a_session_claims_what_is_done_once(home: Home, client: BrokerClient) -> None:
+    with register(home, "Al") as al:
+        auth = {"run": "run-1", "token": "secret"}
+        for kind in ("match", "session_start"):
+            with pytest.raises(RelayError, match="only an agent's session"):
+                client.request("event", kind=kind, auth=auth)
+            assert not al.request("event", kind=kind)["duplicate"]
 
 
 def test_the_same_id_twice_in_one_commit(home: Home, client: BrokerClient) -> None:
