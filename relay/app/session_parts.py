@@ -268,7 +268,7 @@ class SessionParts:
             agent=self._kind,
         )
         source = self._adapter.source if self._adapter else None
-        nested = NestedOutput(self._run.run_id, state.get("inner", 0))
+        nested = NestedOutput(self._run.run_id, state.get("inner", 0), self._hello["pid"])
         return SourceSelector(detector, self._screen, source, notes, nested, has_terminal)
 
     def _make_driver(self, config: LoadedConfig, broker: Broker) -> SessionDriver:

@@ -143,7 +143,7 @@ def matching_ids(ledger: Ledger, part: str) -> list[str]:
 
     The beginning is searched everywhere (the ids are indexed), the end among the newest 100 000.
     """
-    part = part.upper().strip("[]").partition("_")[0]
+    part = part.upper().strip("[]").partition("_")[0] or "_"
     with ledger.guard() as db:
         if db.execute("SELECT 1 FROM events WHERE id=?", (part,)).fetchone():
             return [part]

@@ -29,8 +29,10 @@ def ends(run_id: str, pid: int) -> bytes:
 class NestedOutput:
     """Divides the output of the run ``run_id`` into its own and that of a wrap inside it."""
 
-    def __init__(self, run_id: str, pid: int = 0) -> None:
-        """``pid``: the inner wrap whose output comes first; 0 is none."""
+    def __init__(self, run_id: str, pid: int = 0, agent: int = 0) -> None:
+        """``pid``: the inner wrap whose output comes first; 0 is none. ``agent``, the process that
+        is wrapped, is no wrap inside, whatever its output says."""
+        self._agent = agent
         import re  # not for the pump, which only writes
 
         run = re.escape(run_id.encode())
@@ -50,6 +52,7 @@ class NestedOutput:
                     continue  # dealt with
                 yield window[at : mark.end()], self.pid
                 at = mark.end()
-                self.pid = int(mark[2]) if mark[1] == b"in" else 0
+                inner = int(mark[2]) if mark[1] == b"in" else 0
+                self.pid = inner if inner != self._agent else 0
         if at < len(window):
             yield window[at:], self.pid

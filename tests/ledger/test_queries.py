@@ -150,7 +150,8 @@ def test_ids_are_found_by_a_part(ledger: Ledger) -> None:
     assert queries.matching_ids(ledger, one.lower()) == [one]
     assert queries.matching_ids(ledger, "1112") == [two]
     assert queries.matching_ids(ledger, "0100") == [one, two]
-    assert queries.matching_ids(ledger, "9999") == []
+    assert queries.matching_ids(ledger, f"[{two[-8:]}_7K2QXD]") == [two]
+    assert queries.matching_ids(ledger, "9999") == queries.matching_ids(ledger, "[_") == []
     assert queries.matching_ids(ledger, "%___") == []
 
 

@@ -37,3 +37,8 @@ def test_a_sequence_for_another_run_and_one_that_is_not_whole_change_nothing() -
 
 def test_a_session_goes_on_where_the_one_before_was() -> None:
     assert heard(b"inner" + END, b"mine", pid=7) == {7: b"inner" + END, 0: b"mine"}
+
+
+def test_no_output_says_that_the_agent_itself_is_a_wrap_inside() -> None:
+    nested = NestedOutput(RUN, agent=7)
+    assert [pid for _, pid in nested.split(begins(RUN, 7) + b"mine")] == [0, 0]

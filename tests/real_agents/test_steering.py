@@ -35,7 +35,7 @@ STEERED = ("claude", "codex", "qwen", "opencode")
 #: … and those of them that get it with the answer to a hook.
 BY_HOOKS = ("codex", "qwen")
 #: Some kilobytes in lines, as large as goes in with the answer to a hook.
-LONG = "\n".join(f"{n:03} of a long message, with 'quotes' and ümlauts" for n in range(155))
+LONG = "\n".join(f"{n:03} of a long message, with 'quotes' and ümlauts" for n in range(145))
 
 
 @pytest.mark.parametrize("name", STEERED)
