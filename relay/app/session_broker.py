@@ -6,6 +6,7 @@ A file of its own: the only one in which a session's parts meet the broker's cli
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from relay.broker.async_client import AsyncClient
@@ -22,6 +23,8 @@ from relay.session.session_events import (
 
 #: Between tries to register, at most. Seconds.
 PAUSE_MAX = 2.0
+#: How long the end of a run waits until the broker knows of it. Seconds.
+GOODBYE = 1.0
 
 
 class RegisteredBroker:
@@ -56,8 +59,12 @@ class RegisteredBroker:
                 raise BrokerUnavailable("the agent is not registered yet") from None
         return await self._client.request(op, **fields)
 
-    async def close(self) -> None:
-        """Hang up; the broker then knows that the agent is gone."""
+    async def close(self, *, over: bool) -> None:
+        """Hang up. When the run is ``over`` the broker is told; else the agent may come back."""
+        if over and self._registered.is_set():
+            with contextlib.suppress(RelayError, TimeoutError):
+                async with asyncio.timeout(GOODBYE):
+                    await self._client.request("agent_state", state="gone")
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

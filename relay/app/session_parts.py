@@ -184,7 +184,7 @@ class SessionParts:
         """Hang up everywhere. Unless the run is ``over``, the next session needs the socket."""
         self.driver.stop()
         await self._server.close()
-        await self._registered.close()
+        await self._registered.close(over=over)
         self._link.close()
         self._terminal.close()
         if self._adapter is not None:

@@ -166,3 +166,11 @@ def test_the_innermost_wrap_hears_and_the_outer_ones_pass(tmp_path: Path) -> Non
         said = {(row["from"], row["body"]) for row in relay_json("history")}
         assert said == {(name, f"from {name}") for name in ("Inner", "Middle", "Outer")}
         assert len(states()) == 3
+
+
+def test_an_agent_that_has_ended_is_known_to_have(tmp_path: Path) -> None:
+    with wrapped(python(ECHO), name="Bob"):
+        wait_registered("Bob")
+    # At once, not when the broker has given up on its connection.
+    wait_until(lambda: relay_json("agents")[0]["state"] == "gone", 2.0)
+    assert relay_json("send", "Bob", "x")["deliveries"][0]["reason"] == "Bob is not running"
