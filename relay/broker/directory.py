@@ -210,14 +210,15 @@ class Directory:
             )
         raise RelayError("this run of an agent is not known to the broker", code="unknown_run")
 
-    def check_person(self, request: ClientRequest, what: str) -> None:
-        """Raises RelayError unless the person asks; ``what`` may only the person do."""
+    def check_person(self, request: ClientRequest, what: str) -> str:
+        """Who asks and from which terminal. Raises RelayError unless it is the person, who alone
+        may do ``what``."""
         place = self.runs.standing(request.client.ancestors).place
         member = None
         with suppress(RelayError):
             member = self.speaker(request)
             if member is None and place is Membership.OUTSIDE:
-                return
+                return f"{self.owner}, {request.client.ancestors[0].place}"
         raise only_the_person(what, "" if member is None else member.name)
 
     def named(self, request: ClientRequest) -> Member:

@@ -228,7 +228,7 @@ class HeldMessages:
 
     def decide(self, request: ClientRequest, batch: Batch) -> Json:
         """Let parked messages go on, or refuse them."""
-        self._directory.check_person(request, "decide on held messages")
+        who = self._directory.check_person(request, "decide on held messages")
         rows = self._chosen(request)
         state = State.FAILED if request.fields.get("refuse") else State.QUEUED
         reason = _DROPPED if state is State.FAILED else None
@@ -239,7 +239,8 @@ class HeldMessages:
             event, sender, delivery = found
             new = advance(delivery, state, batch.now_ms, reason=reason)
             self._ledger.begin()
-            self._ledger.unpark(event, row["to"], new)
+            word = "refused" if state is State.FAILED else "allowed"
+            self._ledger.unpark(event, row["to"], new, f"{word} by {who}")
             self._deliveries.changed(batch, row["id"], sender, row["to"], new)
         batch.after.append(partial(self._decided, rows))
         names = ("id", "from", "to")

@@ -76,7 +76,7 @@ class MessageOps:
             body,
             mode,
             _thread(fields),
-            _meta(fields, to, member),
+            _meta(fields, to, member, _terminal(request)),
         )
         repeated = self._is_repeated(message)
         try:
@@ -247,15 +247,24 @@ def _thread(fields: Json) -> str | None:
     return name
 
 
-def _meta(fields: Json, to: Any, member: Member | None) -> str | None:
-    """The attributes, and the message that this one follows from, as they are stored."""
+def _terminal(request: ClientRequest) -> str:
+    """Where somebody sends from who sits at a terminal; "" for a script without one."""
+    ancestors = request.client.ancestors
+    return ancestors[0].place if ancestors and ancestors[0].terminal else ""
+
+
+def _meta(fields: Json, to: Any, member: Member | None, terminal: str) -> str | None:
+    """The attributes, and where the message comes from, as they are stored: which other one this
+    agent's follows from, or from which terminal the person sends."""
     attributes = fields.get("attributes") or {}
     if not isinstance(attributes, dict):
         raise UsageError("attributes are names with values")
     if to == EVERYONE or (isinstance(to, list) and EVERYONE in to):
         # Each recipient gets a row of its own, and should know that it is not the only one.
         attributes = {**attributes, "audience": "everyone"}
-    cause = {"cause": member.cause} if member is not None and member.cause else {}
+    cause = {"via": terminal} if member is None and terminal else {}
+    if member is not None and member.cause:
+        cause = {"cause": member.cause}
     if attributes:
         return _as_meta({"attributes": attributes, **cause})
     return _as_meta(cause) if cause else None

@@ -43,7 +43,7 @@ from relay.config.trust import (
 from relay.core.errors import ConfigError, NotFound, RelayError, UsageError, only_the_person
 from relay.core.files import write_atomically
 from relay.core.paths import Home
-from relay.core.processes import wrapped
+from relay.core.processes import read_process, wrapped
 from relay.directive.escape import clean
 from relay.hooks.hook_files import is_hook_file
 
@@ -141,7 +141,9 @@ def run_trust(args: Options) -> int:
         assert found is not None
         pinned_programs.keep(home, file.path, programs)
         search = pinned_programs.search_path(file.path, project_root(os.getcwd()))
-        trust(home, file.path, file.sha256, programs, search)
+        me = read_process(os.getpid())
+        via = me.place if me is not None else ""
+        trust(home, file.path, file.sha256, programs, search, via)
         write_manifest(home, file.sha256, found)
     entry = trusted_entry(home, file.path)
     trusted = entry is not None and entry.sha256 == file.sha256
@@ -154,6 +156,7 @@ def run_trust(args: Options) -> int:
         "path": file.path,
         "sha256": file.sha256,
         "trusted": trusted,
+        "via": entry.via if trusted and entry is not None else "",
         "patterns": patterns,
         "hooks": found.hooks,
         "programs": programs,
@@ -174,7 +177,8 @@ def run_trust(args: Options) -> int:
         output.data(f"runs          {line}")
     for path, sha256 in programs.items():
         output.data(f"program       {path}  {sha256[:12]}")
-    output.data(f"trusted       {_trust_word(home, file)}")
+    by = f", from {clean(record['via'])}" if record["via"] else ""
+    output.data(f"trusted       {_trust_word(home, file)}{by}")
     for line in record["problems"]:
         _say(f"! {line}")
     if UNKNOWN in found.patterns:

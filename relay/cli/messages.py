@@ -357,19 +357,21 @@ def show_verb(options: Any) -> int:
         "thread": row["thread"],
         "attributes": row.get("attributes", {}),
         "cause": row.get("cause"),
+        "via": row.get("via"),
         "created_at": output.iso(row["created_ms"]),
         "deliveries": [_delivery(one) for one in row["deliveries"]],
     }
     if options.json:
         output.as_json(shown)
         return 0
-    for name in ("id", "from", "cause", "mode", "thread", "created_at"):
+    for name in ("id", "from", "via", "cause", "mode", "thread", "created_at"):
         if shown[name] is not None:
             output.data(f"{name + ':':<12}{shown[name]}")
     for one in shown["deliveries"]:
         proof = f", proof: {one['proof']}" if one["proof"] else ""
         tries = f", tries: {one['attempts']}" if one["attempts"] else ""
-        output.data(f"{'to:':<12}{one['to']}  {output.state_text(one)}{proof}{tries}")
+        decided = f", {one['decided']}" if one["decided"] else ""
+        output.data(f"{'to:':<12}{one['to']}  {output.state_text(one)}{proof}{tries}{decided}")
     output.data("")
     output.lines(shown["body"] or "")
     return 0
@@ -381,6 +383,7 @@ def _delivery(row: Json) -> Json:
         "state": row["state"],
         "reason": row["reason"],
         "proof": row["proof"],
+        "decided": row["decided"],
         "attempts": row["attempts"],
         "delivering_at": output.iso(row["delivering_ms"]),
         "submitted_at": output.iso(row["submitted_ms"]),

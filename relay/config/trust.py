@@ -52,15 +52,19 @@ class ConfigFile:
 class TrustEntry:
     """What the person trusted at one place."""
 
-    __slots__ = ("sha256", "programs", "search")
+    __slots__ = ("sha256", "programs", "search", "via")
 
-    def __init__(self, sha256: str, programs: Mapping[str, str] | None, search: str) -> None:
+    def __init__(
+        self, sha256: str, programs: Mapping[str, str] | None, search: str, via: str = ""
+    ) -> None:
         self.sha256 = sha256
         #: The hash of each file that its commands run, by path. None: a relay that knew of none
         #: has kept this entry.
         self.programs = programs
         #: The person's PATH at that time, without what is relative or the agent's.
         self.search = search
+        #: From which terminal, by which process.
+        self.via = via
 
 
 class FoundConfig:
@@ -235,11 +239,12 @@ def trust(
     sha256: str | None = None,
     programs: Mapping[str, str] | None = None,
     search: str = "",
+    via: str = "",
 ) -> str:
     """Trust ``path`` as it is now, or exactly the content ``sha256``. Returns the hash.
 
-    ``programs`` and ``search``: see TrustEntry. Raises ConfigError when it cannot be read, and
-    RelayError when the store cannot be written.
+    ``programs``, ``search`` and ``via``: see TrustEntry. Raises ConfigError when it cannot be
+    read, and RelayError when the store cannot be written.
     """
     if sha256 is None:
         sha256 = read_config(path).sha256
@@ -247,7 +252,7 @@ def trust(
     with _locked(home):
         store = _read(home)
         store.pop(place_of(path), None)
-        store[place_of(path)] = TrustEntry(sha256, dict(programs or {}), search)
+        store[place_of(path)] = TrustEntry(sha256, dict(programs or {}), search, via)
         while len(store) > ENTRIES_MAX:
             del store[next(iter(store))]
         _write(home, store)
@@ -336,13 +341,13 @@ def _entry(found: Any) -> TrustEntry | None:
     if not isinstance(sha256, str) or not isinstance(search, str):
         return None
     texts = isinstance(programs, dict) and all(isinstance(one, str) for one in programs.values())
-    return TrustEntry(sha256, programs if texts else None, search)
+    return TrustEntry(sha256, programs if texts else None, search, str(found.get("via") or ""))
 
 
 def _write(home: Home, store: dict[str, TrustEntry]) -> None:
     """Replace the store as a whole, durably, mode 0600."""
     table = {
-        path: {"sha256": one.sha256, "programs": one.programs, "search": one.search}
+        path: {name: getattr(one, name) for name in TrustEntry.__slots__}
         for path, one in store.items()
     }
     try:

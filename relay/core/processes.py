@@ -60,6 +60,11 @@ class Process:
         return self.pid, self.start
 
     @property
+    def place(self) -> str:
+        """Where what it does is done from, for people to read."""
+        return f"{self.terminal or 'no terminal'} (pid {self.pid})"
+
+    @property
     def is_marked(self) -> bool:
         """Whether it is the monitor of a wrapped run."""
         return MARKS and self.name.startswith(MARK)

@@ -196,11 +196,12 @@ def deliveries(ledger: Ledger, id_: str) -> list[Row]:
         "submitted_ms",
         "updated_ms",
         "hops",
+        "decided",
     )
     with ledger.guard() as db:
         rows = db.execute(
             "SELECT d.recipient, d.state, d.reason, d.proof, d.attempts, d.n, d.delivering_ms,"
-            " d.submitted_ms, d.updated_ms, d.hops"
+            " d.submitted_ms, d.updated_ms, d.hops, d.decided"
             " FROM events e JOIN deliveries d ON d.event = e.seq WHERE e.id=?",
             (id_,),
         ).fetchall()

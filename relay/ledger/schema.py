@@ -109,6 +109,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         " AND recipient NOT IN (SELECT name FROM agents)",
         "UPDATE deliveries SET state = 'queued' WHERE state = 'held' AND parked = 0",
     ),
+    ("ALTER TABLE deliveries ADD COLUMN decided TEXT",),
 )
 #: The ledger's file. 16 MB of log before it is moved: pages that change often are moved once, with
 #: fewer syncs.

@@ -354,13 +354,13 @@ class Ledger:
             ).fetchone()
         return int(found[0]) if found else 0
 
-    def unpark(self, event: int, recipient: str, delivery: Delivery) -> None:
-        """The person has decided: store the state, and begin to count anew."""
+    def unpark(self, event: int, recipient: str, delivery: Delivery, decided: str) -> None:
+        """The person has ``decided``: store the state, and begin to count anew."""
         self.update_delivery(event, recipient, delivery)
         with self.guard() as db:
             db.execute(
-                "UPDATE deliveries SET parked=0, hops=0 WHERE event=? AND recipient=?",
-                (event, recipient),
+                "UPDATE deliveries SET parked=0, hops=0, decided=? WHERE event=? AND recipient=?",
+                (decided, event, recipient),
             )
 
     # -- agents

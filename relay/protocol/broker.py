@@ -39,8 +39,9 @@ Ops (``?`` marks what may be left out):
 ``read``      name, ids -> read (how many became ``seen``). Inboxes of persons only.
 ``sent``      name?, limit?, auth? -> name, rows (the newest, oldest first), more
 ``show``      id (whole, or a unique beginning or end of at least 4) -> message: a row without the
-              fields of its delivery, and ``deliveries`` [{to, state, reason, proof, attempts,
-              delivery, delivering_ms, submitted_ms, updated_ms}]
+              fields of its delivery, ``via`` (the terminal of the person who sent it), and
+              ``deliveries`` [{to, state, reason, proof, attempts, decided (who let it go on, or
+              refused it), delivery, delivering_ms, submitted_ms, updated_ms}]
 ``history``   agent?, thread?, since_ms?, grep?, limit?, kind? -> rows (the newest,
               oldest first), more. ``kind`` ``*`` is every event, without one: messages.
 ``wait``      id, timeout -> done, deliveries

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 
 from relay.broker.loop_guard import HOPS_MAX
+from relay.core.agent_names import owner_name
 from relay.core.paths import Home
 from tests.broker.support import register
 from tests.broker.test_held_messages import exchange, next_delivery, say
@@ -26,6 +29,11 @@ def test_the_person_sees_and_decides(broker_home: Home, relay: Run) -> None:
         assert "refused" in relay("refuse", "--all").stdout
         assert json.loads(relay("held", "--json").stdout) == []
         assert "nothing is held" in relay("allow", "--all").stderr
+        for one, word in ((first, "allowed"), (second, "refused")):
+            shown = json.loads(relay("show", one["id"], "--json").stdout)
+            who = rf"{word} by {owner_name()}, .*\(pid {os.getpid()}\)"
+            assert re.fullmatch(who, shown["deliveries"][0]["decided"])
+            assert f", {word} by {owner_name()}" in relay("show", one["id"]).stdout
 
 
 def test_an_agent_does_not_decide_in_its_own_shell(broker_home: Home, relay: Run) -> None:

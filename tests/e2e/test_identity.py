@@ -17,6 +17,7 @@ from relay.core.processes import MARKS
 from tests.e2e.wrapped import (
     ECHO,
     RELAY,
+    Wrapped,
     kill_session,
     python,
     relay,
@@ -128,6 +129,19 @@ def test_an_agent_cannot_do_what_only_the_person_may(tmp_path: Path) -> None:
         assert (tmp_path / f"{number}.done").read_text() == "1\n", f"{name}: {verb}"
     assert "trusted       changed" in relay("trust", "--show", str(config))
     assert relay_json("broker", "status")["pid"] == broker
+
+
+def test_what_the_person_does_says_from_which_terminal(tmp_path: Path) -> None:
+    config = tmp_path / "relay.config.py"
+    config.write_text("patterns = {}\n")
+    script = f"tty; {COMMAND} send Al --offline hello; {COMMAND} trust {config}; echo DONE"
+    with Wrapped.directly(["sh", "-c", script]) as program:
+        program.wait_for("DONE")
+        [terminal] = re.findall(r"/dev/(\S+)", program.output)[:1]
+    [row] = relay_json("history")
+    where = rf"{re.escape(terminal)} \(pid \d+\)"
+    assert re.search(rf"^via: +{where}$", relay("show", row["id"]), re.M)
+    assert re.search(rf"^trusted +yes, from {where}$", relay("trust", "--show", str(config)), re.M)
 
 
 def test_a_wrap_inside_a_wrap_speaks_for_itself() -> None:
