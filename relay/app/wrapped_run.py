@@ -36,6 +36,7 @@ class Choices:
 
     __slots__ = (
         *("command", "name", "task", "config", "primer", "record", "record_input", "overwrite"),
+        *("title",),
         *("session_factory", "known", "exclusive"),
     )
 
@@ -50,6 +51,7 @@ class Choices:
         record: str | None = None,
         record_input: bool = False,
         overwrite: bool = False,
+        title: bool = False,
         session_factory: Callable[[], LoadedConfig] | None = None,
         known: Known | None = None,
         exclusive: bool = False,
@@ -62,6 +64,7 @@ class Choices:
         self.record = record
         self.record_input = record_input
         self.overwrite = overwrite
+        self.title = title
         self.session_factory = session_factory
         self.known = known
         self.exclusive = exclusive
@@ -217,7 +220,10 @@ def _run_with(
     recording = None
     if choices.record is not None:
         recording = _recording(choices, choices.record, facts, plan.profile)
-    status = terminal.run(program, mark(home.root), session, facts, choices.exclusive, recording)
+    title = about.name if choices.title else ""
+    status = terminal.run(
+        program, mark(home.root), session, facts, choices.exclusive, recording, title
+    )
     if not choices.exclusive:
         session.close()
     return status

@@ -32,6 +32,7 @@ Options:
                   secrets masked; see relay replay --help
   --record-input  record the keys too, except where a password is read
   --overwrite     let FILE be one that is already there
+  --title         show the name as the window's title until COMMAND sets its own
   --no-primer     do not tell the agent how to talk to others
   --help          show this help
 
@@ -94,6 +95,7 @@ def wrap(options: Options) -> int:
         record=options.record,
         record_input=options.record_input,
         overwrite=options.overwrite,
+        title=options.title,
         exclusive=True,
     )
     return run(choices)
@@ -103,7 +105,7 @@ def _declared() -> Parser:
     parser = Parser("relay wrap", stops=True)
     for name in ("--name", "--task", "--config", "--record"):
         parser.add_argument(name)
-    for name in ("--no-primer", "--record-input", "--overwrite"):
+    for name in ("--no-primer", "--record-input", "--overwrite", "--title"):
         parser.add_argument(name, action="store_true")
     parser.add_argument("command", nargs="*")
     parser.set_defaults(run=wrap)

@@ -34,14 +34,16 @@ def run(
     facts: dict[str, object],
     exclusive: bool = True,
     recording: Recording | None = None,
+    title: str = "",
 ) -> int:
     """Run ``program`` until it ends; returns its exit status, -n for signal n.
 
     ``mark`` says whose agent it is (see relay.core.processes).
     ``facts`` are the fields of HELLO that do not change: run_id, name, command, cwd, started_ms.
     ``exclusive``: this process has nothing else to do and exits afterwards, so what only the agent
-    needs is closed here. Raises OSError when no process or terminal is to be had, RelayError when
-    ``recording`` cannot be made.
+    needs is closed here. ``title`` is shown as the window's until the agent sets one, and what
+    was there before is put back at the end. Raises OSError when no process or terminal is to be
+    had, RelayError when ``recording`` cannot be made.
     """
     extra = descriptors.inherited() if exclusive else []
     signals_fd, wake = os.pipe()
@@ -72,6 +74,10 @@ def run(
         )
         os.close(slave)
     descriptors.close(extra)
+    titled = bool(title) and console is not None and 1 in terminals and not console.background
+    if titled and console is not None:
+        # Kept by the terminal meanwhile. Before anything of the agent's: its own title wins.
+        console.write(b"\033[22;2t\033]2;" + title.encode() + b"\a")
     if exclusive:
         _take_name(os.path.basename(program.argv[0]))
         # Pipes that the agent has are not held open by us; our own messages need stderr.
@@ -94,6 +100,8 @@ def run(
     except BaseException:
         pump.jobs.leave()  # whatever went wrong, the person gets the terminal back
         raise
+    if titled and console is not None and not console.gone:
+        console.write(b"\033[23;2t")
     if pump.close():
         leave_behind(link)
     if outer:
