@@ -147,7 +147,7 @@ def _personal(message: Message) -> bool:
 
 def _label(text: str) -> str:
     """A name as one word, without the characters that the envelope's own words are made of."""
-    return re.sub(r"[^\w.,/#*~@+:-]|:$", "_", clean(text)[:LABEL_MAX]) or "_"
+    return re.sub(r"[^\w.,/#*~@:-]|:$", "_", clean(text)[:LABEL_MAX]) or "_"
 
 
 def _wrap(line: str, cost: Callable[[str], int], mark: str = _WRAPPED) -> list[str]:

@@ -25,19 +25,19 @@ _LINE_END = re.compile("\r\n?")
 _ALIKE = {
     other: letter
     for letter, others in {
-        "a": "аΑАαɑᎪᗅ∀",
-        "c": "сϲСϹᏟ⊂",
-        "e": "еЕΕεєҽᎬ∊℮",
-        "g": "ցᏀɡԌ",
-        "i": "іІιΙӏӀᎥ",
-        "l": "Ꮮ∣ǀו",
-        "m": "мМΜᎷϺ",
-        "n": "пոռηΝ∩",
-        "o": "оОοΟօՕσΘ০०٥〇○◯",
-        "r": "гᴦᎡᏒ",
-        "s": "ѕЅᏚտՏ",
-        "t": "тТτΤᎢ⊤",
-        "y": "уУγΥүҮყᎽ",
+        "a": "ꓮаΑАαɑᎪᗅ∀",
+        "c": "ꓚсϲСϹᏟ⊂",
+        "e": "ꓰеЕΕεєҽᎬ∊℮",
+        "g": "ꓖցᏀɡԌ",
+        "i": "ꓲіІιΙӏӀᎥ",
+        "l": "ꓡᏞ∣ǀו",
+        "m": "ꓟмМΜᎷϺ",
+        "n": "ꓠпոռηΝ∩",
+        "o": "ꓳоОοΟօՕσΘ০०٥〇○◯",
+        "r": "ꓣгᴦᎡᏒ",
+        "s": "ꓢѕЅᏚտՏ",
+        "t": "ꓔтТτΤᎢ⊤",
+        "y": "ꓬуУγΥүҮყᎽ",
         ":": "ː׃։፡᠄⁚",
     }.items()
     for other in others
@@ -62,7 +62,8 @@ def _fold(char: str) -> str:
     kind = unicodedata.category(char)
     if kind in ("Mn", "Me", "Cf"):
         return "\0"
-    plain = unicodedata.normalize("NFKD", char)[0]
+    parts = unicodedata.normalize("NFKD", char)
+    plain = next(filter(str.isalnum, parts), parts[0])  # a letter in parentheses, too
     if plain.isascii() or plain in _ALIKE:
         return _ALIKE.get(plain) or plain.lower()
     base = _BASE.fullmatch(unicodedata.name(plain, ""))
@@ -74,18 +75,22 @@ def _fold(char: str) -> str:
 
 
 _FOLDS = _Folds()
-_LOOKS = {"e": "[e3]", "a": "[a4@]", "s": "[s5$]", "i": "[il1|!]", "l": "[il1|!]", "o": "[o0]"}
+_LOOKS = {
+    **{"a": "[a4@]", "e": "[e3]", "i": "[il1|!]", "l": "[il1|!]", "m": "(?:m|rn)", "o": "[o0]"},
+    "s": "[s5$]",
+}
 
 
 def _word(letters: str) -> str:
-    return r"\0*".join(_LOOKS.get(letter, letter) for letter in letters)
+    """Its letters, also spaced out."""
+    return r"[\W_]{0,3}".join(_LOOKS.get(letter, letter) for letter in letters)
 
 
 _NAME = rf"{_word('relay')}[\W_]*(?:{_word('message')}|{_word('notice')})"
 #: The beginning of a header, up to where something must come between for it to be none.
 _HEADER = re.compile(
     rf"{_NAME}(?! \(quoted\))"
-    rf"(?=[\W_]*?[\[\](){{}}<>|:#]|[\W_]*(?:\w{{6,20}}[\W_]+)?{_word('from')})"
+    rf"(?=[\W_]*?[\[\](){{}}<>|:#]|[\W_]*(?:\w{{1,24}}[\W_]+)?{_word('from')})"
 )
 #: Agents put what hooks add into such tags; a text must not end one, nor begin one of its own.
 _TAG = re.compile(
