@@ -16,6 +16,9 @@ from relay.core.message import AgentState, State
 from relay.ledger.schema import AgentRecord, Row
 from relay.protocol.broker import Json
 
+#: Agents inside one another that are looked at.
+NESTED_MAX = 16
+
 
 def token_hash(token: str) -> str:
     """What is stored of a run's token."""
@@ -118,6 +121,7 @@ class Directory:
         self.members: dict[str, Member] = {}
         self._runs: dict[str, Member] = {}
         self._bound: dict[Client, Member] = {}
+        self._outer: dict[Client, Member | None] = {}  # inside which agent its own was started
 
     def get(self, name: str) -> Member | None:
         """The member with this name, whatever its case."""
@@ -152,6 +156,7 @@ class Directory:
         before = member.client
         if before is not None and before is not client:
             del self._bound[before]
+            self._outer.pop(before, None)
         member.client = client
         member.live = True
         self._bound[client] = member
@@ -160,6 +165,7 @@ class Directory:
     def unbind(self, client: Client) -> Member | None:
         """The member that has lost this connection, if it was one's."""
         member = self._bound.pop(client, None)
+        self._outer.pop(client, None)
         if member is not None:
             member.client = None
         return member
@@ -167,6 +173,33 @@ class Directory:
     def member_of(self, client: Client) -> Member | None:
         """The agent that is registered over this connection."""
         return self._bound.get(client)
+
+    def behind(self, client: Client) -> Member | None:
+        """The agent for which a program of the person's was called, a handler or a hook, that now
+        speaks as the person."""
+        return self._runs.get(self.runs.served_by(client.ancestors))
+
+    def around(self, member: Member) -> list[Member]:
+        """``member`` with the agents inside which it was started, the outermost last.
+
+        An agent that starts others, or registers some, speaks through them.
+        """
+        found = [member]
+        while (outer := self._outer_of(found[-1])) is not None and len(found) < NESTED_MAX:
+            if outer in found:
+                break
+            found.append(outer)
+        return found
+
+    def _outer_of(self, member: Member) -> Member | None:
+        client = member.client
+        if client is None or client in self._outer:
+            return self._outer[client] if client else None
+        standing = self.runs.standing(client.ancestors)
+        outer = self._runs.get(standing.run)
+        if standing.place is not Membership.UNREGISTERED:  # else its session is still to come
+            self._outer[client] = outer
+        return outer
 
     # -- who asks
 

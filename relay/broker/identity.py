@@ -60,6 +60,7 @@ class WrappedRuns:
         self._around = frozenset(process.key for process in around)
         self._runs: BoundedDict[str, _Run] = BoundedDict(RUNS_MAX)
         self._monitors: BoundedDict[Key, str] = BoundedDict(RUNS_MAX)
+        self._sessions: BoundedDict[Key, str] = BoundedDict(RUNS_MAX)
 
     def standing(self, ancestors: Sequence[Process]) -> Standing:
         """Where the first of ``ancestors`` stands; they are as relay.core.processes has them."""
@@ -84,6 +85,15 @@ class WrappedRuns:
                 return Standing(Membership.RUN, run)
         return _OUTSIDE
 
+    def served_by(self, ancestors: Sequence[Process]) -> str:
+        """The run whose session started the first of ``ancestors``, a program of the person's that
+        was called for it; "" for none."""
+        for process in ancestors[1:]:
+            run = self._sessions.get(process.key)
+            if run is not None:
+                return run
+        return ""
+
     def is_proven(self, run: str) -> bool:
         """Whether the monitor of ``run`` is known, so that the kernel says who belongs to it."""
         return run in self._runs
@@ -104,6 +114,7 @@ class WrappedRuns:
             ):
                 raise _not_its_session()
             before.session = session[0].key
+            self._sessions[session[0].key] = run
             return
         monitor = _monitor(session, agent)
         if monitor is None:
@@ -115,6 +126,7 @@ class WrappedRuns:
             raise _not_its_session()
         self._monitors[monitor.key] = run
         self._runs[run] = _Run(session[1].key, session[0].key, monitor.key)
+        self._sessions[session[0].key] = run
 
 
 def _monitor(session: Sequence[Process], agent: Sequence[Process]) -> Process | None:

@@ -176,22 +176,29 @@ class HeldMessages:
         batch.on_failure.append(partial(self._guard.uncount, "relay", member.name, batch.now_ms))
 
     def admit(self, message: Accepted, member: Member, batch: Batch) -> None:
-        """Count the hops of a message from ``member``, and park it where the guard says so."""
-        message.hops = member.hops + 1
+        """Count the hops of a message from ``member``, and park it where the guard says so.
+
+        What agents say that were started inside another counts as that one's.
+        """
+        around = self._directory.around(member)
+        message.hops = max(one.hops for one in around) + 1
         if message.routing is None:
             return
-        routes = tuple(self._admitted(message, one, batch) for one in message.routing.routes)
+        counts = message.sender if len(around) == 1 else around[-1].name
+        routes = tuple(
+            self._admitted(message, one, counts, batch) for one in message.routing.routes
+        )
         if any(one.parked for one in routes):
             message.routing = replace(message.routing, routes=routes)
 
-    def _admitted(self, message: Accepted, one: Route, batch: Batch) -> Route:
+    def _admitted(self, message: Accepted, one: Route, counts: str, batch: Batch) -> Route:
         to = self._directory.get(one.to)
         if one.state is not State.QUEUED or to is None or to.person:
             return one
-        reason = self._guard.check(message.sender, one.to, message.hops, batch.now_ms)
+        reason = self._guard.check(counts, one.to, message.hops, batch.now_ms)
         if reason is None:
             # One that cannot be stored now comes again, perhaps every second.
-            uncount = partial(self._guard.uncount, message.sender, one.to, batch.now_ms)
+            uncount = partial(self._guard.uncount, counts, one.to, batch.now_ms)
             batch.on_failure.append(uncount)
             return one
         pair = pair_of(message.sender, one.to)
@@ -265,7 +272,12 @@ class HeldMessages:
 
     def _decided(self, rows: list[Row]) -> None:
         for row in rows:
-            self._guard.reopen(row["from"], row["to"])
+            sender = self._directory.get(row["from"])
+            around = [row["from"]]
+            if sender is not None:
+                around += [one.name for one in self._directory.around(sender)]
+            for name in around:
+                self._guard.reopen(name, row["to"])
             self._told.discard(pair_of(row["from"], row["to"]))
             self._windows.released(row["to"])
 

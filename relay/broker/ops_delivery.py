@@ -121,6 +121,9 @@ class DeliveryOps:
         if sender == "relay" and not hops:
             return  # what the person's handlers say changes nothing
         caused_by(self._ledger, member, id_, hops)
+        for outer in self._directory.around(member)[1:]:
+            if outer.hops < hops:  # what an agent inside it hears, it can read
+                caused_by(self._ledger, outer, id_, hops)
 
     # -- cancel
 

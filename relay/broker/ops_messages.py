@@ -86,8 +86,10 @@ class MessageOps:
                 raise
             # It was accepted before the answer got lost; who is there has changed since.
             message.routing = Routing(())
-        if member is not None and not repeated:
-            self._held.admit(message, member, batch)
+        # A program that was called for what an agent said carries its chain on.
+        by = member or self._directory.behind(request.client)
+        if by is not None and not repeated:
+            self._held.admit(message, by, batch)
         self._windows.collect(message, batch)
 
     def _is_repeated(self, message: Accepted) -> bool:
