@@ -170,7 +170,7 @@ def test_only_a_tool_that_is_about_to_run_can_be_asked_about(event: HookEventNam
 def test_what_is_rewritten_elsewhere_is_an_error_that_says_where() -> None:
     assert "on_before_tool" in refused({"input": {}}, AFTER).hint
     assert "on_after_tool" in refused({"response": "x"}, BEFORE).hint
-    assert "BeforeToolSelection" in refused({"tools": []}, BEFORE).hint
+    assert "on_before_tool_selection" in refused({"tools": []}, BEFORE).hint
     assert "BeforeModel" in refused({"request": {}}, BEFORE).hint
 
 
