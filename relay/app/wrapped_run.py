@@ -288,7 +288,8 @@ def _session(
     facts: dict[str, object],
     listeners: Listeners,
 ) -> SessionStarter:
-    from relay.core.environment import original
+    from relay.config.trust import project_root
+    from relay.core.environment import for_own_process
     from relay.core.projects import repository_of
     from relay.pump.spawn import SessionStarter
 
@@ -311,7 +312,8 @@ def _session(
     fds: dict[str, int | None] = {"unix": listeners.unix, "tcp": listeners.tcp, "tty": None}
     log = os.path.join(home.logs, f"{about.run_id}.log")
     entry = None if factory is None else _entry(factory)
-    return SessionStarter(session_command(), original(), args, fds, log, about.socket, entry)
+    env = for_own_process(project_root(_cwd()))
+    return SessionStarter(session_command(), env, args, fds, log, about.socket, entry)
 
 
 def _entry(

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from relay.config import pinned_programs
 from relay.config.load import LOAD_TIMEOUT, collected, manifest_of, mistakes_of, unusable_manifest
 from relay.config.manifest import Manifest
-from relay.config.trust import ConfigFile
+from relay.config.trust import ConfigFile, project_root
+from relay.core.environment import for_own_process
 from relay.core.errors import ConfigError, RelayError
 from relay.directive.escape import clean
 from relay.hooks.hook_files import read_hook_file
@@ -70,6 +71,7 @@ def examined(file: ConfigFile) -> Examined:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     pass_fds=[writing],
+                    env=for_own_process(project_root(os.path.dirname(file.path))),
                 )
             with started:
                 try:

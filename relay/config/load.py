@@ -338,7 +338,7 @@ def _collect(file: ConfigFile, module: types.ModuleType, mistakes: Mistakes) -> 
     for hook in registry.all_hooks():
         if isinstance(hook.action, Command):
             missing = pinned_programs.unfound(hook.action, file.path)
-            warnings += [f"{name} is not beside this file, so it is not pinned" for name in missing]
+            warnings += [f"{name} is not there, so its hook will not run" for name in missing]
     return LoadedConfig(file.path, registry, settings, file.sha256, warnings=tuple(warnings))
 
 

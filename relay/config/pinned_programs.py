@@ -1,7 +1,8 @@
 """The programs that a trusted file's commands run: found beside it, pinned, and run as pinned.
 
-A file that a command names counts as one of its programs when it can be run (it is executable, or
-begins with ``#!``, or has a script's ending) or when the hook lists it under ``files``. Names are
+A file that a command names counts as one of its programs when it is what is run (a command, or the
+script that an interpreter is given), when it is executable or begins with ``#!``, and when the hook
+lists it under ``files``. Names are
 looked up beside the configuration, never where the agent works. ``relay trust`` keeps the hash of
 each, and a copy in the state directory; what runs is the copy, and only while the file is still as
 it was. So nothing that happens between the look and the start can put another program in its place.
@@ -28,15 +29,24 @@ from relay.hooks.run_programs import read_pinned
 #: Files that one configuration may pin.
 PROGRAMS_MAX = 64
 
-_ENDINGS = (
-    *(".sh", ".bash", ".zsh", ".fish", ".py", ".js", ".mjs", ".cjs", ".ts", ".mts"),
-    *(".rb", ".pl", ".php", ".lua", ".awk", ".jq", ".ps1", ".tcl", ".r", ".R"),
-)
 #: What may be a path in a line for a shell, with the variables that hook files use. What stands
 #: behind > or < is no program.
 _PATH = re.compile(
     r"(?P<to>[<>]\s*)?"
     r"(?P<path>(?:\"?\$\{?(?:CLAUDE|GEMINI)_PROJECT_DIR\}?\"?/|~/)?[\w.@%+,/-]*\w)"
+)
+#: What ends so is followed by a command.
+_COMMAND = re.compile(
+    r"(?:^|[;&|(`{!\n]|\b(?:exec|then|do|else|time|eval|command|env|nohup)\s|\s-\w*c\s)"
+    r"\s*(?:\w+=\S*\s+)*[\"']?$"
+)
+#: What ends so is followed by a script: an interpreter with options, or a shell's ``source``.
+_INTERPRETER = re.compile(
+    r"(?:^|[\s;&|(`'\"/])(?:"
+    r"(?:(?:ba|da|z|k|fi)?sh|source|\.)(?:\s+-(?!\w*c\b)[\w=.:-]+)*"
+    r"|(?:python[\d.]*|pypy[\d.]*|node|deno|bun|tsx|ts-node|ruby|perl|php|lua[\d.]*|Rscript|pwsh)"
+    r"(?:\s+run)?(?:\s+-(?!\w*[mce]\b)[\w=.:-]+)*"
+    r")\s+[\"']?$"
 )
 _PROJECT = re.compile(r"\"?\$\{?(?:CLAUDE|GEMINI)_PROJECT_DIR\}?\"?/")
 #: A path of these characters stands for itself in every quoting of a shell.
@@ -46,15 +56,18 @@ _PLAIN = re.compile(r"[\w.@%+,/-]+")
 def named(commands: Iterable[Command], place: str) -> dict[str, str]:
     """The hash of each program that ``commands`` of the file at ``place`` name, by its path.
 
-    Raises ConfigError where one cannot be read or is too large.
+    Raises ConfigError where one cannot be read or is too large. One that is not there is left out.
     """
     found: dict[str, str] = {}
     for command in commands:
 
-        def pin(path: str) -> str:
-            found[path] = hashlib.sha256(_content(path)).hexdigest()
+        def pin(path: str, *, listed: bool = False) -> str:
+            if listed or os.path.lexists(path):
+                found[path] = hashlib.sha256(_content(path)).hexdigest()
             return path
 
+        for path in _listed(command, place):
+            pin(path, listed=True)
         _rewritten(command, place, pin, {})
     if len(found) > PROGRAMS_MAX:
         raise ConfigError(f"{place}: its commands name more than {PROGRAMS_MAX} programs")
@@ -140,37 +153,37 @@ def _rewritten(
     command: Command, place: str, use: Callable[[str], str], known: Mapping[str, str]
 ) -> Command:
     """``command`` with ``use(path)`` for each program that it names. ``known``: paths that are
-    programs, there or not."""
-    base = base_of(place)
-    where = os.path.join(base, os.path.expanduser(command.cwd)) if command.cwd else base
-    listed = {os.path.normpath(os.path.join(where, name)) for name in command.files}
+    programs, whatever is there now."""
+    base, where = base_of(place), _where(command, place)
+    listed = _listed(command, place)
 
-    def program(text: str) -> str | None:
-        """What ``text`` becomes if it names a program."""
-        if _PROJECT.match(text):
-            text = os.path.join(base, _PROJECT.sub("", text, count=1))
-        path = os.path.normpath(os.path.join(where, os.path.expanduser(text)))
+    def program(text: str, before: str) -> str | None:
+        """What ``text`` behind ``before`` becomes if it names a program."""
+        path = _resolved(text, base, where)
         if path in listed or path in known:
             return use(path)
+        commands, script = _COMMAND.search(before), _INTERPRETER.search(before)
+        if text.startswith("-") or ("/" not in text and not script):
+            return None  # an option, or it is looked for in PATH, or it is data
         if not os.path.isfile(path):
+            # Beside the configuration there is none: the agent's folder must not give one.
+            return use(path) if (commands or script) and not os.path.exists(path) else None
+        if not (commands or script or os.access(path, os.X_OK) or _beginning(path) == b"#!"):
             return None
-        data = _beginning(path)
-        if "/" not in text and not text.endswith(_ENDINGS):
-            return None  # it is looked for in PATH, or it is data
-        if not (os.access(path, os.X_OK) or data == b"#!" or text.endswith(_ENDINGS)):
-            return None
-        real = os.path.realpath(path)
-        if _is_in(real, os.path.realpath(base)):
+        real, around = os.path.realpath(path), os.path.realpath(base)
+        if _is_in(real, around):
             return use(path)
-        script = data == b"#!" or text.endswith(_ENDINGS)
-        if script and _is_in(real, os.path.realpath(os.path.expanduser("~"))):
+        mine = _is_in(real, os.path.realpath(os.path.expanduser("~")))
+        if mine and (script or _beginning(path) == b"#!"):
             return use(path)
         # The system's runs where it is, but not by a link that an agent could turn elsewhere.
         return real if _is_in(path, base) else None
 
-    def in_line(text: str) -> str:
+    def in_line(text: str, before: str) -> str:
         def changed(found: re.Match[str]) -> str:
-            became = None if found["to"] else program(found["path"])
+            became = None
+            if not found["to"]:
+                became = program(found["path"], before + text[: found.start("path")])
             if became is None:
                 return found[0]
             if not _PLAIN.fullmatch(became):
@@ -185,21 +198,43 @@ def _rewritten(
 
     for path in listed:
         use(path)
-    words = tuple(program(word) or in_line(word) for word in command.argv)
+    words: list[str] = []
+    for number, word in enumerate(command.argv):
+        before = " ".join(command.argv[:number]) + " " * bool(number)
+        whole = program(word, before) if os.path.isfile(_resolved(word, base, where)) else None
+        words.append(whole or in_line(word, before))
     cwd = where if command.cwd else ""
-    return replace(command, argv=words, shell=in_line(command.shell), cwd=cwd)
+    return replace(command, argv=tuple(words), shell=in_line(command.shell, ""), cwd=cwd)
 
 
 def unfound(command: Command, place: str) -> Iterator[str]:
-    """What ``command`` calls beside itself (``./check.sh``) that is not beside its file."""
+    """The programs that ``command`` names by a path and that are not there: it will not run."""
+    missing: list[str] = []
+
+    def look(path: str) -> str:
+        if not os.path.lexists(path):
+            missing.append(path)
+        return path
+
+    _rewritten(command, place, look, {})
+    yield from dict.fromkeys(missing)
+
+
+def _where(command: Command, place: str) -> str:
+    """The folder in which the names in ``command`` are looked up."""
     base = base_of(place)
-    where = os.path.join(base, os.path.expanduser(command.cwd)) if command.cwd else base
-    for text in (*command.argv, command.shell):
-        for found in _PATH.finditer(text):
-            path = found["path"]
-            beside = path.startswith(("./", "../")) and not found["to"]
-            if beside and not os.path.exists(os.path.join(where, path)):
-                yield path
+    return os.path.join(base, os.path.expanduser(command.cwd)) if command.cwd else base
+
+
+def _listed(command: Command, place: str) -> list[str]:
+    where = _where(command, place)
+    return [os.path.normpath(os.path.join(where, name)) for name in command.files]
+
+
+def _resolved(text: str, base: str, where: str) -> str:
+    if _PROJECT.match(text):
+        text = os.path.join(base, _PROJECT.sub("", text, count=1))
+    return os.path.normpath(os.path.join(where, os.path.expanduser(text)))
 
 
 def base_of(place: str) -> str:

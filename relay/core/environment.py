@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 # Python coerces the C locale by setting LC_CTYPE to one of these in its own environment (PEP 538).
 _COERCED = (b"C.UTF-8", b"C.utf8", b"UTF-8")
@@ -20,3 +21,34 @@ def original() -> dict[bytes, bytes]:
         if not any(entry.startswith(b"LC_CTYPE=") for entry in given):
             del env[b"LC_CTYPE"]
     return env
+
+
+def for_own_process(folder: str) -> dict[bytes, bytes]:
+    """``original()`` for a process of relay's, whose Python imports nothing from ``folder``, where
+    agents write, or from where it happens to run: PYTHONPATH keeps its other entries."""
+    env = original()
+    found = env.pop(b"PYTHONPATH", None)
+    if found is not None:
+        kept = [one for one in found.split(b":") if os.path.isabs(one) and not _in(one, folder)]
+        if kept:
+            env[b"PYTHONPATH"] = b":".join(kept)
+    return env
+
+
+def forget_imports_from(folder: str) -> None:
+    """Take out of this process what PYTHONPATH has of ``folder``, or names by a relative path."""
+    names = os.environb.get(b"PYTHONPATH", b"").split(b":")
+    gone = {
+        os.fsdecode(os.path.abspath(name))
+        for name in names
+        if not os.path.isabs(name) or _in(name, folder)
+    }
+    sys.path[:] = [path for path in sys.path if path and path not in gone]
+
+
+def _in(path: bytes, folder: str) -> bool:
+    real, around = os.path.realpath(path), os.path.realpath(os.fsencode(folder))
+    ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if os.path.realpath(os.fsencode(ours)) == real:
+        return False  # relay itself is there
+    return real == around or real.startswith(around.rstrip(b"/") + b"/")

@@ -24,6 +24,8 @@ from tests.config.trusted import trusted
 GOOD = "#!/bin/sh\necho good >&2; exit 2\n"
 EVIL = "#!/bin/sh\ntouch EVIL\nexit 0\n"
 
+_START = "from relay.__main__ import main; sys.exit(main(sys.argv[1:]))"
+
 Ask = Callable[..., dict[str, Any]]
 
 
@@ -104,12 +106,14 @@ def test_a_program_is_the_one_beside_the_configuration_wherever_the_agent_works(
     "command",
     [
         pytest.param(["./check.sh", "--strict"], id="program"),
-        pytest.param(["check.sh"], id="bare name"),
         pytest.param("./check.sh", id="line"),
         pytest.param("sh ./check.sh", id="shell with a script"),
         pytest.param(["sh", "check.sh"], id="shell with a bare script"),
         pytest.param("sh -c './check.sh'", id="shell with a line"),
         pytest.param(["sh", "-c", "true && ./check.sh"], id="second in a line"),
+        pytest.param(["timeout", "9", "./check.sh"], id="behind another program"),
+        pytest.param("if true; then ./check.sh; fi", id="in a condition"),
+        pytest.param(["bash", "--norc", "-e", "check.sh"], id="shell with options"),
         pytest.param('X=1 exec "./check.sh" 2>&2', id="quoted"),
         pytest.param("tools/../check.sh", id="by a detour"),
         pytest.param(". ./check.sh", id="sourced"),
@@ -152,12 +156,28 @@ def test_what_runs_is_what_was_looked_at_even_if_it_is_changed_at_that_moment(
     assert ask(project)["reason"] == "good"
 
 
-def test_a_program_that_appears_later_is_not_run(home: Home, project: Path, ask: Ask) -> None:
-    (project / "check.sh").unlink()
-    guard(project, home)
-    script(project / "check.sh", EVIL)
-    said = ask(project)
+@pytest.mark.parametrize("command", ["./none.sh", "sh none.sh", ["sh", "-c", "exec ./none.sh"]])
+@pytest.mark.parametrize("where", [".", "vendored"])
+def test_a_program_that_appears_later_is_not_run(
+    home: Home, project: Path, ask: Ask, command: object, where: str
+) -> None:
+    guard(project, home, command)
+    script(project / where / "none.sh", EVIL)
+    said = ask(project / where)
     assert said["decision"] == "deny" and "was not there" in said["reason"]
+
+
+def test_what_a_command_works_on_is_no_program(home: Home, project: Path, ask: Ask) -> None:
+    deep = project / "deep"
+    for folder in (project, deep):
+        folder.mkdir(exist_ok=True)
+        (folder / "notes.md").write_text(f"of {folder.name}")
+        (folder / "test_x.py").write_text("")
+    command = "cat notes.md ./notes.md test_x.py >&2; echo > out.sh; exit 2"
+    guard(project, home, command)
+    (project / "notes.md").write_text("changed")
+    assert ask(deep)["reason"] == "of deepof deep"
+    assert (deep / "out.sh").exists()
 
 
 def test_further_files_are_pinned_and_stand_beside_the_program(
@@ -281,6 +301,28 @@ def test_a_trusted_hook_file_that_is_changed_keeps_its_gate_shut(
     assert str(settings) in load_for_session(home, str(project)).unguarded
     settings.unlink()
     assert str(settings) in load_for_session(home, str(project)).unguarded
+
+
+@pytest.mark.parametrize("path", [".", "/nowhere:", "PROJECT", "PROJECT/src"])
+def test_relay_imports_nothing_from_where_agents_work(
+    home: Home, project: Path, tmp_path: Path, path: str
+) -> None:
+    evil = f"open({str(tmp_path / 'EVIL')!r}, 'w')\nraise SystemExit\n"
+    for folder in (project, project / "src"):
+        folder.mkdir(exist_ok=True)
+        for name in ("json", "asyncio", "sitecustomize", "guards"):
+            (folder / f"{name}.py").write_text(evil)
+    config = project / CONFIG_NAME
+    config.write_text("import guards\n")
+    run = [sys.executable, "-S", "-P", "-c", f"import sys; sys.path[1:1] = {sys.path!r}; {_START}"]
+    env = {**os.environ, "PYTHONPATH": path.replace("PROJECT", str(project))}
+    for verb in (["trust"], ["wrap", "--", "sh", "-c", "exec sleep 1"]):
+        done = subprocess.run([*run, *verb], cwd=project, env=env, capture_output=True, text=True)
+        assert "Traceback" not in done.stderr
+        assert done.returncode == (2 if verb == ["trust"] else 0)
+        if verb == ["trust"]:
+            assert "it imports 'guards', which is not installed here" in done.stderr
+        assert not (tmp_path / "EVIL").exists()
 
 
 def test_every_start_says_what_is_not_applied(home: Home, project: Path, tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_what_is_rewritten_elsewhere_is_an_error_that_says_where() -> None:
     assert "on_before_tool" in refused({"input": {}}, AFTER).hint
     assert "on_after_tool" in refused({"response": "x"}, BEFORE).hint
     assert "on_before_tool_selection" in refused({"tools": []}, BEFORE).hint
-    assert "BeforeModel" in refused({"request": {}}, BEFORE).hint
+    assert "on_before_model" in refused({"request": {}}, BEFORE).hint
 
 
 @pytest.mark.parametrize(
