@@ -136,6 +136,12 @@ class BrokerClient:
             except _Broken as error:
                 # It was just going away; the next one is on its way.
                 time.sleep(starter.next_pause(ConnectionResetError(error.message)))
+            except Timeout as error:
+                self.close()
+                # Nothing was asked of it yet; the status of a Timeout would say that it was.
+                raise BrokerUnavailable(
+                    "the broker does not answer", hint="it may be stopped: relay broker status"
+                ) from error
             except BaseException:
                 self.close()
                 raise

@@ -26,7 +26,7 @@ Answer = Callable[[Json], bytes | None]
 
 
 @contextmanager
-def broker(home: Home, answer: Answer) -> Iterator[list[Json]]:
+def broker(home: Home, answer: Answer, *, greets: bool = True) -> Iterator[list[Json]]:
     """A broker that greets as it should; gives the other requests, which ``answer`` answers."""
     home.create()
     asked: list[Json] = []
@@ -43,6 +43,8 @@ def broker(home: Home, answer: Answer) -> Iterator[list[Json]]:
             with connection, connection.makefile("rb") as lines:
                 for line in lines:
                     record = decode(line)
+                    if not greets:
+                        continue
                     if record["op"] == "hello":
                         hello = {"protocol": PROTOCOL, "version": "0", "pid": 1}
                         connection.sendall(encode({"n": record["n"], "ok": True, **hello}))
@@ -128,3 +130,12 @@ def test_an_older_broker_that_does_not_know_a_request_is_named(home: Home) -> No
     ):
         client.request("something_new")
     assert "relay broker stop" in failure.value.hint
+
+
+def test_a_broker_that_does_not_even_greet_is_no_timeout(home: Home) -> None:
+    with (
+        broker(home, silent, greets=False) as asked,
+        pytest.raises(BrokerUnavailable, match="does not answer") as failure,
+    ):
+        connect(home, deadline=0.3)
+    assert failure.value.exit_status == EXIT_FAILED and asked == []
