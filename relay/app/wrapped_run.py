@@ -129,7 +129,8 @@ def _run(choices: Choices) -> int:
     started_ms = time.time_ns() // 1_000_000
     run_id = new_ulid(started_ms)
     home = Home.from_env()
-    home.create()
+    for path in home.create():
+        print(f"relay: others could write to {path}: it is closed to them now", file=sys.stderr)
     claim = names.claim(home, choices.name, command[0], run_id)
     sockets: list[int] = []
     try:

@@ -16,7 +16,12 @@ from contextlib import suppress
 from functools import partial
 
 from relay.core.errors import DamagedFile, RelayError, error_fields
-from relay.core.files import lock_open_file, unlink_if_there, write_atomically
+from relay.core.files import (
+    lock_open_file,
+    open_private,
+    unlink_if_there,
+    write_atomically,
+)
 from relay.core.log import Log
 from relay.core.paths import Home
 from relay.core.visible import visible
@@ -55,7 +60,8 @@ def masked(text: str) -> str:
 
 def run(home: Home, log: Log) -> int:
     """Hold the lock, serve, leave nothing behind. Raises RelayError when it cannot start."""
-    home.create()
+    for path in home.create():
+        log.write(f"others could write to {path}: it is closed to them now")
     lock = _elect(home)
     if lock is None:
         log.write("another broker is running")
@@ -100,7 +106,7 @@ def _say_why(home: Home, error: RelayError) -> None:
 
 def _elect(home: Home) -> int | None:
     """The lock's descriptor, or None when another broker holds it."""
-    lock = os.open(home.broker_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = open_private(home.broker_lock, os.O_RDWR | os.O_CREAT)
     deadline = time.monotonic() + _LOCK_WAIT
     while not lock_open_file(lock):
         if _answers(home) or time.monotonic() > deadline:

@@ -10,6 +10,7 @@ import time
 from relay.core import json_text
 from relay.core.descriptors import is_own_peer
 from relay.core.errors import BrokerUnavailable, RelayError
+from relay.core.files import open_private
 from relay.core.paths import Home
 from relay.core.processes import MARKS, mark, marks_above, peer
 from relay.protocol.broker import error_from
@@ -119,7 +120,7 @@ def launch(home: Home) -> None:
 
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     try:
-        with open(home.broker_log, "ab") as log:
+        with open(home.broker_log, "ab", opener=open_private) as log:
             # The shell ends at once, so the broker is not the client's to reap. -P: nothing in
             # the directory where the client happens to run may take a module's place.
             subprocess.run(

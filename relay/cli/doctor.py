@@ -12,7 +12,6 @@ import os
 import platform
 import socket
 import sqlite3
-import stat
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -180,8 +179,13 @@ def _state(home: Home) -> Check:
         return Check("state", "bad", f"{path} is not writable", hint)
     if path != home.root:
         return Check("state", "ok", f"{home.root} (made on first use)")
-    if os.stat(path).st_uid != os.getuid():
-        return Check("state", "bad", f"{path} belongs to another user", hint)
+    try:
+        opened = home.opened()
+    except RelayError as error:
+        return Check("state", "bad", error.message, error.hint)
+    if opened:
+        told = f"others can write to {', '.join(opened)}"
+        return Check("state", "warn", told, "the next start closes it; look what was put there")
     return Check("state", "ok", home.root)
 
 
@@ -196,13 +200,6 @@ def _socket(home: Home) -> Check:
         )
     if not os.path.isdir(home.run):
         return Check("socket", "ok", f"{home.run} (made on first use)")
-    status = os.stat(home.run)
-    if status.st_uid != os.getuid():
-        return Check(
-            "socket", "bad", f"{home.run} belongs to another user", "set RELAY_HOME elsewhere"
-        )
-    if stat.S_IMODE(status.st_mode) & 0o077:
-        return Check("socket", "warn", f"{home.run} is open to others", f"chmod 700 {home.run}")
     return Check("socket", "ok", home.run)
 
 

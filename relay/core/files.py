@@ -1,19 +1,109 @@
 """Files that relay owns: private folders, files replaced as a whole, locks between processes.
 
-Only ``os`` is imported at the top: ``relay wrap`` reads this before it starts the agent.
+Only ``os`` and ``stat`` are imported at the top: ``relay wrap`` reads this before it starts the
+agent.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 
 #: Seconds between two looks at a lock that is held: no system call waits for one with a deadline.
 _LOCK_POLL = 0.02
+#: Of a mode: the group or everybody may write.
+_OTHERS_WRITE = 0o022
+#: Why something is not ours, as an error's ``strerror``.
+NOT_OURS = ("belongs to another user", "is a link", "is another user's link")
 
 
 def make_private_folder(path: str) -> None:
     """Make ``path`` and its parents, mode 0700, where they are missing. Raises OSError."""
     os.makedirs(path, mode=0o700, exist_ok=True)
+
+
+def own_folder(path: str, *, linked: bool = False, mend: bool = True) -> bool:
+    """Make a folder that nobody else has made, and close it to others (mode 0700); unless it is to
+    be mended (``mend``), only look at one that is there.
+
+    Returns whether others could write to it until now. Raises PermissionError where it belongs to
+    somebody else, is a link (unless it may be ``linked``), or, open to others, holds what is not
+    ours; OSError where it cannot be made.
+    """
+    if mend:
+        make_private_folder(path)
+    follow = 0 if linked else os.O_NOFOLLOW
+    check_own_link(path)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow)
+    except OSError as error:
+        if not linked and os.path.islink(path):
+            raise _not_ours(path, NOT_OURS[1]) from error
+        raise
+    try:
+        status = os.fstat(fd)
+        check_owner(path, status)
+        opened = bool(status.st_mode & _OTHERS_WRITE)
+        if opened:
+            for name in os.listdir(fd):
+                found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                check_owner(os.path.join(path, name), found)
+        if mend and status.st_mode & 0o077:
+            os.fchmod(fd, 0o700)
+        return opened
+    finally:
+        os.close(fd)
+
+
+def own_file(path: str, *, mend: bool = True) -> bool:
+    """Close a file to others, where it is there (mode 0600), if it is to be mended.
+
+    Returns whether others could write to it until now. Raises PermissionError where it belongs to
+    somebody else or is a link, OSError where it cannot be opened.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if os.path.islink(path):
+            raise _not_ours(path, NOT_OURS[1]) from error
+        raise
+    try:
+        status = os.fstat(fd)
+        check_owner(path, status)
+        if mend and status.st_mode & 0o077:
+            os.fchmod(fd, status.st_mode & 0o700)
+        return bool(status.st_mode & _OTHERS_WRITE)
+    finally:
+        os.close(fd)
+
+
+def open_private(path: str, flags: int) -> int:
+    """Open a file of ours (an ``opener``), mode 0600 where it is made: no link is followed."""
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def check_own_link(path: str) -> None:
+    """Raises PermissionError for a link that somebody else has put there."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(status.st_mode) and status.st_uid not in (os.getuid(), 0):
+        raise _not_ours(path, NOT_OURS[2])
+
+
+def check_owner(path: str, status: os.stat_result) -> None:
+    """Raises PermissionError for what belongs to somebody else."""
+    if status.st_uid != os.getuid():
+        raise _not_ours(path, NOT_OURS[0])
+
+
+def _not_ours(path: str, why: str) -> PermissionError:
+    import errno
+
+    return PermissionError(errno.EPERM, why, path)
 
 
 def write_atomically(
@@ -67,7 +157,7 @@ def take_lock(path: str, wait: float = 0.0) -> int | None:
     """
     import time
 
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = open_private(path, os.O_RDWR | os.O_CREAT)
     end = time.monotonic() + wait
     try:
         while not lock_open_file(fd):

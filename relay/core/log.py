@@ -8,8 +8,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 from relay.core.errors import RelayError
+from relay.core.files import open_private
 
 SIZE_MAX = 1024 * 1024
 #: Shorter texts hold no secret, and what masks them need not be loaded for them.
@@ -36,7 +38,8 @@ class Log:
         try:
             if os.path.exists(self.path) and os.path.getsize(self.path) > self._size_max:
                 os.replace(self.path, self.path + ".1")
-            with open(self.path, "a", encoding="utf-8", errors="backslashreplace") as file:
+            how: Any = {"encoding": "utf-8", "errors": "backslashreplace", "opener": open_private}
+            with open(self.path, "a", **how) as file:
                 file.write(line)
         except OSError:
             return

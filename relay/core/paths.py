@@ -1,6 +1,6 @@
 """Where relay keeps its state: everything under one RELAY_HOME.
 
-Only ``os`` is imported: ``relay wrap`` reads this before it starts the agent.
+Only ``os`` is imported at the top: ``relay wrap`` reads this before it starts the agent.
 """
 
 from __future__ import annotations
@@ -59,32 +59,54 @@ class Home:
         except OSError:
             return
 
-    def create(self) -> None:
-        """Make the directories, mode 0700. Raises RelayError with what to do when it cannot."""
-        for path in (self.root, self.names, self.logs, self.run):
-            try:
-                os.makedirs(path, mode=0o700, exist_ok=True)
-            except OSError as error:
-                raise RelayError(
-                    f"cannot create the state directory {path}: {error.strerror}",
-                    hint="make it writable, or set RELAY_HOME to a directory that is",
-                    code="state_dir",
-                ) from error
-        owner = os.stat(self.run)
-        if owner.st_uid != os.getuid():
-            raise RelayError(
-                f"{self.run} belongs to another user",
-                hint="set RELAY_HOME to a directory of your own",
-                code="state_dir",
-            )
-        if owner.st_mode & 0o077:
-            os.chmod(self.run, 0o700)
+    def create(self) -> list[str]:
+        """Make the directories, mode 0700, and close what is there to others.
+
+        Returns what others could write to until now. Raises RelayError with what to do when it
+        cannot: of the code ``not_private`` where something is not ours.
+        """
+        mended = self._own(mend=True)
         if not os.access(self.root, os.W_OK | os.X_OK):
             raise RelayError(
                 f"the state directory {self.root} is not writable",
                 hint="make it writable, or set RELAY_HOME to a directory that is",
                 code="state_dir",
             )
+        return mended
+
+    def opened(self) -> list[str]:
+        """What others can write to; nothing is made or changed. Raises RelayError as ``create``."""
+        return self._own(mend=False)
+
+    def _own(self, *, mend: bool) -> list[str]:
+        """The one rule for all that is relay's: it is ours, no link, and closed to others."""
+        from relay.core import files
+
+        made = (self.root, self.names, self.logs, self.run)
+        there = [path for path in (*made, self.memory) if os.path.lexists(path)]
+        folders = dict.fromkeys([*made, *there] if mend else there)
+        log = (self.ledger + "-wal", self.ledger + "-shm")
+        try:
+            # The person may have put the whole of it elsewhere; nobody puts links into it.
+            opened = [
+                path
+                for path in folders
+                if files.own_folder(path, linked=path == self.root, mend=mend)
+            ]
+            for path in (self.ledger, *log, self.trust, self.broker_lock, self.broker_log):
+                if files.own_file(path, mend=mend):
+                    opened.append(path)
+        except PermissionError as error:
+            if error.strerror not in files.NOT_OURS:
+                raise _cannot_make(error) from error
+            raise RelayError(
+                f"{error.filename} {error.strerror}, so relay does not use it",
+                hint="look at who has made it, or set RELAY_HOME to a directory of your own",
+                code="not_private",
+            ) from error
+        except OSError as error:
+            raise _cannot_make(error) from error
+        return opened
 
     def _run_dir(self) -> str:
         near = os.path.join(self.root, "run")
@@ -97,3 +119,11 @@ class Home:
 
         tag = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
         return f"/tmp/relay-{os.getuid()}-{tag}"
+
+
+def _cannot_make(error: OSError) -> RelayError:
+    return RelayError(
+        f"cannot create the state directory {error.filename}: {error.strerror}",
+        hint="make it writable, or set RELAY_HOME to a directory that is",
+        code="state_dir",
+    )

@@ -19,7 +19,7 @@ import termios
 import time
 from struct import Struct
 
-from relay.core import descriptors, signals
+from relay.core import descriptors, files, signals
 from relay.core.errors import RelayError, UsageError
 from relay.core.json_text import dumps
 from relay.protocol import frames
@@ -81,11 +81,14 @@ class Recording:
 
     def _create(self) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-        flags |= os.O_TRUNC if self._overwrite else os.O_EXCL
+        flags |= 0 if self._overwrite else os.O_EXCL
         try:
+            files.check_own_link(self._path)
             file = os.open(self._path, flags, 0o600)
             if stat.S_ISREG(os.fstat(file).st_mode):
+                files.check_owner(self._path, os.fstat(file))
                 os.fchmod(file, 0o600)
+                os.ftruncate(file, 0)
             os.set_blocking(file, True)
         except FileExistsError:
             raise UsageError(

@@ -14,6 +14,7 @@ import time
 
 from relay.core import descriptors, signals
 from relay.core.errors import RelayError
+from relay.core.files import open_private
 from relay.core.json_text import dumps
 from relay.pump.output_buffer import Spool
 from relay.pump.session_link import SessionLink
@@ -136,7 +137,7 @@ class SessionStarter:
         signals.default_for_exec()
         descriptors.release_stdio((0, 1, 2))
         try:
-            log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            log = open_private(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(log, 2)
         except OSError:
             pass  # its messages are lost, the run is not

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -168,14 +167,20 @@ def test_a_state_directory_that_is_not_writable_is_broken(
     assert (check.level, "not writable" in check.text) == ("bad", True)
 
 
-def test_a_socket_folder_that_others_may_enter_is_mentioned(
-    home: Home, path: Path, tmp_path: Path
-) -> None:
+def test_what_others_can_write_is_named(home: Home, path: Path, tmp_path: Path) -> None:
     home.create()
-    os.chmod(home.run, 0o755)
-    check = _checks(home, tmp_path)["socket"]
-    assert (check.level, "chmod 700" in check.hint) == ("warn", True)
-    assert stat.S_IMODE(os.stat(home.run).st_mode) == 0o755
+    os.chmod(home.logs, 0o777)
+    check = _checks(home, tmp_path)["state"]
+    assert (check.level, check.text) == ("warn", f"others can write to {home.logs}")
+    assert "the next start closes it" in check.hint
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes files of others")
+def test_what_belongs_to_another_user_is_named(home: Home, path: Path, tmp_path: Path) -> None:
+    home.create()
+    os.chown(home.run, 65534, 65534)
+    check = _checks(home, tmp_path)["state"]
+    assert check.level == "bad" and f"{home.run} belongs to another user" in check.text
 
 
 def test_without_the_terminal_emulator_it_says_what_is_missing(

@@ -310,3 +310,15 @@ def test_a_killed_pump_leaves_a_recording_that_says_so(outer: Outer, tmp_path: P
     outer.wait()
     wait_until(lambda: not alive(pid))
     assert "one" in text(path) and "recording ends here" in text(path, "m")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes links of others")
+def test_another_users_link_is_not_overwritten(outer: Outer, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("of mine")
+    link = tmp_path / "it.cast"
+    link.symlink_to(mine)
+    os.chown(link, 65534, 65534, follow_symlinks=False)
+    outer.wrap("--record", str(link), "--overwrite", "--", "echo", "never")
+    assert outer.wait() == 1
+    assert mine.read_text() == "of mine" and b"another user's link" in outer.seen
