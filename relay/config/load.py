@@ -198,6 +198,7 @@ def manifest_of(loaded: LoadedConfig) -> Manifest:
         else [event.value for event in HookEventName if registry.hooks(event)],
         store=settings.memory.store.to_json() if given else None,
         memory=settings.memory.shown() if given else None,
+        hook_files=list(settings.hook_files),
     )
 
 

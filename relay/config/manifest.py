@@ -14,13 +14,14 @@ from relay.config.trust import (
     CONFIG_NAME,
     TRUSTED,
     candidates,
-    main_worktree,
+    found_at,
     project_root,
     trusted_before,
 )
 from relay.core import json_text
 from relay.core.errors import RelayError
 from relay.core.files import make_private_folder, write_atomically
+from relay.core.projects import repository_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _GUARD = "BeforeTool"
 class Manifest:
     """What one file registers."""
 
-    __slots__ = ("patterns", "hooks", "events", "store", "memory", "problem")
+    __slots__ = ("patterns", "hooks", "events", "store", "memory", "problem", "hook_files")
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class Manifest:
         store: dict[str, Any] | None = None,
         memory: dict[str, Any] | None = None,
         problem: str = "",
+        hook_files: list[str] | None = None,
     ) -> None:
         #: ``namespace:target`` of each pattern.
         self.patterns = patterns
@@ -64,6 +66,8 @@ class Manifest:
         self.memory = memory
         #: Why the file cannot be used.
         self.problem = problem
+        #: The hook files that it names, as it names them.
+        self.hook_files = hook_files or []
 
     def fields(self) -> dict[str, Any]:
         """As it is kept."""
@@ -118,9 +122,15 @@ def notices(home: Home, cwd: str, explicit: str | None = None) -> list[str]:
             lines.append(one.notice)
         elif found is not None and found.problem:
             lines.append(f"{found.problem}; until it is mended, no tool that it may guard runs")
-    main = main_worktree(project_root(cwd))
-    path = "" if main is None else os.path.join(main, CONFIG_NAME)
-    if path and trusted_before(home, path):
+        elif found is not None:
+            folder = os.path.dirname(one.path)
+            for name in found.hook_files:
+                file = found_at(home, os.path.join(folder, os.path.expanduser(name)))
+                if file is not None and file.notice:
+                    lines.append(file.notice)
+    main = repository_of(cwd)
+    path = os.path.join(main, CONFIG_NAME)
+    if main != project_root(cwd) and trusted_before(home, path):
         lines.append(f"this is another worktree of {main}: {path}, which you trusted, counts there")
     return lines
 
@@ -161,7 +171,7 @@ def read_manifest(home: Home, sha256: str) -> Manifest | None:
         manifest = Manifest(**found)
     except (OSError, ValueError, TypeError, RecursionError):
         return None
-    lists = (manifest.patterns, manifest.hooks, manifest.events)
+    lists = (manifest.patterns, manifest.hooks, manifest.events, manifest.hook_files)
     good = all(isinstance(one, list) and all(isinstance(t, str) for t in one) for one in lists)
     good = good and all(
         one is None or type(one) is dict for one in (manifest.store, manifest.memory)

@@ -141,6 +141,12 @@ def candidates(home: Home, cwd: str, explicit: str | None = None) -> list[FoundC
     return list(found.values())
 
 
+def found_at(home: Home, path: str) -> FoundConfig | None:
+    """What is to be said of the one file at ``path``; None where there is none and never was."""
+    path = place_of(path)
+    return _candidate(path, _read(home).get(path))
+
+
 def _candidate(path: str, entry: TrustEntry | None) -> FoundConfig | None:
     if not os.path.lexists(path):
         return None if entry is None else FoundConfig(path, GONE, None, entry)
@@ -296,21 +302,6 @@ def _project_folders(cwd: str) -> list[str]:
 def project_root(cwd: str) -> str:
     """The folder of the project that ``cwd`` is in."""
     return _project_folders(os.path.realpath(cwd))[-1]
-
-
-def main_worktree(root: str) -> str | None:
-    """The main worktree of the repository of which ``root`` is another one, if it is."""
-    try:
-        with open(os.path.join(root, ".git"), encoding="utf-8", errors="replace") as file:
-            word, _, folder = file.read(4096).strip().partition(": ")
-        if word != "gitdir":
-            return None
-        folder = os.path.join(root, folder)
-        with open(os.path.join(folder, "commondir"), encoding="utf-8") as file:
-            common = os.path.realpath(os.path.join(folder, file.read(4096).strip()))
-    except (OSError, ValueError):
-        return None
-    return os.path.dirname(common) if os.path.basename(common) == ".git" else None
 
 
 def _read(home: Home) -> dict[str, TrustEntry]:

@@ -220,6 +220,22 @@ def test_a_trusted_file_that_does_not_load_is_said_at_each_start(home: Home, con
         assert f"{config}:1: it imports 'there_is_no_such_module'" in line
 
 
+def test_a_hook_file_that_is_not_applied_is_said_at_each_start(home: Home, config: Path) -> None:
+    config.write_text("config = {'hook_files': ['hooks.json']}\n")
+    trusted(home, config)
+    hooks = config.with_name("hooks.json")
+    hooks.write_text("{}")
+    said = [notices(home, str(config.parent))]
+    trust(home, str(hooks))
+    assert notices(home, str(config.parent)) == []
+    hooks.write_text("{ }")
+    said.append(notices(home, str(config.parent)))
+    hooks.unlink()
+    said.append(notices(home, str(config.parent)))
+    for [line], why in zip(said, ("is not trusted", "has changed", "is gone"), strict=True):
+        assert line.startswith(str(hooks)) and why in line
+
+
 def test_another_worktree_says_that_the_trusted_file_is_not_its_own(
     home: Home, tmp_path: Path
 ) -> None:
@@ -228,6 +244,7 @@ def test_another_worktree_says_that_the_trusted_file_is_not_its_own(
     inner.mkdir(parents=True)
     other.mkdir()
     (inner / "commondir").write_text("../..\n")
+    (inner / "gitdir").write_text(f"{other / '.git'}\n")
     (other / ".git").write_text(f"gitdir: {inner}\n")
     (main / CONFIG_NAME).write_text("")
     assert notices(home, str(other)) == []
