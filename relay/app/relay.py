@@ -41,6 +41,7 @@ class Relay:
         hook_files: Sequence[str] = (),
         end_seconds: float = END_SECONDS,
         memory: Mapping[str, object] | None = None,
+        shell_output: str = "hold",
     ) -> None:
         self.name = name
         self.registry = Registry()
@@ -53,6 +54,7 @@ class Relay:
             ("hook_files", hook_files, ()),
             ("end_seconds", end_seconds, END_SECONDS),
             ("memory", memory, None),
+            ("shell_output", shell_output, "hold"),
         ):
             if value != default:
                 try:

@@ -59,7 +59,7 @@ from relay.session.session_events import (
     PumpHello,
     SourcesRead,
 )
-from relay.session.sources import SourceSelector
+from relay.session.sources import CommandLines, SourceSelector
 from relay.session.steering import Steering
 from relay.session.tool_hooks import ToolHookEndpoint
 from relay.session.typing_channel import TypingChannel
@@ -129,10 +129,7 @@ class SessionParts:
 
         for missed in (ungated, untold):
             notes += missed(self._kind, self._launch, has_hooks)
-        self._sources = self._make_sources(notes)
-        rules = rules_of(self._kind, self._launch, self._adapter, self._hello["pid"])
-        self._prompt = PromptWatch(self._screen, self._terminal, rules)
-        self._prompt.restore(checkpoint.state.get("prompt", {}))
+        self._sources = self._make_sources(notes, config.settings.shell_output)
         self._guards = Guards(self._prompt)
         self._feed = AdapterFeed(self._sources, queue)
         self.driver = self._make_driver(config, broker)
@@ -252,7 +249,7 @@ class SessionParts:
             ),
         )
 
-    def _make_sources(self, notes: list[str]) -> SourceSelector:
+    def _make_sources(self, notes: list[str], shell_output: str) -> SourceSelector:
         """The sources, going on from the checkpoint if there is one."""
         state = self._checkpoint.state
         detector = DirectiveDetector(self._run.run_id, self._run.started_ms, self._namespaces)
@@ -269,7 +266,11 @@ class SessionParts:
         )
         source = self._adapter.source if self._adapter else None
         nested = NestedOutput(self._run.run_id, state.get("inner", 0), self._hello["pid"])
-        return SourceSelector(detector, self._screen, source, notes, nested, has_terminal)
+        rules = rules_of(self._kind, self._launch, self._adapter, self._hello["pid"])
+        self._prompt = PromptWatch(self._screen, self._terminal, rules, state.get("prompt", {}))
+        lines = CommandLines(self._prompt, ignore=shell_output == "ignore")
+        gate = lines if rules.is_shell and shell_output != "fire" else None
+        return SourceSelector(detector, self._screen, source, notes, nested, has_terminal, gate)
 
     def _make_driver(self, config: LoadedConfig, broker: Broker) -> SessionDriver:
         run, queue, tasks = self._run, self._queue, self._tasks

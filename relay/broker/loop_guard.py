@@ -44,6 +44,12 @@ RESTORED_MAX = 100_000
 PARKED_MAX = 1000
 #: The thread in which the person is told.
 THREAD = "held"
+#: Why a message is held that stood in what a shell showed.
+SHOWN = "a shell showed it, and nobody typed it there"
+_DECIDE = (
+    "See it with: relay held. Let it go on with: relay allow ID (or --all)."
+    " Refuse it with: relay refuse ID (or --all)."
+)
 _DROPPED = "the person refused it"
 
 Pair = tuple[str, str]
@@ -153,7 +159,8 @@ class HeldMessages:
                 self._guard.count(sender, to, at_ms)
         for row in queries.parked(self._ledger, PARKED_MAX):
             self._told.add(pair_of(row["from"], row["to"]))
-            if row["reason"] and not row["reason"][:1].isdigit():
+            reason = row["reason"]
+            if reason and reason != SHOWN and not reason[:1].isdigit():
                 self._guard.close(row["from"], row["to"], row["reason"])
 
     def person(self, request: ClientRequest, batch: Batch) -> Json:
@@ -175,14 +182,21 @@ class HeldMessages:
             raise RelayError(reason, code="loop")
         batch.on_failure.append(partial(self._guard.uncount, "relay", member.name, batch.now_ms))
 
-    def admit(self, message: Accepted, member: Member, batch: Batch) -> None:
+    def admit(
+        self, message: Accepted, member: Member, batch: Batch, *, shown: bool = False
+    ) -> None:
         """Count the hops of a message from ``member``, and park it where the guard says so.
 
-        What agents say that were started inside another counts as that one's.
+        What agents say that were started inside another counts as that one's. What was only
+        ``shown`` by a shell is always parked.
         """
         around = self._directory.around(member)
         message.hops = max(one.hops for one in around) + 1
         if message.routing is None:
+            return
+        if shown:
+            routes = tuple(self._parked(message, one, batch) for one in message.routing.routes)
+            message.routing = replace(message.routing, routes=routes)
             return
         counts = message.sender if len(around) == 1 else around[-1].name
         routes = tuple(
@@ -201,14 +215,31 @@ class HeldMessages:
             uncount = partial(self._guard.uncount, counts, one.to, batch.now_ms)
             batch.on_failure.append(uncount)
             return one
-        pair = pair_of(message.sender, one.to)
+        text = (
+            f"{message.sender} and {one.to}: {reason}. What they write to each other is held until"
+            f" you decide. {_DECIDE}"
+        )
+        self._tell(pair_of(message.sender, one.to), text, batch)
+        return Route(one.to, State.HELD, reason, parked=True)
+
+    def _parked(self, message: Accepted, one: Route, batch: Batch) -> Route:
+        if one.state is State.FAILED:
+            return one
+        text = (
+            f"{message.sender} showed a line that is a message to {one.to}, but nobody typed it"
+            f" there: it stood in a file or the like. It is held until you decide. {_DECIDE}"
+        )
+        self._tell(pair_of(message.sender, one.to), text, batch)
+        return Route(one.to, State.HELD, SHOWN, parked=True)
+
+    def _tell(self, pair: Pair, text: str, batch: Batch) -> None:
+        """Tell the person, once until they have decided on what is between these two."""
         if pair not in self._told:
             self._told.add(pair)
             batch.on_failure.append(partial(self._told.discard, pair))
-            self._windows.collect(self._notice(message, one.to, reason, batch.now_ms), batch)
-        return Route(one.to, State.HELD, reason, parked=True)
+            self._windows.collect(self._notice(text, batch.now_ms), batch)
 
-    def _notice(self, message: Accepted, to: str, reason: str, now_ms: int) -> Accepted:
+    def _notice(self, text: str, now_ms: int) -> Accepted:
         return Accepted(
             request=None,
             id=new_ulid(now_ms),
@@ -218,11 +249,7 @@ class HeldMessages:
             origin="relay",
             mode=Mode.FOLLOWUP.value,
             thread=THREAD,
-            body=(
-                f"{message.sender} and {to}: {reason}. What they write to each other is held until"
-                " you decide. See it with: relay held. Let it go on with: relay allow ID (or"
-                " --all). Refuse it with: relay refuse ID (or --all)."
-            ),
+            body=text,
             routing=Routing((Route(self._directory.owner),)),
         )
 

@@ -335,6 +335,7 @@ def _record(
         "timeout": settings.handler_timeout,
         "end_seconds": settings.end_seconds,
         "memory": settings.memory.shown(),
+        "shell_output": settings.shell_output,
         "task": settings.task,
     }
     return {

@@ -26,6 +26,8 @@ _IDLE_MAX = 86400.0
 END_SECONDS = 10.0
 _END_MAX = 60.0
 
+SHELL_OUTPUT = ("hold", "fire", "ignore")
+
 #: The keys of ``config = {…}`` and what each holds, for the documentation and its tests.
 KEYS = {
     "patterns": 'handlers of @namespace:target, by "namespace" or "namespace:target"',
@@ -35,6 +37,7 @@ KEYS = {
     "end_seconds": "seconds that an agent has, after its terminal was closed, for its last hooks",
     "hook_files": "hook files of Claude Code or Gemini CLI that apply too",
     "memory": "how memories are kept, and what the agent is told of them; see docs/memory.md",
+    "shell_output": "what a message in a shell's output does that nobody typed: hold, fire, ignore",
     "task": "what the agent is to do, as ctx.task; relay wrap --task wins",
 }
 #: The fields of Settings that have another name than their key.
@@ -55,6 +58,7 @@ class Settings:
     idle_seconds: float = IDLE_SECONDS
     handler_timeout: float = TIMEOUT_DEFAULT
     end_seconds: float = END_SECONDS
+    shell_output: str = "hold"
     task: str | None = None
     hook_files: tuple[str, ...] = ()
     memory: MemorySettings = MemorySettings()
@@ -76,6 +80,10 @@ def with_setting(settings: Settings, key: str, value: object) -> Settings:
         if not isinstance(files, list | tuple) or not all(isinstance(one, str) for one in files):
             raise ConfigError(f"{key} must be a list of paths, not {value!r}")
         return replace(settings, hook_files=tuple(files), given=given)
+    if key == "shell_output":
+        if value not in SHELL_OUTPUT:
+            raise ConfigError(f"{key} must be {' or '.join(SHELL_OUTPUT)}, not {value!r}")
+        return replace(settings, shell_output=str(value), given=given)
     if key == "memory":
         return replace(settings, memory=memory_settings(value), given=given)
     if value is not None and not isinstance(value, str):

@@ -73,7 +73,14 @@ class Degraded:
     reason: str
 
 
-SourceEvent = Line | Pause | End | StateChange | Proof | Degraded
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A line that the person has entered, as far as the screen shows it: not the agent's words."""
+
+    text: str
+
+
+SourceEvent = Entered | Line | Pause | End | StateChange | Proof | Degraded
 
 
 class Screen(Protocol):

@@ -178,6 +178,10 @@ class Input:
             # Behind words that the agent does not read Ctrl-C would do nothing.
             self._agent.signal_foreground(signal.SIGINT)
             keys = data.replace(_CTRL_C, b"")
+        if len(keys) > 1 and keys[-1] < 0x20 and self._interrupts(keys[-1:]):
+            self.press(keys[:-1], now)
+            self.press(keys[-1:], now)
+            return
         interrupts = False
         if any(key in keys for key in self._flushing_keys()):
             left = (tty.unread(self._path) if self._path else None) or 0

@@ -142,6 +142,7 @@ class AppendReader:
         after = person[1] + 1
         while after < end and self._emulator.continues(after):
             after += 1
+        self._out.entered(self._emulator.text(person, (self._emulator.cols - 1, after - 1)))
         if after < end:
             self._pass_on(self._lines((0, after), end), now)
 

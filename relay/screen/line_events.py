@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from relay.core.source_events import Degraded, End, Line, Pause, Proof, SourceEvent
+from relay.core.source_events import Degraded, End, Entered, Line, Pause, Proof, SourceEvent
 from relay.screen.checkpoint import fitting
 
 STREAM = "screen"
@@ -153,6 +153,10 @@ class LineEmitter:
             self.proof(text)
         self._pause_at = None
         self._emit(text)
+
+    def entered(self, text: str) -> None:
+        """Tell what the person has entered."""
+        self._events.append(Entered(text))
 
     def gap(self, now: float) -> None:
         """Emit a blank line: what comes next does not continue what came before."""

@@ -31,6 +31,8 @@ class Detection:
 
     id: str
     found: Found
+    #: A shell has shown it, and nobody has typed it there: whose words it holds nobody knows.
+    shown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from relay.agents.base import Blocked, TypingRules
@@ -51,13 +52,22 @@ class _State:
 class PromptWatch:
     """Learns the prompts of one program, and says why nothing may be typed there now."""
 
-    def __init__(self, screen: Screen, terminal: Terminal, rules: TypingRules) -> None:
+    def __init__(
+        self,
+        screen: Screen,
+        terminal: Terminal,
+        rules: TypingRules,
+        state: Mapping[str, Any] = MappingProxyType({}),  # of a session before this one
+    ) -> None:
         self.rules = rules
         self._screen = screen
         self._terminal = terminal
-        self._saved = _State()
+        self._saved = from_json(_State, state)
         self._told = 0  # the last key that this session was told of
         self._output_at = self._fresh_at = float("-inf")
+        self._begins = True  # the next key is the first of a line
+        self._begun = False  # that line was begun at the prompt
+        self._command = False  # … and has been entered
 
     def output(self, now: float) -> None:
         """The program wrote something."""
@@ -66,7 +76,11 @@ class PromptWatch:
     def pressed(self, sequence: int, kind: bytes, now: float) -> None:
         """The person pressed keys; the screen is as it was before."""
         if self._watches and self._told == self._saved.last < sequence:
-            self._proven(now)  # before a first command is the last time to learn a prompt
+            # Before a first command is the last time to learn a prompt.
+            proven = self._proven(now)
+            self._begun = proven if self._begins else self._begun
+        self._begins = kind in (frames.ENTERED, frames.INTERRUPTED)
+        self._command = self._begun and kind == frames.ENTERED
         self._told = sequence
         if not self._watches or sequence <= self._saved.last:
             return
@@ -76,6 +90,11 @@ class PromptWatch:
         self._saved.entered = kind == frames.ENTERED
         self._saved.fresh = kind == frames.INTERRUPTED
         self._fresh_at = now
+
+    def command(self) -> bool:
+        """Whether a line that was begun at the prompt was just entered; true once."""
+        command, self._command = self._command, False
+        return command
 
     def shows(self, now: float) -> bool:
         """Whether the program shows its prompt, with nothing behind it."""
@@ -96,10 +115,6 @@ class PromptWatch:
         """Return a JSON-able checkpoint."""
         made: dict[str, Any] = to_json(self._saved)
         return made
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where :meth:`state` was taken."""
-        self._saved = from_json(_State, state)
 
     # -- inside
 

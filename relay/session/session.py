@@ -292,6 +292,9 @@ class Session:
     def _detected(self, heard: Detection, now: float) -> Iterator[DriverCommand]:
         """The agent said something that is for somebody."""
         found = heard.found
+        if heard.shown and isinstance(found, Match):
+            yield from self.outbox.shown(heard.id, found)
+            return
         if isinstance(found, Match) and found.namespace == "relay":
             name = self._run.name
             said = Message(heard.id, name, found.target, found.body, self._now_ms())

@@ -8,15 +8,28 @@ works; should it fail, the screen takes over from there, and the reason is kept 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Protocol
 
 from relay.agents.base import StructuredSource
 from relay.core.message import AgentState
-from relay.core.source_events import Degraded, End, Line, Pause, Proof, SourceEvent, StateChange
+from relay.core.source_events import (
+    Degraded,
+    End,
+    Entered,
+    Line,
+    Pause,
+    Proof,
+    SourceEvent,
+    StateChange,
+)
+from relay.directive.grammar import Match
 from relay.protocol.nested_wrap import NestedOutput
-from relay.session.detector import AgentSaid, DirectiveDetector, Heard
+from relay.session.detector import AgentSaid, Detection, DirectiveDetector, Heard
+from relay.session.prompt_watch import PromptWatch
 
 #: A screen does not know turns: a block is given up as unclosed after this many seconds of silence.
 UNCLOSED_PATIENCE = 10.0
@@ -29,6 +42,8 @@ SETTLED = 1.0
 #: Seconds that the output of an inner wrap may go on after that has lost the terminal: its last
 #: words are still read. Then it was killed or stopped, and what comes is the agent's own again.
 LAST_WORDS = 1.0
+#: Lines that were entered at a shell's prompt and are remembered, and characters of each.
+COMMANDS_MAX, COMMAND_MAX = 4, 16 * 1024
 #: The stream of everything that is heard on the screen.
 SCREEN = "screen"
 
@@ -50,6 +65,44 @@ class ScreenLike(Protocol):
     def bracketed_paste(self) -> bool: ...
 
 
+class CommandLines:
+    """What the person has entered at a shell's prompt lately: the shell repeats it on purpose."""
+
+    def __init__(self, prompt: PromptWatch, *, ignore: bool) -> None:
+        """``ignore``: what nobody has typed is not even held for the person."""
+        self._prompt = prompt
+        self._ignore = ignore
+        self._entered: deque[str] = deque(maxlen=COMMANDS_MAX)
+
+    def entered(self, text: str) -> None:
+        """A line was entered; it counts if it was begun at a proven prompt, and not among what
+        some program was just writing."""
+        if self._prompt.command():
+            self._entered.append(_solid(text)[:COMMAND_MAX])
+
+    def judged(self, heard: Iterable[Heard]) -> Iterator[Heard]:
+        """Mark the finds of which not every line was typed, and leave out what is none at all."""
+        for one in heard:
+            if not isinstance(one, Detection):
+                yield one
+            elif not isinstance(one.found, Match):
+                continue  # an open block of a file that was shown is nobody's mistake
+            elif self._typed(one.found):
+                yield one
+            elif not self._ignore:
+                yield replace(one, shown=True)
+
+    def _typed(self, found: Match) -> bool:
+        said = [*found.raw.split("\n"), *found.body.split("\n")]
+        lines = [solid for line in said if (solid := _solid(line))]
+        return any(all(line in command for line in lines) for command in self._entered)
+
+
+def _solid(text: str) -> str:
+    """``text`` without blanks: the same however it is wrapped."""
+    return "".join(text.split())
+
+
 class SourceSelector:
     """Chooses which source of one agent is believed; each method returns what was heard by it."""
 
@@ -61,14 +114,17 @@ class SourceSelector:
         notes: Iterable[str] = (),  # remarks for ``relay status`` that there are already
         nested: NestedOutput | None = None,
         in_front: Callable[[int], bool | None] = lambda pid: None,
+        commands: CommandLines | None = None,
     ) -> None:
         """``nested`` finds what a wrap inside this one hears itself; ``in_front`` tells whether
-        a process has its terminal to itself."""
+        a process has its terminal to itself. ``commands`` are those of a shell, where what nobody
+        has typed there must not fire."""
         self._detector = detector
         self._screen = screen
         self._structured = structured
         self._nested = nested
         self._in_front = in_front
+        self._commands = commands
         self._inner = nested.pid if nested else 0  # the inner wrap that hears what comes now
         self._inner_lost: float | None = None  # since when that has not had the terminal
         self._last_output: float | None = None
@@ -145,7 +201,7 @@ class SourceSelector:
         heard = self._take(self._screen.tick(now), "screen", now)
         silent = self._silence_ends()
         if silent is not None and now >= silent:
-            heard += self._detector.feed(End(SCREEN))
+            heard += self._judged(self._detector.feed(End(SCREEN)))
         structured = self._structured
         if structured is not None:
             heard += self._take(structured.tick(now), "structured")
@@ -169,7 +225,7 @@ class SourceSelector:
         if self._structured is not None:
             heard += self._take(self._structured.finish(now), "structured")
         heard += self._take(self._screen.finish(now), "screen", now)
-        return [*heard, *self._detector.close()]
+        return [*heard, *self._judged(self._detector.close())]
 
     def checkpoint(self, extra: dict[str, Any]) -> bytes:
         """Everything that a next session needs to go on, with what the caller adds."""
@@ -223,11 +279,14 @@ class SourceSelector:
         for stream, group in groupby(events, _stream_of_line):
             if stream is None:
                 for event in group:
-                    heard += self._take_one(event, origin)
+                    heard += self._judged(self._take_one(event, origin))
             elif origin == self.source:
                 texts = [event.text for event in group if isinstance(event, Line)]
-                heard += self._hear_lines(stream, texts)
+                heard += self._judged(self._hear_lines(stream, texts))
         return heard
+
+    def _judged(self, heard: Sequence[Heard]) -> Iterable[Heard]:
+        return heard if self._commands is None else self._commands.judged(heard)
 
     def _take_one(self, event: SourceEvent, origin: str) -> Sequence[Heard]:
         if isinstance(event, Pause | End):
@@ -236,6 +295,11 @@ class SourceSelector:
             return (event,)
         if isinstance(event, Degraded):
             self.note(event.reason)
+        elif isinstance(event, Entered) and self._commands is not None:
+            # What a command has left open ends with it, before the next one says anything.
+            left = list(self._judged(self._detector.feed(End(SCREEN))))
+            self._commands.entered(event.text)
+            return left
         return ()
 
     def _hear_lines(self, stream: str, texts: list[str]) -> list[Heard]:

@@ -114,9 +114,10 @@ def head_of(gate: WriteGate, now: float, settled: bool) -> bytearray:
         (b"\x03", [frames.INTERRUPTED]),
         (b"\x1a", [frames.FLUSHED, frames.CLEARED]),
         (b"\x1c", [frames.FLUSHED, frames.CLEARED]),
+        (b"ab\x03", [frames.TYPED, frames.INTERRUPTED]),
         (b"a\x03b", [frames.FLUSHED, frames.CLEARED, frames.TYPED]),
     ],
-    ids=["ctrl-c", "ctrl-z", "ctrl-backslash", "among text"],
+    ids=["ctrl-c", "ctrl-z", "ctrl-backslash", "behind text", "among text"],
 )
 def test_only_the_interrupt_key_by_itself_ends_what_is_open(
     typist: Typist, keys: bytes, kinds: list[bytes]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from relay.agents.base import TypingRules
@@ -17,7 +19,9 @@ TYPED, ENTERED, CLEARED, INTERRUPTED = b"t", b"e", b"c", b"i"
 class Shell:
     """A shell as its watch sees it: rows, keys, folder; ``shows`` is a prompt at rest."""
 
-    def __init__(self, *, cooked: bool = False, comment: str = "") -> None:
+    def __init__(
+        self, *, cooked: bool = False, comment: str = "", state: dict[str, Any] | None = None
+    ) -> None:
         self.screen, self.terminal = FakeScreen(True), FakeTerminal(cooked)
         self.front, self.folder = True, "/home/me/shop"
         rules = TypingRules(
@@ -29,7 +33,7 @@ class Shell:
             folder=lambda: self.folder,
             home="/home/me",
         )
-        self.watch = PromptWatch(self.screen, self.terminal, rules)
+        self.watch = PromptWatch(self.screen, self.terminal, rules, state or {})
         self.guards = Guards(self.watch)
         self.now = 0.0
 
@@ -173,8 +177,7 @@ def test_an_interpreter_has_the_same_rule(line: str) -> None:
 def test_a_next_session_knows_the_prompts_of_the_one_before_it() -> None:
     shell = learned("$ ")
     saved = shell.watch.state()
-    after = Shell().shows("$ ")
-    after.watch.restore(saved)
+    after = Shell(state=saved).shows("$ ")
     assert after.why
     after.guards.activity(shell.guards.sequence, frames.ENTERED, after.now)
     assert not after.why

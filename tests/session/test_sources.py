@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from relay.agents.base import SourceState, StructuredSource
 from relay.core.message import AgentState
-from relay.core.source_events import Line, Pause, Proof, SourceEvent, StateChange
+from relay.core.source_events import Entered, Line, Pause, Proof, SourceEvent, StateChange
 from relay.directive.grammar import Match, Scanner, Unclosed
 from relay.protocol.nested_wrap import NestedOutput, begins, ends
 from relay.session.detector import AgentSaid, Detection, DirectiveDetector, Heard, NearMiss
-from relay.session.sources import LAST_WORDS, UNCLOSED_PATIENCE, SourceSelector
+from relay.session.prompt_watch import PromptWatch
+from relay.session.sources import LAST_WORDS, UNCLOSED_PATIENCE, CommandLines, SourceSelector
 
 
 class FakeScreen:
@@ -44,6 +47,16 @@ class FakeScreen:
 
     bracketed_paste = True
     title = ""
+
+
+class FakePrompt(PromptWatch):
+    """Every line is entered at a prompt, unless ``proven`` is False."""
+
+    def __init__(self) -> None:
+        self.proven = True
+
+    def command(self) -> bool:
+        return self.proven
 
 
 class FakeStructured(StructuredSource):
@@ -220,3 +233,60 @@ def test_on_a_screen_nobody_is_told_of_near_misses() -> None:
     desk = Desk()
     desk.hear(desk.ears.output(b"@relay: Bob hello\n", 1.0))
     assert desk.misses == []
+
+
+class Shell(FakeScreen):
+    """A shell: ``$ `` begins a line that the person enters."""
+
+    def __init__(self, *, ignore: bool = False) -> None:
+        self.prompt = FakePrompt()
+        detector = DirectiveDetector("run", 0, ["relay", "deploy"])
+        lines = CommandLines(self.prompt, ignore=ignore)
+        self.sources = SourceSelector(detector, self, None, commands=lines)
+
+    def feed(self, data: bytes, now: float) -> list[SourceEvent]:
+        lines = data.decode().splitlines()
+        events: list[SourceEvent] = [
+            Entered(text[2:]) if text.startswith("$ ") else Line("screen", text) for text in lines
+        ]
+        return [*events, Pause("screen")]
+
+    def shows(self, text: str) -> list[tuple[str, bool]]:
+        """What is found, and whether nobody has typed it."""
+        return [
+            (one.found.body if isinstance(one.found, Match) else "?", one.shown)
+            for one in self.sources.output(text.encode(), 0.0)
+            if isinstance(one, Detection)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("$ echo '@relay:Bob hi'\n@relay:Bob hi\n", [("hi", False)]),
+        ("$ printf '@relay:Bob a\\nb\\n'\n@relay:Bob a\nb\n", [("a\nb", False)]),
+        ("$ cat f\n@relay:Bob hi\n", [("hi", True)]),
+        ("$ grep '@relay:Bob' f\n@relay:Bob hi\n", [("hi", True)]),
+        ("$ echo '@relay:Bob hi'; cat f\n@relay:Bob hi\nand more\n", [("hi\nand more", True)]),
+        ("$ cat f\n@deploy:prod now\n", [("now", True)]),
+        ("$ cat f\n@relay:Bob <<<\nopen\n$ echo '@relay:Bob x'\n@relay:Bob x\n", [("x", False)]),
+        ("@relay:Bob before any command\n", [("before any command", True)]),
+    ],
+    ids=["echo", "printf", "cat", "grep", "appended", "handler", "open", "start"],
+)
+def test_in_a_shell_only_what_was_typed_there_is_said(
+    text: str, wanted: list[tuple[str, bool]]
+) -> None:
+    assert Shell().shows(text) == wanted
+
+
+def test_what_was_typed_among_a_programs_output_is_no_command() -> None:
+    shell = Shell()
+    shell.prompt.proven = False
+    assert shell.shows("$ @relay:Bob hi\n@relay:Bob hi\n") == [("hi", True)]
+
+
+def test_what_a_shell_shows_can_be_ignored() -> None:
+    shell = Shell(ignore=True)
+    assert shell.shows("$ cat f\n@relay:Bob hi\n") == []
+    assert shell.shows("$ echo @relay:Bob hi\n@relay:Bob hi\n") == [("hi", False)]
