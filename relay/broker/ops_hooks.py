@@ -78,8 +78,11 @@ class SessionRequests:
     # -- the ops
 
     def ask(self, request: ClientRequest, batch: Batch) -> None:
-        """Push a request to the session of ``agent``; it is answered later."""
-        self._directory.speaker(request)
+        """Push a request to the session of ``agent``; it is answered later.
+
+        Not for agents: what a hook says of an input that an agent made up comes from relay.
+        """
+        self._directory.check_person(request, "have hooks run in a session")
         seconds = _seconds(request.fields.get("timeout"))
         member, session = self._asked(request.fields.get("agent"))
         kind, asked = request.fields.get("kind"), request.fields.get("request")

@@ -71,20 +71,26 @@ class LedgerFile:
     def put_back(self, db: sqlite3.Connection) -> None:
         """Write all that ``db`` still holds under the ledger's name, before ``db`` is closed.
 
-        Raises FileLost where another file has that name now, or no file can.
+        Raises FileLost where another file has that name now (what ``db`` holds is then kept under
+        another one), or no file can.
         """
-        if _status(self._path)[:2] not in (_NOTHING[:2], self._main[:2]):
-            raise lost(self._path, "another file has taken its place")
         if not os.path.isdir(os.path.dirname(self._path)):
             raise lost(self._path, "its folder is gone")
+        if _status(self._path)[:2] not in (_NOTHING[:2], self._main[:2]):
+            kept = _free_name(f"{self._path}.removed")
+            self._write(db, kept)
+            raise lost(self._path, f"another file has taken its place. What it held is in {kept}")
+        self._write(db, self._path)
+
+    def _write(self, db: sqlite3.Connection, name: str) -> None:
         copy = f"{self._path}.{os.getpid()}.tmp"
         try:
             unlink_if_there(copy)
             with closing(sqlite3.connect(copy)) as target:
                 os.chmod(copy, 0o600)
                 db.backup(target)
-            os.replace(copy, self._path)
-            sync_folder(os.path.dirname(self._path))
+            os.replace(copy, name)
+            sync_folder(os.path.dirname(name))
         except (OSError, sqlite3.Error) as error:
             with suppress(OSError):
                 unlink_if_there(copy)
@@ -112,7 +118,7 @@ def recover(path: str) -> str:
 
     Returns what to tell the person. Nobody may have the file open. Raises StorageError.
     """
-    fresh, aside = f"{path}.{os.getpid()}.tmp", _aside(path)
+    fresh, aside = f"{path}.{os.getpid()}.tmp", _free_name(f"{path}.damaged")
     try:
         for name in (fresh, fresh + "-wal", fresh + "-shm"):
             unlink_if_there(name)
@@ -136,8 +142,8 @@ def recover(path: str) -> str:
     )
 
 
-def _aside(path: str) -> str:
-    name = f"{path}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+def _free_name(path: str) -> str:
+    name = f"{path}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     return name if not os.path.lexists(name) else f"{name}-{time.monotonic_ns()}"
 
 
@@ -147,6 +153,7 @@ def _copy(path: str, db: sqlite3.Connection) -> tuple[int, str]:
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
         try:
             problem = str(old.execute("PRAGMA quick_check(1)").fetchone()[0]).splitlines()[-1]
+            problem = "a part of it was cut off" if problem == "ok" else problem
         except sqlite3.DatabaseError as error:
             problem = str(error)
         with sqlite.transaction(db):

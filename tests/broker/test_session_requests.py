@@ -125,14 +125,12 @@ def test_who_is_not_there_cannot_be_asked(home: Home) -> None:
     play(home, scenario)
 
 
-def test_a_liar_is_refused_and_an_agent_may_ask(home: Home) -> None:
+def test_an_agent_has_no_hooks_run_by_asking(home: Home) -> None:
     async def scenario(bench: Bench) -> None:
-        lie = await error_of(bench.ask(auth={"run": "run-1", "token": "wrong"}))
-        assert lie.code == "forbidden"
-        asked = bench.ask(auth={"run": "run-1", "token": "secret"})
-        [push] = await bench.pushed()
-        assert await bench.answer(push, response())
-        assert (await asked)["response"] == response()
+        for token in ("wrong", "secret"):
+            refused = await error_of(bench.ask(auth={"run": "run-1", "token": token}))
+            assert refused.code == "forbidden" and "only the person" in refused.message
+        assert bench.ann.pushes == []
 
     play(home, scenario)
 

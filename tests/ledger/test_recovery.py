@@ -84,6 +84,9 @@ def test_a_file_in_its_place_is_left_alone_and_nothing_more_is_stored(path: Path
         ledger.rollback()
     assert path.read_bytes() == b"another"
     ledger.close()
+    kept = opened(min(path.parent.glob("ledger.db.removed-*")))
+    assert waiting(kept) == ["before"]
+    kept.close()
 
 
 def test_without_its_folder_nothing_more_is_stored(path: Path) -> None:
