@@ -222,12 +222,26 @@ def _run_with(
     if choices.record is not None:
         recording = _recording(choices, choices.record, facts, plan.profile)
     title = about.name if choices.title else ""
+    started_ms = time.time_ns() // 1_000_000
     status = terminal.run(
         program, mark(home.root), session, facts, choices.exclusive, recording, title
     )
     if not choices.exclusive:
         session.close()
+    _say_unreached(home, about.name, started_ms)
     return status
+
+
+def _say_unreached(home: Home, name: str, started_ms: int) -> None:
+    """Say that the agent was on its own, now that the terminal is the person's again."""
+    if os.path.exists(os.path.join(home.run, "broker.failed")):
+        from relay.broker.start import failure_since
+        from relay.core.visible import visible
+
+        reason = failure_since(home, started_ms / 1000)
+        if reason is not None:
+            line = f"{name} could not be reached by others: {reason.line}"
+            print(f"relay: {visible(line)}", file=sys.stderr, flush=True)
 
 
 def _known(home: Home, choices: Choices) -> Known:

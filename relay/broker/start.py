@@ -55,7 +55,7 @@ class Starter:
         now = time.monotonic()
         if self._may_start is None:
             self._may_start = may_start(self._home)
-        reason = self._failure()
+        reason = failure_since(self._home, self._begun)
         if reason is not None:
             raise reason
         if now > self._deadline:
@@ -74,16 +74,16 @@ class Starter:
         self._pause = min(self._pause * 1.5, 0.1)
         return self._pause
 
-    def _failure(self) -> RelayError | None:
-        """Why the broker that we started could not."""
-        try:
-            path = os.path.join(self._home.run, "broker.failed")
-            with open(path, encoding="utf-8") as file:
-                record = json_text.loads(file.read())
-            if record["at"] >= self._begun:
-                return error_from(record["error"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+
+def failure_since(home: Home, begun: float) -> RelayError | None:
+    """Why the last broker that was started could not serve, where that was after ``begun``, in
+    seconds since the epoch."""
+    try:
+        path = os.path.join(home.run, "broker.failed")
+        with open(path, encoding="utf-8") as file:
+            record = json_text.loads(file.read())
+        return error_from(record["error"]) if record["at"] >= begun else None
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from relay.broker.client import connect
 from relay.broker.main import failure_file, main
-from relay.broker.start import Starter
+from relay.broker.start import failure_since
 from relay.core.errors import BrokerUnavailable, RelayError, StorageError
 from relay.core.paths import Home
 from tests.broker.support import broker_process, lock_is_free, wait_for_broker
@@ -145,8 +145,7 @@ def test_a_broker_that_never_comes_is_not_waited_for_long(
 def test_the_reason_of_an_earlier_failure_is_not_taken_for_this_one(home: Home) -> None:
     home.create()
     Path(home.run, "broker.failed").write_text('{"at": 1, "error": {"code": "storage"}}')
-    starter = Starter(home, start=True, deadline=10)
-    assert starter._failure() is None
+    assert failure_since(home, 2.0) is None
     with connect(home) as client:
         client.request("hello")
     assert not os.path.exists(os.path.join(home.run, "broker.failed"))

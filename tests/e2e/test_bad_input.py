@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from relay.broker.loop_guard import HOPS_MAX
+from relay.core.paths import Home
 from tests.e2e.wrapped import (
     ECHO,
     RELAY,
@@ -167,3 +168,17 @@ def test_an_agent_is_reached_whose_command_is_no_text() -> None:
         relay("send", "Bob", "hello", "--wait=30")
         [row] = relay_json("agents")
         assert row["command"].endswith(" caf\ufffd")
+
+
+def test_an_agent_whose_broker_cannot_start_says_so_at_its_end(isolated_home: Path) -> None:
+    home = Home(str(isolated_home))
+    home.create()
+    Path(home.ledger).write_text("this is no ledger, and is left alone\n" * 100)
+    with wrapped(python(ECHO), name="Bob") as bob:
+        bob.type("hello\n")
+        bob.wait_for("GOT hello")
+        wait_until(Path(home.run, "broker.failed").exists, what="the broker to fail")
+        bob.type("\x04")
+        assert bob.wait() == 0
+    (said,) = [line for line in bob.output.splitlines() if line.startswith("relay:")]
+    assert said.startswith("relay: Bob could not be reached by others: ")
