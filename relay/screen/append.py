@@ -33,6 +33,8 @@ class _State:
     front: list[int] | None = None
     #: The text before the front, of a line so long that it has left the screen in part.
     head: str = ""
+    #: The line at the front as the other reader has emitted it.
+    said: str = ""
     #: Bytes since the last look.
     unread: int = 0
     #: Where on the line being written the person's typing starts, and when they typed last.
@@ -94,7 +96,7 @@ class AppendReader:
             return
         head = self._take_head()
         text = self._emulator.text(front, (self._emulator.cols - 1, self._emulator.total_rows - 1))
-        if head or text:
+        if (head or text) and head + text != self._state.said:
             self._pass_on((head + text).split("\n"), now)
 
     def restart(self, now: float) -> None:
@@ -102,11 +104,15 @@ class AppendReader:
         self.go_on_here()
         self._out.gap(now)
 
-    def go_on_here(self) -> None:
-        """Read nothing of what stands above the cursor's line."""
+    def go_on_here(self, *, said: bool = False) -> None:
+        """Read nothing of what stands above the cursor's line. ``said``: nor that as it stands."""
         self._take_head()
         self.drop_person()
-        self._set_front(0, self._emulator.line_start(self._cursor()[1]))
+        row = self._emulator.line_start(self._cursor()[1])
+        self._set_front(0, row)
+        if said:
+            end = (self._emulator.cols - 1, self._cursor()[1])
+            self._state.said = self._emulator.text((0, row), end)
 
     @property
     def front_row(self) -> int | None:
@@ -162,9 +168,13 @@ class AppendReader:
             row -= 1
         lines = text.split("\n")
         lines[0] = self._take_head() + lines[0]
+        if self._state.said and lines[0] == self._state.said:
+            del lines[0]
         return lines + [""] * (end - 1 - row)
 
     def _pass_on(self, lines: list[str], now: float) -> None:
+        if not lines:
+            return
         self._note(lines)
         self._out.lines(lines, now)
         cols = self._emulator.cols
@@ -189,6 +199,7 @@ class AppendReader:
         return head
 
     def _set_front(self, x: int, y: int) -> None:
+        self._state.said = ""
         self._front.close()
         self._front = self._emulator.mark(x, y)
 

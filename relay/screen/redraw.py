@@ -144,7 +144,7 @@ class FrameScheduler:
         self._state.dirty_at = None
         if not self._emulator.alt_screen:
             self.set_top(whole_line=False)
-            self._reader.scrolled(0)
+            self._reader.scrolled(self._emulator.total_rows)
 
     def _follow(self, piece: bytes, now: float) -> None:
         """Note what ``piece``, which was drawn, says of frames."""

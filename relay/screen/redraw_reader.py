@@ -97,6 +97,8 @@ class RedrawReader:
         self._scanner = Scanner(namespaces, body_max=0)
         #: Lines that were read without a look since the last one.
         self._noted: deque[str] = deque(maxlen=_NOTED)
+        #: What was read without a look and stands at the top of the next one.
+        self._absorbed: list[Entry] | None = None
         self._view: View = []
         self.deadline: float | None = None  # when something may settle
         #: The last row of the line that was emitted last.
@@ -120,6 +122,7 @@ class RedrawReader:
     def scrolled(self, rows: int) -> None:
         """Note that the next look will not show the first ``rows`` of the last one."""
         self._state.above = rows
+        self._absorbed = None
 
     def resized(self, now: float) -> None:
         """Note that the terminal has another size."""
@@ -139,7 +142,9 @@ class RedrawReader:
         keys = [row.key for row in rows]
         resized = now - self._state.resized_at < STALE
         before = self._view
-        stood = [entry for row, entry in before if row.number >= self._state.above]
+        stood, self._absorbed = self._absorbed, None
+        if stood is None:
+            stood = [entry for row, entry in before if row.number >= self._state.above]
         self._state.above = 0
         aligned = self._alignment.align(
             keys, now, self._state.looked_at, resized=resized, stood=stood
@@ -171,7 +176,8 @@ class RedrawReader:
         """Take all of ``snapshot``, which the screen shows, for emitted."""
         self._learn_noted(now)
         keys = [row.key for row in read_rows(snapshot, self._out.echo.part_of_text, self._style)]
-        for entry in self._alignment.align(keys, now, self._state.looked_at).entries:
+        self._absorbed = self._alignment.align(keys, now, self._state.looked_at).entries
+        for entry in self._absorbed:
             entry.emitted = True
 
     def _learn_noted(self, now: float) -> None:
@@ -207,6 +213,11 @@ class RedrawReader:
     def pending(self) -> bool:
         """Whether anything on the screen may still be emitted."""
         return any(may_be_emitted(row, entry) for row, entry in self._view)
+
+    @property
+    def said_at_cursor(self) -> bool:
+        """Whether the row of the cursor is emitted."""
+        return any(row.written and entry.emitted for row, entry in self._view)
 
     @property
     def awaits(self) -> bool:
