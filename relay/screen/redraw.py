@@ -293,7 +293,7 @@ class FrameScheduler:
     def absorb(self, front: int | None, now: float) -> None:
         """Take what stands above row ``front`` for emitted, the person's own lines included."""
         emulator = self._emulator
-        top = emulator.history_rows
+        top = self._first_row()
         if front is not None and front > top:
             text = emulator.text((0, top), (emulator.cols - 1, front - 1))
             self._reader.absorb(Snapshot(text.split("\n"), -1, emulator.cols), now)

@@ -253,7 +253,8 @@ class Rewriting(Painter):
         super().__init__(random)
         self.up = random.choice(("cuu", "cpl", "each", "ri", "cup", "save"))
         self.erase = random.choice(("below", "lines", "chars", "delete", "over", "after"))
-        self.newline = random.random() < 0.7
+        # Of a line without an end nobody knows that it is whole.
+        self.newline = random.random() < 0.7 or not self.known
         self.settles = random.random() < 0.5  # what is complete is printed above, once
         self.overflow = random.choice(("clear", "clip"))
         self.ending = random.choice(("stay", "again", "wipe"))
