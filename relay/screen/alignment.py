@@ -80,6 +80,8 @@ class ScreenAlignment:
         merged: list[Entry] = []
         scrolled: list[Entry] = []
         changed = False
+        there_already = {number for _, number in pairs}
+        fresh = [key for number, key in enumerate(keys) if number not in there_already]
         ends = [*pairs, (len(self.entries), len(keys))]
         here = there = 0
         for index, (entry_at, key_at) in enumerate(ends):
@@ -92,7 +94,7 @@ class ScreenAlignment:
                 scrolled = [e for e in kept if not e.emitted and e.seen_at >= last_look]
             else:
                 # What is gone was wiped. If it could be read, it was said; else it never was.
-                wiped = [e for e in kept if e.seen_at >= last_look and _was_read(e, keys, now)]
+                wiped = [e for e in kept if e.seen_at >= last_look and _was_read(e, fresh, now)]
                 scrolled += wiped
                 kept = [e for e in kept if e.emitted or not visible or e in wiped]
             changed = changed or any(not entry.emitted for entry in placed)

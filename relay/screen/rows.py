@@ -70,6 +70,7 @@ _SPINNER = re.compile(r"\s{0,4}[^\w\s@\"'(\[`#\\<>~$%&=-]\s+\S.*(…|\.\.\.|\bes
 _BUSY = re.compile(r"(?:\s*[⠁-⣿] ?\S)|.*\besc (?:again )?(?:to )?(?:interrupt|cancel)\b")
 _DIRECTIVE = re.compile(r"\s*(?:(?:[-*+•◦▪]|\d+[.)])\s+)?(?:\\?@[\w*-]+:|>>>|```|~~~)")
 _NAMED = re.compile(r"\s*@[\w*-]+:")
+_OPENING = re.compile(r".*@[\w*-]+:.*<<<$")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+•◦▪‣]|\d{1,3}[.)])\s")
 _WORD = re.compile(r"\S+")
 _WRAPPED = (Kind.AGENT, Kind.PERSON)
@@ -99,6 +100,7 @@ class _Traits(NamedTuple):
     words: bool  # more words than the first
     word: int  # the length of the first word
     call: bool  # begins what is nobody's words
+    opening: bool  # begins a block
     closing: bool  # the end of a block, as it is drawn
     finished: bool  # the end of a turn
 
@@ -135,6 +137,7 @@ def _traits(row: str, style: AgentStyle) -> _Traits:
         words=word is not None and word.end() < len(text),
         word=len(word[0]) if word else 0,
         call=style.call is not None and style.call.match(text) is not None,
+        opening=_OPENING.match(text) is not None,
         closing=style.closing is not None and style.closing.fullmatch(text) is not None,
         finished=style.finished is not None and style.finished.match(text) is not None,
     )
@@ -189,7 +192,7 @@ def read_rows(
         row.finished, row.written = raw.traits.finished, raw.written
         if before is not None and before.kind is raw.kind:
             at = snapshot.cols if raw.block in unwrapped else edge
-            if not raw.gap:
+            if not raw.gap and not before.traits.opening:
                 row.joins = _joint(before.text, raw.traits, at, sure=not said and exact)
             if not raw.gap or style.tail:
                 row.partial = row.joins is None and len(before.text) > at - _FULL

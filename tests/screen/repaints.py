@@ -384,7 +384,7 @@ class Clearing(Painter):
             )
         )  # fmt: skip
         self.whole = random.random() < 0.5 and self.clear != "\x1b[H"
-        self.newline = random.random() < 0.5
+        self.newline = random.random() < 0.5 or not self.known
 
     def name(self) -> list[str]:
         return [*Painter.name(self), repr(self.clear), "whole" if self.whole else "tail"]
