@@ -64,11 +64,13 @@ class ScreenAlignment:
         *,
         resized: bool = False,
         stood: Sequence[Entry] = (),
+        anew: bool = False,
     ) -> Aligned:
         """Find the rows ``keys`` of a look; those that are new become entries, not emitted yet.
 
         ``resized``: lately, so that they may be what was in view at the last look, wrapped anew.
         ``stood``: what was seen last in the place of the first of ``keys``, and below it.
+        ``anew``: the screen was wiped before, so that nothing has scrolled away.
         """
         if resized:
             self._reflow_view(keys, last_look)
@@ -88,9 +90,9 @@ class ScreenAlignment:
             gap, rows = self.entries[here:entry_at], keys[there:key_at]
             visible = index > 0 and entry_at < len(self.entries)
             # Above the first row that is still there nothing is redrawn: it scrolled away.
-            replace = index > 0 or not pairs
-            placed, kept = _fill(gap, rows, now, replace=replace, inner=visible)
-            if index == 0 and pairs:
+            above = index == 0 and bool(pairs) and not anew
+            placed, kept = _fill(gap, rows, now, replace=not above, inner=visible)
+            if above:
                 scrolled = [e for e in kept if not e.emitted and e.seen_at >= last_look]
             else:
                 # What is gone was wiped. If it could be read, it was said; else it never was.

@@ -16,7 +16,7 @@ from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.checkpoint import size_of
 from relay.screen.emulator import Emulator, Mark, slice_rows
 from relay.screen.inputbox import CURSOR_SHOWN, InputBox
-from relay.screen.redraw_reader import RedrawReader
+from relay.screen.redraw_reader import ALL_ROWS, RedrawReader
 from relay.screen.rows import Snapshot
 
 #: Frames are looked at no oftener than this, after this much quiet, and at least this often.
@@ -144,7 +144,7 @@ class FrameScheduler:
         self._state.dirty_at = None
         if not self._emulator.alt_screen:
             self.set_top(whole_line=False)
-            self._reader.scrolled(self._emulator.total_rows)
+            self._reader.scrolled(ALL_ROWS)
 
     def _follow(self, piece: bytes, now: float) -> None:
         """Note what ``piece``, which was drawn, says of frames."""

@@ -42,6 +42,8 @@ SETTLE_BUSY = 2.0
 RESTLESS = 2.0
 #: For this long after a resize remains of the old size may stand about.
 STALE = 2.0
+#: More rows than a look shows.
+ALL_ROWS = 1 << 30
 #: Lines that were read without a look and are remembered.
 _NOTED = 400
 #: What a checkpoint keeps: this many rows seen last, in bytes, and of a line that has begun.
@@ -145,9 +147,9 @@ class RedrawReader:
         stood, self._absorbed = self._absorbed, None
         if stood is None:
             stood = [entry for row, entry in before if row.number >= self._state.above]
-        self._state.above = 0
+        anew, self._state.above = self._state.above == ALL_ROWS, 0
         aligned = self._alignment.align(
-            keys, now, self._state.looked_at, resized=resized, stood=stood
+            keys, now, self._state.looked_at, resized=resized, stood=stood, anew=anew
         )
         self._view = list(zip(rows, aligned.entries, strict=True))
         keep_beginning(self._view, before)
@@ -387,7 +389,10 @@ class RedrawReader:
                 break
             seen.append(kept)
         begun = beginning(self._state.begun, _BEGUN_KEPT)
-        state = to_json(replace(self._state, begun=begun, grammar=self._scanner.state()))
+        above = self._state.above if self._absorbed is None else ALL_ROWS
+        state = to_json(
+            replace(self._state, begun=begun, above=above, grammar=self._scanner.state())
+        )
         return {**state, "seen": seen[::-1]}
 
     def load(self, saved: dict[str, Any]) -> None:

@@ -449,6 +449,10 @@ class Scrolling(Painter):
         self.wraps = True
         self.drawn: list[str] = []
 
+    @property
+    def clips(self) -> bool:
+        return True
+
     def draw(self, step: Step, *, resized: bool) -> str:
         footer = self.footer(step) or ["", "ready"]
         room = self.rows - len(footer)
