@@ -41,7 +41,7 @@ class Aligned:
     """The entry of each row of a look, and the entries that were gone before they settled."""
 
     entries: list[Entry]
-    scrolled: list[Entry]
+    gone: list[Entry]
     changed: bool
 
 
@@ -80,7 +80,7 @@ class ScreenAlignment:
             pairs = self._pairs(keys, stood)
         result: list[Entry] = []
         merged: list[Entry] = []
-        scrolled: list[Entry] = []
+        left: list[Entry] = []
         changed = False
         there_already = {number for _, number in pairs}
         fresh = [key for number, key in enumerate(keys) if number not in there_already]
@@ -93,11 +93,11 @@ class ScreenAlignment:
             above = index == 0 and bool(pairs) and not anew
             placed, kept = _fill(gap, rows, now, replace=not above, inner=visible)
             if above:
-                scrolled = [e for e in kept if not e.emitted and e.seen_at >= last_look]
+                left = [e for e in kept if not e.emitted and e.seen_at >= last_look]
             else:
                 # What is gone was wiped. If it could be read, it was said; else it never was.
                 wiped = [e for e in kept if e.seen_at >= last_look and _was_read(e, fresh, now)]
-                scrolled += wiped
+                left += wiped
                 kept = [e for e in kept if e.emitted or not visible or e in wiped]
             changed = changed or any(not entry.emitted for entry in placed)
             merged += kept + [entry for entry in placed if not entry.alias]
@@ -111,7 +111,7 @@ class ScreenAlignment:
             entry.seen_at = now
         self.entries = [e for e in merged if e.emitted or e.seen_at == now or now - e.seen_at < 2.0]
         self._trim()
-        return Aligned(result, scrolled, changed)
+        return Aligned(result, left, changed)
 
     def _pairs(self, keys: Sequence[str], stood: Sequence[Entry]) -> list[tuple[int, int]]:
         """The places of equal rows: from the top those that still stand, then what matches best.

@@ -26,6 +26,14 @@ def keep_beginning(view: View, before: View) -> None:
         first.gap, first.joins = was.gap, was.joins
 
 
+def recall(view: View, last: Entry | None) -> None:
+    """Take what is printed again above the line that was emitted last for emitted."""
+    at = max((n for n, (_, entry) in enumerate(view) if entry is last), default=0)
+    for row, entry in view[:at]:
+        if row.kind in SPOKEN:
+            entry.emitted = True
+
+
 def stands_grown(view: View, one: tuple[Row, Entry]) -> bool:
     """Whether below ``one``, as it was before a resize, stands a row that begins like it."""
     row, entry = one

@@ -168,6 +168,13 @@ class FrameScheduler:
         """Note that the cursor went up, or the screen was switched."""
         self._state.moved_at = now
 
+    def switched(self, now: float) -> None:
+        """Note that the other screen is shown."""
+        self.moved(now)
+        self.set_top()
+        self._reader.scrolled(ALL_ROWS)
+        self.touch(now)
+
     def touch(self, now: float) -> None:
         """Note that something was drawn."""
         self._state.changed_at = now

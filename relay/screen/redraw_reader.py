@@ -26,6 +26,7 @@ from relay.screen.paragraphs import (
     keep_owners,
     may_be_emitted,
     paragraphs,
+    recall,
     stands_grown,
 )
 from relay.screen.rows import Kind, Row, Snapshot, looks_busy, read_rows
@@ -144,9 +145,7 @@ class RedrawReader:
         keys = [row.key for row in rows]
         resized = now - self._state.resized_at < STALE
         before = self._view
-        stood, self._absorbed = self._absorbed, None
-        if stood is None:
-            stood = [entry for row, entry in before if row.number >= self._state.above]
+        stood = self._standing()
         anew, self._state.above = self._state.above == ALL_ROWS, 0
         aligned = self._alignment.align(
             keys, now, self._state.looked_at, resized=resized, stood=stood, anew=anew
@@ -155,30 +154,33 @@ class RedrawReader:
         keep_beginning(self._view, before)
         self._state.looked_at = now
         if now - self._state.wiped_at < STALE:
-            self._recall()
+            recall(self._view, self._last)
         keep_owners(self._view, gaps=self._style.call is not None)
         if aligned.changed or len(before) != len(self._view):
             self._state.changed_at = now
-        if aligned.scrolled:
-            self._put_gone(before, {id(entry) for entry in aligned.scrolled})
+        if aligned.gone:
+            self._put_gone(before, {id(entry) for entry in aligned.gone})
         if gone:
             above = [p for p in paragraphs(self._view) if p[-1][0].number < gone]
             fresh = {id(entry) for p in above for _, entry in p if not entry.emitted}
             self._put_gone(self._view, fresh)
         self._settle(now, everything=settle)
 
-    def _recall(self) -> None:
-        """Take what is printed again above the line that was emitted last for emitted."""
-        at = max((n for n, (_, entry) in enumerate(self._view) if entry is self._last), default=0)
-        for row, entry in self._view[:at]:
-            if row.kind in SPOKEN:
-                entry.emitted = True
+    def _standing(self) -> list[Entry]:
+        """What stands at the top of the screen if nothing was drawn there since the last look."""
+        stood, self._absorbed = self._absorbed, None
+        if stood is not None:
+            return stood
+        return [entry for row, entry in self._view if row.number >= self._state.above]
 
     def absorb(self, snapshot: Snapshot, now: float) -> None:
         """Take all of ``snapshot``, which the screen shows, for emitted."""
         self._learn_noted(now)
         keys = [row.key for row in read_rows(snapshot, self._out.echo.part_of_text, self._style)]
-        self._absorbed = self._alignment.align(keys, now, self._state.looked_at).entries
+        stood = self._standing()
+        self._absorbed = self._alignment.align(
+            keys, now, self._state.looked_at, stood=stood
+        ).entries
         for entry in self._absorbed:
             entry.emitted = True
 
@@ -303,17 +305,14 @@ class RedrawReader:
         below = [row for row, _ in self._view[at + 1 :]]
         if below and below[0].kind in _GOES_ON and not below[0].gap and not below[0].marked:
             return  # the block goes on, its next rows have not settled
-        if below and self._ended(below):
+        # A block may end with a mark that is not drawn, when nothing is said after it.
+        if below and below[0].finished and below[0].blanks > 1 and self._in_block:
             self._speak(CLOSING)
         elif any(row.kind is Kind.AGENT for row in below):
             self._speak("")
             self._state.open = False
         self._state.resting = True
         self._out.rest(now, plain=True)
-
-    def _ended(self, below: list[Row]) -> bool:
-        """Whether a block ends with a mark that is not drawn, and nothing is said after it."""
-        return below[0].finished and below[0].blanks > 1 and self._in_block
 
     def _put(self, paragraph: View, *, goes_on: bool = False) -> None:
         fresh = [row for row, entry in paragraph if not entry.emitted]
@@ -324,8 +323,9 @@ class RedrawReader:
         if fresh[0].kind is Kind.PERSON or fresh[0].joins is None:
             self._put_begun()
         if fresh[0].kind is Kind.PERSON:
-            if self._style.turns:
-                self._end_turn()
+            if self._style.turns and self._scanner.inside:  # what was being said is over
+                self._scanner.end()
+                self._out.end()
             if len("".join(row.key for row in fresh)) > 1:  # more than an empty prompt
                 self._out.proof("\n".join(row.text for row in fresh))
             return
@@ -360,12 +360,6 @@ class RedrawReader:
     def _in_block(self) -> bool:
         """Whether what comes next belongs to a message that ends at ``>>>`` only."""
         return self._scanner.inside == "block"
-
-    def _end_turn(self) -> None:
-        """End what was being said, a block too: the person's words begin."""
-        if self._scanner.inside:
-            self._scanner.end()
-            self._out.end()
 
     def _put_begun(self) -> None:
         """Emit a line that has left in part, of which the rest does not come."""

@@ -253,10 +253,8 @@ class ScreenSource:
         elif self._emulator.alt_screen != sequence.endswith(b"h") or sequence.endswith(b"r"):
             self._frames.look(self._now, settle=True)  # this picture goes away
         self._emulator.feed(sequence)
-        self._frames.moved(self._now)
-        self._frames.set_top()
+        self._frames.switched(self._now)
         self._tentative = False
-        self._frames.touch(self._now)
 
     def _synchronise(self, sequence: bytes) -> None:
         """Begin the first frame of a program that appended lines so far."""

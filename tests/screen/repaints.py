@@ -401,7 +401,7 @@ class Clearing(Painter):
             clear = "\x1b[2J\x1b[H" if self.clear == "\x1b[H" else self.clear
             return clear + "\r\n".join(rows) + "\r\n" * self.newline
         each = "\r\n".join(row + "\x1b[K" * bool(not row or len(row) % self.cols) for row in rows)
-        return self.clear + each + "\x1b[J"
+        return self.clear + each + "\r\n" * self.newline + "\x1b[J"
 
     def end(self, step: Step) -> str:
         return "\r\n" + super().end(step)

@@ -101,7 +101,7 @@ def test_what_scrolls_away_before_it_settles_is_told() -> None:
     transcript = ScreenAlignment()
     transcript.align(["a", "b", "c"], 1.0, 0.0)
     aligned = transcript.align(["c", "d"], 2.0, 1.0)
-    assert [entry.key for entry in aligned.scrolled] == ["a", "b"]
+    assert [entry.key for entry in aligned.gone] == ["a", "b"]
 
 
 def test_the_memory_is_bounded() -> None:
