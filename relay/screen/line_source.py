@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from relay.core.source_events import SourceEvent
 from relay.protocol import frames
 from relay.screen import checkpoint, emulator_library
+from relay.screen.concealed import ConcealedText
 from relay.screen.line_events import PERSON_WAIT, LineEmitter
 from relay.screen.terminal_modes import ModeScanner
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from relay.screen.source import ScreenSource
 
 #: The form of a checkpoint; one of another form is refused.
-_KIND = "lines 2"
+_KIND = "lines 3"
 #: A line longer than this many bytes is read without its rest.
 LINE_MAX = 4 * 1024 * 1024
 _STRING_MAX = 256 * 1024
@@ -126,6 +127,7 @@ class LineSource:
         self._now = now
         self._out = LineEmitter()
         self._modes = ModeScanner()
+        self._concealed = ConcealedText()
         self._line = bytearray()  # of the line being written, escape sequences and all
         self._held = b""  # an escape sequence that is not complete
         self._told = False
@@ -145,7 +147,7 @@ class LineSource:
         if len(data) - cut > _STRING_MAX:
             cut = len(data)  # no terminal waits for ever: what is shown then is garbage anyway
         self._held, data = data[cut:], data[:cut]
-        self._text(data, now)
+        self._text(self._concealed.blank(data), now)
         return self._out.take()
 
     def _text(self, data: bytes, now: float) -> None:
@@ -283,6 +285,7 @@ class LineSource:
                 "line": base64.b64encode(line).decode(),
                 "held": base64.b64encode(self._held[:_CHECKPOINT_HELD]).decode(),
                 "modes": self._modes.save(),
+                "concealed": self._concealed.save(),
                 "person": [self._person, self._entered],
                 "out": self._out.save(),
             }
@@ -299,6 +302,7 @@ class LineSource:
             source._line += base64.b64decode(state["line"])
             source._held = base64.b64decode(state["held"])
             source._modes.load(state["modes"])
+            source._concealed.load(state["concealed"])
             source._person, source._entered = state["person"]
             source._out.load(checkpoint.moved_in_time(state["out"], now - state["saved_at"]))
         except (KeyError, TypeError) as problem:

@@ -19,6 +19,7 @@ from relay.protocol import frames
 from relay.screen import checkpoint
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.append import AppendReader
+from relay.screen.concealed import ConcealedText
 from relay.screen.emulator import SLICE_ROWS, Emulator, EmulatorError, slice_rows
 from relay.screen.inputbox import CURSOR_SHOWN
 from relay.screen.line_events import LineEmitter
@@ -71,6 +72,7 @@ class ScreenSource:
         self._frames = FrameScheduler(self._emulator, self._redraw, now, style)
         self._append = AppendReader(self._emulator, self._out, self._redraw.note, now)
         self._now = now
+        self._concealed = ConcealedText()
         self._held = b""  # a control sequence that is not complete
         self._painting = False
         self._tentative = False  # nothing was drawn yet since the cursor went up
@@ -90,7 +92,7 @@ class ScreenSource:
             self._held, data = data[partial.start() :], data[: partial.start()]
         else:
             self._held = b""
-        self._write(data)
+        self._write(self._concealed.blank(data))
         self._out.tick(now)
         return self._out.take()
 
@@ -327,6 +329,7 @@ class ScreenSource:
             "saved_at": self._now,
             "size": [self._emulator.cols, self._emulator.rows],
             "held": base64.b64encode(self._held).decode("ascii"),
+            "concealed": self._concealed.save(),
             "painting": self._painting,
             "tentative": self._tentative,
             "homed": self._homed,
@@ -368,6 +371,7 @@ class ScreenSource:
 
     def _load(self, state: dict[str, Any]) -> None:
         self._held = base64.b64decode(state["held"])
+        self._concealed.load(state["concealed"])
         self._painting, self._tentative = state["painting"], state["tentative"]
         self._homed, self._paints = state["homed"], state["paints"]
         self._wrote_at = state["wrote_at"]
