@@ -36,8 +36,7 @@ SETTLE = 0.120
 #: The last one settles after this much rest of the whole screen, or this much of its own.
 SETTLE_QUIET = 0.300
 SETTLE_LAST = 1.0
-#: ... or after this much, while the program says that the agent is at work, or the cursor stands
-#: on it.
+#: ... or after this much, while the agent is at work, as it says, or the cursor stands on it.
 SETTLE_BUSY = 2.0
 #: What keeps changing for this long (a clock, a spinner) no longer holds up what stands below.
 RESTLESS = 2.0
@@ -169,19 +168,17 @@ class RedrawReader:
     def _standing(self) -> list[Entry]:
         """What stands at the top of the screen if nothing was drawn there since the last look."""
         stood, self._absorbed = self._absorbed, None
-        if stood is not None:
-            return stood
-        return [entry for row, entry in self._view if row.number >= self._state.above]
+        seen = (entry for row, entry in self._view if row.number >= self._state.above)
+        return [*seen] if stood is None else stood
 
     def absorb(self, snapshot: Snapshot, now: float) -> None:
         """Take all of ``snapshot``, which the screen shows, for emitted."""
         self._learn_noted(now)
         keys = [row.key for row in read_rows(snapshot, self._out.echo.part_of_text, self._style)]
         stood = self._standing()
-        self._absorbed = self._alignment.align(
-            keys, now, self._state.looked_at, stood=stood
-        ).entries
-        for entry in self._absorbed:
+        aligned = self._alignment.align(keys, now, self._state.looked_at, stood=stood)
+        self._absorbed = aligned.entries
+        for entry in aligned.entries:
             entry.emitted = True
 
     def _learn_noted(self, now: float) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from relay.screen.source import ScreenSource
-from tests.pump.fuzzing import rounds, seed
 from tests.screen.conversation import Found, finds
 from tests.screen.repaints import listen
 from tests.screen.screens import until
@@ -79,6 +78,6 @@ def test_the_same_words_below_are_said_again(back: str) -> None:
 
 
 def test_random_conversations_drawn_in_random_ways_are_heard_as_they_were_said() -> None:
-    for number in range(rounds(10)):
-        outcome = listen(seed(number))
+    for number in range(150):  # bench/repaint.py goes on from there
+        outcome = listen(number)
         assert not outcome.wrong, (number, outcome)
