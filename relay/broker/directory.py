@@ -54,7 +54,8 @@ class Member:
         self.notes: list[str] = []
         #: Of each request about memories: this agent's project (str or None), what is done with
         #: secrets, and its store. As its run was registered first, whatever is said later.
-        self.memory: Json = {}
+        #: None: its session has not said so yet, to this broker.
+        self.memory: Json | None = None
         self._memory_of: str | None = None  # the run
         #: The message that made this agent speak, "" after a word of the person, and its hops.
         self.cause = ""

@@ -126,21 +126,25 @@ class MemoryProxy:
             if member is None:
                 raise UsageError("only a registered session can leave its agent's last words")
         passed = {key: item for key, item in request.fields.items() if key != "auth"}
-        if member is not None:
+        # One that an agent has started speaks for that agent.
+        whose = None if member is None else self._directory.around(member)[-1]
+        if whose is not None:
             # Whatever an agent says: its project, its store and what is done with its secrets are
             # those of the run, as it was registered.
+            if whose.memory is None:
+                raise RelayError(f"{whose.name} is not there yet", hint="try again", code="busy")
             for key in ("cwd", "store", "secrets"):
                 passed.pop(key, None)
-            passed |= {k: v for k, v in member.memory.items() if k in ("store", "secrets")}
+            passed |= {k: v for k, v in whose.memory.items() if k in ("store", "secrets")}
         if request.op == "memory_save":
             passed["save_token"] = os.urandom(5).hex()
         self._last_id += 1
         asked = {
             "id": self._last_id,
             "until": time.monotonic() + self._deadline,
-            "agent": None if member is None else member.name,
+            "agent": None if whose is None else whose.name,
             "run": None if member is None else member.record.run,
-            "project": None if member is None else member.memory.get("project"),
+            "project": None if whose is None else (whose.memory or {}).get("project"),
             "now_ms": batch.now_ms,
             "request": {**passed, "n": request.n, "op": request.op},
         }

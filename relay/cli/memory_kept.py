@@ -14,8 +14,9 @@ from typing import Any
 from relay.broker.client import BrokerClient
 from relay.cli import output, table
 from relay.cli.memory_client import applying, ask, connected, shown
-from relay.core.errors import NotFound, StorageError, UsageError
+from relay.core.errors import NotFound, StorageError, UsageError, only_the_person
 from relay.core.paths import Home
+from relay.core.processes import wrapped
 from relay.memory.backend import StoreUnavailable
 from relay.memory.kept_saves import KeptSave, KeptSaves, path_of, title_of, waiting_in
 from relay.memory.records import to_json
@@ -24,6 +25,8 @@ from relay.memory.records import to_json
 def run(options: Any) -> int:
     """List the stores, or what waits for one, or move that; the exit status."""
     home = Home.from_env()
+    if options.store is not None and wrapped():
+        raise only_the_person("see or move what waits for a store")
     if options.store is None:
         if options.move:
             raise UsageError(

@@ -111,7 +111,7 @@ def test_tools_of_an_agent_speak_as_it_and_nobody_else_can(
     with register(home, "Ada"):
         auth = {"run": "run-1", "token": "secret"}
         assert save(client, "from a tool", auth=auth)["memory"]["agent"] == "Ada"
-        with pytest.raises(RelayError, match="not known"):
+        with pytest.raises(RelayError, match="is not its token"):
             save(client, "a lie", auth={"run": "run-1", "token": "guessed"})
     assert texts(client) == ["from a tool"]
 

@@ -117,12 +117,20 @@ def test_nobody_answers_the_question_that_a_program_asks_its_person(
 #: An agent that looks around with its own tools, in the folder that is named.
 SNOOPS = """
 import os, shutil, subprocess, sys
+input()
 os.chdir(os.environ["ELSEWHERE"])
 home = os.environ["AT_HOME"]
 os.rename(home, home + ".moved")
 os.symlink(os.environ["ELSEWHERE"], home)
-for words in ("list", "search secret", "export", "save planted", "save --scope user everywhere"):
-    done = subprocess.run([sys.executable, "-m", "relay", "memory", *words.split()],
+for name in ("RELAY_RUN", "RELAY_TOKEN", "RELAY_AGENT"):
+    os.environ.pop(name)
+relay = [sys.executable, "-m", "relay"]
+again = "i=0; until %s memory save nested || [ $((i+=1)) = 20 ]; do sleep 0.3; done; %s memory list"
+nested = ["wrap", "--name", "Sub", "--", "sh", "-c", again.replace("%s", " ".join(relay))]
+for words in ("list", "search secret", "export", "save planted", "save --scope user everywhere",
+              "list --agent Sub", nested):
+    command = ["memory", *words.split()] if isinstance(words, str) else words
+    done = subprocess.run([*relay, *command],
                           capture_output=True, text=True, stdin=subprocess.DEVNULL)
     print(words, done.returncode, done.stdout, done.stderr, flush=True)
 print("ALL DONE", flush=True)
@@ -139,12 +147,15 @@ def test_with_cd_an_agent_gets_at_no_other_project(
     relay("memory", "save", "a secret of another project")
     env = {"ELSEWHERE": str(elsewhere), "AT_HOME": str(home)}
     with wrapped(python(SNOOPS), name="Eve", cwd=home, env=env) as eve:
-        eve.wait_for("ALL DONE", 60)
+        wait_registered("Eve")
+        eve.type("\n")
+        eve.wait_for("ALL DONE", 90)
     assert "of another project" not in eve.output and "an agent may not export" in eve.output
     kept = [json.loads(line) for line in relay("memory", "export").splitlines()]
     assert {(row["text"], row["owner"]) for row in kept} == {
         ("a secret of another project", str(elsewhere)),
         ("planted", str(home)),
+        ("nested", str(home)),
         ("everywhere", ""),
     }
     [said] = [row for row in kept if row["text"] == "everywhere"]
