@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -32,6 +33,9 @@ from relay.session.builtin import register
 from relay.session.pump_link import PumpLink
 from relay.session.session_events import EventQueue, PumpCheckpoint, PumpHello
 
+#: Files of runs' logs that are kept; each has at most 1 MiB.
+RUN_LOGS_MAX = 200
+_RUN_LOG = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}\.log(?:\.1)?")
 #: How long the pump may take to say hello.
 HELLO_DEADLINE = 30.0
 #: A pump that hangs up is about to end; how long that may take. Seconds.
@@ -47,6 +51,7 @@ def main() -> int:
     start = Start(fds["pump"], fds.get("unix"), fds.get("tcp"), fds.get("tty"), args)
     status = run(start)
     drop_empty_log(Home(args["home"]), args["run_id"])
+    drop_old_logs(Home(args["home"]))
     return status
 
 
@@ -91,6 +96,15 @@ def drop_empty_log(home: Home, run_id: str) -> None:
     with contextlib.suppress(OSError):
         if os.stat(path).st_size == 0:
             os.unlink(path)
+
+
+def drop_old_logs(home: Home) -> None:
+    """Keep the logs of the latest ``RUN_LOGS_MAX`` runs that had something to say."""
+    with contextlib.suppress(OSError):
+        # Their names begin with the time: ULIDs, which are longer than the other logs' names.
+        logs = sorted(name for name in os.listdir(home.logs) if _RUN_LOG.fullmatch(name))
+        for name in logs[:-RUN_LOGS_MAX]:
+            os.unlink(os.path.join(home.logs, name))
 
 
 async def serve(start: Start) -> None:

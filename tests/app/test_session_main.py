@@ -26,6 +26,7 @@ from relay.session.builtin import register
 from relay.session.hook_setup import SessionConfig, make_engine
 from relay.session.pump_link import PumpLink
 from relay.session.session_events import AgentWrote, EventQueue, PumpCheckpoint, PumpHello
+from tests.broker.support import message_id
 from tests.hooks.fakes import IDENTITY, FakeActions, context
 
 GUARD = 'hooks = {"before_tool": lambda tool: None}\n'
@@ -171,3 +172,17 @@ def test_a_pump_that_hangs_up_before_its_hello_leaves_a_socket_only_to_another_s
     start = Start(theirs.detach(), None, None, None, {"home": home.root, "run_id": "run"})
     asyncio.run(session_main.serve(start))
     assert address.exists() is not gone
+
+
+def test_the_logs_of_the_latest_runs_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_main, "RUN_LOGS_MAX", 2)
+    home = Home(str(tmp_path))
+    home.create()
+    names = [f"{message_id(number)}.log" for number in (1, 2, 3)]
+    for name in [*names, "broker.log", "mine.log"]:
+        Path(home.logs, name).write_text("x")
+    session_main.drop_old_logs(home)
+    kept = {path.name for path in Path(home.logs).iterdir()}
+    assert kept == {*names[1:], "broker.log", "mine.log"}
