@@ -47,6 +47,8 @@ class BrokerClient:
         self.home = home
         self._start = start
         self._deadline = deadline
+        #: What the broker, by the kernel's word, takes this process for: the person's, or not.
+        self.is_person = True
         self._n = 0
         self._version = ""  # of the broker
         self._socket: _socket.socket | None = None
@@ -146,6 +148,7 @@ class BrokerClient:
                 self.close()
                 raise
         self._version = str(hello.get("version"))
+        self.is_person = hello.get("person") is not False
         if hello["protocol"] != PROTOCOL:
             self.close()
             raise BrokerUnavailable(

@@ -244,14 +244,17 @@ class Directory:
             )
         raise RelayError("this run of an agent is not known to the broker", code="unknown_run")
 
+    def is_outside(self, client: Client) -> bool:
+        """Whether the process behind ``client`` is below no run of an agent."""
+        return self.runs.standing(client.ancestors).place is Membership.OUTSIDE
+
     def check_person(self, request: ClientRequest, what: str) -> str:
         """Who asks and from which terminal. Raises RelayError unless it is the person, who alone
         may do ``what``."""
-        place = self.runs.standing(request.client.ancestors).place
         member = None
         with suppress(RelayError):
             member = self.speaker(request)
-            if member is None and place is Membership.OUTSIDE:
+            if member is None and self.is_outside(request.client):
                 return f"{self.owner}, {request.client.ancestors[0].place}"
         raise only_the_person(what, "" if member is None else member.name)
 

@@ -255,7 +255,8 @@ class BrokerServer:
     # -- small ops
 
     def _hello(self, request: ClientRequest, batch: Batch) -> Json:
-        return {"protocol": PROTOCOL, "version": __version__, "pid": os.getpid()}
+        known = {"protocol": PROTOCOL, "version": __version__, "pid": os.getpid()}
+        return {**known, "person": self._directory.is_outside(request.client)}
 
     def _status(self, request: ClientRequest, batch: Batch) -> Json:
         return {

@@ -12,7 +12,7 @@ from relay.core.descriptors import is_own_peer
 from relay.core.errors import BrokerUnavailable, RelayError
 from relay.core.files import open_private
 from relay.core.paths import Home
-from relay.core.processes import MARKS, mark, marks_above, peer
+from relay.core.processes import mark, marks_above, peer
 from relay.protocol.broker import error_from
 
 #: How long a client goes on trying to reach a broker, by default. Seconds.
@@ -93,8 +93,9 @@ def may_start(home: Home) -> bool:
     An agent may not start the one that passes on its own messages: the environment that it gives
     could hold other limits, or other code. In a RELAY_HOME of another it may.
     """
-    if not MARKS:
-        return not (os.environ.get("RELAY_SOCKET") or "").startswith(home.run + os.sep)
+    # In a sandbox of its own an agent sees none of its ancestors, but knows whose it is.
+    if (os.environ.get("RELAY_SOCKET") or "").startswith(home.run + os.sep):
+        return False
     name = mark(home.root)
     return not any(monitor.name == name for monitor in marks_above(os.getpid()))
 

@@ -14,7 +14,7 @@ A *row* is one delivery of one message::
 
 Ops (``?`` marks what may be left out):
 
-``hello``     -> protocol, version, pid
+``hello``     -> protocol, version, pid, person (whether the person asks, not an agent)
 ``register``  name, run, token, kind, pid, cwd, command, resume?, memory? -> name, waiting (open
               deliveries). ``memory``: project (a repository's root, or null), secrets, store?, of
               each request about memories that the run makes; of a run the first ones count.

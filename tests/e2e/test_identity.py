@@ -131,6 +131,23 @@ def test_an_agent_cannot_do_what_only_the_person_may(tmp_path: Path) -> None:
     assert relay_json("broker", "status")["pid"] == broker
 
 
+def _hides_ancestors() -> bool:
+    words = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "true"]
+    return bool(shutil.which("unshare")) and subprocess.run(words, check=False).returncode == 0
+
+
+def test_a_sandbox_that_hides_its_ancestors_makes_no_agent_the_person(tmp_path: Path) -> None:
+    if not _hides_ancestors():
+        pytest.skip("no process may have a /proc of its own here")
+    config = tmp_path / "relay.config.py"
+    config.write_text("patterns = {}\n")
+    inside = f"{COMMAND} send Al --offline x; {COMMAND} trust {config}; {COMMAND} broker stop"
+    sandbox = "unshare --user --map-root-user --pid --fork --mount-proc"
+    said = run_agent(f"{STRIPPED} {sandbox} sh -c {shlex.quote(inside)}", terminal=False)
+    assert [row["from"] for row in relay_json("history")] == ["Bob"], said
+    assert said.count("only the person may") == 2, said
+
+
 def test_what_the_person_does_says_from_which_terminal(tmp_path: Path) -> None:
     config = tmp_path / "relay.config.py"
     config.write_text("patterns = {}\n")
