@@ -7,9 +7,16 @@ import time
 
 from relay import __version__
 from relay.broker.start import DEADLINE, Starter, open_socket
-from relay.core.errors import BrokerUnavailable, RelayError, StorageError, Timeout
+from relay.core.errors import (
+    BrokerUnavailable,
+    RelayError,
+    StorageError,
+    Timeout,
+    only_the_person,
+)
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
+from relay.core.processes import wrapped
 from relay.protocol.broker import (
     LINE_MAX,
     ONCE,
@@ -236,3 +243,19 @@ class BrokerClient:
 def connect(home: Home, start: bool = True, deadline: float = DEADLINE) -> BrokerClient:
     """A client with an open connection; starts the broker if need be and allowed."""
     return BrokerClient(home, start=start, deadline=deadline)
+
+
+def check_person(home: Home, what: str) -> None:
+    """Raises RelayError for an agent: only the person may do ``what``.
+
+    In a sandbox that hides its ancestors from it only the broker, which every agent has, can tell.
+    """
+    person = not wrapped()
+    if person:
+        try:
+            with connect(home, start=False) as client:
+                person = client.is_person
+        except BrokerUnavailable:
+            pass  # what can be seen from here must do
+    if not person:
+        raise only_the_person(what)

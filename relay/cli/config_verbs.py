@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from contextlib import suppress
 from typing import Any
 
-from relay.broker.client import connect
+from relay.broker.client import check_person
 from relay.cli import output
 from relay.cli.config_template import TEMPLATE
 from relay.cli.parser import Options, Parser
@@ -42,17 +41,10 @@ from relay.config.trust import (
     trusted_entry,
     untrust,
 )
-from relay.core.errors import (
-    BrokerUnavailable,
-    ConfigError,
-    NotFound,
-    RelayError,
-    UsageError,
-    only_the_person,
-)
+from relay.core.errors import ConfigError, NotFound, RelayError, UsageError
 from relay.core.files import write_atomically
 from relay.core.paths import Home
-from relay.core.processes import read_process, wrapped
+from relay.core.processes import read_process
 from relay.directive.escape import clean
 from relay.hooks.hook_files import is_hook_file
 
@@ -128,7 +120,7 @@ def run_trust(args: Options) -> int:
     if args.revoke and args.show:
         raise UsageError("--show and --revoke exclude each other", hint="relay trust --help")
     if not args.show:
-        _check_person(home)
+        check_person(home, "say what is trusted")
     if args.revoke:
         return _revoke(home, args)
     file = _file(args.path)
@@ -195,17 +187,6 @@ def run_trust(args: Options) -> int:
     if args.show and not trusted:
         _say(f"To let it run: relay trust {shlex.quote(file.path)}")
     return 0
-
-
-def _check_person(home: Home) -> None:
-    """Raises RelayError for an agent. In a sandbox that hides its ancestors only the broker, which
-    every running agent has, can tell."""
-    person = not wrapped()
-    if person:
-        with suppress(BrokerUnavailable), connect(home, start=False) as client:
-            person = client.is_person
-    if not person:
-        raise only_the_person("say what is trusted")
 
 
 def _kept(home: Home, file: ConfigFile, trusted: bool) -> Manifest:
