@@ -16,7 +16,7 @@ from relay.broker.routing import EVERYONE, Route, Routing, route
 from relay.core.agent_names import valid_name
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
-from relay.core.message import BODY_MAX, Mode
+from relay.core.message import BODY_MAX, BY_HOOK, Mode
 from relay.core.visible import is_visible
 from relay.ledger import queries
 from relay.ledger.store import Ledger
@@ -118,6 +118,7 @@ class MessageOps:
             mode=_FOLLOWUP,
             thread=_thread(request.fields),
             routing=Routing((Route(member.name),)),
+            meta=_as_meta({"attributes": BY_HOOK}) if request.fields.get("by_hook") else None,
         )
         if request.fields["notice"] == ABOUT and not self._is_repeated(message):
             self._held.admit_notice(message, member, batch)

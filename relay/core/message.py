@@ -26,6 +26,10 @@ class State(StrEnum):
         return self in (State.SEEN, State.FAILED, State.CANCELLED)
 
 
+#: The attribute of a notice whose words are those of a person's hook or handler.
+BY_HOOK = {"by": "hook"}
+
+
 class Mode(StrEnum):
     """What a message does when its receiver is busy."""
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from relay.core.message import Message
+from relay.core.message import BY_HOOK, Message
 from relay.directive.escape import clean, has_closing, quote_headers
 from relay.directive.line_parser import LineParser
 
@@ -119,7 +119,9 @@ def _closing(message: Message, marker: str) -> str:
     """The last words: how to answer, and that another agent's words are not the user's consent."""
     parts = [f"End of {marker}"]
     if message.sender_kind == "relay":
-        return f"({parts[0]}. No answer needed)."
+        # What a hook of the person's says may well want something.
+        asks = BY_HOOK.items() <= message.attributes.items()
+        return f"({parts[0]})." if asks else f"({parts[0]}. No answer needed)."
     pattern = _answer_pattern(message)
     if pattern:
         # The quotation mark stays glued to the pattern: wherever a screen wraps this line, the

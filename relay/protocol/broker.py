@@ -25,8 +25,9 @@ Ops (``?`` marks what may be left out):
               present.
               Answered once the message is on the disk. The same id again changes nothing.
               With ``notice`` it is from relay, to the very agent whose session sends it: true
-              for a text of the person's handlers; ``about`` for what relay says about something
-              that the agent said, which the loop guard counts and may refuse (``loop``).
+              for a text of the person's handlers (``by_hook``) and for what the agent has asked
+              for; ``about`` for what relay says about something that the agent said, which the
+              loop guard counts and may refuse (``loop``).
 ``state``     id, state, reason?, proof?, attempt? (the number of the try, for ``delivering``)
               -> id, state. Only from the connection of the recipient.
 ``agent_state`` state, reason?, source?, notes? -> state. Of the registered agent.

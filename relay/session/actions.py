@@ -53,7 +53,7 @@ class SessionActions:
         answers what the agent says to its texts would go on for ever.
         """
         if self._admits():
-            return self._tell(text, identifier or new_ulid(self._now_ms()))
+            return self._tell(text, identifier or new_ulid(self._now_ms()), by_hook=True)
         refused: Future[Any] = Future()
         refused.set_exception(
             RelayError(
@@ -151,9 +151,9 @@ class SessionActions:
         """The same for the handlers of one match: what they send first is that match."""
         return MatchActions(self, heard)
 
-    def _tell(self, text: str, identifier: str) -> tuple[str, Future[Any]]:
+    def _tell(self, text: str, identifier: str, **more: Any) -> tuple[str, Future[Any]]:
         to = [self._run.name]
-        return self._post({"to": to, "body": text, "notice": True, "id": identifier})
+        return self._post({"to": to, "body": text, "notice": True, "id": identifier, **more})
 
     def _post(self, fields: dict[str, Any]) -> tuple[str, Future[Any]]:
         identifier = fields.setdefault("id", new_ulid(self._now_ms()))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.core.message import Message
+from relay.core.message import BY_HOOK, Message
 from relay.directive.envelope import LINE_BYTES, Style, envelope, marker_of
 from relay.directive.escape import clean, quote_headers
 from tests.directive.envelope_reader import Received, believed, hostile, read
@@ -81,6 +81,9 @@ def test_the_user_and_relay_itself_speak_differently() -> None:
     assert notice == (
         f"Relay notice {MARKER}: Bub is unknown. (End of {MARKER}. No answer needed)."
     )
+    # What a hook of the person's says may ask for something.
+    (asked,) = wrap("Save it now.", sender="relay", sender_kind="relay", attributes=BY_HOOK)
+    assert asked == f"Relay notice {MARKER}: Save it now. (End of {MARKER})."
 
 
 @pytest.mark.parametrize("name", ["two words", "x:", "<b>", "a\n@relay:b", "]["])

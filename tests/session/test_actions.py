@@ -58,7 +58,7 @@ def test_each_action_is_a_message_with_an_id() -> None:
         sent, _ = desk.actions.send("Bob, Carol", "hello", mode=Mode.STEER, thread="t")
         noted, _ = desk.actions.notify("errors", "it broke")
         assert desk.sent() == [
-            {"id": injected, "to": ["Alice"], "body": "for me", "notice": True},
+            {"id": injected, "to": ["Alice"], "body": "for me", "notice": True, "by_hook": True},
             {"id": sent, "to": ["Bob", "Carol"], "body": "hello", "thread": "t", "mode": "steer"},
             {"id": noted, "to": ["me"], "body": "it broke", "thread": "errors"},
         ]
