@@ -123,6 +123,7 @@ class Directory:
         self._runs: dict[str, Member] = {}
         self._bound: dict[Client, Member] = {}
         self._outer: dict[Client, Member | None] = {}  # inside which agent its own was started
+        self._behind: dict[Client, str] = {}  # for which run its program was called, or ""
 
     def get(self, name: str) -> Member | None:
         """The member with this name, whatever its case."""
@@ -167,6 +168,7 @@ class Directory:
         """The member that has lost this connection, if it was one's."""
         member = self._bound.pop(client, None)
         self._outer.pop(client, None)
+        self._behind.pop(client, None)
         if member is not None:
             member.client = None
         return member
@@ -178,7 +180,10 @@ class Directory:
     def behind(self, client: Client) -> Member | None:
         """The agent for which a program of the person's was called, a handler or a hook, that now
         speaks as the person."""
-        return self._runs.get(self.runs.served_by(client.ancestors))
+        run = self._behind.get(client)
+        if run is None:
+            run = self._behind[client] = self.runs.served_by(client.ancestors)
+        return self._runs.get(run) if run else None
 
     def around(self, member: Member) -> list[Member]:
         """``member`` with the agents inside which it was started, the outermost last.
