@@ -82,6 +82,9 @@ class FastPath:
             ready = poll(timeout)
             if not ready or len(unnoted) >= console.unnoted_max:
                 return ready
+            if len(ready) > 1:
+                # What was written before a key comes before its echo, for the session too.
+                ready.sort(key=lambda one: one[0] != master)
             left = []
             for fd, events in ready:
                 data = b""
@@ -119,12 +122,20 @@ class FastPath:
 
     def note(self) -> None:
         """Tell the session's link what has passed, in order."""
-        for keys, data, at in self._unnoted:
-            if keys:
-                self._typed.note(data, at)
-            else:
+        unnoted = self._unnoted
+        for number, (keys, data, at) in enumerate(unnoted):
+            if not keys:
                 self._link.output(data, at)
-        self._unnoted.clear()
+                continue
+            if number + 1 < len(unnoted) and not unnoted[number + 1][0]:
+                # What was still written before the echo of these keys is no part of it.
+                _, shown, then = unnoted[number + 1]
+                echo = max(shown.find(data), 0)
+                if echo:
+                    self._link.output(shown[:echo], then)
+                    unnoted[number + 1] = (False, shown[echo:], then)
+            self._typed.note(data, at)
+        unnoted.clear()
 
     def close(self) -> None:
         """The agent's terminal has gone: its number may be another descriptor's soon."""

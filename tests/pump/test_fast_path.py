@@ -80,6 +80,24 @@ def read(fd: int, size: int) -> bytes:
     return got
 
 
+def test_what_was_written_before_a_keys_echo_is_told_before_that_key(street: Street) -> None:
+    os.write(street.person, b"k")
+    assert street.lane.wait(10_000) == []
+    os.write(street.agent, b"said meanwhile\r\nkey")
+    assert street.lane.wait(10_000) == []
+    street.lane.note()
+    assert street.link.said == [b"said meanwhile\r\n", b"pressed t", b"key"]
+
+
+def test_output_that_has_come_with_a_key_came_before_it(street: Street) -> None:
+    os.write(street.agent, b"said")
+    os.write(street.person, b"k")
+    assert select.select([street.master], [], [], 10)[0]
+    assert street.lane.wait(10_000) == []
+    street.lane.note()
+    assert street.link.said == [b"said", b"pressed t"]
+
+
 def test_text_and_its_echo_pass_before_anybody_is_told(street: Street) -> None:
     os.write(street.person, "ké".encode())
     assert street.lane.wait(10_000) == []  # it passed, and then it was quiet
