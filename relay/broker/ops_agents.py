@@ -265,7 +265,8 @@ def _check_claim(known: Member, run: str, hashed: str, client: Client) -> None:
         raise RelayError("the token of this run is another one", code="forbidden")
     if known.client is not None and known.client is not client and not same:
         raise NameTaken(
-            f"another agent called {known.name} is running",
+            f"another agent called {known.name} is running:"
+            f" process {known.record.pid} in {known.record.cwd}",
             hint="choose another name with --name",
         )
 

@@ -102,9 +102,16 @@ def test_a_draft_is_left_alone() -> None:
         relay("send", "Bob", "not now", "--wait=3", status=5)
         (row,) = relay_json("inbox", "Bob")
         assert row["state"] == "queued" and "draft" in row["reason"]
+        # What is not delivered yet can be withdrawn, though Bob's session has it in hand.
+        second = relay_json("send", "Bob", "never mind")["id"]
+        wait_until(lambda: "draft" in (relay_json("inbox", "Bob")[1]["reason"] or ""))
+        assert "cancelled" in relay("cancel", second)
         bob.type("ft\n")
         bob.wait_for("GOT my draft")
         bob.wait_for("GOT Relay message .*: not now")
+        relay("send", "Bob", "marker", "--wait=30")
+        assert "never mind" not in bob.output and states(body="never mind") == ["cancelled"]
+        assert "too late" in relay("cancel", row["id"], status=1)
 
 
 def test_what_the_person_types_is_not_the_agents_words() -> None:
