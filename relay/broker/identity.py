@@ -60,6 +60,7 @@ class WrappedRuns:
         self._around = frozenset(process.key for process in around)
         self._runs: BoundedDict[str, _Run] = BoundedDict(RUNS_MAX)
         self._monitors: BoundedDict[Key, str] = BoundedDict(RUNS_MAX)
+        self._leaders: BoundedDict[int, str] = BoundedDict(RUNS_MAX)  # by pid: of sessions
         self._sessions: BoundedDict[Key, str] = BoundedDict(RUNS_MAX)
 
     def standing(self, ancestors: Sequence[Process]) -> Standing:
@@ -78,12 +79,10 @@ class WrappedRuns:
     def _by_session(self, ancestors: Sequence[Process]) -> Standing:
         """Below no monitor: where orphans leave it, the session of the agent's terminal tells."""
         leader = ancestors[0].session
-        if not leader or any(process.pid == leader for process in ancestors):
+        run = self._leaders.get(leader)
+        if run is None or any(process.pid == leader for process in ancestors):
             return _OUTSIDE
-        for (pid, _), run in self._monitors.items():
-            if pid == leader:
-                return Standing(Membership.RUN, run)
-        return _OUTSIDE
+        return Standing(Membership.RUN, run)
 
     def served_by(self, ancestors: Sequence[Process]) -> str:
         """The run whose session started the first of ``ancestors``, a program of the person's that
@@ -124,7 +123,7 @@ class WrappedRuns:
             return
         if monitor.key in self._monitors:
             raise _not_its_session()
-        self._monitors[monitor.key] = run
+        self._monitors[monitor.key] = self._leaders[monitor.pid] = run
         self._runs[run] = _Run(session[1].key, session[0].key, monitor.key)
         self._sessions[session[0].key] = run
 

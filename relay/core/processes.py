@@ -39,10 +39,11 @@ class Process:
     """One process as the kernel has it: ``start`` tells it from an earlier one of the same pid.
 
     ``session`` is the pid of its session's leader, 0 where that is not known; ``name`` what the
-    kernel calls it; ``terminal`` the name of its controlling terminal, "" for none.
+    kernel calls it; ``terminal`` the name of its controlling terminal, "" for none. One that
+    ``is_marked`` is the monitor of a wrapped run.
     """
 
-    __slots__ = ("pid", "parent", "session", "start", "name", "terminal")
+    __slots__ = ("pid", "parent", "session", "start", "name", "terminal", "key", "is_marked")
 
     def __init__(
         self, pid: int, parent: int, session: int, start: str, name: str, terminal: str
@@ -53,21 +54,14 @@ class Process:
         self.start = start
         self.name = name
         self.terminal = terminal
-
-    @property
-    def key(self) -> tuple[int, str]:
-        """What no other process has, before or after."""
-        return self.pid, self.start
+        #: What no other process has, before or after.
+        self.key = (pid, start)
+        self.is_marked = MARKS and name.startswith(MARK)
 
     @property
     def place(self) -> str:
         """Where what it does is done from, for people to read."""
         return f"{self.terminal or 'no terminal'} (pid {self.pid})"
-
-    @property
-    def is_marked(self) -> bool:
-        """Whether it is the monitor of a wrapped run."""
-        return MARKS and self.name.startswith(MARK)
 
 
 def mark(home: str) -> str:
@@ -172,12 +166,6 @@ def _older(parent: Process, child: Process) -> bool:
     if not (parent.start.isdigit() and child.start.isdigit()):
         return True
     return int(parent.start) <= int(child.start)
-
-
-def is_alive(key: tuple[int, str]) -> bool:
-    """Whether the process with this ``Process.key`` still runs."""
-    process = read_process(key[0])
-    return process is not None and process.start == key[1]
 
 
 def marks_above(pid: int) -> Iterator[Process]:
