@@ -34,18 +34,26 @@ def test_one_saves_and_the_next_one_knows(
     config.write_text(f'config = {{"memory": {{"backend": "{backend}"}}}}\n')
     relay("trust", str(config))
     model.when("keep what you know", Say(f"I keep it.\n\n@memory:save {FACT}\n\nThat is all."))
-    model.when("memory: saved as", Say("It is saved."))
-    model.when("saved in earlier sessions", Say("I look.\n\n@memory:search the staging database\n"))
+    model.when("look around", Say("I look.\n\n@memory:search the staging database\n"))
     model.when("memory: 1 found", Say("Its name is known here."))
     with agents(claude, tmp_path, model) as both:
         alice = both.start("Alice")
         ask(alice, "keep what you know")
-        alice.wait_for("It is saved.")
+        alice.wait_for("That is all.")
+        wait_until(lambda: FACT in relay("memory", "export"), 30)
+        ask(alice, "anything else?")
+        alice.wait_for("OK.")
+        # That it is saved was told beside the prompt, and cost no turn.
+        assert len(model.requests) == 2
+        assert "memory: saved as" in model.requests[1].last_text
         bob = both.start("Bob")
+        ask(bob, "look around")
         bob.wait_for("Its name is known here.")
+        first = model.requests[2]
+        assert FACT in first.last_text and "saved in earlier sessions" in first.last_text
         wait_until(lambda: all(row["state"] == "seen" for row in relay_json("history")), 30)
     told = [row["body"] for row in relay_json("history") if row["to"] == "Bob"]
-    assert len(told) == 2 and all(FACT in body for body in told)
+    assert len(told) == 1 and FACT in told[0]
     monkeypatch.chdir(project)
     [kept] = [json.loads(line) for line in relay("memory", "export").splitlines()]
     assert (kept["text"], kept["agent"], kept["scope"]) == (FACT, "Alice", "project")
