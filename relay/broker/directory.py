@@ -16,9 +16,6 @@ from relay.core.message import AgentState, State
 from relay.ledger.schema import AgentRecord, Row
 from relay.protocol.broker import Json
 
-#: Agents inside one another that are looked at.
-NESTED_MAX = 16
-
 
 def token_hash(token: str) -> str:
     """What is stored of a run's token."""
@@ -122,7 +119,6 @@ class Directory:
         self.members: dict[str, Member] = {}
         self._runs: dict[str, Member] = {}
         self._bound: dict[Client, Member] = {}
-        self._outer: dict[Client, Member | None] = {}  # inside which agent its own was started
         self._behind: dict[Client, str] = {}  # for which run its program was called, or ""
 
     def get(self, name: str) -> Member | None:
@@ -158,7 +154,6 @@ class Directory:
         before = member.client
         if before is not None and before is not client:
             del self._bound[before]
-            self._outer.pop(before, None)
         member.client = client
         member.live = True
         self._bound[client] = member
@@ -167,7 +162,6 @@ class Directory:
     def unbind(self, client: Client) -> Member | None:
         """The member that has lost this connection, if it was one's."""
         member = self._bound.pop(client, None)
-        self._outer.pop(client, None)
         self._behind.pop(client, None)
         if member is not None:
             member.client = None
@@ -185,27 +179,15 @@ class Directory:
             run = self._behind[client] = self.runs.served_by(client.ancestors)
         return self._runs.get(run) if run else None
 
-    def around(self, member: Member) -> list[Member]:
-        """``member`` with the agents inside which it was started, the outermost last.
-
-        An agent that starts others, or registers some, speaks through them.
-        """
+    def around(self, member: Member, client: Client) -> list[Member]:
+        """``member``, which speaks over ``client``, with the agents inside which it was started,
+        the outermost last: an agent that starts others, or registers some, speaks through them."""
         found = [member]
-        while (outer := self._outer_of(found[-1])) is not None and len(found) < NESTED_MAX:
-            if outer in found:
-                break
-            found.append(outer)
+        for run in self.runs.above(client.ancestors):
+            outer = self._runs.get(run)
+            if outer is not None and outer not in found:
+                found.append(outer)
         return found
-
-    def _outer_of(self, member: Member) -> Member | None:
-        client = member.client
-        if client is None or client in self._outer:
-            return self._outer[client] if client else None
-        standing = self.runs.standing(client.ancestors)
-        outer = self._runs.get(standing.run)
-        if standing.place is not Membership.UNREGISTERED:  # else its session is still to come
-            self._outer[client] = outer
-        return outer
 
     # -- who asks
 

@@ -84,6 +84,11 @@ class WrappedRuns:
             return _OUTSIDE
         return Standing(Membership.RUN, run)
 
+    def above(self, ancestors: Sequence[Process]) -> list[str]:
+        """The registered runs below which the first of ``ancestors`` stands, the nearest first."""
+        runs = (self._monitors.get(process.key) for process in ancestors)
+        return [run for run in runs if run is not None]
+
     def served_by(self, ancestors: Sequence[Process]) -> str:
         """The run whose session started the first of ``ancestors``, a program of the person's that
         was called for it; "" for none."""

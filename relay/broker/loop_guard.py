@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import replace
 from functools import partial
 
-from relay.broker.batch import Accepted, Batch, ClientRequest
+from relay.broker.batch import Accepted, Batch, Client, ClientRequest
 from relay.broker.delivery_states import advance
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
@@ -183,14 +183,21 @@ class HeldMessages:
         batch.on_failure.append(partial(self._guard.uncount, "relay", member.name, batch.now_ms))
 
     def admit(
-        self, message: Accepted, member: Member, batch: Batch, *, shown: bool = False
+        self,
+        message: Accepted,
+        member: Member,
+        client: Client,
+        batch: Batch,
+        *,
+        shown: bool = False,
     ) -> None:
-        """Count the hops of a message from ``member``, and park it where the guard says so.
+        """Count the hops of a message from ``member``, which speaks over ``client``, and park it
+        where the guard says so.
 
         What agents say that were started inside another counts as that one's. What was only
         ``shown`` by a shell is always parked.
         """
-        around = self._directory.around(member)
+        around = self._directory.around(member, client)
         message.hops = max(one.hops for one in around) + 1
         if message.routing is None:
             return
@@ -301,8 +308,9 @@ class HeldMessages:
         for row in rows:
             sender = self._directory.get(row["from"])
             around = [row["from"]]
-            if sender is not None:
-                around += [one.name for one in self._directory.around(sender)]
+            if sender is not None and sender.client is not None:
+                found = self._directory.around(sender, sender.client)
+                around += [one.name for one in found]
             for name in around:
                 self._guard.reopen(name, row["to"])
             self._told.discard(pair_of(row["from"], row["to"]))

@@ -127,7 +127,7 @@ class MemoryProxy:
                 raise UsageError("only a registered session can leave its agent's last words")
         passed = {key: item for key, item in request.fields.items() if key != "auth"}
         # One that an agent has started speaks for that agent.
-        whose = None if member is None else self._directory.around(member)[-1]
+        whose = None if member is None else self._directory.around(member, request.client)[-1]
         if whose is not None:
             # Whatever an agent says: its project, its store and what is done with its secrets are
             # those of the run, as it was registered.

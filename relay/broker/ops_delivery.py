@@ -108,11 +108,13 @@ class DeliveryOps:
             self._ledger.begin()
             self._ledger.update_delivery(event, member.name, new)
             self.changed(batch, id_, sender, member.name, new)
-        self._note_cause(member, sender, id_, state)
+        self._note_cause(member, request.client, sender, id_, state)
         batch.after.append(partial(self._windows.settled, member.name, id_, state))
         return {"id": id_, "state": state.value, "attempts": new.attempts}
 
-    def _note_cause(self, member: Member, sender: str, id_: str, state: State) -> None:
+    def _note_cause(
+        self, member: Member, client: Client, sender: str, id_: str, state: State
+    ) -> None:
         """From when is a message what its recipient speaks of? See relay.broker.loop_guard."""
         busy = member.record.state == AgentState.BUSY.value
         if state is not State.SEEN and (state is not State.SUBMITTED or busy):
@@ -121,7 +123,7 @@ class DeliveryOps:
         if sender == "relay" and not hops:
             return  # what the person's handlers say changes nothing
         caused_by(self._ledger, member, id_, hops)
-        for outer in self._directory.around(member)[1:]:
+        for outer in self._directory.around(member, client)[1:]:
             if outer.hops < hops:  # what an agent inside it hears, it can read
                 caused_by(self._ledger, outer, id_, hops)
 

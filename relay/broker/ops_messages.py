@@ -89,7 +89,7 @@ class MessageOps:
         # A program that was called for what an agent said carries its chain on.
         by = member or self._directory.behind(request.client)
         if by is not None and not repeated:
-            self._held.admit(message, by, batch, shown=bool(fields.get("shown")))
+            self._held.admit(message, by, request.client, batch, shown=bool(fields.get("shown")))
         self._windows.collect(message, batch)
 
     def _is_repeated(self, message: Accepted) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -215,6 +216,7 @@ def test_what_cannot_be_stored_does_not_count_and_is_told_of_again() -> None:
     directory = Directory()
     al, _ = (directory.put(AgentRecord(name, False, "screen", "idle", 0, 0)) for name in "AB")
     nothing = cast(Any, None)
+    client = cast(Any, SimpleNamespace(ancestors=()))
     windows = DeliveryWindows(nothing, directory, nothing)
     held = HeldMessages(nothing, directory, windows, nothing, LoopGuard(rate_max=3))
 
@@ -225,7 +227,7 @@ def test_what_cannot_be_stored_does_not_count_and_is_told_of_again() -> None:
             Accepted(None, "id", False, "message", "A", "agent", "x", routing=routing),
             Batch(now_ms),
         )
-        held.admit(message, al, batch)
+        held.admit(message, al, client, batch)
         for call in [] if stored else batch.on_failure:
             call()
         assert message.routing is not None

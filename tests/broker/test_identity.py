@@ -60,6 +60,15 @@ def test_the_nearest_run_wins(runs: WrappedRuns) -> None:
 
 
 @marked
+def test_all_runs_above_are_known_whether_or_not_their_sessions_are(runs: WrappedRuns) -> None:
+    inner = line(21, 20, 13, 11, 10, 3, 2, 1)
+    assert runs.above(inner) == ["outer"]
+    runs.register("inner", line(14, 13, 11, 10, 3, 2, 1), inner, known=False)
+    assert runs.above(line(22, 21, 20, 13, 11, 10, 3, 2, 1)) == ["inner", "outer"]
+    assert runs.above(line(5, 2, 1)) == []
+    assert runs.served_by(line(17, 4, 3, 2, 1)) == "outer" and runs.served_by(SESSION) == ""
+
+
 def test_another_process_of_the_monitors_number_is_not_the_monitor(runs: WrappedRuns) -> None:
     assert runs.standing(line(11, 10, 3, 1, start="2")).place is Membership.UNREGISTERED
 
