@@ -26,6 +26,12 @@ def keep_beginning(view: View, before: View) -> None:
         first.gap, first.joins = was.gap, was.joins
 
 
+def place_of(view: View, last: Entry | None) -> int:
+    """Return where ``last`` stands, or else the last row that is like it; -1: nowhere."""
+    like = [n for n, (_, entry) in enumerate(view) if last and entry.key == last.key]
+    return next((n for n in like if view[n][1] is last), like[-1] if like else -1)
+
+
 def recall(view: View, last: Entry | None) -> None:
     """Take what is printed again above the line that was emitted last for emitted."""
     at = max((n for n, (_, entry) in enumerate(view) if entry is last), default=0)

@@ -26,6 +26,7 @@ from relay.screen.paragraphs import (
     keep_owners,
     may_be_emitted,
     paragraphs,
+    place_of,
     recall,
     stands_grown,
 )
@@ -34,8 +35,7 @@ from relay.screen.rows import Kind, Row, Snapshot, looks_busy, read_rows
 #: A paragraph with more text below it settles after this many seconds without change.
 SETTLE = 0.120
 #: The last one settles after this much rest of the whole screen, or this much of its own.
-SETTLE_QUIET = 0.300
-SETTLE_LAST = 1.0
+SETTLE_QUIET, SETTLE_LAST = 0.300, 1.0
 #: ... or after this much, while the agent is at work, as it says, or the cursor stands on it.
 SETTLE_BUSY = 2.0
 #: What keeps changing for this long (a clock, a spinner) no longer holds up what stands below.
@@ -298,7 +298,7 @@ class RedrawReader:
 
     def _close(self, now: float) -> None:
         """End the message after settling if its block of text is over."""
-        at = max((i for i, (_, entry) in enumerate(self._view) if self._is_last(entry)), default=-1)
+        at = place_of(self._view, self._last)
         below = [row for row, _ in self._view[at + 1 :]]
         if below and below[0].kind in _GOES_ON and not below[0].gap and not below[0].marked:
             return  # the block goes on, its next rows have not settled
