@@ -75,9 +75,9 @@ class ScreenAlignment:
         if resized:
             self._reflow_view(keys, last_look)
             stood = ()
-        pairs = self._pairs(keys, stood)
+        pairs = self._pairs(keys, stood, anew=anew)
         if self._reflow(pairs, keys):
-            pairs = self._pairs(keys, stood)
+            pairs = self._pairs(keys, stood, anew=anew)
         result: list[Entry] = []
         merged: list[Entry] = []
         left: list[Entry] = []
@@ -113,11 +113,13 @@ class ScreenAlignment:
         self._trim()
         return Aligned(result, left, changed)
 
-    def _pairs(self, keys: Sequence[str], stood: Sequence[Entry]) -> list[tuple[int, int]]:
+    def _pairs(
+        self, keys: Sequence[str], stood: Sequence[Entry], *, anew: bool
+    ) -> list[tuple[int, int]]:
         """The places of equal rows: from the top those that still stand, then what matches best.
 
         What is drawn below rows that still stand is never taken for what stands above them: there
-        the same words are said again.
+        the same words are said again. A picture that was drawn ``anew`` may begin elsewhere.
         """
         first = max(0, len(self.entries) - KEEP // 2) if stood else len(self.entries)
         places = {id(self.entries[n]): n for n in range(first, len(self.entries))}
@@ -131,7 +133,11 @@ class ScreenAlignment:
             below = place + 1
         done = len(pairs)
         rest = match([entry.key for entry in self.entries[below:]], keys[done:])
-        return pairs + [(below + place, done + number) for place, number in rest]
+        pairs += [(below + place, done + number) for place, number in rest]
+        if anew and done:
+            best = match([entry.key for entry in self.entries], keys)
+            return best if len(best) > len(pairs) else pairs
+        return pairs
 
     def _reflow_view(self, keys: Sequence[str], last_look: float) -> None:
         """Cut what was in view into the rows that ``keys`` shows of it.

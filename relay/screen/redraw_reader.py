@@ -54,7 +54,7 @@ _BEGUN_KEPT = 8 * 1024
 _GOES_ON = (Kind.AGENT, Kind.DRAFT)
 #: What ends a block, however it is drawn.
 CLOSING = ">>>"
-#: A paragraph, whether it is the last text, and when its first row came.
+#: A paragraph, whether it is the last text, and when it came.
 _Waiting = tuple[View, bool, float]
 
 
@@ -168,15 +168,17 @@ class RedrawReader:
     def _standing(self) -> list[Entry]:
         """What stands at the top of the screen if nothing was drawn there since the last look."""
         stood, self._absorbed = self._absorbed, None
-        seen = (entry for row, entry in self._view if row.number >= self._state.above)
+        seen = (entry for row, entry in self._view if row.number >= self._state.above % ALL_ROWS)
         return [*seen] if stood is None else stood
 
     def absorb(self, snapshot: Snapshot, now: float) -> None:
         """Take all of ``snapshot``, which the screen shows, for emitted."""
         self._learn_noted(now)
         keys = [row.key for row in read_rows(snapshot, self._out.echo.part_of_text, self._style)]
-        stood = self._standing()
-        aligned = self._alignment.align(keys, now, self._state.looked_at, stood=stood)
+        if not keys:  # the screen was wiped
+            self.scrolled(ALL_ROWS)
+            return
+        aligned = self._alignment.align(keys, now, self._state.looked_at, stood=self._standing())
         self._absorbed = aligned.entries
         for entry in aligned.entries:
             entry.emitted = True
@@ -196,7 +198,7 @@ class RedrawReader:
                 gone.append((row, entry))
                 gap = False
             else:  # emitted already: only the last line is gone on with
-                gap = (gap or row.gap) and not self._is_last(entry)
+                gap = (gap or row.gap) and not (self._last and entry.key == self._last.key)
         rest = False  # whether the first row in view is the rest of a line that has left in part
         if self._view and view is not self._view:
             row, entry = self._view[0]
@@ -204,9 +206,6 @@ class RedrawReader:
         for paragraph in paragraphs(gone):
             if paragraph[0][0].kind in SPOKEN:
                 self._put(paragraph, goes_on=rest and paragraph[-1] == gone[-1])
-
-    def _is_last(self, entry: Entry) -> bool:
-        return self._last is not None and entry.key == self._last.key
 
     # -- settling ------------------------------------------------------------------------------
 
