@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.wrapped import ECHO, SAY, python, relay, relay_json, wait_registered, wrapped
+from tests.e2e.wrapped import ECHO, python, relay, relay_json, wait_registered, wrapped
 from tests.support import wait_until
 
 CONFIG = """
@@ -73,7 +73,7 @@ def project(tmp_path: Path, text: str = CONFIG, *, trusted: bool = True) -> Path
 
 def test_patterns_and_hooks_of_a_trusted_configuration(tmp_path: Path) -> None:
     folder = project(tmp_path)
-    with wrapped(python(SAY), name="Alice", cwd=folder, options=["--task", "ship it"]) as alice:
+    with wrapped(python(ECHO), name="Alice", cwd=folder, options=["--task", "ship it"]) as alice:
         alice.wait_for("Relay notice .*: welcome Alice, task ship it")
         wait_registered("Alice")
 

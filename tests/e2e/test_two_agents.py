@@ -88,7 +88,7 @@ def test_a_shell_never_executes_what_it_is_sent(tmp_path: Path) -> None:
         wait_registered("Shell")
         shell.wait_for(r"[$#] ")
         relay("send", "Shell", f"'; touch {bait}; echo '$(touch {bait})`touch {bait}`", "--wait=30")
-        shell.wait_for("Relay message")
+        shell.wait_for(r"Relay\smessage")
         shell.type("echo after-$((40+2))\n")
         shell.wait_for("after-42")
         assert not bait.exists()
