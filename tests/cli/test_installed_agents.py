@@ -72,7 +72,8 @@ def test_without_hooks_for_what_agents_tell_nothing_is_said(
 ) -> None:
     home = Home(str(isolated_home))
     (project / "relay.config.py").write_text(CONFIG.replace("before_tool", "idle"))
-    assert native_hooks(home, str(project)) == []  # not trusted
+    # Not as it was trusted: what it guarded stays shut, so the agents are asked for it still.
+    assert "on_before_tool" in native_hooks(home, str(project))[0][1]
     trusted(home, project / "relay.config.py")
     assert native_hooks(home, str(project)) == []
     (project / "relay.config.py").unlink()
