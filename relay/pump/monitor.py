@@ -101,6 +101,7 @@ class Monitor:
                     os.read(wake_read, 4096)
                     self._reap()
                 elif not self._obey():
+                    self._outlast()
                     return
 
     def _start(
@@ -156,6 +157,15 @@ class Monitor:
                 self._report(EXITED, status)
             if self.stopped:
                 self._wake_pump()
+
+    def _outlast(self) -> None:
+        """Stay until all that the agent leaves running has ended: it is still that agent's."""
+        descriptors.close([self.control, self.status, self.slave, self.outer])
+        while True:
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                return
 
     def _wake_pump(self) -> None:
         """Somebody else continued or killed the agent: the pump, which stopped with it, must run.

@@ -131,6 +131,21 @@ def test_an_agent_cannot_do_what_only_the_person_may(tmp_path: Path) -> None:
     assert relay_json("broker", "status")["pid"] == broker
 
 
+@pytest.mark.parametrize("end", ["exit", "kill -9 $(ps -o ppid= -p $PPID)"], ids=["end", "kill"])
+def test_what_an_agent_leaves_behind_is_still_its_own(
+    end: str, terminal: bool, tmp_path: Path
+) -> None:
+    late = (
+        f"until [ -e {tmp_path}/over ]; do sleep 0.05; done\n"
+        f"{COMMAND} broker stop > {tmp_path}/said 2>&1; touch {tmp_path}/done"
+    )
+    left = f"({STRIPPED} setsid sh -c {shlex.quote(late)} >/dev/null 2>&1 </dev/null &)"
+    run_agent(f"{COMMAND} send Al --offline x; {left}; sleep 0.2; {end}", terminal=terminal)
+    (tmp_path / "over").touch()
+    wait_until(lambda: (tmp_path / "done").exists(), 30, "what was left behind")
+    assert "only the person may stop the broker" in (tmp_path / "said").read_text()
+
+
 def _hides_ancestors() -> bool:
     words = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "true"]
     return bool(shutil.which("unshare")) and subprocess.run(words, check=False).returncode == 0
