@@ -38,11 +38,11 @@ _LEAVING = 400
 _PICTURE_KEPT = 24 * 1024
 
 _MOVES = re.compile(rb"\x1b(?:\[[0-9;]*+[AEFHJLMSTdfru]|\[\?(?:[0-9]+;)*+2026|[M8c])")
-_HOME = rb"\x1b\[1?;?1?[Hf]"
+_HOME = rb"1?;?1?[Hf]"
 #: What wipes the screen, with all that stands there and moves or wipes too.
 _CLEARS = re.compile(
-    rb"(?:%b|\x1b\[[03]?J)*?(?:\x1b\[2J|\x1bc|%b(?:\x1b\[3J)*\x1b\[0?J)(?:%b|\x1b\[[023]?J|\x1bc)*+"
-    % (_HOME, _HOME, _HOME)
+    rb"\x1b(?:\[(?:(?:%b|3J)\x1b\[)*2J|c|\[%b(?:\x1b\[3J)*\x1b\[0?J)"
+    rb"(?:\x1b(?:\[(?:%b|[023]?J)|c))*+" % (_HOME, _HOME, _HOME)
 )
 _SYNC_BEGINS = b"\x1b[?2026h"
 _SYNC_END = b"\x1b[?2026l"
@@ -117,7 +117,8 @@ class FrameScheduler:
                 self._state.picture, _ = self._take_picture()
                 self._state.picture_at = now
             piece = piece[:begin] or piece
-        clears = _CLEARS.search(piece)
+        wipes = b"J" in piece or b"\x1bc" in piece  # few do: this is asked of every byte
+        clears = _CLEARS.search(piece) if wipes else None
         if clears:
             piece, ends = piece[: clears.start()] or clears[0], None
         if clears and not clears.start():
