@@ -76,8 +76,9 @@ class PromptWatch:
     def pressed(self, sequence: int, kind: bytes, now: float) -> None:
         """The person pressed keys; the screen is as it was before."""
         if self._watches and self._told == self._saved.last < sequence:
-            # Before a first command is the last time to learn a prompt.
-            proven = self._proven(now)
+            # Before a first command is the last time to learn a prompt. The screen is as it was
+            # then, but of the terminal the kernel tells what it is now: the command may run.
+            proven = self._proven(now, typing=False)
             self._begun = proven if self._begins else self._begun
         self._begins = kind in (frames.ENTERED, frames.INTERRUPTED)
         self._command = self._begun and kind == frames.ENTERED
@@ -128,20 +129,20 @@ class PromptWatch:
         read = not self._terminal.cooked() and self._terminal.unread() == 0
         return self.rules.is_shell and read and self.rules.in_front() is False
 
-    def _proven(self, now: float) -> bool:
+    def _proven(self, now: float, *, typing: bool = True) -> bool:
         line = self._before_cursor()
         if not line.strip() or len(line) > PROMPT_MAX:
             return False
         if self._saved.last > self._told:
             return False  # a next session has not been told yet what was pressed
-        if self.rules.is_shell and self.rules.in_front() is not True:
+        if typing and self.rules.is_shell and self.rules.in_front() is not True:
             return False
         folder, mode = self.rules.folder(), self._mode()
         known = any(
             how == mode and line in self._variants(prompt, there, folder)
             for prompt, there, how in self._saved.prompts
         )
-        first = self._saved.fresh and self._at_rest(line, now)
+        first = self._saved.fresh and self._at_rest(line, now, typing)
         if first and not known:
             self._saved.prompts.append([line, folder, mode])
             del self._saved.prompts[:-PROMPTS_MAX]
@@ -149,16 +150,17 @@ class PromptWatch:
             return first
         return (known or self._shows_folder(line, folder)) and self.rules.at_prompt(line)
 
-    def _at_rest(self, line: str, now: float) -> bool:
+    def _at_rest(self, line: str, now: float, typing: bool) -> bool:
         """Whether this is all that the program shows where nothing is open: its prompt."""
-        if now - self._output_at < PROMPT_REST or self._output_at < self._fresh_at:
+        rests = now - self._output_at >= PROMPT_REST or not typing
+        if not rests or self._output_at < self._fresh_at:
             return False  # it is still at work, or Ctrl-C did nothing
         if line.rstrip().endswith("^C"):
             return False
         if self.rules.comment:
             return self.rules.at_prompt(line)
         # Where the kernel edits lines, a script that runs before the first prompt may ask, too.
-        return not self._terminal.cooked() or _SIGN.search(line) is not None
+        return bool(_SIGN.search(line)) or (typing and not self._terminal.cooked())
 
     def _shows_folder(self, line: str, folder: str) -> bool:
         """Whether this is a prompt by its look: no line of a continued command names the folder."""
@@ -173,9 +175,7 @@ class PromptWatch:
         return (rows[row] if row < len(rows) else "")[:column].ljust(column)
 
     def _mode(self) -> str:
-        if self._terminal.cooked():
-            return "lines"
-        return "pastes" if self._screen.bracketed_paste else "keys"
+        return "pastes" if self._screen.bracketed_paste else "lines"
 
     def _variants(self, prompt: str, there: str, here: str) -> Iterator[str]:
         """A prompt that was seen in folder ``there``, as it is in folder ``here``."""

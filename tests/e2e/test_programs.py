@@ -106,6 +106,7 @@ def test_a_dialog_in_a_shell_is_not_answered(which: str, tmp_path: Path) -> None
         assert out.read_text() == ""
         shell.type("\x04")
         # That key may have been for the shell: it waits for one that surely leaves nothing open.
+        shell.wait_for("proceed.*ready[$]" if which != "fish" else "proceed.*[#>]")
         shell.type("\r")
         wait_until(lambda: outcome("yes please")[0] == "seen", 30, "the message at the prompt")
         assert out.read_text() == ""
