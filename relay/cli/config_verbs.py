@@ -283,7 +283,7 @@ def _warnings(loaded: LoadedConfig) -> list[str]:
 def _revoke(home: Home, args: Options) -> int:
     # The file itself may be gone already: its trust can still be taken back.
     path = place_of(args.path) if args.path else find_config(os.getcwd()) or _gone(home)
-    had = untrust(home, path) if path else False
+    had = untrust(home, args.path or path) if path else False
     if path is None or not had:
         raise NotFound(
             f"{path or 'no configuration here'} is not trusted", hint="name the file: relay trust"

@@ -34,6 +34,7 @@ from relay.config.trust import (
     ConfigFile,
     FoundConfig,
     candidates,
+    found_at,
     place_of,
     read_config,
     trusted_entry,
@@ -215,12 +216,13 @@ def with_hook_files(loaded: LoadedConfig, folder: str, home: Home | None) -> Loa
 
     names = [os.path.expanduser(name) for name in loaded.settings.hook_files]
     paths = [os.path.normpath(os.path.join(folder, name)) for name in names]
-    entries = {path: trusted_entry(home, path) for path in paths} if home is not None else {}
+    files = {path: found_at(home, path) for path in paths} if home is not None else {}
+    entries = {path: file.entry for path, file in files.items() if file is not None}
     asis: set[str] = set()
 
     def trusted(path: str, data: bytes) -> bool:
-        entry = entries.get(path)
-        if entry is None or entry.sha256 != ConfigFile(path, data).sha256:
+        file = files.get(path)
+        if file is None or file.state != TRUSTED or file.file is None or file.file.data != data:
             return False
         asis.add(path)
         return True

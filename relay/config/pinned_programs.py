@@ -43,11 +43,15 @@ _COMMAND = re.compile(
 #: What ends so is followed by a script: an interpreter with options, or a shell's ``source``.
 _INTERPRETER = re.compile(
     r"(?:^|[\s;&|(`'\"/])(?:"
-    r"(?:(?:ba|da|z|k|fi)?sh|source|\.)(?:\s+-(?!\w*c\b)[\w=.:-]+)*"
-    r"|(?:python[\d.]*|pypy[\d.]*|node|deno|bun|tsx|ts-node|ruby|perl|php|lua[\d.]*|Rscript|pwsh)"
-    r"(?:\s+run)?(?:\s+-(?!\w*[mce]\b)[\w=.:-]+)*"
+    r"(?:(?:ba|da|z|k|fi)?sh|source|\.)(?:\s+-\w*[oO]\s+\w+|\s+-(?!\w*[coO]\b)[\w=.:-]+)*"
+    r"|(?:python[\d.]*|pypy[\d.]*|node|deno|bun|tsx|ts-node|ruby|perl|php|lua[\d.]*|Rscript|pwsh"
+    r"|(?:uv|poetry|pdm|hatch|rye|pipenv)(?=\s+run\s)|java(?=\s.*-jar\s)"
+    r"|(?:[gm]?awk|sed|g?make|jq)(?=\s.*-f\s))"
+    r"(?:\s+run)?(?:\s+-[WXI]\s+[\w./:=-]+|\s+-(?!\w*[mce]\b|[WX]\b)[\w=.:-]+)*"
     r")\s+[\"']?$"
 )
+#: What ends so is followed by a file, or by the name of a task: ``bun run lint``.
+_TASK = re.compile(r"\b(?:bun|deno|uv|poetry|pdm|hatch|rye|pipenv)(?:\s+run)?\s+$")
 _PROJECT = re.compile(r"\"?\$\{?(?:CLAUDE|GEMINI)_PROJECT_DIR\}?\"?/")
 #: A path of these characters stands for itself in every quoting of a shell.
 _PLAIN = re.compile(r"[\w.@%+,/-]+")
@@ -167,7 +171,8 @@ def _rewritten(
             return None  # an option, or it is looked for in PATH, or it is data
         if not os.path.isfile(path):
             # Beside the configuration there is none: the agent's folder must not give one.
-            return use(path) if (commands or script) and not os.path.exists(path) else None
+            file = commands or (script and not ("." not in text and _TASK.search(before)))
+            return use(path) if file and not os.path.exists(path) else None
         if not (commands or script or os.access(path, os.X_OK) or _beginning(path) == b"#!"):
             return None
         real, around = os.path.realpath(path), os.path.realpath(base)
@@ -182,8 +187,10 @@ def _rewritten(
     def in_line(text: str, before: str) -> str:
         def changed(found: re.Match[str]) -> str:
             became = None
-            if not found["to"]:
-                became = program(found["path"], before + text[: found.start("path")])
+            ahead = before + text[: found.start("to" if found["to"] else "path")]
+            # What an interpreter reads from its input is its script, too.
+            if not found["to"] or (found["to"][0] == "<" and _INTERPRETER.search(ahead)):
+                became = program(found["path"], ahead)
             if became is None:
                 return found[0]
             if not _PLAIN.fullmatch(became):

@@ -84,7 +84,7 @@ class FoundConfig:
         self.state = state
         self.file = file
         self.entry = entry
-        #: Why it cannot be read.
+        #: Why it cannot be read, or is not at its place.
         self.problem = problem
 
     @property
@@ -99,8 +99,8 @@ class FoundConfig:
             )
         if self.state == GONE:
             return (
-                f"{path}, which you trusted, is gone; what it guarded stays shut. Put it back,"
-                f" or give it up with: relay trust --revoke {_quoted(path)}"
+                f"{path}, which you trusted, {self.problem or 'is gone'}; what it guarded stays"
+                f" shut. Put it back, or give it up with: relay trust --revoke {_quoted(path)}"
             )
         if self.state == CHANGED:
             return (
@@ -125,12 +125,14 @@ def candidates(home: Home, cwd: str, explicit: str | None = None) -> list[FoundC
     found: dict[str, FoundConfig] = {}
 
     def look(path: str, *, here: bool) -> None:
-        if path not in found and (here or path in entries):
-            candidate = _candidate(path, entries.get(path))
+        if here or path in entries:
+            candidate = _found(path, entries)
             if candidate is not None:
-                found[path] = candidate
+                found.setdefault(candidate.path, candidate)
 
-    look(place_of(os.path.join(_user_folder(), CONFIG_NAME)), here=True)
+    look(os.path.join(_user_folder(), CONFIG_NAME), here=True)
+    for folder in reversed(_named_parents(cwd)):
+        look(os.path.join(folder, CONFIG_NAME), here=False)
     for folder in reversed(_parents(cwd)):
         look(os.path.join(folder, CONFIG_NAME), here=folder in project)
     if explicit is not None:
@@ -143,8 +145,17 @@ def candidates(home: Home, cwd: str, explicit: str | None = None) -> list[FoundC
 
 def found_at(home: Home, path: str) -> FoundConfig | None:
     """What is to be said of the one file at ``path``; None where there is none and never was."""
-    path = place_of(path)
-    return _candidate(path, _read(home).get(path))
+    return _found(path, _read(home))
+
+
+def _found(path: str, entries: Mapping[str, TrustEntry]) -> FoundConfig | None:
+    place, named = place_of(path), os.path.abspath(path)
+    entry = entries.get(named)
+    if entry is not None and place not in entries:
+        # Whoever turned the folder into a link has not given up what it guards.
+        why = f"is at another place now: its folder has become a link to {os.path.dirname(place)}"
+        return FoundConfig(named, GONE, None, entry, why)
+    return _candidate(place, entries.get(place))
 
 
 def _candidate(path: str, entry: TrustEntry | None) -> FoundConfig | None:
@@ -271,7 +282,8 @@ def untrust(home: Home, path: str) -> bool:
         return False
     with _locked(home):
         store = _read(home)
-        had = store.pop(place_of(path), None) is not None
+        here, named = store.pop(place_of(path), None), store.pop(os.path.abspath(path), None)
+        had = here is not None or named is not None
         _write(home, store)
     return had
 
@@ -288,6 +300,13 @@ def _parents(cwd: str) -> list[str]:
     while os.path.dirname(folders[-1]) != folders[-1]:
         folders.append(os.path.dirname(folders[-1]))
     return folders
+
+
+def _named_parents(cwd: str) -> list[str]:
+    """The same as the person's shell names them, which may be through links."""
+    named = os.environ.get("PWD", "")
+    here = os.path.isabs(named) and os.path.realpath(named) == cwd
+    return _parents(os.path.normpath(named)) if here else []
 
 
 def _project_folders(cwd: str) -> list[str]:

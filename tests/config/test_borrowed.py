@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 from relay.cli import config_verbs, hooks_verbs
 from relay.config.load import load_for_session
+from relay.config.manifest import notices
 from relay.config.trust import CONFIG_NAME
 from relay.core.paths import Home
 from relay.hooks import run_programs
@@ -114,6 +116,8 @@ def test_a_program_is_the_one_beside_the_configuration_wherever_the_agent_works(
         pytest.param(["timeout", "9", "./check.sh"], id="behind another program"),
         pytest.param("if true; then ./check.sh; fi", id="in a condition"),
         pytest.param(["bash", "--norc", "-e", "check.sh"], id="shell with options"),
+        pytest.param("bash -euo pipefail check.sh", id="option with a value"),
+        pytest.param("sh < check.sh", id="read from its input"),
         pytest.param('X=1 exec "./check.sh" 2>&2', id="quoted"),
         pytest.param("tools/../check.sh", id="by a detour"),
         pytest.param(". ./check.sh", id="sourced"),
@@ -301,6 +305,39 @@ def test_a_trusted_hook_file_that_is_changed_keeps_its_gate_shut(
     assert str(settings) in load_for_session(home, str(project)).unguarded
     settings.unlink()
     assert str(settings) in load_for_session(home, str(project)).unguarded
+
+
+@pytest.mark.parametrize("which", ["own", "project", "hook file"])
+def test_turning_the_folder_of_a_trusted_file_into_a_link_opens_no_gate(
+    home: Home, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    folder = {"own": tmp_path / "xdg" / "relay", "project": project, "hook file": project / "h"}
+    turned = folder[which]
+    file = turned / CONFIG_NAME
+    if which == "hook file":
+        (project / CONFIG_NAME).write_text("config = {'hook_files': ['h/hooks.json']}\n")
+        trusted(home, project / CONFIG_NAME)
+        turned.mkdir()
+        file = turned / "hooks.json"
+        hook = {"type": "command", "command": "../check.sh"}
+        file.write_text(json.dumps({"hooks": {"PreToolUse": [{"hooks": [hook]}]}}))
+        assert verbs_of(config_verbs)("trust", str(file)) == 0
+    else:
+        script(turned / "check.sh")
+        guard(turned, home)
+    # As a shell that was started there names it.
+    monkeypatch.setenv("PWD", str(project))
+    where = Path(shutil.move(turned, tmp_path / "moved"))
+    turned.symlink_to(where)
+    assert str(file) in load_for_session(home, os.path.realpath(project)).unguarded
+    assert any(f"revoke {file}" in one for one in notices(home, os.path.realpath(project)))
+    assert verbs_of(config_verbs)("trust", "--revoke", str(file)) == 0
+    assert not load_for_session(home, os.path.realpath(project)).unguarded
+
+
+def test_the_name_of_a_task_is_no_missing_program(home: Home, project: Path, ask: Ask) -> None:
+    guard(project, home, "uv run lint; bun run lint; bash -o pipefail -c 'echo ran >&2; exit 2'")
+    assert ask(project)["reason"].endswith("ran")
 
 
 @pytest.mark.parametrize("path", [".", "/nowhere:", "PROJECT", "PROJECT/src"])
