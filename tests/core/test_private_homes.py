@@ -78,7 +78,7 @@ def test_the_whole_of_it_may_be_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "relay").symlink_to(tmp_path / "disk")
     Home(str(tmp_path / "relay")).create()
-    assert (tmp_path / "disk" / "run").is_dir()
+    assert (tmp_path / "disk" / "names").is_dir()
 
 
 @as_root

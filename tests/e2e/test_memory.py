@@ -43,7 +43,8 @@ def heard(file: Path) -> str:
 def save(program: Wrapped, text: str, *, option: str = "", timeout: float = 30.0) -> str:
     """Have the program save ``text``, and list it: of a save alone it is told nothing. Its id."""
     program.type(say(f"@memory:save {option}{text}\n\n@memory:list [limit:1]\n"))
-    return program.wait_for(rf'(\w{{8}}) \(\w+\) "{re.escape(text)}"', timeout)[1]
+    listed = rf'(\w{{8}}) \(\w+(?:, said by [^)]*)?\) "{re.escape(text)}"'
+    return program.wait_for(listed, timeout)[1]
 
 
 @pytest.mark.smoke

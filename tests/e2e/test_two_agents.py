@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -164,10 +165,11 @@ def test_the_innermost_wrap_hears_and_the_outer_ones_pass(tmp_path: Path) -> Non
         "print(f'@relay:Bob from {name}\\n', flush=True)\n"
         "name != 'Outer' or input()\n"
     )
-    with (
-        wrapped(python(ECHO), name="Bob") as bob,
-        wrapped([sys.executable, str(inner), "Outer", "Middle", "Inner"], name="Outer"),
-    ):
+    with ExitStack() as stack:
+        bob = stack.enter_context(wrapped(python(ECHO), name="Bob"))
+        wait_registered("Bob")
+        command = [sys.executable, str(inner), "Outer", "Middle", "Inner"]
+        stack.enter_context(wrapped(command, name="Outer"))
         wait_until(lambda: states().count("seen") >= 3, 60, "three messages")
         bob.wait_for("from agent Outer: from Outer ")
         said = {(row["from"], row["body"]) for row in relay_json("history")}
