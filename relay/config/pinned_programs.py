@@ -130,7 +130,7 @@ def pinned(home: Home, place: str, entry: TrustEntry) -> Callable[[Command], Com
         if missing:
             refusal = (
                 f"{missing[0]} was not there, or not pinned, when {place} was trusted."
-                f" Read it, then: relay trust {shlex.quote(place)}"
+                f" Read it, then: relay trust {shlex.quote(place)}, and start this agent again"
             )
         env = changed.env
         if entry.search and not any(name == "PATH" for name, _ in env):

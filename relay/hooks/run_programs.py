@@ -113,8 +113,8 @@ def refused(command: Command) -> str:
                 same = False
             if not same:
                 return (
-                    f"{path} is not as it was when {by} was trusted."
-                    f" Read it, then: relay trust {shlex.quote(by)}"
+                    f"{path} is not as it was when {by} was trusted. Read it, then:"
+                    f" relay trust {shlex.quote(by)}, and start this agent again"
                 )
     return ""
 

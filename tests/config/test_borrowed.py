@@ -143,7 +143,7 @@ def test_a_changed_program_is_not_run_and_its_gate_stays_shut(
         script(project / "check.sh", EVIL)
     said = ask(deep)
     assert said["decision"] == "deny"
-    assert f"relay trust {project / CONFIG_NAME}" in said["reason"]
+    assert f"relay trust {project / CONFIG_NAME}, and start this agent again" in said["reason"]
 
 
 def test_what_runs_is_what_was_looked_at_even_if_it_is_changed_at_that_moment(
