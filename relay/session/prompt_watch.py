@@ -29,8 +29,8 @@ PROMPTS_MAX = 16
 PROMPT_MAX = 500
 #: A program that shows its first prompt has written nothing for this many seconds.
 PROMPT_REST = 0.15
-NO_PROMPT = "the shell may be in the middle of something (Ctrl-C there brings a prompt)"
-KEYS_PRESSED = "keys were pressed at the prompt (Enter or Ctrl-C there goes on)"
+NO_PROMPT = "the shell may be in the middle of something; Ctrl-C there brings a prompt"
+KEYS_PRESSED = "keys were pressed at the prompt; Enter or Ctrl-C there lets it in"
 
 # How prompts end, and questions do not.
 _SIGN = re.compile(r"[$#%>❯➜»λ✗✔]\s*$")
@@ -64,6 +64,7 @@ class PromptWatch:
         self._terminal = terminal
         self._saved = from_json(_State, state)
         self._told = 0  # the last key that this session was told of
+        self._away = False  # a program that reads keys was in the shell's place when it last wrote
         self._output_at = self._fresh_at = float("-inf")
         self._begins = True  # the next key is the first of a line
         self._begun = False  # that line was begun at the prompt
@@ -72,6 +73,7 @@ class PromptWatch:
     def output(self, now: float) -> None:
         """The program wrote something."""
         self._output_at = now
+        self._away = self.rules.is_shell and self._is_away()
 
     def pressed(self, sequence: int, kind: bytes, now: float) -> None:
         """The person pressed keys; the screen is as it was before."""
@@ -86,7 +88,7 @@ class PromptWatch:
         if not self._watches or sequence <= self._saved.last:
             return
         self._saved.last = sequence
-        if self._went_elsewhere():
+        if self._went_elsewhere(kind):
             return
         self._saved.entered = kind == frames.ENTERED
         self._saved.fresh = kind == frames.INTERRUPTED
@@ -123,11 +125,20 @@ class PromptWatch:
     def _watches(self) -> bool:
         return self.rules.style in ("shell", "comment")
 
-    def _went_elsewhere(self) -> bool:
-        """Whether a program in the shell's place has read the key. (Of what is typed ahead in lines
-        the kernel does not tell.)"""
-        read = not self._terminal.cooked() and self._terminal.unread() == 0
-        return self.rules.is_shell and read and self.rules.in_front() is False
+    def _is_away(self) -> bool:
+        """Whether a program in the shell's place reads keys. (Of what is typed ahead in lines the
+        kernel does not tell.)"""
+        return not self._terminal.cooked() and self.rules.in_front() is False
+
+    def _went_elsewhere(self, kind: bytes) -> bool:
+        """Whether a program in the shell's place has read the key."""
+        was, self._away = self._away, False
+        if not self.rules.is_shell or self._terminal.unread() != 0:
+            return False
+        self._away = self._is_away()
+        # The first key after which it is gone is the one that has ended it, as a pager's `q`. (Not
+        # Escape: were it the shell's after all, it would not show.)
+        return self._away or (was and kind == frames.TYPED)
 
     def _proven(self, now: float, *, typing: bool = True) -> bool:
         line = self._before_cursor()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -78,3 +79,27 @@ def test_nothing_is_typed_in_vi_command_mode(which: str, tmp_path: Path) -> None
         shell.type("\x03")
         wait_until(lambda: outcome("kkGjnNv.@a*#=u")[0] == "seen", 30, "the message")
         assert not bait.exists()
+
+
+#: A pager: shows a page, and ends with the first key.
+PAGER = """
+import sys, termios, tty
+modes = termios.tcgetattr(0)
+tty.setraw(0)
+print("the" + " page", end="", flush=True)
+sys.stdin.read(1)
+print("\\r", flush=True)
+termios.tcsetattr(0, termios.TCSADRAIN, modes)
+"""
+
+
+def test_the_key_that_ends_a_pager_keeps_no_message_from_the_shell(tmp_path: Path) -> None:
+    (tmp_path / "pager.py").write_text(PAGER)
+    with a_shell("bash", tmp_path) as shell:
+        relay("send", "Shell", "the first", "--wait=60")
+        shell.type(f"'{sys.executable}' pager.py\r")
+        shell.wait_for("the page")
+        relay("send", "Shell", "while you read")
+        wait_until(lambda: outcome("while you read")[1], 10, "held")
+        shell.type("q")
+        wait_until(lambda: outcome("while you read")[0] == "seen", 20, "the message")

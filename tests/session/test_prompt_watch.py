@@ -162,6 +162,29 @@ def test_keys_that_another_program_has_read_open_nothing() -> None:
     assert shell.shows("$ ").why == KEYS_PRESSED
 
 
+def in_a_pager() -> Shell:
+    shell = learned("$ ")
+    shell.front = False
+    shell.shows(":")
+    shell.front = True  # it has ended by the time that the session is told of the key
+    return shell
+
+
+def test_the_key_that_ends_a_pager_opens_nothing() -> None:
+    assert not in_a_pager().press(TYPED).shows("$ ").why
+
+
+@pytest.mark.parametrize(
+    "keys", [[TYPED, TYPED], [TYPED, CLEARED], [CLEARED]], ids=["two", "and escape", "escape"]
+)
+def test_a_further_key_may_have_been_for_the_shell(keys: list[bytes]) -> None:
+    assert in_a_pager().press(*keys).shows("$ ").why == KEYS_PRESSED
+
+
+def test_a_key_at_the_prompt_after_a_program_that_ended_by_itself_is_for_the_shell() -> None:
+    assert in_a_pager().shows("$ ").press(TYPED).shows("$ ").why == KEYS_PRESSED
+
+
 def test_a_question_before_the_first_prompt_is_none() -> None:
     assert Shell(cooked=True).shows("Load the keys? ").why
     assert not Shell(cooked=True).shows("# ").why
