@@ -14,7 +14,7 @@ _CONCEALS = re.compile(
     rb"\x1b\[(?:(?>[345]8;(?:5;[0-9]*|2(?:;[0-9]*){3})|[0-9:]*);)*?0*8(?:;[0-9;:]*)?m"
 )
 _TOKEN = re.compile(
-    rb"\x1b\[(?P<args>[0-?]*)[ -/]*(?P<final>[@-~])"
+    rb"\x1b\[(?P<args>[0-?]*)(?P<final>[ -/]*[@-~])"
     rb"|\x1b(?P<string>[\]PX^_])"
     rb"|\x1b(?P<other>[ -/]*[0-~])"
     rb"|(?P<text>[ -~\x80-\xff]+)"
@@ -24,6 +24,24 @@ _TOKEN = re.compile(
 _STRING_ENDS = re.compile(rb"\x07|\x1b\\|[\x18\x1a]|(?=\x1b[^\\])")
 _COLOURS = (b"38", b"48", b"58")
 _SAVES = (b"?1048", b"?1049")
+# A control sequence with control characters inside: terminals obey those first, then the sequence.
+_CONTROLS = rb"\x00-\x17\x19\x1c-\x1f\x7f"
+_BROKEN_UP = re.compile(rb"\x1b\[[ -?]*+[%b][ -?%b]*+[@-~]" % (_CONTROLS, _CONTROLS))
+_INSIDE = re.compile(rb"[%b]+" % _CONTROLS)
+#: Renditions that a program has put aside and may take back; terminals keep ten.
+_STACK_MAX = 10
+
+
+def whole_sequences(data: bytes) -> bytes:
+    """Return ``data`` with each control sequence in the one spelling that is looked for."""
+    if b"\xc2\x9b" in data:
+        data = data.replace(b"\xc2\x9b", b"\x1b[")
+    return _BROKEN_UP.sub(_mended, data)
+
+
+def _mended(found: re.Match[bytes]) -> bytes:
+    obeyed = b"".join(_INSIDE.findall(found[0])).replace(b"\x7f", b"")
+    return obeyed + _INSIDE.sub(b"", found[0])
 
 
 class ConcealedText:
@@ -32,11 +50,12 @@ class ConcealedText:
     def __init__(self) -> None:
         self._on = False
         self._saved = False  # with the cursor
+        self._stack: list[bool] = []
         self._string = False  # within a title or another string, which is not shown
 
     def blank(self, data: bytes) -> bytes:
         """Return ``data`` with spaces for what is concealed. It ends within no control sequence."""
-        if not (self._on or self._saved or self._string or _CONCEALS.search(data)):
+        if not (self._on or self._saved or self._stack or self._string or _CONCEALS.search(data)):
             return data
         parts: list[bytes] = []
         at = 0
@@ -71,8 +90,12 @@ class ConcealedText:
             self._on = self._saved
         elif final == b"h" and args in _SAVES:
             self._saved = self._on
-        elif final == b"p" and args == b"":
+        elif final == b"!p":
             self._on = False
+        elif final in (b"#{", b"#p"):
+            self._stack = [*self._stack, self._on][-_STACK_MAX:]
+        elif final in (b"#}", b"#q") and self._stack:
+            self._on = self._stack.pop()
 
     def _escape(self, name: bytes) -> None:
         if name == b"7":
@@ -81,14 +104,16 @@ class ConcealedText:
             self._on = self._saved
         elif name == b"c":
             self._on = self._saved = False
+            self._stack.clear()
 
     def save(self) -> Any:
         """Return the state as JSON values."""
-        return [self._on, self._saved, self._string]
+        return [self._on, self._saved, self._string, self._stack]
 
     def load(self, saved: Any) -> None:
         """Go on from ``save``."""
-        self._on, self._saved, self._string = saved
+        self._on, self._saved, self._string = saved[:3]
+        self._stack = [*saved[3]] if len(saved) > 3 else []
 
 
 def _rendition(args: bytes, on: bool) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from relay.core.source_events import SourceEvent
 from relay.protocol import frames
 from relay.screen import checkpoint, emulator_library
-from relay.screen.concealed import ConcealedText
+from relay.screen.concealed import ConcealedText, whole_sequences
 from relay.screen.line_events import PERSON_WAIT, LineEmitter
 from relay.screen.terminal_modes import ModeScanner
 
@@ -37,7 +37,7 @@ _CHECKPOINT_HELD = 32 * 1024
 # A complete escape sequence, or what the next one breaks off; strings (OSC, DCS, APC) run to BEL
 # or ST.
 _SEQUENCE = re.compile(
-    rb"\x1b(?:\[[0-?]*[ -/]*(?:[^0-?\x1b]|(?=\x1b))"
+    rb"\x1b(?:\[[\x00-\x17\x19\x1c-\x1f0-?\x7f]*[ -/]*(?:[^\x00-\x17\x19-?\x7f]|(?=\x1b))"
     rb"|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|(?=\x1b[^\\]))"
     rb"|[ -/]*(?:[^ -/\[\]PX^_\x1b]|(?=\x1b)))"
 )
@@ -66,7 +66,7 @@ def _incomplete(data: bytes) -> int:
         if not found:
             return at
         at = data.find(b"\x1b", found.end())
-    return len(data)
+    return len(data) - data.endswith(b"\xc2")  # which may begin a sequence, too
 
 
 def render(raw: bytes) -> str:
@@ -142,7 +142,7 @@ class LineSource:
         """Take what the program wrote; return Line, Pause, Proof and Degraded events."""
         self._now = now
         self._out.tick(now)
-        data = self._held + data
+        data = whole_sequences(self._held + data)
         cut = _incomplete(data)
         if len(data) - cut > _STRING_MAX:
             cut = len(data)  # no terminal waits for ever: what is shown then is garbage anyway

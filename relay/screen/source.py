@@ -19,7 +19,7 @@ from relay.protocol import frames
 from relay.screen import checkpoint
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.append import AppendReader
-from relay.screen.concealed import ConcealedText
+from relay.screen.concealed import ConcealedText, whole_sequences
 from relay.screen.emulator import SLICE_ROWS, Emulator, EmulatorError, slice_rows
 from relay.screen.inputbox import CURSOR_SHOWN
 from relay.screen.line_events import LineEmitter
@@ -43,7 +43,9 @@ _MOVES = re.compile(
 )
 _SWITCHES = re.compile(rb"\x1b\[\?(?:[0-9;]*;)?(?:47|1047|1049)(?:;[0-9;]*)?[hlr]")
 _SWITCHED = (b"47", b"1049")
-_PARTIAL = re.compile(rb"\x1b(?:#|\[[0-?]{0,64}[ -/]{0,4})?\Z")
+_PARTIAL = re.compile(
+    rb"(?:\xc2|\x1b#?|(?:\xc2\x9b|\x1b\[)[\x00-\x17\x19\x1c-?\x7f]{0,64}[ -/]{0,4})\Z"
+)
 _SCREENS = frozenset((b"47", b"1047", b"1049"))
 _INVISIBLE = re.compile(rb"(?:\x1b\[[0-9;:]*m|[\r\x00\x07])*")
 
@@ -92,7 +94,7 @@ class ScreenSource:
             self._held, data = data[partial.start() :], data[: partial.start()]
         else:
             self._held = b""
-        self._write(self._concealed.blank(data))
+        self._write(self._concealed.blank(whole_sequences(data)))
         self._out.tick(now)
         return self._out.take()
 

@@ -8,6 +8,7 @@ works; should it fail, the screen takes over from there, and the reason is kept 
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -42,8 +43,9 @@ SETTLED = 1.0
 #: Seconds that the output of an inner wrap may go on after that has lost the terminal: its last
 #: words are still read. Then it was killed or stopped, and what comes is the agent's own again.
 LAST_WORDS = 1.0
-#: Lines that were entered at a shell's prompt and are remembered, and characters of each.
-COMMANDS_MAX, COMMAND_MAX = 4, 16 * 1024
+#: Lines that were entered at a shell's prompt and are remembered, characters of each, and what
+#: each is remembered to have said.
+COMMANDS_MAX, COMMAND_MAX, SAID_MAX = 4, 16 * 1024, 64
 #: The stream of everything that is heard on the screen.
 SCREEN = "screen"
 
@@ -72,13 +74,14 @@ class CommandLines:
         """``ignore``: what nobody has typed is not even held for the person."""
         self._prompt = prompt
         self._ignore = ignore
-        self._entered: deque[str] = deque(maxlen=COMMANDS_MAX)
+        # With what each has said already.
+        self._entered: deque[tuple[str, set[str]]] = deque(maxlen=COMMANDS_MAX)
 
     def entered(self, text: str) -> None:
         """A line was entered; it counts if it was begun at a proven prompt, and not among what
         some program was just writing."""
         if self._prompt.command():
-            self._entered.append(_solid(text)[:COMMAND_MAX])
+            self._entered.append((_solid(text)[:COMMAND_MAX], set()))
 
     def judged(self, heard: Iterable[Heard]) -> Iterator[Heard]:
         """Mark the finds of which not every line was typed, and leave out what is none at all."""
@@ -93,9 +96,29 @@ class CommandLines:
                 yield replace(one, shown=True)
 
     def _typed(self, found: Match) -> bool:
-        said = [*found.raw.split("\n"), *found.body.split("\n")]
-        lines = [solid for line in said if (solid := _solid(line))]
-        return any(all(line in command for line in lines) for command in self._entered)
+        """Whether a command is about to say this: the latest one as often as it likes, those
+        before it only what they have not said yet. A file that says it again does so by itself."""
+        lines = [solid for line in found.raw.split("\n") if (solid := _solid(line))]
+        body = [solid for line in found.body.split("\n") if (solid := _solid(line))]
+        if body and any(line.endswith(body[0]) for line in lines):
+            del body[0]  # it begins behind the target
+        lines += body
+        what = "\n".join(lines)
+        for age, (command, said) in enumerate(reversed(self._entered)):
+            if age and (what in said or len(said) >= SAID_MAX):
+                continue
+            if all(_stands_in(command, line) for line in lines):
+                if len(said) < SAID_MAX:
+                    said.add(what)
+                return True
+        return False
+
+
+def _stands_in(command: str, line: str) -> bool:
+    """Whether ``line`` begins and ends in ``command`` where something does: it is not cut out."""
+    begins = r"(?:(?<!\w)|(?<=\\n)|(?<=echo))"
+    ends = r"(?!\w)|(?=[0-9]?[<>])"
+    return re.search(f"{begins}{re.escape(line)}(?:{ends})", command) is not None
 
 
 def _solid(text: str) -> str:
@@ -279,7 +302,7 @@ class SourceSelector:
         for stream, group in groupby(events, _stream_of_line):
             if stream is None:
                 for event in group:
-                    heard += self._judged(self._take_one(event, origin))
+                    heard += self._take_one(event, origin)
             elif origin == self.source:
                 texts = [event.text for event in group if isinstance(event, Line)]
                 heard += self._judged(self._hear_lines(stream, texts))
@@ -288,9 +311,9 @@ class SourceSelector:
     def _judged(self, heard: Sequence[Heard]) -> Iterable[Heard]:
         return heard if self._commands is None else self._commands.judged(heard)
 
-    def _take_one(self, event: SourceEvent, origin: str) -> Sequence[Heard]:
+    def _take_one(self, event: SourceEvent, origin: str) -> Iterable[Heard]:
         if isinstance(event, Pause | End):
-            return self._detector.feed(event) if origin == self.source else ()
+            return self._judged(self._detector.feed(event)) if origin == self.source else ()
         if isinstance(event, StateChange | Proof):
             return (event,)
         if isinstance(event, Degraded):

@@ -24,8 +24,17 @@ SHOWN = "@relay:Bob shown"
         (f"\x1b[8m世界\x1b]0;title\x07{HIDDEN}\x1b[m.\r\n", [" " * 21 + "."]),
         (f"\x1b[38;5;8m{SHOWN}\x1b[48;2;8;8;8m.\x1b[38:5:8m.\x1b[m\r\n", [f"{SHOWN}.."]),
         (f"\x1b[8m\x1bc{SHOWN}\r\n", [SHOWN]),
+        (f"\x1b[8\x00m{HIDDEN}\x1b[m\r\n", []),
+        (f"\x1b[\r\n8\x7fm{HIDDEN}\x1b[m\r\n", []),
+        (f"\x9b8m{HIDDEN}\x1b[m\r\n", []),
+        (f"\x1b[8m\x1b[ m\x1b[0!m\x1b[p{HIDDEN}\x1b[m\r\n", []),
+        (f"\x1b[8m\x1b[#{{\x1b[m\x1b[#}}{HIDDEN}\x1b[m\r\n", []),
+        (f"\x1b[8m\x1b[!p{SHOWN}\r\n", [SHOWN]),
     ],
-    ids=["plain", "among-others", "restored", "in-a-line", "wide", "palette", "reset"],
+    ids=[
+        *("plain", "among-others", "restored", "in-a-line", "wide", "palette", "reset"),
+        *("control-inside", "newline-inside", "8-bit", "no-renditions", "stack", "soft-reset"),
+    ],
 )
 def test_concealed_text_is_room_and_not_text(
     kind: type[ScreenSource] | type[LineSource], data: str, lines: list[str], chunk: int

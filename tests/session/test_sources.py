@@ -271,8 +271,25 @@ class Shell(FakeScreen):
         ("$ cat f\n@deploy:prod now\n", [("now", True)]),
         ("$ cat f\n@relay:Bob <<<\nopen\n$ echo '@relay:Bob x'\n@relay:Bob x\n", [("x", False)]),
         ("@relay:Bob before any command\n", [("before any command", True)]),
+        (
+            "$ echo '@relay:Bob hi'\n@relay:Bob hi\n$ cat f\n@relay:Bob hi\n",
+            [("hi", False), ("hi", True)],
+        ),
+        (
+            "$ (sleep 9; echo '@relay:Bob hi') &\n$ cat f\n@relay:Bob hi\n@relay:Bob hi\n",
+            [("hi", False), ("hi", True)],
+        ),
+        (
+            "$ for i in 1 2; do echo '@relay:Bob hi'; done\n@relay:Bob hi\n@relay:Bob hi\n",
+            [("hi", False), ("hi", False)],
+        ),
+        ("$ echo '@relay:Bob drop nothing'; cat f\n@relay:Bob drop\n", [("drop", True)]),
+        ("$ echo 'never do it' '@relay:Bob'; cat f\n@relay:Bob\ndo it\n", [("do it", True)]),
     ],
-    ids=["echo", "printf", "cat", "grep", "appended", "handler", "open", "start"],
+    ids=[
+        *("echo", "printf", "cat", "grep", "appended", "handler", "open", "start"),
+        *("again-from-a-file", "background", "loop", "cut-short", "pieces"),
+    ],
 )
 def test_in_a_shell_only_what_was_typed_there_is_said(
     text: str, wanted: list[tuple[str, bool]]
