@@ -45,7 +45,7 @@ PARKED_MAX = 1000
 #: The thread in which the person is told.
 THREAD = "held"
 #: Why a message is held that stood in what a shell showed.
-SHOWN = "a shell showed it, and nobody typed it there"
+SHOWN = "a shell showed it, and nobody typed it at its prompt"
 _DECIDE = (
     "See it with: relay held. Let it go on with: relay allow ID (or --all)."
     " Refuse it with: relay refuse ID (or --all)."
@@ -234,7 +234,8 @@ class HeldMessages:
             return one
         text = (
             f"{message.sender} showed a line that is a message to {one.to}, but nobody typed it"
-            f" there: it stood in a file or the like. It is held until you decide. {_DECIDE}"
+            f" at its prompt: it stood in a file or the like. It is held until you decide."
+            f" {_DECIDE}"
         )
         self._tell(pair_of(message.sender, one.to), text, batch)
         return Route(one.to, State.HELD, SHOWN, parked=True)

@@ -228,7 +228,9 @@ def _terminal() -> Check:
 def _config(home: Home, cwd: str) -> Check:
     said = notices(home, cwd)
     if said:
-        return Check("config", "warn", "; ".join(said), "mend or read it, then: relay trust")
+        text = "; ".join(said)
+        hint = "" if "relay trust" in text else "mend it, then: relay trust"
+        return Check("config", "warn", text, hint)
     applied = [one.path for one in candidates(home, cwd)]
     if not applied:
         return Check("config", "ok", "none (relay init writes one)")

@@ -128,10 +128,11 @@ def inbox(ledger: Ledger, recipient: str, *, everything: bool, after: int, limit
 
 
 def unread(ledger: Ledger, recipient: str) -> int:
-    """How many deliveries are open."""
+    """How many deliveries are on their way to ``recipient``; what is held waits for the person."""
     with ledger.guard() as db:
         found = db.execute(
-            "SELECT count(*) FROM deliveries WHERE recipient=? AND open=1", (recipient,)
+            "SELECT count(*) FROM deliveries WHERE recipient=? AND open=1 AND state<>'held'",
+            (recipient,),
         ).fetchone()
     return int(found[0])
 

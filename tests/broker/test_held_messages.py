@@ -247,7 +247,9 @@ def test_what_a_shell_showed_waits_for_the_person(home: Home) -> None:
             (answer,) = al.request("send", to="Bob", body=body, shown=True)["deliveries"]
             assert (answer["state"], answer["reason"]) == ("held", SHOWN)
         (told,) = [row["body"] for row in person.request("inbox", name=OWNER)["rows"]]
-        assert "nobody typed it there" in told
+        assert "nobody typed it at its prompt" in told
+        (row,) = [one for one in person.request("agents")["agents"] if one["name"] == "Bob"]
+        assert row["unread"] == 0  # it waits for the person, not for Bob
     kill_broker(home)
     with register(home, "Al") as al, register(home, "Bob") as bob, connect(home) as person:
         assert say(al, "Bob", "said by Al")["state"] == "queued"  # only that text is held

@@ -92,7 +92,9 @@ def test_an_untrusted_configuration_is_the_next_step(
 ) -> None:
     config = tmp_path / CONFIG_NAME
     config.write_text("")
-    assert "is not trusted" in _checks(home, tmp_path)["config"].text
+    check = _checks(home, tmp_path)["config"]
+    assert "is not trusted" in check.text and check.text.count("relay trust") == 1
+    assert not check.hint  # the line has said what to do
     assert relay("doctor") == 0
     assert capsys.readouterr().out.splitlines()[-1] == "Next: relay trust --show"
     trusted(home, config)

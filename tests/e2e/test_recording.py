@@ -45,7 +45,7 @@ def test_a_recording_replays_what_was_sent_and_holds_no_secret(tmp_path: Path) -
     assert fired == sorted((f"@relay:{row['to']}", row["body"]) for row in sent())
     assert len(fired) == 2 and {row["from"] for row in rows} == {"Ann"}
     assert any("tell @relay:Bob nothing" in row["directive"] for row in rows if row["missed"])
-    assert "@relay:Cy [mode:steer]" in relay("replay", str(path))
+    assert r"@relay\:Cy [mode:steer]" in relay("replay", str(path))
 
 
 def test_the_token_of_a_run_is_in_no_recording(tmp_path: Path) -> None:

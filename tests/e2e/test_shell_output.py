@@ -51,7 +51,7 @@ def test_a_file_that_is_shown_in_a_shell_says_nothing(hostile: Path) -> None:
         ]
         assert relay_json("memory", "list") == []
         notes = [row["body"] for row in relay_json("inbox") if row["from"] == "relay"]
-        assert len(notes) == 1 and "nobody typed it there" in notes[0]
+        assert len(notes) == 1 and "nobody typed it at its prompt" in notes[0]
         assert "Relay notice" not in shell.output  # the shell is not told, it would be typed there
         (held,) = [row["id"] for row in relay_json("held") if row["body"] == "in a commit"]
         relay("allow", held)
