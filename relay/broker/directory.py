@@ -8,11 +8,12 @@ from contextlib import suppress
 
 from relay.broker.batch import Client, ClientRequest
 from relay.broker.delivery_states import absent
-from relay.broker.identity import Membership, WrappedRuns
+from relay.broker.identity import Membership, Standing, WrappedRuns
 from relay.broker.routing import Route, Routing, suggestions
 from relay.core.agent_names import owner_name
 from relay.core.errors import NotFound, RelayError, only_the_person
 from relay.core.message import AgentState, State
+from relay.core.processes import marks_above
 from relay.ledger.schema import AgentRecord, Row
 from relay.protocol.broker import Json
 
@@ -212,24 +213,36 @@ class Directory:
                     f"this was asked inside the agent {member.name}, and RELAY_RUN names another",
                     code="forbidden",
                 )
-        elif standing.place is not Membership.UNREGISTERED or not self.runs.is_proven(str(run)):
+        elif self._may_show_token(request.client, standing, run):
             member = self._authenticated(run, token)
         if member is not None:
             return member
-        if (
-            isinstance(run, str)
-            and run in self._runs
-            and standing.place is not Membership.UNREGISTERED
-        ):
+        known = isinstance(run, str) and run in self._runs
+        if known and standing.place in (Membership.OUTSIDE, Membership.RUN):
             raise RelayError(
                 "RELAY_RUN names an agent, and RELAY_TOKEN is not its token", code="forbidden"
             )
-        if standing.place is Membership.UNKNOWN and auth is None:
+        if standing.place is Membership.UNKNOWN and (known or auth is None):
             raise RelayError(
                 "it cannot be told who asks: the process has gone, or runs in another container",
                 code="forbidden",
             )
         raise RelayError("this run of an agent is not known to the broker", code="unknown_run")
+
+    def _may_show_token(self, client: Client, standing: Standing, run: object) -> bool:
+        """Whether a token of ``run`` counts over ``client``: not where the kernel knows, or would
+        if the session had registered already, who belongs to that run, and does not say so."""
+        if standing.place is Membership.OUTSIDE:
+            return True
+        if not isinstance(run, str) or self.runs.is_proven(run):
+            return False
+        known = self._runs.get(run)
+        pid = 0 if known is None else known.record.pid
+        monitor = next(marks_above(pid), None) if pid else None
+        if monitor is None:
+            return True
+        own = next((one for one in client.ancestors if one.is_marked), None)
+        return own is not None and own.key == monitor.key
 
     def is_outside(self, client: Client) -> bool:
         """Whether the process behind ``client`` is below no run of an agent."""

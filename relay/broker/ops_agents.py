@@ -10,9 +10,11 @@ from typing import Any
 from relay.broker.batch import Batch, Client, ClientRequest, Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member, token_hash
+from relay.config import names
 from relay.core.agent_names import valid_name
 from relay.core.errors import NameTaken, RelayError, UsageError
 from relay.core.message import AgentState
+from relay.core.paths import Home
 from relay.core.processes import ancestry
 from relay.core.visible import is_visible
 from relay.ledger import queries
@@ -35,8 +37,10 @@ class AgentOps:
         directory: Directory,
         windows: DeliveryWindows,
         committer: Committer,
+        home: Home,
         grace: float = GRACE,
     ) -> None:
+        self._home = home
         self._ledger = ledger
         self._directory = directory
         self._windows = windows
@@ -101,6 +105,9 @@ class AgentOps:
         hashed = token_hash(token)
         if known is not None:
             _check_claim(known, run, hashed, client)
+        # Also while its session is away a name is that of the run that has claimed it.
+        if (holder := names.run_of(self._home, name)) and holder != run:
+            raise _taken(known, name)
         pid = fields.get("pid")
         self._directory.runs.register(
             run,
@@ -264,11 +271,14 @@ def _check_claim(known: Member, run: str, hashed: str, client: Client) -> None:
     if known.record.run == run and not same:
         raise RelayError("the token of this run is another one", code="forbidden")
     if known.client is not None and known.client is not client and not same:
-        raise NameTaken(
-            f"another agent called {known.name} is running:"
-            f" process {known.record.pid} in {known.record.cwd}",
-            hint="choose another name with --name",
-        )
+        raise _taken(known, known.name)
+
+
+def _taken(known: Member | None, name: str) -> NameTaken:
+    where = f": process {known.record.pid} in {known.record.cwd}" if known else ""
+    return NameTaken(
+        f"another agent called {name} is running{where}", hint="choose another name with --name"
+    )
 
 
 def _record(fields: Json, now_ms: int, hashed: str, known: Member | None) -> AgentRecord:

@@ -203,7 +203,7 @@ class HookRuns:
 
     def hooks_ran(self, request: ClientRequest, batch: Batch) -> Json:
         """A session tells of hooks that it has run: ``records`` of relay.hooks.hook_log."""
-        member = self._directory.speaker(request)
+        member = self._directory.member_of(request.client)
         if member is None:
             raise RelayError("only an agent's session tells of its hooks", code="forbidden")
         records = request.fields.get("records")

@@ -87,7 +87,7 @@ class BrokerServer:
             ledger, log=log, fault=fault, ledger_failed=self._ledger_failed, now_ms=now_ms
         )
         windows = self._windows = DeliveryWindows(ledger, directory, committer)
-        self._agents = AgentOps(ledger, directory, windows, committer, grace)
+        self._agents = AgentOps(ledger, directory, windows, committer, home, grace)
         self._deliveries = DeliveryOps(ledger, directory, windows, committer)
         self._queries = QueryOps(ledger, directory, windows, committer)
         self._held = HeldMessages(

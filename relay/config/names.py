@@ -88,6 +88,19 @@ def holder(home: Home, name: str) -> int | None:
     return None
 
 
+def run_of(home: Home, name: str) -> str | None:
+    """The id of the run that holds ``name`` now, "" when its claim says none; None: it is free."""
+    if holder(home, name) is None:
+        return None
+    try:
+        with open(_path(home, name), encoding="utf-8", errors="replace") as file:
+            told = loads(file.read(65536))
+    except (OSError, ValueError, RecursionError):
+        return ""  # it is being written
+    run = told.get("run_id") if isinstance(told, dict) else None
+    return run if isinstance(run, str) else ""
+
+
 def _path(home: Home, name: str) -> str:
     return os.path.join(home.names, name.lower() + ".lock")
 

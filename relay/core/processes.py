@@ -113,6 +113,15 @@ def read_process(pid: int) -> Process | None:
     """The process ``pid``; None when there is none, or it may not be looked at."""
     if sys.platform != "linux":
         return _from_ps(pid)
+    name, fields = _stat(pid)
+    if not fields:
+        return None
+    terminal = _terminal(int(fields[4]))
+    return Process(pid, int(fields[1]), int(fields[3]), fields[19], name, terminal)
+
+
+def _stat(pid: int) -> tuple[str, list[str]]:
+    """(the name, the fields from the state on) of /proc/PID/stat; no fields where there is none."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -120,15 +129,24 @@ def read_process(pid: int) -> Process | None:
         finally:
             os.close(fd)
     except OSError:
-        return None
+        return "", []
     # The name stands in brackets, and may hold brackets and spaces itself.
     head, _, rest = data.decode("utf-8", "replace").rpartition(")")
     fields = rest.split()
-    if len(fields) < 20:
-        return None
-    name = head.partition("(")[2]
-    terminal = _terminal(int(fields[4]))
-    return Process(pid, int(fields[1]), int(fields[3]), fields[19], name, terminal)
+    return head.partition("(")[2], fields if len(fields) >= 20 else []
+
+
+def stopped_groups() -> set[int]:
+    """The process groups of this session, except our own, of which a child of ours is stopped."""
+    found = set()
+    for name in os.listdir("/proc") if sys.platform == "linux" else ():
+        fields = _stat(int(name))[1] if name.isdigit() else []
+        # The state, the parent, the group and the session.
+        if fields and fields[0] == "T" and int(fields[1]) == os.getpid():
+            group, session = int(fields[2]), int(fields[3])
+            if session == os.getsid(0) and group != os.getpgrp():
+                found.add(group)
+    return found
 
 
 def _terminal(number: int) -> str:

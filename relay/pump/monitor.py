@@ -6,7 +6,8 @@ signals on, and puts the outer terminal right when the pump dies. Without an inn
 a process of the pump's own group and session, as the agent is.
 
 Everything that the agent starts stays below the monitor, which is marked: so the kernel knows who
-belongs to an agent (see relay.core.processes).
+belongs to an agent (see relay.core.processes). It stays for as long as any of it runs, also after
+agent and pump, which wait for nothing of that.
 
 Pump to monitor: a COMMAND header (command, argument, length) and that many bytes, which only RAW
 has: the terminal's modes. Monitor to pump: records of RECORD, a kind and a number.
@@ -22,7 +23,7 @@ import struct
 import termios
 
 from relay.core import descriptors, signals
-from relay.core.processes import become_monitor
+from relay.core.processes import become_monitor, stopped_groups
 from relay.core.signals import signal
 from relay.pump import tty
 
@@ -74,7 +75,7 @@ class Monitor:
         self.commands = b""
 
     def run(self, program: Program, slave_fds: tuple[int, ...], foreground: bool) -> None:
-        """Start the agent and stay until the pump says so, or dies.
+        """Start the agent and stay until the pump says so, or dies, and nothing of it is left.
 
         What the pump catches we catch too (and do nothing): the kernel hangs this session up when
         the pump's side closes, and the agent has to hear it first.
@@ -101,7 +102,7 @@ class Monitor:
                     os.read(wake_read, 4096)
                     self._reap()
                 elif not self._obey():
-                    self._outlast()
+                    self._outlast((wake_read, wake_write))
                     return
 
     def _start(
@@ -158,9 +159,24 @@ class Monitor:
             if self.stopped:
                 self._wake_pump()
 
-    def _outlast(self) -> None:
-        """Stay until all that the agent leaves running has ended: it is still that agent's."""
-        descriptors.close([self.control, self.status, self.slave, self.outer])
+    def _outlast(self, wake: tuple[int, int]) -> None:
+        """Wait for what the agent leaves running, so that it remains the agent's; hold nothing.
+
+        For it and for the pump it is as if this process had ended.
+        """
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        if self.slave >= 0:
+            tty.leave_session(self.slave)
+            for group in stopped_groups():
+                # Nobody could continue these any more: where their parent ends, the kernel does so.
+                self._kill(-group, signal.SIGHUP)
+                self._kill(-group, signal.SIGCONT)
+        os.chdir("/")
+        descriptors.close_all_but(wake)
         while True:
             try:
                 os.waitpid(-1, 0)

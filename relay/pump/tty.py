@@ -54,6 +54,14 @@ def write_size(fd: int, size: Size) -> None:
         pass
 
 
+def leave_session(fd: int) -> None:
+    """Give up the terminal for our whole session, which we lead, as our end would."""
+    try:
+        fcntl.ioctl(fd, termios.TIOCNOTTY)
+    except OSError:
+        return  # it is gone
+
+
 def unread(path: str) -> int | None:
     """Bytes of input that nobody has read from the terminal ``path``; None when it is gone."""
     try:

@@ -73,6 +73,10 @@ def test_only_a_session_tells_and_nonsense_is_refused_or_cut(home: Home) -> None
     with register(home, "Ann", run="r1") as ann, connect(home) as client:
         with pytest.raises(RelayError, match="only an agent's session"):
             client.request("hooks_ran", records=[record()])
+        with pytest.raises(RelayError, match="only an agent's session"):
+            # A tool of the agent's own, which could make up what guards it.
+            auth = {"run": "r1", "token": "secret"}
+            client.request("hooks_ran", records=[record()], auth=auth)
         for records in (None, "x", [1], [record()] * (RECORDS_MAX + 1)):
             with pytest.raises(UsageError):
                 ann.request("hooks_ran", records=records)

@@ -10,18 +10,24 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from relay.core.processes import MARKS
+from relay.broker.client import connect
+from relay.core.errors import NameTaken
+from relay.core.paths import Home
+from relay.core.processes import MARKS, mark, read_process
 from tests.e2e.wrapped import (
     ECHO,
     RELAY,
     Wrapped,
+    kill_broker,
     kill_session,
     python,
     relay,
     relay_json,
+    session_pid,
     wait_registered,
     wrapped,
 )
@@ -123,7 +129,9 @@ def test_an_agent_cannot_do_what_only_the_person_may(tmp_path: Path) -> None:
         lines.append(f"until [ -s {done} ]; do sleep 0.02; done")
     config.write_text("patterns = {'x': print}\n")
     run_agent("\n".join(lines), terminal=False)
-    only = re.compile(r"relay: only the person may [a-z ]+, not (an|the) agent( Bob)?\n")
+    only = re.compile(
+        r"relay: only the person may [a-z ]+, not (an|the) agent( Bob)?\n.*counts as.*\n"
+    )
     for number, (name, verb) in enumerate(asked):
         assert only.fullmatch((tmp_path / f"{number}.said").read_text()), f"{name}: {verb}"
         assert (tmp_path / f"{number}.done").read_text() == "1\n", f"{name}: {verb}"
@@ -131,19 +139,35 @@ def test_an_agent_cannot_do_what_only_the_person_may(tmp_path: Path) -> None:
     assert relay_json("broker", "status")["pid"] == broker
 
 
-@pytest.mark.parametrize("end", ["exit", "kill -9 $(ps -o ppid= -p $PPID)"], ids=["end", "kill"])
+def _is_left() -> bool:
+    """Whether a monitor of this test's home still runs."""
+    name = mark(os.environ["RELAY_HOME"])
+    found = (read_process(int(one.name)) for one in Path("/proc").iterdir() if one.name.isdigit())
+    return any(process is not None and process.name == name for process in found)
+
+
+@pytest.mark.parametrize("pump_dies", [False, True], ids=["it-ended", "its-pump-was-killed"])
 def test_what_an_agent_leaves_behind_is_still_its_own(
-    end: str, terminal: bool, tmp_path: Path
+    terminal: bool, pump_dies: bool, tmp_path: Path
 ) -> None:
-    late = (
-        f"until [ -e {tmp_path}/over ]; do sleep 0.05; done\n"
-        f"{COMMAND} broker stop > {tmp_path}/said 2>&1; touch {tmp_path}/done"
+    config, said, go = tmp_path / "relay.config.py", tmp_path / "said", tmp_path / "go"
+    config.write_text("patterns = {}\n")
+    asked = [f"trust {config}", "broker stop", "send Al --offline late"]
+    verbs = "; ".join(f"{COMMAND} {verb}" for verb in asked)
+    later = f"until [ -e {go} ]; do sleep 0.05; done; ({verbs}) > {said} 2>&1; echo x >> {said}"
+    kill = "; kill -9 $(ps -o ppid= -p $PPID)" if pump_dies else ""
+    # Not before its session is there, so that the broker knows its name.
+    script = (
+        f"{COMMAND} send Al --offline now; {_DAEMON} sh -c {shlex.quote(later)} <&- >&- 2>&-{kill}"
     )
-    left = f"({STRIPPED} setsid sh -c {shlex.quote(late)} >/dev/null 2>&1 </dev/null &)"
-    run_agent(f"{COMMAND} send Al --offline x; {left}; sleep 0.2; {end}", terminal=terminal)
-    (tmp_path / "over").touch()
-    wait_until(lambda: (tmp_path / "done").exists(), 30, "what was left behind")
-    assert "only the person may stop the broker" in (tmp_path / "said").read_text()
+    run_agent(script, terminal=terminal)
+    assert _is_left()
+    go.touch()
+    wait_until(lambda: said.exists() and said.read_text().endswith("x\n"), 60)
+    assert said.read_text().count("only the person may") == 2
+    assert "trusted       no" in relay("trust", "--show", str(config))
+    assert [row["from"] for row in relay_json("history")] == ["Bob", "Bob"], said.read_text()
+    wait_until(lambda: not _is_left(), 20, "the end of the monitor")
 
 
 def _hides_ancestors() -> bool:
@@ -209,6 +233,87 @@ def test_outside_a_run_without_its_token_is_an_error(
         said = relay("send", "Al", "who am I", status=1)
         assert said == "relay: RELAY_RUN names an agent, and RELAY_TOKEN is not its token\n"
         assert relay_json("history") == []
+
+
+#: Connects in a child that has ended before anybody looks, and asks over that connection.
+GONE = """import json, os, socket, sys
+where, run, token = sys.argv[1:]
+link = socket.socket(socket.AF_UNIX)
+if not os.fork():
+    link.connect(where)
+    os._exit(0)
+os.wait()
+auth = {"run": run, "token": token}
+ask = {"n": 1, "op": "send", "to": "Bob", "body": "forged", "offline": True, "auth": auth}
+link.sendall(json.dumps(ask).encode() + b"\\n")
+print("ASKED", flush=True)
+print(link.makefile().readline())
+"""
+#: The same from below a monitor that nobody knows.
+MASKED = """import os, sys
+from relay.broker.client import connect
+from relay.core.paths import Home
+from relay.core.processes import MARK
+run, token = sys.argv[2:]
+open("/proc/self/comm", "w").write(MARK + "0")
+if not os.fork():
+    print("ASKED", flush=True)
+    with connect(Home.from_env()) as client:
+        auth = {"run": run, "token": token}
+        try:
+            client.request("send", to="Bob", body="forged", offline=True, auth=auth)
+        except Exception as error:
+            print(error)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["registered", "not-yet-again"])
+@pytest.mark.parametrize("way", [GONE, MASKED], ids=["gone", "masked"])
+def test_the_token_of_a_run_counts_for_nobody_who_hides(
+    way: str, known: bool, tmp_path: Path
+) -> None:
+    give = f"printf '%s %s' $RELAY_RUN $RELAY_TOKEN > {tmp_path}/token; cat"
+    with wrapped(["sh", "-c", give], name="Al") as program:
+        wait_registered("Al")
+        session = session_pid(program)
+        assert session is not None
+        token = (tmp_path / "token").read_text().split()
+        if not known:
+            os.kill(session, signal.SIGSTOP)
+            kill_broker()
+            relay("agents")
+        status = relay_json("broker", "status")
+        words = [sys.executable, "-c", way, status["socket"], *token]
+        if way is GONE:
+            os.kill(status["pid"], signal.SIGSTOP)
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as asking:
+            assert asking.stdout is not None
+            assert asking.stdout.readline() == "ASKED\n"
+            os.kill(status["pid"], signal.SIGCONT)
+            said = asking.communicate(timeout=60)[0]
+        assert relay_json("history") == [], said
+        assert "cannot be told who asks" in said or "not known to the broker" in said
+        os.kill(session, signal.SIGCONT)
+
+
+def test_nobody_takes_a_name_whose_session_is_away() -> None:
+    with wrapped(["cat"], name="Al") as program:
+        wait_registered("Al")
+        session = session_pid(program)
+        assert session is not None
+        os.kill(program.pid, signal.SIGSTOP)  # so that it starts no other
+        os.kill(session, signal.SIGKILL)
+        me: dict[str, Any] = {"name": "Al", "run": "mine", "token": "mine", "kind": "x"}
+        with connect(Home.from_env()) as client:
+            for command in ("during", "after"):
+                with pytest.raises(NameTaken, match="another agent called Al is running"):
+                    client.request("register", command=command, **me)
+                if command == "during":
+                    wait_until(lambda: "gone" in relay("agents"), 20, "the end of its grace")
+        os.kill(program.pid, signal.SIGCONT)
+        wait_registered("Al")
 
 
 def test_in_another_home_an_agent_is_not_the_person_either(tmp_path: Path) -> None:

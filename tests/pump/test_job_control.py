@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +64,44 @@ def test_the_agent_goes_on_until_the_session_says_so(
     wait_until(lambda: b"HUNG UP" in fake.stream(), 10, "the hang-up")
     outer.process.wait(20)
     assert not alive(pid)
+
+
+#: A stopped job, a daemon of the same session and one of its own, left by an agent that ends.
+LEAVES = """import os, signal, sys
+def wait_for(name):
+    def hung_up(*_):
+        open(name + ".hup", "w").close()
+        os._exit(0)
+    signal.signal(signal.SIGHUP, hung_up)
+    open(name, "w").close()
+    if name == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    while os.path.exists("wait"):
+        signal.sigtimedwait([], 0.05)
+    open(name + ".over", "w").close()
+    os._exit(0)
+os.chdir(sys.argv[1])
+open("wait", "w").close()
+for name in ("stopped", "group", "session"):
+    child = os.fork()
+    if not child:
+        os.setsid() if name == "session" else os.setpgid(0, 0)
+        wait_for(name)
+    if name == "stopped":
+        os.waitpid(child, os.WUNTRACED)
+    while not os.path.exists(name):
+        pass
+"""
+
+
+def test_what_an_agent_leaves_is_as_if_nobody_stood_above_it(
+    outer: Outer, fake: Fake, tmp_path: Path
+) -> None:
+    outer.wrap(sys.executable, "-S", "-c", LEAVES, str(tmp_path))
+    assert outer.wait() == 0  # it waits for none of them
+    # Nobody could continue it any more, so it is hung up; the others are not.
+    wait_until(lambda: (tmp_path / "stopped.hup").exists())
+    (tmp_path / "wait").unlink()
+    for name in ("group", "session"):
+        wait_until((tmp_path / f"{name}.over").exists)
+        assert not (tmp_path / f"{name}.hup").exists()

@@ -39,11 +39,15 @@ def test_sessions_killed_during_a_stream_lose_and_double_nothing(
     )
     outer.raw()
     outer.wrap(PY, "-S", "-c", code)
+    killed: list[int] = []
     for round_ in range(4):
         outer.until(b"%06d \r\n" % (round_ * 1000 + 500))
+        # Not before it knows that it is one: the next one counts it.
+        wait_until(lambda: len(fake.frames(frames.HELLO)) == len(fake.pids()) > len(killed))
         wait_until(lambda: fake.frames(frames.OUTPUT) and alive(fake.pids()[-1]))
         pid = fake.pids()[-1]
         os.kill(pid, signal.SIGKILL)
+        killed.append(pid)
         # One that dies in the very moment in which the agent ends is another matter: nobody is
         # left then to start the next.
         wait_until(partial(_dead, pid))
