@@ -68,7 +68,7 @@ async def greet(ctx):
 @relay.on("session_start", priority=10)
 def announce(ctx):
     """A higher priority runs earlier. A receipt is the message's id."""
-    receipt = ctx.send("lead", f"{ctx.agent_name} starts in {ctx.working_dir}", mode="collect")
+    receipt = ctx.send("lead", f"{ctx.agent_name} starts in {ctx.working_dir}", mode="steer")
     return f"announced as {receipt}"
 
 

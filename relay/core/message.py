@@ -39,6 +39,10 @@ class Mode(StrEnum):
     INTERRUPT = "interrupt"
 
 
+#: What may be asked for. The others are kept for what reads older ledgers; nothing acts on them yet.
+MODES = (Mode.FOLLOWUP.value, Mode.STEER.value)
+
+
 class AgentState(StrEnum):
     """What a wrapped agent is doing, as far as its source can tell.
 

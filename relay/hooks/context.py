@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from relay.core.errors import UsageError
-from relay.core.message import BODY_MAX, Message, Mode
+from relay.core.message import BODY_MAX, MODES, Message, Mode
 from relay.core.suggest import did_you_mean
 from relay.hooks.context_memory import ContextMemory, MemoryActions
 from relay.hooks.promises import WAIT_DEFAULT, LaterList, awaitable, wait
@@ -248,9 +248,6 @@ def checked_body(text: object) -> str:
 
 
 def _mode(text: str) -> Mode:
-    try:
-        return Mode(text)
-    except ValueError:
-        raise UsageError(
-            f"unknown mode {text!r}", hint=did_you_mean(str(text), [mode.value for mode in Mode])
-        ) from None
+    if text not in MODES:
+        raise UsageError(f"there is no mode {text!r}", hint=did_you_mean(str(text), MODES))
+    return Mode(text)

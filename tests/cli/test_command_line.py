@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from relay.broker.client import connect
-from relay.broker.ops_messages import MODES
 from relay.cli import command_line, messages, verbs
-from relay.core.message import Mode
+from relay.core.message import MODES, Mode
 from relay.core.paths import Home
 from tests.cli.conftest import Run
 
