@@ -101,8 +101,8 @@ def _run_without(choices: Choices, error: RelayError) -> int:
 
     command = choices.command
     print(
-        f"relay: {os.path.basename(command[0])} runs without relay: no name, no messages, no hooks"
-        f" or guards. {error.line}",
+        f"relay: {os.path.basename(command[0])} runs without relay (no name, no messages, no"
+        f" hooks or guards): {error.line}",
         file=sys.stderr,
         flush=True,
     )

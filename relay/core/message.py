@@ -39,7 +39,7 @@ class Mode(StrEnum):
     INTERRUPT = "interrupt"
 
 
-#: What may be asked for. The others are kept for what reads older ledgers; nothing acts on them yet.
+#: What may be asked for. The others are kept for older ledgers; nothing acts on them yet.
 MODES = (Mode.FOLLOWUP.value, Mode.STEER.value)
 
 
