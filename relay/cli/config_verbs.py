@@ -29,9 +29,11 @@ from relay.config.manifest import Manifest, read_manifest, write_manifest
 from relay.config.trust import (
     CONFIG_NAME,
     GONE,
+    TRUSTED,
     ConfigFile,
     candidates,
     find_config,
+    found_at,
     is_trusted,
     place_of,
     project_root,
@@ -161,7 +163,7 @@ def run_trust(args: Options) -> int:
         "patterns": patterns,
         "hooks": found.hooks,
         "programs": programs,
-        "problems": [*([found.problem] if found.problem else []), *warnings],
+        "problems": [*filter(None, [found.problem, _not_as_trusted(home, file)]), *warnings],
     }
     record |= {"runs": runs} if runs else {"memory": found.memory}
     if args.json:
@@ -243,7 +245,8 @@ def run_check(args: Options) -> int:
             loaded = load(file, home=home)
         except ConfigError as error:
             raise _refused(file, mistakes_of(error), "so it cannot be used") from None
-        patterns, hooks, warnings = manifest_of(loaded).patterns, _hooks(loaded), _warnings(loaded)
+        patterns, hooks = manifest_of(loaded).patterns, _hooks(loaded)
+        warnings = [*filter(None, [_not_as_trusted(home, file)]), *_warnings(loaded)]
         said = f"no mistake found (patterns: {len(patterns)}, hooks: {len(hooks)})"
     else:
         compile_config(file)
@@ -271,6 +274,12 @@ def run_check(args: Options) -> int:
     if not executed:
         _say(f"To let it run: relay trust {shlex.quote(file.path)}")
     return 0
+
+
+def _not_as_trusted(home: Home, file: ConfigFile) -> str:
+    """That a program of the trusted ``file`` has changed, "" when none has."""
+    found = found_at(home, file.path)
+    return found.notice if found is not None and found.state == TRUSTED else ""
 
 
 def _warnings(loaded: LoadedConfig) -> list[str]:

@@ -124,6 +124,7 @@ def _with(whole: LoadedConfig, one: FoundConfig, home: Home) -> LoadedConfig:
         settings=merged(whole.settings, loaded.settings),
         warnings=(*whole.warnings, *loaded.warnings),
         hook_problems=(*whole.hook_problems, *loaded.hook_problems),
+        not_applied=(*whole.not_applied, *filter(None, [one.notice])),
         unguarded=whole.unguarded or loaded.unguarded,
         files=(*whole.files, one.path),
         origins={**whole.origins, **given},
@@ -241,10 +242,11 @@ def with_hook_files(loaded: LoadedConfig, folder: str, home: Home | None) -> Loa
     for path, entry in entries.items():
         if home is not None and entry and path not in asis and may_guard(home, entry.sha256):
             unguarded = unguarded or f"{path} is not as it was when you trusted it"
+    said = [file.notice for file in files.values() if file is not None and file.state == TRUSTED]
     return replace(
         loaded,
         registry=loaded.registry.with_commands(secured),
-        hook_problems=tuple(problems),
+        hook_problems=(*problems, *filter(None, said)),
         unguarded=unguarded,
     )
 

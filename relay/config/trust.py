@@ -11,7 +11,7 @@ import os
 
 from relay.core import json_text
 from relay.core.errors import ConfigError, RelayError
-from relay.core.files import take_lock, write_atomically
+from relay.core.files import read_file, take_lock, write_atomically
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 CONFIG_NAME = "relay.config.py"
 #: A larger file is refused. In bytes.
 CONFIG_MAX = 1024 * 1024
+#: A program is compared up to this, which is as much as is pinned. In bytes.
+PROGRAM_MAX = 16 * CONFIG_MAX
 #: The store keeps at most this many files; the oldest make room.
 ENTRIES_MAX = 1000
 #: The store is not read beyond this. In bytes.
@@ -107,6 +109,24 @@ class FoundConfig:
                 f"{path} has changed since you trusted it, so it does not run, and what it guarded"
                 f" stays shut. Read it, then: relay trust {_quoted(path)}"
             )
+        if changed := self._changed_program():
+            return (
+                f"{changed} has changed since you trusted {path}, so what runs it does not run, and"
+                f" what that guards stays shut. Read it, then: relay trust {_quoted(path)}"
+            )
+        return ""
+
+    def _changed_program(self) -> str:
+        """The first of its programs that is not as it was trusted; "" when all are."""
+        import hashlib
+
+        for path, sha256 in ((self.entry and self.entry.programs) or {}).items():
+            try:
+                same = hashlib.sha256(read_file(path, PROGRAM_MAX)).hexdigest() == sha256
+            except OSError:
+                same = False
+            if not same:
+                return path
         return ""
 
 
@@ -215,16 +235,9 @@ def _user_folder() -> str:
 def read_config(path: str) -> ConfigFile:
     """The file's bytes and hash. Raises ConfigError when it cannot be read or is no file."""
     try:
-        # Not blocking: a FIFO that lies there must not stop anybody.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            # 0o100000 is stat's S_IFREG: a regular file.
-            if os.fstat(fd).st_mode & 0o170000 != 0o100000:
-                raise ConfigError(f"{path} is not a file", hint="name a Python file")
-            with open(fd, "rb", closefd=False) as file:
-                data = file.read(CONFIG_MAX + 1)
-        finally:
-            os.close(fd)
+        data = read_file(path, CONFIG_MAX)
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is not a file", hint="name a Python file") from None
     except OSError as error:
         raise ConfigError(
             f"cannot read {path}: {error.strerror}", hint="check the path and its permissions"

@@ -6,6 +6,7 @@ agent.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -104,6 +105,19 @@ def _not_ours(path: str, why: str) -> PermissionError:
     import errno
 
     return PermissionError(errno.EPERM, why, path)
+
+
+def read_file(path: str, limit: int) -> bytes:
+    """The first ``limit`` + 1 bytes. Raises OSError: IsADirectoryError for all that is no file."""
+    # Not blocking: a FIFO that lies there must not stop anybody.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise IsADirectoryError(errno.EISDIR, "it is not a file")
+        with open(fd, "rb", closefd=False) as file:
+            return file.read(limit + 1)
+    finally:
+        os.close(fd)
 
 
 def write_atomically(

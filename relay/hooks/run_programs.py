@@ -18,12 +18,12 @@ import hashlib
 import os
 import shlex
 import signal
-import stat
 import subprocess
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from relay.core.files import read_file
 from relay.hooks.hook_types import Command
 
 #: Seconds from SIGTERM to SIGKILL.
@@ -121,11 +121,7 @@ def refused(command: Command) -> str:
 
 def read_pinned(path: str) -> bytes:
     """The content of a file that may be pinned. Raises OSError, also for what is no file."""
-    # Not blocking: a FIFO that lies there must not stop anybody.
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is not a file")
-        data = file.read(PINNED_MAX + 1)
+    data = read_file(path, PINNED_MAX)
     if len(data) > PINNED_MAX:
         raise OSError(errno.EFBIG, f"it is larger than {PINNED_MAX} bytes")
     return data

@@ -146,6 +146,17 @@ def test_a_changed_program_is_not_run_and_its_gate_stays_shut(
     assert f"relay trust {project / CONFIG_NAME}, and start this agent again" in said["reason"]
 
 
+def test_every_start_says_that_a_program_has_changed(home: Home, project: Path) -> None:
+    config = guard(project, home)
+    assert notices(home, str(project)) == []
+    script(project / "check.sh", EVIL)
+    [line] = notices(home, str(project))
+    assert line.startswith(f"{project / 'check.sh'} has changed since you trusted {config}")
+    assert load_for_session(home, str(project)).not_applied == (line,)
+    (project / "check.sh").unlink()
+    assert notices(home, str(project)) == [line]
+
+
 def test_what_runs_is_what_was_looked_at_even_if_it_is_changed_at_that_moment(
     home: Home, project: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
