@@ -29,7 +29,7 @@ from relay.ledger import queries
 from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
 
-#: Connections at a time. Of more, those of no session make room: see ``has_room``.
+#: Connections at a time. Of more, those of no session of the person's make room: see ``has_room``.
 CONNECTIONS_MAX = 1024
 #: Seconds in which who has come or said something will go on.
 JUST_CAME = 1.0
@@ -214,8 +214,9 @@ class BrokerServer:
         """Whether one more connection may come; one that has been silent for long may go for it."""
         if len(self._connections) < self._connections_max:
             return True
-        # Sessions stay; who waits for nothing goes before who does.
-        others = [one for one in self._connections if self._directory.member_of(one) is None]
+        # Sessions that the person started stay: an agent could register any number, as can what is
+        # inside it. Who waits for nothing goes before who does.
+        others = [one for one in self._connections if not self._stays(one)]
         if not others:
             return False
         now = self._loop.time()
@@ -224,6 +225,9 @@ class BrokerServer:
         oldest.abort()
         self._connections.discard(oldest)
         return True
+
+    def _stays(self, client: ClientConnection) -> bool:
+        return self._directory.member_of(client) is not None and self._directory.is_outside(client)
 
     def connected(self, client: ClientConnection) -> None:
         """A client of our own user is there."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -17,6 +19,7 @@ import pytest
 from relay.broker.client import connect
 from relay.broker.connection import ClientConnection
 from relay.core.paths import Home
+from relay.core.processes import MARKS
 from relay.protocol.broker import decode
 from tests.broker.support import broker_thread, register, registration, stop_broker
 
@@ -70,6 +73,39 @@ def test_silent_connections_lock_nobody_out(home: Home) -> None:
         for state in ("delivering", "submitted", "seen"):
             al.request("state", id=id_, state=state)
         assert answer.result(20)["done"]
+
+
+#: Registers agents from below a monitor, one connection each, until it is told to end.
+FLOOD = """import os, sys
+from relay.broker.client import connect
+from relay.core.paths import Home
+from relay.core.processes import MARK
+open("/proc/self/comm", "w").write(MARK + "0")
+if not os.fork():
+    held = []
+    for number in range(20):
+        held.append(connect(Home(sys.argv[1]), start=False))
+        me = {"name": f"A{number}", "run": f"r{number}", "token": "t", "kind": "x"}
+        held[-1].request("register", **me)
+    print("FULL", flush=True)
+    sys.stdin.read()
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.skipif(not MARKS, reason="runs are marked on Linux only")
+def test_agents_that_an_agent_registers_lock_nobody_out(home: Home) -> None:
+    stop_broker(home)
+    with broker_thread(home, connections_max=8), register(home, "Al") as al:
+        words = [sys.executable, "-c", FLOOD, home.root]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
+            assert agent.stdin is not None and agent.stdout is not None
+            assert agent.stdout.readline() == b"FULL\n"
+            with connect(home) as person:
+                assert person.request("status")["connections"] == 8
+            al.request("agent_state", state="idle")
+            agent.stdin.close()
 
 
 HALF = "\ud800"
