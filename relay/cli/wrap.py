@@ -32,7 +32,7 @@ Options:
                   secrets masked; see relay replay --help
   --record-input  record the keys too, except where a password is read
   --overwrite     let FILE be one that is already there
-  --title         show the name as the window's title until COMMAND sets its own
+  --title         show the name as the window's title until COMMAND sets one
   --no-primer     do not tell the agent how to talk to others
   --help          show this help
 
