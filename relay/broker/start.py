@@ -97,7 +97,11 @@ def may_start(home: Home) -> bool:
     if (os.environ.get("RELAY_SOCKET") or "").startswith(home.run + os.sep):
         return False
     name = mark(home.root)
-    return not any(monitor.name == name for monitor in marks_above(os.getpid()))
+    if any(monitor.name == name for monitor in marks_above(os.getpid())):
+        return False
+    from relay.config.names import is_elsewhere  # on use: most verbs find a broker that runs
+
+    return not is_elsewhere(home)
 
 
 def _check_place(connection: _socket.socket, home: Home) -> None:

@@ -101,6 +101,34 @@ def run_of(home: Home, name: str) -> str | None:
     return run if isinstance(run, str) else ""
 
 
+def is_elsewhere(home: Home) -> bool:
+    """Whether an agent runs whose processes have other numbers than ours: it has a sandbox, or we
+    are in one, so that it cannot be seen from here whether we belong to it."""
+    try:
+        names = [name for name in os.listdir(home.names) if name.endswith(".lock")]
+    except OSError:
+        return False
+    for name in names:
+        if holder(home, name[:-5]) is None:
+            continue
+        try:
+            with open(os.path.join(home.names, name), encoding="utf-8", errors="replace") as file:
+                told = loads(file.read(65536))
+        except (OSError, ValueError, RecursionError):
+            continue  # it is being written
+        if isinstance(told, dict) and told.get("pids", _pids()) != _pids():
+            return True
+    return False
+
+
+def _pids() -> int:
+    """The pid namespace in which this process is; 0 where there is none."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
 def _path(home: Home, name: str) -> str:
     return os.path.join(home.names, name.lower() + ".lock")
 
@@ -154,7 +182,8 @@ def _whereabouts() -> dict[str, object]:
         folder = os.getcwd()
     except OSError:
         folder = ""  # it was removed
-    return {"terminal": terminal, "folder": folder, "since": int(time.time())}
+    since = int(time.time())
+    return {"terminal": terminal, "folder": folder, "since": since, "pids": _pids()}
 
 
 def _who(path: str, pid: int) -> str:

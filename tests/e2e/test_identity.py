@@ -269,6 +269,29 @@ os.wait()
 """
 
 
+def test_a_sandbox_makes_no_agent_the_person_where_no_broker_runs(tmp_path: Path) -> None:
+    if not _hides_ancestors():
+        pytest.skip("no process may have a /proc of its own here")
+    config = tmp_path / "relay.config.py"
+    config.write_text("patterns = {}\n")
+    asked = f"{COMMAND} trust {config}; {COMMAND} send Al --offline x; echo DONE"
+    sandbox = "unshare --user --map-root-user --pid --fork --mount-proc"
+    script = f"read go; {STRIPPED} -u RELAY_SOCKET {sandbox} sh -c {shlex.quote(asked)}; cat"
+    with wrapped(["sh", "-c", script], name="Bob") as program:
+        wait_registered("Bob")
+        session = session_pid(program)
+        assert session is not None
+        os.kill(session, signal.SIGSTOP)  # so that it starts no broker
+        kill_broker()
+        program.type("\n")
+        program.wait_for("DONE", 60)
+        os.kill(session, signal.SIGCONT)
+        assert "only the person may" in program.output
+        assert "an agent starts none" in program.output
+    assert "trusted       no" in relay("trust", "--show", str(config))
+    assert relay_json("history") == []
+
+
 @pytest.mark.parametrize("known", [True, False], ids=["registered", "not-yet-again"])
 @pytest.mark.parametrize("way", [GONE, MASKED], ids=["gone", "masked"])
 def test_the_token_of_a_run_counts_for_nobody_who_hides(
