@@ -81,7 +81,9 @@ class CommandLines:
         """A line was entered; it counts if it was begun at a proven prompt, and not among what
         some program was just writing."""
         if self._prompt.command():
-            self._entered.append((_solid(text)[:COMMAND_MAX], set()))
+            before = self._entered[-1][0] if self._entered else ""
+            command = _solid(text).replace("!!", before, 1)  # as shells do
+            self._entered.append((command[:COMMAND_MAX], set()))
 
     def judged(self, heard: Iterable[Heard]) -> Iterator[Heard]:
         """Mark the finds of which not every line was typed, and leave out what is none at all."""

@@ -283,12 +283,16 @@ class Shell(FakeScreen):
             "$ for i in 1 2; do echo '@relay:Bob hi'; done\n@relay:Bob hi\n@relay:Bob hi\n",
             [("hi", False), ("hi", False)],
         ),
+        (
+            "$ echo '@relay:Bob hi'\n@relay:Bob hi\n$ !!\n@relay:Bob hi\n",
+            [("hi", False), ("hi", False)],
+        ),
         ("$ echo '@relay:Bob drop nothing'; cat f\n@relay:Bob drop\n", [("drop", True)]),
         ("$ echo 'never do it' '@relay:Bob'; cat f\n@relay:Bob\ndo it\n", [("do it", True)]),
     ],
     ids=[
         *("echo", "printf", "cat", "grep", "appended", "handler", "open", "start"),
-        *("again-from-a-file", "background", "loop", "cut-short", "pieces"),
+        *("again-from-a-file", "background", "loop", "last-command", "cut-short", "pieces"),
     ],
 )
 def test_in_a_shell_only_what_was_typed_there_is_said(
