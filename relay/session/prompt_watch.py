@@ -2,9 +2,11 @@
 
 What a terminal shows does not tell a prompt from what continues an open quote, so a prompt is
 *proven*. It is, while the person has pressed no key since the program's start or since Ctrl-C,
-which takes back whatever was open. A prompt that was proven is remembered: the same one after the
-person's Enter is a prompt again, be it that another folder stands in it, which the kernel knows.
-So is any line that names the shell's folder and ends as prompts do: nothing else looks so.
+which takes back whatever was open: what goes on behind a known prompt is a draft. A prompt
+that was proven is remembered: the same one after the person's Enter is a prompt again, be it that
+another folder stands in it, which the kernel knows. So is any line that names the
+shell's folder and ends as prompts do. Where a shell edits its lines itself, what the kernel edits
+is the answer to a question.
 
 Source: the manuals of bash, zsh, dash and fish on PS1, PS2, PROMPT2 and their line editors.
 """
@@ -47,6 +49,8 @@ class _State:
     last: int = 0
     entered: bool = False
     fresh: bool = True
+    #: Whether the shell was seen to edit its lines itself at its prompt.
+    edits: bool = False
 
 
 class PromptWatch:
@@ -82,6 +86,7 @@ class PromptWatch:
             # then, but of the terminal the kernel tells what it is now: the command may run.
             proven = self._proven(now, typing=False)
             self._begun = proven if self._begins else self._begun
+            self._saved.edits |= proven and self._edits_itself()
         self._begins = kind in (frames.ENTERED, frames.INTERRUPTED)
         self._command = self._begun and kind == frames.ENTERED
         self._told = sequence
@@ -149,17 +154,27 @@ class PromptWatch:
         if typing and self.rules.is_shell and self.rules.in_front() is not True:
             return False
         folder, mode = self.rules.folder(), self._mode()
-        known = any(
-            how == mode and line in self._variants(prompt, there, folder)
+        prompts = [
+            variant
             for prompt, there, how in self._saved.prompts
-        )
-        first = self._saved.fresh and self._at_rest(line, now, typing)
+            if how == mode
+            for variant in self._variants(prompt, there, folder)
+        ]
+        known = line in prompts
+        # What goes on behind a prompt is a draft, whatever Enter and Ctrl-C do there.
+        may_be = known or not line.startswith(tuple(prompts))
+        first = self._saved.fresh and may_be and self._at_rest(line, now, typing)
         if first and not known:
             self._saved.prompts.append([line, folder, mode])
             del self._saved.prompts[:-PROMPTS_MAX]
         if first or not (self._saved.fresh or self._saved.entered):
+            self._saved.edits = self._edits_itself() if first and typing else self._saved.edits
             return first
-        return (known or self._shows_folder(line, folder)) and self.rules.at_prompt(line)
+        if typing and self._saved.edits and self._terminal.cooked():
+            return False
+        self._saved.edits |= known and typing and self._edits_itself()
+        looks = known or (may_be and self._shows_folder(line, folder))
+        return looks and self.rules.at_prompt(line)
 
     def _at_rest(self, line: str, now: float, typing: bool) -> bool:
         """Whether this is all that the program shows where nothing is open: its prompt."""
@@ -170,15 +185,21 @@ class PromptWatch:
             return False
         if self.rules.comment:
             return self.rules.at_prompt(line)
-        # Where the kernel edits lines, a script that runs before the first prompt may ask, too.
-        return bool(_SIGN.search(line)) or (typing and not self._terminal.cooked())
+        # A script that runs before the first prompt may ask, too, for a line or for a key.
+        edited = not self._terminal.cooked() and self._screen.bracketed_paste
+        return bool(_SIGN.search(line)) or (typing and edited)
+
+    def _edits_itself(self) -> bool:
+        raw = self.rules.in_front() is True and not self._terminal.cooked()
+        return raw or self._screen.bracketed_paste
 
     def _shows_folder(self, line: str, folder: str) -> bool:
         """Whether this is a prompt by its look: no line of a continued command names the folder."""
         if not folder or not _SIGN.search(line):
             return False
         names = {name for name in self._spellings(folder) if name.strip("/")}
-        return any(name in line and re.search(r"\w", line.replace(name, "")) for name in names)
+        words = [re.compile(rf"(?<!\w){re.escape(name)}(?!\w)") for name in names]
+        return any(w.search(line) and re.search(r"\w", w.sub("", line)) for w in words)
 
     def _before_cursor(self) -> str:
         rows = self._screen.visible()

@@ -142,6 +142,47 @@ def test_a_prompt_like_that_of_an_open_quote_is_no_proof() -> None:
     assert not shell.press(INTERRUPTED).shows("> ").why
 
 
+@pytest.mark.parametrize(
+    "draft", ["me:~/shop$ rm -r $ ", "me:~/shop$ rm it "], ids=["sign", "none"]
+)
+def test_a_draft_that_ctrl_c_leaves_is_no_prompt(draft: str) -> None:
+    shell = learned().shows(draft).press(TYPED, INTERRUPTED).shows(draft)
+    assert shell.why == NO_PROMPT  # the shell has another use for that key
+    assert shell.press(INTERRUPTED).shows("me:~/shop$ rm it").why  # redrawn
+    assert not shell.press(INTERRUPTED).shows("me: ").why  # another prompt, be it without a sign
+
+
+@pytest.mark.parametrize("question", ["$ ", "copy to ~/shop > "], ids=["like", "folder"])
+def test_what_the_kernel_edits_is_a_question_where_the_shell_edits_its_prompt(
+    question: str,
+) -> None:
+    shell = Shell()
+    shell.screen.bracketed_paste = False
+    shell.shows("$ ").press(TYPED, ENTERED)
+    shell.terminal.is_cooked = True
+    assert shell.shows(question).why == NO_PROMPT
+    after = Shell(state=shell.watch.state())
+    after.screen.bracketed_paste, after.terminal.is_cooked = False, True
+    assert after.shows(question).why == NO_PROMPT
+    shell.terminal.is_cooked = False
+    assert not shell.shows("$ ").why
+
+
+def test_a_script_that_asks_for_a_key_before_the_first_prompt_is_not_answered() -> None:
+    shell = Shell()
+    shell.screen.bracketed_paste = False
+    assert shell.shows("Ignore insecure directories and continue [y] or abort [n]? ").why
+    shell.screen.bracketed_paste = True
+    assert not shell.shows("me: ").why
+
+
+def test_a_question_with_the_folders_name_in_a_word_is_no_prompt() -> None:
+    shell = learned("[e]$ ")
+    shell.folder = "/srv/e"
+    assert shell.shows("new name > ").why == NO_PROMPT
+    assert not shell.shows("[e] (main) $ ").why
+
+
 def test_a_prompt_that_another_program_shows_is_none() -> None:
     shell = learned("$ ")
     shell.front = False
