@@ -88,7 +88,7 @@ def marker_of(message: Message) -> str:
     cannot know the nonce: no body holds its own marker.
     """
     shown = f"{message.id[-8:]}_{message.nonce[:6]}" if message.nonce else message.id[-8:]
-    return f"[{re.sub('[^0-9A-Za-z_-]', '_', shown)}]"
+    return f"[{re.sub('[^0-9A-Za-z_]', '_', shown)}]"
 
 
 def _logical_lines(message: Message, marker: str) -> list[str]:
