@@ -40,7 +40,7 @@ def test_last_words_become_a_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (asked,) = server.asked
     assert asked.headers["authorization"] == "Bearer sesame"
     assert (row["text"], row["agent"], row["scope"]) == (FACT, "Ada", "project")
-    assert row["meta"] == {"auto": True}
+    assert row["meta"] == {"auto": True, "relay_origin": str(folder)}
     with wrapped(python(HEARS), name="Bob", cwd=folder) as bob:
         bob.wait_for(f'\\(project\\) "{FACT}"')
 
