@@ -1,4 +1,4 @@
-"""What a program said last becomes a memory that the next one has at its start."""
+"""What a program said last becomes a memory that the next one finds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from tests.memory.embedding.server import Answer, Asked, EmbeddingServer
 from tests.support import wait_until
 
 SAYS = "print('I found out that the staging database is called heron.')\nprint('Bye.')"
-HEARS = "import sys\nfor line in sys.stdin:\n    print('GOT', line.strip(), flush=True)\n"
+HEARS = """
+import sys
+print('@memory:list', flush=True)
+for line in sys.stdin:
+    print('GOT', line.strip(), flush=True)
+"""
 FACT = "The staging database is called heron"
 
 
