@@ -38,15 +38,17 @@ from relay.config.trust import (
     place_of,
     project_root,
     read_config,
+    revoked_via,
     trust,
     trusted_before,
     trusted_entry,
     untrust,
 )
+from relay.config.trust_store import set_aside_notice
 from relay.core.errors import ConfigError, NotFound, RelayError, UsageError
 from relay.core.files import write_atomically
 from relay.core.paths import Home
-from relay.core.processes import read_process
+from relay.core.processes import own_place
 from relay.directive.escape import clean
 from relay.hooks.hook_files import is_hook_file
 
@@ -144,9 +146,8 @@ def run_trust(args: Options) -> int:
         assert found is not None
         pinned_programs.keep(home, file.path, programs)
         search = pinned_programs.search_path(file.path, project_root(os.getcwd()))
-        me = read_process(os.getpid())
-        via = me.place if me is not None else ""
-        trust(home, file.path, file.sha256, programs, search, via)
+        warnings += set_aside_notice(home)
+        trust(home, file.path, file.sha256, programs, search, own_place())
         write_manifest(home, file.sha256, found)
     entry = trusted_entry(home, file.path)
     trusted = entry is not None and entry.sha256 == file.sha256
@@ -159,7 +160,7 @@ def run_trust(args: Options) -> int:
         "path": file.path,
         "sha256": file.sha256,
         "trusted": trusted,
-        "via": entry.via if trusted and entry is not None else "",
+        "via": entry.via if trusted and entry else revoked_via(home, file.path),
         "patterns": patterns,
         "hooks": found.hooks,
         "programs": programs,
@@ -180,8 +181,8 @@ def run_trust(args: Options) -> int:
         output.data(f"runs          {line}")
     for path, sha256 in programs.items():
         output.data(f"program       {path}  {sha256[:12]}")
-    by = f", from {clean(record['via'])}" if record["via"] else ""
-    output.data(f"trusted       {_trust_word(home, file)}{by}")
+    by = f"{'' if trusted else ', taken back'}, from {record['via']}" if record["via"] else ""
+    output.data(f"trusted       {_trust_word(home, file)}{clean(by)}")
     for line in record["problems"]:
         _say(f"! {line}")
     if UNKNOWN in found.patterns:
@@ -292,13 +293,13 @@ def _warnings(loaded: LoadedConfig) -> list[str]:
 def _revoke(home: Home, args: Options) -> int:
     # The file itself may be gone already: its trust can still be taken back.
     path = place_of(args.path) if args.path else find_config(os.getcwd()) or _gone(home)
-    had = untrust(home, args.path or path) if path else False
+    had = untrust(home, args.path or path, own_place()) if path else False
     if path is None or not had:
         raise NotFound(
             f"{path or 'no configuration here'} is not trusted", hint="name the file: relay trust"
         )
     if args.json:
-        output.as_json({"path": path, "trusted": False})
+        output.as_json({"path": path, "trusted": False, "via": revoked_via(home, path)})
     else:
         output.data(f"{path} does not run any more")
     return 0

@@ -19,7 +19,8 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from relay.config.trust import TrustEntry, place_of
+from relay.config.trust import place_of
+from relay.config.trust_store import TrustEntry
 from relay.core.errors import ConfigError, RelayError
 from relay.core.files import make_private_folder
 from relay.core.paths import Home

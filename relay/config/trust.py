@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import os
 
-from relay.core import json_text
-from relay.core.errors import ConfigError, RelayError
-from relay.core.files import read_file, take_lock, write_atomically
+from relay.config.trust_store import ENTRIES_MAX, TrustEntry, locked, read_store, write_store
+from relay.core.errors import ConfigError
+from relay.core.files import read_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from contextlib import AbstractContextManager
-    from typing import Any
+    from collections.abc import Mapping
 
     from relay.core.paths import Home
 
@@ -26,16 +24,10 @@ CONFIG_NAME = "relay.config.py"
 CONFIG_MAX = 1024 * 1024
 #: A program is compared up to this, which is as much as is pinned. In bytes.
 PROGRAM_MAX = 16 * CONFIG_MAX
-#: The store keeps at most this many files; the oldest make room.
-ENTRIES_MAX = 1000
-#: The store is not read beyond this. In bytes.
-_STORE_MAX = 16 * CONFIG_MAX
-#: How long another process may hold the store, in seconds.
-LOCK_TIMEOUT = 2.0
-
 #: What can be with a file: it may run; it is not as it was trusted; it was trusted and is not
-#: there; it was never trusted.
+#: there; it was never trusted. Or the store itself cannot be read.
 TRUSTED, CHANGED, GONE, NEW = "trusted", "changed", "gone", "new"
+DAMAGED = "damaged"
 
 
 class ConfigFile:
@@ -49,24 +41,6 @@ class ConfigFile:
         self.path = path
         self.data = data
         self.sha256 = hashlib.sha256(data).hexdigest()
-
-
-class TrustEntry:
-    """What the person trusted at one place."""
-
-    __slots__ = ("sha256", "programs", "search", "via")
-
-    def __init__(
-        self, sha256: str, programs: Mapping[str, str] | None, search: str, via: str = ""
-    ) -> None:
-        self.sha256 = sha256
-        #: The hash of each file that its commands run, by path. None: a relay that knew of none
-        #: has kept this entry.
-        self.programs = programs
-        #: The person's PATH at that time, without what is relative or the agent's.
-        self.search = search
-        #: From which terminal, by which process.
-        self.via = via
 
 
 class FoundConfig:
@@ -93,6 +67,12 @@ class FoundConfig:
     def notice(self) -> str:
         """One line for the person about what of it is not applied; "" when all of it is."""
         path = self.path
+        if self.state == DAMAGED:
+            return (
+                f"{path}, which says what you trusted, {self.problem}; nothing that was trusted"
+                " runs, and what it guarded stays shut. Put the file back, or trust again what is"
+                " to run, with: relay trust FILE"
+            )
         if self.state == NEW:
             if self.problem:
                 return f"{self.problem}, so it does not run"
@@ -136,13 +116,19 @@ def candidates(home: Home, cwd: str, explicit: str | None = None) -> list[FoundC
 
     A file that was trusted counts in every folder below its own, there or not, so that neither a
     nearer file nor a new repository hides it. Any other counts in the project only: up to the
-    folder with ``.git``; outside of a project in ``cwd`` itself. Raises ConfigError when
-    ``explicit`` is not there or cannot be read.
+    folder with ``.git``; outside of a project in ``cwd`` itself. A store that cannot be read
+    stands first, for what was trusted. Raises ConfigError when ``explicit`` is not there or
+    cannot be read.
     """
-    entries = _read(home)
+    store = read_store(home)
+    entries = store.entries
     cwd = os.path.realpath(cwd)
     project = _project_folders(cwd)
     found: dict[str, FoundConfig] = {}
+    if store.problem:
+        # What it held is not known, so it may be a guard: the entry has the hash of no file.
+        lost = TrustEntry("", None, "")
+        found[home.trust] = FoundConfig(home.trust, DAMAGED, None, lost, store.problem)
 
     def look(path: str, *, here: bool) -> None:
         if here or path in entries:
@@ -165,7 +151,7 @@ def candidates(home: Home, cwd: str, explicit: str | None = None) -> list[FoundC
 
 def found_at(home: Home, path: str) -> FoundConfig | None:
     """What is to be said of the one file at ``path``; None where there is none and never was."""
-    return _found(path, _read(home))
+    return _found(path, read_store(home).entries)
 
 
 def _found(path: str, entries: Mapping[str, TrustEntry]) -> FoundConfig | None:
@@ -249,7 +235,7 @@ def read_config(path: str) -> ConfigFile:
 
 def trusted_entry(home: Home, path: str) -> TrustEntry | None:
     """What was trusted at the place of ``path``. Never raises."""
-    return _read(home).get(place_of(path))
+    return read_store(home).entries.get(place_of(path))
 
 
 def is_trusted(home: Home, path: str, sha256: str) -> bool:
@@ -279,26 +265,43 @@ def trust(
     if sha256 is None:
         sha256 = read_config(path).sha256
     home.create()
-    with _locked(home):
-        store = _read(home)
-        store.pop(place_of(path), None)
-        store[place_of(path)] = TrustEntry(sha256, dict(programs or {}), search, via)
-        while len(store) > ENTRIES_MAX:
-            del store[next(iter(store))]
-        _write(home, store)
+    place = place_of(path)
+    with locked(home):
+        store = read_store(home)
+        store.entries.pop(place, None)
+        store.revoked.pop(place, None)
+        store.entries[place] = TrustEntry(sha256, dict(programs or {}), search, via)
+        while len(store.entries) > ENTRIES_MAX:
+            del store.entries[next(iter(store.entries))]
+        write_store(home, store)
     return sha256
 
 
-def untrust(home: Home, path: str) -> bool:
-    """Take the trust back. Returns whether there was any."""
+def untrust(home: Home, path: str, via: str = "") -> bool:
+    """Take the trust back, and keep who did (``via``). Returns whether there was any.
+
+    Raises RelayError when the store cannot be read or written.
+    """
     if not os.path.exists(home.trust):
         return False
-    with _locked(home):
-        store = _read(home)
-        here, named = store.pop(place_of(path), None), store.pop(os.path.abspath(path), None)
-        had = here is not None or named is not None
-        _write(home, store)
-    return had
+    with locked(home):
+        store = read_store(home)
+        store.check()
+        places = dict.fromkeys((place_of(path), os.path.abspath(path)))
+        had = [one for one in places if store.entries.pop(one, None) is not None]
+        for place in had:
+            store.revoked.pop(place, None)
+            store.revoked[place] = via
+        while len(store.revoked) > ENTRIES_MAX:
+            del store.revoked[next(iter(store.revoked))]
+        if had:
+            write_store(home, store)
+    return bool(had)
+
+
+def revoked_via(home: Home, path: str) -> str:
+    """From where the trust in ``path`` was taken back; "" when it was not."""
+    return read_store(home).revoked.get(place_of(path), "")
 
 
 def _quoted(path: str) -> str:
@@ -334,67 +337,3 @@ def _project_folders(cwd: str) -> list[str]:
 def project_root(cwd: str) -> str:
     """The folder of the project that ``cwd`` is in."""
     return _project_folders(os.path.realpath(cwd))[-1]
-
-
-def _read(home: Home) -> dict[str, TrustEntry]:
-    """The store; empty when it is missing, damaged, or could have been written by others."""
-    try:
-        with open(home.trust, "rb") as file:
-            status = os.fstat(file.fileno())
-            if status.st_uid != os.getuid() or status.st_mode & 0o022:
-                return {}
-            content: Any = json_text.loads(file.read(_STORE_MAX).decode())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    table = content.get("trusted") if isinstance(content, dict) else None
-    entries = {}
-    for path, found in table.items() if isinstance(table, dict) else ():
-        entry = _entry(found)
-        if entry is not None:
-            entries[path] = entry
-    return entries
-
-
-def _entry(found: Any) -> TrustEntry | None:
-    if isinstance(found, str):  # as relay wrote it up to 0.3
-        return TrustEntry(found, None, "")
-    if not isinstance(found, dict):
-        return None
-    sha256, programs, search = found.get("sha256"), found.get("programs"), found.get("search")
-    if not isinstance(sha256, str) or not isinstance(search, str):
-        return None
-    texts = isinstance(programs, dict) and all(isinstance(one, str) for one in programs.values())
-    return TrustEntry(sha256, programs if texts else None, search, str(found.get("via") or ""))
-
-
-def _write(home: Home, store: dict[str, TrustEntry]) -> None:
-    """Replace the store as a whole, durably, mode 0600."""
-    table = {
-        path: {name: getattr(one, name) for name in TrustEntry.__slots__}
-        for path, one in store.items()
-    }
-    try:
-        write_atomically(home.trust, json_text.dumps({"version": 2, "trusted": table}))
-    except OSError as error:
-        raise RelayError(
-            f"cannot write {home.trust}: {error.strerror}",
-            hint="free some space, or make the state directory writable",
-            code="state_dir",
-        ) from None
-
-
-def _locked(home: Home) -> AbstractContextManager[None]:
-    """Hold the store's lock. Raises RelayError when another process keeps it too long."""
-    import contextlib
-
-    @contextlib.contextmanager
-    def held() -> Iterator[None]:
-        fd = take_lock(home.trust + ".lock", LOCK_TIMEOUT)
-        if fd is None:
-            raise RelayError(f"another process holds {home.trust}", hint="try again")
-        try:
-            yield
-        finally:
-            os.close(fd)
-
-    return held()

@@ -64,6 +64,12 @@ class Process:
         return f"{self.terminal or 'no terminal'} (pid {self.pid})"
 
 
+def own_place() -> str:
+    """Where this process is run from, for people to read; "" where the kernel does not say."""
+    me = read_process(os.getpid())
+    return me.place if me is not None else ""
+
+
 def mark(home: str) -> str:
     """The name of a monitor whose run belongs to the RELAY_HOME ``home``; at most 15 bytes."""
     try:

@@ -8,7 +8,7 @@ import pytest
 
 from relay.cli import config_verbs
 from relay.config.trust import CONFIG_NAME, is_trusted, read_config
-from relay.core.errors import ConfigError, NotFound
+from relay.core.errors import ConfigError, NotFound, RelayError
 from relay.core.paths import Home
 from tests.cli.verbs import Verb, printed_json, verbs_of
 from tests.config.trusted import trusted
@@ -39,6 +39,38 @@ def test_trust_shows_and_pins(relay: Verb, capsys: pytest.CaptureFixture[str]) -
     assert not is_trusted(home, file.path, file.sha256)
     with pytest.raises(NotFound):
         relay("trust", "--revoke")
+
+
+def test_who_took_the_trust_back_is_shown(
+    relay: Verb, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / CONFIG_NAME).write_text("patterns = {}\n")
+    relay("trust", "--json")
+    assert printed_json(capsys)["via"].endswith(f"(pid {os.getpid()})")
+    relay("trust", "--revoke")
+    capsys.readouterr()
+    relay("trust", "--show")
+    assert re.search(
+        rf"^trusted +no, taken back, from .*\(pid {os.getpid()}\)$", capsys.readouterr().out, re.M
+    )
+    relay("trust")
+    assert "taken back" not in capsys.readouterr().out
+
+
+def test_the_first_trust_after_a_damage_says_what_became_of_the_rest(
+    relay: Verb, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / CONFIG_NAME).write_text("patterns = {}\n")
+    relay("trust")
+    store = Path(Home.from_env().trust)
+    store.write_text("")
+    with pytest.raises(RelayError, match="is damaged"):
+        relay("trust", "--revoke")
+    capsys.readouterr()
+    assert relay("trust") == 0
+    assert f"it is kept as {store}.damaged, and a new one begins" in capsys.readouterr().err
+    assert relay("trust") == 0
+    assert "damaged" not in capsys.readouterr().err
 
 
 def test_trust_shows_where_memories_go(

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from relay.config import trust as module
-from relay.config.manifest import notices
+from relay.config import trust_store
+from relay.config.load import load_for_session
+from relay.config.manifest import known, notices
 from relay.config.trust import (
     CONFIG_MAX,
     CONFIG_NAME,
@@ -147,23 +149,48 @@ def test_the_store_is_private_and_bounded(
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b'{"trusted": 3}', b'{"trusted": {"x": 3}}', b"\xff", b"[" * 100_000],
-    ids=["empty", "cut off", "list", "no table", "no hash", "no UTF-8", "too deep"],
+    [b"", b"{", b"[]", b'{"trusted": 3}', b"\xff", b"[" * 100_000],
+    ids=["empty", "cut off", "list", "no table", "no UTF-8", "too deep"],
 )
-def test_a_damaged_store_trusts_nothing_and_can_be_written_again(
+def test_a_damaged_store_trusts_nothing_and_keeps_every_gate_shut(
     home: Home, config: Path, content: bytes
 ) -> None:
     sha256 = trust(home, str(config))
     Path(home.trust).write_bytes(content)
     assert not is_trusted(home, str(config), sha256)
+    for folder in (config.parent, config.parent.parent):  # a guard that was there may be gone
+        loaded = load_for_session(home, str(folder))
+        assert "is damaged" in loaded.unguarded and not loaded.files
+        assert known(home, str(folder)).hooks == ("BeforeTool",)
+    assert "is damaged" in notices(home, str(config.parent))[0]
+    with pytest.raises(RelayError, match="is damaged"):
+        untrust(home, str(config))
+    assert Path(home.trust).read_bytes() == content
     trust(home, str(config))
     assert is_trusted(home, str(config), sha256)
+    assert Path(home.trust + ".damaged").read_bytes() == content
+    assert not load_for_session(home, str(config.parent)).unguarded
+
+
+def test_a_damaged_entry_keeps_the_gate_of_its_file_shut(home: Home, config: Path) -> None:
+    trust(home, str(config))
+    store = json.loads(Path(home.trust).read_text())
+    store["trusted"][str(config)] = 3
+    Path(home.trust).write_text(json.dumps(store))
+    assert "has changed" in load_for_session(home, str(config.parent)).unguarded
 
 
 def test_a_store_that_others_can_write_trusts_nothing(home: Home, config: Path) -> None:
     sha256 = trust(home, str(config))
     os.chmod(home.trust, 0o666)
     assert not is_trusted(home, str(config), sha256)
+    assert "written by others" in load_for_session(home, str(config.parent)).unguarded
+
+
+def test_a_fifo_in_the_stores_place_stops_nobody(home: Home, config: Path) -> None:
+    home.create()
+    os.mkfifo(home.trust)
+    assert "is not a file" in load_for_session(home, str(config.parent)).unguarded
 
 
 def test_a_store_that_cannot_be_written_is_an_error_that_says_so(
@@ -185,7 +212,7 @@ def test_a_lock_that_is_held_too_long_is_an_error(
     import fcntl
 
     home.create()
-    monkeypatch.setattr(module, "LOCK_TIMEOUT", 0.0)
+    monkeypatch.setattr(trust_store, "LOCK_TIMEOUT", 0.0)
     with open(home.trust + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(RelayError, match="another process"):
