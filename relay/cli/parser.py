@@ -143,6 +143,12 @@ class Parser:
                     raise self._wrong(f"argument {argument.shown}: expected one argument")
                 text = words[at]
                 at += 1
+            if argument.name == "config" and values[argument.name] is not None:
+                # The last one would take the place of a guard that an alias puts there.
+                raise UsageError(
+                    "--config is given twice, and one file can be named",
+                    hint="leave one out; your own and the project's configurations apply with it",
+                )
             values[argument.name] = self._value(argument, text)
         return Options(values | self._words(plain, words))
 

@@ -30,6 +30,7 @@ from relay.config.manifest import (
 from relay.config.mistakes import Mistakes
 from relay.config.settings import Settings, apply_dictionaries, merged
 from relay.config.trust import (
+    DAMAGED,
     TRUSTED,
     ConfigFile,
     FoundConfig,
@@ -100,7 +101,7 @@ def _with(whole: LoadedConfig, one: FoundConfig, home: Home) -> LoadedConfig:
         shut = entry is not None and may_guard(home, entry.sha256)
         return replace(
             whole,
-            untrusted=one.path,
+            untrusted=whole.untrusted if one.state == DAMAGED else one.path,
             not_applied=(*whole.not_applied, one.notice),
             unguarded=whole.unguarded or (one.notice if shut else ""),
         )

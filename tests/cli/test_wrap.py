@@ -28,6 +28,13 @@ def relay(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_a_second_config_does_not_take_the_place_of_the_first() -> None:
+    for second in (["--config", "b.py"], ["--config=a.py"]):
+        with pytest.raises(UsageError, match="--config is given twice"):
+            wrap.PARSER.parse(["--config", "a.py", *second, "true"])
+    assert wrap.PARSER.parse(["--config", "a.py", "x", "--config", "b"]).config == "a.py"
+
+
 @pytest.mark.parametrize(
     ("argv", "given", "command"),
     [
