@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from relay.core.errors import DamagedFile, RelayError, error_fields
+from relay.core.errors import BrokerUnavailable, DamagedFile, RelayError, error_fields
 from relay.core.files import (
     lock_open_file,
     open_private,
@@ -29,7 +29,7 @@ from relay.ledger.recovery import recover
 from relay.ledger.store import Ledger
 
 #: A loser of the election waits this long for a broker that is just going away. Seconds.
-_LOCK_WAIT = 3.0
+_LOCK_WAIT = 7.0
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -62,12 +62,13 @@ def run(home: Home, log: Log) -> int:
     """Hold the lock, serve, leave nothing behind. Raises RelayError when it cannot start."""
     for path in home.create():
         log.write(f"others could write to {path}: it is closed to them now")
-    lock = _elect(home)
-    if lock is None:
-        log.write("another broker is running")
-        return 0
+    lock = None
     try:
         try:
+            lock = _elect(home)
+            if lock is None:
+                log.write("another broker is running")
+                return 0
             ledger = _open(home, log)
             try:
                 _serve(home, log, ledger)
@@ -77,7 +78,8 @@ def run(home: Home, log: Log) -> int:
             _say_why(home, error)
             raise
     finally:
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)
     return 0
 
 
@@ -105,13 +107,21 @@ def _say_why(home: Home, error: RelayError) -> None:
 
 
 def _elect(home: Home) -> int | None:
-    """The lock's descriptor, or None when another broker holds it."""
+    """The lock's descriptor, or None when another broker holds it. Raises BrokerUnavailable for a
+    holder that does not serve.
+    """
     lock = open_private(home.broker_lock, os.O_RDWR | os.O_CREAT)
     deadline = time.monotonic() + _LOCK_WAIT
     while not lock_open_file(lock):
-        if _answers(home) or time.monotonic() > deadline:
+        if _answers(home):
             os.close(lock)
             return None
+        if time.monotonic() > deadline:
+            os.close(lock)
+            raise BrokerUnavailable(
+                f"a process holds {home.broker_lock} and does not answer as a broker",
+                hint=f"end it (fuser {home.broker_lock} names it), and try again",
+            )
         time.sleep(0.05)  # it starts or stops; there is no event to wait for
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -122,6 +124,21 @@ def test_a_reason_that_cannot_be_left_for_the_client_is_in_the_log(home: Home) -
     assert main(["--home", home.root]) != 0
     log = Path(home.broker_log).read_text()
     assert "cannot start" in log and "not a ledger" in log and "Traceback" not in log
+
+
+def test_a_stranger_that_holds_the_lock_is_the_reason_that_clients_are_told(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.create()
+    monkeypatch.setattr("relay.broker.main._LOCK_WAIT", 0.0)
+    begun = time.time()
+    with open(home.broker_lock, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert main(["--home", home.root]) != 0
+        reason = failure_since(home, begun)
+    assert isinstance(reason, BrokerUnavailable) and home.broker_lock in reason.message
+    with connect(home) as client:
+        assert client.request("hello")["protocol"] == 1
 
 
 def test_a_state_directory_that_cannot_be_made(tmp_path: Path) -> None:

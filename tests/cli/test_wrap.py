@@ -28,6 +28,19 @@ def relay(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_nothing_starts_with_the_folder_of_another_user(tmp_path: Path) -> None:
+    folder, ran = tmp_path / "theirs", tmp_path / "ran"
+    folder.mkdir()
+    if os.getuid() == 0:
+        os.chown(folder, 4711, -1)
+    else:
+        folder = Path("/usr/share")  # of root
+    done = relay("--", "touch", str(ran), RELAY_HOME=str(folder))
+    assert done.returncode == 1 and not ran.exists()
+    assert done.stderr.startswith(f"relay: {folder} belongs to another user, so relay does not use")
+    assert "Traceback" not in done.stderr
+
+
 def test_a_second_config_does_not_take_the_place_of_the_first() -> None:
     for second in (["--config", "b.py"], ["--config=a.py"]):
         with pytest.raises(UsageError, match="--config is given twice"):
