@@ -9,9 +9,9 @@ the same words said again below could be taken for them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 #: Rows that are remembered; older ones are forgotten and would be emitted again.
 KEEP = 2000
@@ -136,7 +136,7 @@ class ScreenAlignment:
         pairs += [(below + place, done + number) for place, number in rest]
         if anew and done:
             best = match([entry.key for entry in self.entries], keys)
-            return best if len(best) > len(pairs) else pairs
+            return best if _weight(best, keys) > _weight(pairs, keys) else pairs
         return pairs
 
     def _reflow_view(self, keys: Sequence[str], last_look: float) -> None:
@@ -145,9 +145,12 @@ class ScreenAlignment:
         Before anything is matched: older entries may be as wide as these rows, and alike.
         """
         seen = (n for n, entry in enumerate(self.entries) if entry.seen_at >= last_look)
+        top = next(seen, len(self.entries))
         # In wider rows there is room for some of what stands above.
-        first = max(0, next(seen, len(self.entries)) - len(keys))
-        cut = _cut(self.entries[first:], keys, top=True)
+        first = max(0, top - len(keys))
+        # What was wiped (the last turns of a spinner) stands between no rows that are in view.
+        wiped = {id(entry) for entry in self.entries[top:] if entry.seen_at < last_look}
+        cut = _cut(self.entries[first:], keys, top=True, without=wiped)
         if cut is not None:
             self.entries[first:] = cut
 
@@ -171,13 +174,16 @@ class ScreenAlignment:
             del self.entries[:-KEEP]
 
 
-def _cut(gap: list[Entry], rows: Sequence[str], *, top: bool) -> list[Entry] | None:
+def _cut(
+    gap: list[Entry], rows: Sequence[str], *, top: bool, without: Collection[int] = ()
+) -> list[Entry] | None:
     """``gap`` in such rows as ``rows`` shows of it; None: in no others than it is.
 
     Only whole lines are cut anew, from the beginning of an entry to the end of one. ``top``: the
-    first of the rows is the first in view, and may be the middle of a line.
+    first of the rows is the first in view, and may be the middle of a line. ``without``: the
+    entries (their ``id``) that are left as they are.
     """
-    emitted = [entry for entry in gap if entry.emitted] if rows else []
+    emitted = [entry for entry in gap if entry.emitted and id(entry) not in without]
     stream = "".join(entry.key for entry in emitted)
     starts = [0, *accumulate(len(entry.key) for entry in emitted)]
     bounds, lines = set(starts), dict(zip(starts, (entry.key for entry in emitted), strict=False))
@@ -189,7 +195,7 @@ def _cut(gap: list[Entry], rows: Sequence[str], *, top: bool) -> list[Entry] | N
             pieces |= run
         end = min(run, default=end)
         last -= max(1, len(run))
-    return _recut(gap, pieces) if pieces else None
+    return _recut(gap, pieces, without) if pieces else None
 
 
 def _run_up(
@@ -214,12 +220,12 @@ def _run_up(
     return whole
 
 
-def _recut(gap: list[Entry], pieces: dict[int, str]) -> list[Entry]:
+def _recut(gap: list[Entry], pieces: dict[int, str], without: Collection[int]) -> list[Entry]:
     """``gap``, of which the emitted characters have ``pieces`` at these places."""
     recut: list[Entry] = []
     start = covered = 0
     for entry in gap:
-        if not entry.emitted:
+        if not entry.emitted or id(entry) in without:
             recut.append(entry)
             continue
         end = start + len(entry.key)
@@ -303,6 +309,16 @@ def match(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
     return _heaviest([(places.get(key, []), key) for key in new], len(old))
 
 
+def _row_weight(key: str) -> float:
+    return 1.0 + min(len(key), 40) / 8
+
+
+def _weight(pairs: list[tuple[int, int]], keys: Sequence[str]) -> float:
+    """What ``match`` finds heaviest, wherever it stands: late places weigh no more here."""
+    neighbours = sum(b[0] - a[0] == b[1] - a[1] == 1 for a, b in pairwise(pairs))
+    return sum(_row_weight(keys[number]) for _, number in pairs) + _NEIGHBOUR * neighbours
+
+
 def _heaviest(rows: list[tuple[list[int], str]], size: int) -> list[tuple[int, int]]:
     """The chain of ``match``: for each new row its places among ``size`` old ones, and its key."""
     # Chains by number: where each ends, and the chain before it. There are thousands of them.
@@ -313,7 +329,7 @@ def _heaviest(rows: list[tuple[list[int], str]], size: int) -> list[tuple[int, i
     best, best_score = -1, 0.0
     for index, (places, key) in enumerate(rows):
         here: dict[int, tuple[float, int]] = {}
-        weight = 1.0 + min(len(key), 40) / 8
+        weight = _row_weight(key)
         for place in places:
             own = weight + place / size
             before, score = -1, 0.0

@@ -126,7 +126,7 @@ class FrameScheduler:
         self._emulator.feed(piece)
         self._follow(piece, now)
         if clears and not clears.start():
-            self._begin_picture()
+            self.begin_picture()
         if ends and self._state.dirty_at is not None:
             self.look(now)
         else:
@@ -140,7 +140,7 @@ class FrameScheduler:
         if drawn and not soon and self._state.sync_at is None:
             self.look(now)
 
-    def _begin_picture(self) -> None:
+    def begin_picture(self) -> None:
         """Leave to the picture that was wiped what of it has scrolled away."""
         self._state.dirty_at = None
         if not self._emulator.alt_screen:

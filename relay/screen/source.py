@@ -227,18 +227,23 @@ class ScreenSource:
         """Decide after a move whether the program draws: not if it stays on its own line."""
         scrolls = sequence[-1:] in b"LMST" and sequence[1:2] == b"["
         self._homed = sequence[-1:] in b"HfcJ" and (self._homed or sequence[-1:] != b"J")
+        cleared = self._is_cleared()
         if not scrolls and self._append.below_front():
             self._painting = self._tentative = False
-        elif self._is_cleared() and not self._redraws():
+            return
+        if cleared and not self._redraws():
             # A line program that starts again at the top.
             self._painting = self._tentative = False
             self._frames.clean()
             self._append.restart(self._now)
-        elif not self._painting:
+            return
+        if not self._painting:
             if self._homed:
                 self._out.gap(self._now)  # what comes does not go on with what stood there
             self._start_painting()
             self._tentative = True
+        if cleared:
+            self._frames.begin_picture()
 
     def _is_cleared(self) -> bool:
         """Whether nothing is on the screen, and the cursor did not just go up some rows."""

@@ -45,6 +45,19 @@ def test_the_same_text_in_other_rows_is_not_new() -> None:
     assert new(transcript, ["fivesix", "end", "more"], 4.0) == ["more"]
 
 
+def test_a_picture_drawn_anew_may_begin_lower_where_that_explains_more_of_it() -> None:
+    transcript = ScreenAlignment()
+    twice = ["@relay:Bob <<<", "some words", ">>>"] * 2
+    stood = transcript.align(
+        [*twice, "a line that is longer than the words above it", "> "], 1.0, 0.0
+    ).entries
+    for entry in stood:
+        entry.emitted = True
+    keys = [*twice[:3], "a line that is longer than the words above it", *twice[:2], "some", "> "]
+    aligned = transcript.align(keys, 2.0, 1.0, stood=stood, anew=True)
+    assert [entry.emitted for entry in aligned.entries] == [True] * 4 + [False] * 3 + [True]
+
+
 ONCE = ["> go", "@relay:Bob onetwo", "threefour", "> again", "same words"]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from relay.screen.source import ScreenSource
@@ -50,6 +52,35 @@ def test_frames_are_one_utterance(back: str, gap: float) -> None:
 @pytest.mark.parametrize("back", ["\x1b[2J\x1b[H", "\x1b[H\x1b[J"], ids=["clear", "erase"])
 def test_the_same_words_after_a_screen_was_cleared_later_are_said_again(back: str) -> None:
     assert heard([(0.0, f"{BOB}\r\n"), (3.0, f"{back}{BOB}\r\n")]) == [SAID, SAID]
+
+
+@pytest.mark.parametrize(
+    "clear", ["\x1b[H\x1b[2J", "\x1b[H\x1b[J", "\x1bc"], ids=["2J", "J", "reset"]
+)
+def test_a_picture_higher_than_the_screen_is_drawn_anew_after_a_rest(clear: str) -> None:
+    notes = "".join(f"note {number}\r\n" for number in range(9))
+    whole = f"{BOB}\r\n\r\n{notes}\r\n{BOB}\r\n\r\none\r\ntwo\r\nthree\r\n"
+    frames = [(number * 3.0, f"{clear}\x1b[?25l{whole}") for number in range(4)]
+    assert heard(frames, ScreenSource(80, 6)) == [SAID, SAID]
+
+
+def test_an_answer_that_is_said_again_beside_itself_is_not_said_by_a_resize() -> None:
+    words = "please check the parser and report which of the tests fail before noon with care"
+    block = textwrap.wrap(f"@relay:Bob {words}", 38)
+    wider = textwrap.wrap(f"@relay:Bob {words}", 58)
+    source = ScreenSource(40, 24)
+    events = []
+    up = 0
+    for number in range(6):  # each turn of the spinner stands below one more of what was said
+        rows = [*([*block, ""] * (1 + number // 2)), f"{'⠋⠙⠹⠸⠼⠴'[number]} thinking", ""]
+        picture = (f"\x1b[{up}A\x1b[J" if up else "") + "\r\n".join(rows)
+        up = len(rows) - 1
+        events += until(source, number * 3.0) + source.feed(picture.encode(), number * 3.0)
+    events += until(source, 18.0) + source.resize(60, 24, 18.0)
+    rows = [*([*wider, ""] * 3), "⠋ thinking", ""]
+    picture = "\x1b[2J\x1b[3J\x1b[H" + "\r\n".join(rows)
+    events += source.feed(picture.encode(), 18.0) + until(source, 22.0) + source.finish(22.0)
+    assert [" ".join((one.body or "").split()) for one in finds(events)] == [words] * 3
 
 
 @pytest.mark.parametrize("back", BACK.values(), ids=BACK)
