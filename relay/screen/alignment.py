@@ -74,7 +74,6 @@ class ScreenAlignment:
         """
         if resized:
             self._reflow_view(keys, last_look)
-            stood = ()
         pairs = self._pairs(keys, stood, anew=anew)
         if self._reflow(pairs, keys):
             pairs = self._pairs(keys, stood, anew=anew)

@@ -144,7 +144,8 @@ class RedrawReader:
         keys = [row.key for row in rows]
         resized = now - self._state.resized_at < STALE
         before = self._view
-        stood = self._standing()
+        standing = self._standing()  # a resize moves all rows, once
+        stood = standing if self._state.looked_at > self._state.resized_at else []
         anew, self._state.above = self._state.above == ALL_ROWS, 0
         aligned = self._alignment.align(
             keys, now, self._state.looked_at, resized=resized, stood=stood, anew=anew

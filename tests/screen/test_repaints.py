@@ -83,6 +83,17 @@ def test_an_answer_that_is_said_again_beside_itself_is_not_said_by_a_resize() ->
     assert [" ".join((one.body or "").split()) for one in finds(events)] == [words] * 3
 
 
+def test_the_same_words_said_again_soon_after_a_resize_are_heard_again() -> None:
+    source = ScreenSource(40, 12)
+    line = f"{BOB} and please check the parser again before noon\r\n\r\n"
+    events = source.feed(f"\x1b[?25l{line}".encode(), 0.0) + until(source, 3.0)
+    events += source.resize(30, 8, 3.0) + until(source, 3.4)
+    for number in range(3):  # the last of them push the first off the screen
+        at = 3.4 + number * 0.4
+        events += source.feed(line.encode(), at) + until(source, at + 0.4)
+    assert len(finds(events + source.finish(8.0))) == 4
+
+
 @pytest.mark.parametrize("back", BACK.values(), ids=BACK)
 def test_a_growing_answer_is_heard_once_and_whole(back: str) -> None:
     parts = ["@relay:Bob", "one", "two", "three", "four", "five", "six", "seven"]
