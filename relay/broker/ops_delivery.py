@@ -89,12 +89,19 @@ class DeliveryOps:
             state = State(str(fields.get("state")))
         except ValueError as error:
             raise UsageError(f"there is no state {fields.get('state')!r}") from error
+        if state is State.HELD:
+            # An agent that runs on through an upgrade has its session of before, which calls so
+            # what a draft or a dialog is in the way of.
+            state = State.QUEUED
         if state not in REPORTED:
             raise UsageError(f"{state} is not a session's to report")
         found = self._ledger.delivery(id_, member.name)
         if found is None:
             raise NotFound(f"no message {id_} was sent to {member.name}")
         event, sender, delivery = found
+        if delivery.state in (State.HELD, State.WAITING):
+            # It was not offered: no agent lets go on what waits for the person's decision.
+            raise UsageError(f"a delivery that is {delivery.state} is not a session's to report")
         attempt = fields.get("attempt")
         new = advance(
             delivery,

@@ -15,7 +15,7 @@ from relay.broker.directory import Directory
 from relay.broker.loop_guard import HOPS_MAX, SHOWN, HeldMessages, LoopGuard
 from relay.broker.routing import Route, Routing
 from relay.core.agent_names import owner_name
-from relay.core.errors import NotFound, RelayError
+from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.paths import Home
 from relay.ledger.schema import AgentRecord
 from tests.broker.support import Json, kill_broker, register, stop_broker
@@ -56,6 +56,17 @@ def exchange(al: BrokerClient, bob: BrokerClient, count: int) -> None:
         one, other, to = (al, bob, "Bob") if number % 2 == 0 else (bob, al, "Al")
         assert say(one, to, f"{number}")["state"] == "queued"
         assert read(other)["body"] == f"{number}"
+
+
+def test_no_session_lets_go_on_what_is_held(home: Home, client: BrokerClient) -> None:
+    with register(home, "Al") as al, register(home, "Bob") as bob:
+        exchange(al, bob, HOPS_MAX)
+        assert say(al, "Bob", "on")["state"] == "held"
+        [held] = client.request("held")["rows"]
+        for state in ("queued", "held", "failed", "seen"):
+            with pytest.raises(UsageError, match="not a session's to report"):
+                bob.request("state", id=held["id"], state=state, reason="so")
+        assert client.request("held")["rows"] == [held]
 
 
 def test_a_chain_stops_and_the_person_lets_it_go_on(home: Home, client: BrokerClient) -> None:

@@ -292,9 +292,22 @@ def test_who_waits_for_a_message_is_told_that_it_was_withdrawn(
 def test_a_session_cannot_hold_or_withdraw_for_the_person(home: Home) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob:
         id_ = al.request("send", to="Bob", body="x")["id"]
-        for state in ("held", "waiting", "cancelled"):
+        for state in ("waiting", "cancelled"):
             with pytest.raises(UsageError, match="not a session's to report"):
                 bob.request("state", id=id_, state=state, reason="so")
+
+
+def test_what_a_session_of_before_calls_held_is_queued_with_its_reason(
+    home: Home, client: BrokerClient
+) -> None:
+    with register(home, "Bob") as bob:
+        id_ = client.request("send", to="Bob", body="x")["id"]
+        bob.request("state", id=id_, state="delivering")
+        bob.request("state", id=id_, state="held", reason="a dialog is open")
+        [row] = client.request("show", id=id_)["message"]["deliveries"]
+        assert (row["state"], row["reason"]) == ("queued", "a dialog is open")
+        for state in ("delivering", "submitted", "seen"):
+            bob.request("state", id=id_, state=state)
 
 
 # -- names
