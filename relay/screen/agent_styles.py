@@ -7,7 +7,7 @@ agents' programs have in common and serves for every other program.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +51,8 @@ class AgentStyle:
     styled: bool = True
     #: Seconds after it has drawn a row in which it may draw it otherwise.
     restyles: float = 0.0
+    #: A shell: it appends, also where the person has just had the screen cleared or read a page.
+    is_shell: bool = False
     #: For people: what its screen does not tell.
     unseen: str = ""
 
@@ -142,6 +144,7 @@ _STYLES = {
         turns=False,
         unseen="a message of several lines may be cut, and the end of a block is not shown",
     ),
+    "shell": replace(UNKNOWN, is_shell=True),
 }
 
 

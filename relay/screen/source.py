@@ -75,12 +75,14 @@ class ScreenSource:
         self._append = AppendReader(self._emulator, self._out, self._redraw.note, now)
         self._now = now
         self._concealed = ConcealedText()
+        self._shell = style.is_shell
         self._held = b""  # a control sequence that is not complete
         self._painting = False
         self._tentative = False  # nothing was drawn yet since the cursor went up
         self._homed = False  # the cursor went up to the first row, or the screen was wiped
         self._paints = False  # it has drawn before: what it clears it draws again
         self._wrote_at = now - FRAME_WITHIN  # when it last appended text
+        self._keyed = False  # a key was pressed since the screen was last cleared
 
     # -- in ------------------------------------------------------------------------------------
 
@@ -130,6 +132,7 @@ class ScreenSource:
     def activity(self, kind: bytes, now: float) -> list[SourceEvent]:
         """Note that the person pressed keys: frames.TYPED, ENTERED or CLEARED."""
         self._advance(now)
+        self._keyed = True
         if kind == frames.ENTERED:
             self._redraw.start()
         self._frames.activity(kind)
@@ -234,6 +237,7 @@ class ScreenSource:
         if cleared and not self._redraws():
             # A line program that starts again at the top.
             self._painting = self._tentative = False
+            self._keyed, self._wrote_at = False, self._now - FRAME_WITHIN
             self._frames.clean()
             self._append.restart(self._now)
             return
@@ -252,7 +256,10 @@ class ScreenSource:
         )
 
     def _redraws(self) -> bool:
-        """Whether the program clears the screen to draw again what stood there."""
+        """Whether the program clears the screen to draw again what stood there: in a shell not the
+        first time after a key, with which the person has asked for that."""
+        if self._shell and self._keyed and not self._paints:
+            return False
         return self._paints or self._now - self._wrote_at < FRAME_WITHIN
 
     def _switch_screen(self, sequence: bytes) -> None:
@@ -264,6 +271,11 @@ class ScreenSource:
         self._emulator.feed(sequence)
         self._frames.switched(self._now)
         self._tentative = False
+        if self._shell and not self._paints and not self._emulator.alt_screen:
+            # A pager has ended, and its shell goes on where it was.
+            self._painting = False
+            self._frames.clean()
+            self._append.go_on_here()
 
     def _synchronise(self, sequence: bytes) -> None:
         """Begin the first frame of a program that appended lines so far."""
@@ -342,6 +354,7 @@ class ScreenSource:
             "homed": self._homed,
             "paints": self._paints,
             "wrote_at": self._wrote_at,
+            "keyed": self._keyed,
             "append": self._append.save(),
             "frames": self._frames.save(),
             "redraw": self._redraw.save(self._now),
@@ -382,6 +395,7 @@ class ScreenSource:
         self._painting, self._tentative = state["painting"], state["tentative"]
         self._homed, self._paints = state["homed"], state["paints"]
         self._wrote_at = state["wrote_at"]
+        self._keyed = state.get("keyed", False)
         self._append.load(state["append"])
         self._frames.load(state["frames"])
         self._redraw.load(state["redraw"])
