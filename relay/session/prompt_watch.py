@@ -160,6 +160,8 @@ class PromptWatch:
             if how == mode
             for variant in self._variants(prompt, there, folder)
         ]
+        # Where several lines were typed at once it stands there once for each that said nothing.
+        line = next((prompt for prompt in prompts if _repeats(line, prompt)), line)
         known = line in prompts
         # What goes on behind a prompt is a draft, whatever Enter and Ctrl-C do there.
         may_be = known or not line.startswith(tuple(prompts))
@@ -228,3 +230,9 @@ class PromptWatch:
         parts = short.split("/")
         fish = [part[: 2 if part.startswith(".") else 1] for part in parts[:-1]] + parts[-1:]
         return [folder, short, os.path.basename(short) or "/", "/".join(fish)]
+
+
+def _repeats(line: str, prompt: str) -> bool:
+    """Whether ``line`` is ``prompt`` several times, or the last row of that."""
+    many = prompt * (len(line) // len(prompt) + 1)
+    return line.endswith(prompt) and many.endswith(line)

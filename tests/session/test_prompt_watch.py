@@ -68,6 +68,13 @@ def test_the_first_prompt_is_proven_and_the_same_one_later() -> None:
     assert not shell.why
 
 
+@pytest.mark.parametrize("line", ["$ $ $ ", " $ $ "], ids=["whole", "last row"])
+def test_a_prompt_once_for_each_of_several_lines_is_one(line: str) -> None:
+    assert not learned("$ ").shows(line).why
+    assert learned("$ ").press(TYPED).shows(line).why == KEYS_PRESSED
+    assert learned("> ").shows("> > ").why == NO_PROMPT  # as that of an open quote
+
+
 @pytest.mark.parametrize("line", ["> ", "", "dquote> ", "me:~/shop$ echo ", "    ", "x? ", "y$ "])
 def test_any_other_line_is_not(line: str) -> None:
     assert learned().shows(line).why == NO_PROMPT
