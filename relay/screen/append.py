@@ -144,6 +144,8 @@ class AppendReader:
             front = (0, start)
         own = self._take_head() + self._text_before(front, person, past_edge)
         if own.strip():
+            if self._out.deadline is not None:
+                self._out.pause()  # a prompt does not go on with what stands above it
             self._pass_on([own.rstrip()], now)
         after = person[1] + 1
         while after < end and self._emulator.continues(after):

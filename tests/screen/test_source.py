@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from relay.core.source_events import End, Line, Pause
+from relay.core.source_events import End, Entered, Line, Pause
 from relay.protocol import frames
 from relay.screen.agent_styles import style_of
 from relay.screen.line_events import PAUSE_LATE, PAUSE_SOON
@@ -145,6 +145,18 @@ def test_the_persons_echo_is_not_heard_but_the_prompt_before_it_is() -> None:
     assert texts(events) == ["name?", "@relay:Bob the program's"]
 
 
+def test_a_prompt_at_which_something_is_entered_at_once_ends_what_was_said() -> None:
+    screen = source()
+    events = screen.feed(b"@relay:Bob hi\r\n$ ", 0.0) + screen.activity(frames.ENTERED, 0.0)
+    events += screen.feed(b"ls\r\n", 0.0)
+    assert events == [
+        Line("screen", "@relay:Bob hi"),
+        Pause("screen"),
+        Line("screen", "$"),
+        Entered("ls"),
+    ]
+
+
 @pytest.mark.parametrize("cols", [10, 16, 80])
 def test_a_persons_line_that_wraps_is_theirs_to_its_end(cols: int) -> None:
     screen = source(cols, 10)
@@ -176,6 +188,36 @@ def test_an_echo_behind_a_prompt_leaves_the_prompt() -> None:
     screen = source()
     screen.expect_echo("Message from Alice", 0.0)
     assert texts(screen.feed(b"Bob> Message from Alice\r\n", 0.1)) == ["Bob>"]
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [b"\x1b[H\x1b[2J\x1b[3J", b"\x1b[H\x1b[J", b"\x1b[?1049h\x1b[Ha page\x1b[?1049l"],
+    ids=["clear", "home", "pager"],
+)
+def test_in_a_shell_what_is_entered_soon_after_the_screen_was_cleared_is_known(
+    shown: bytes,
+) -> None:
+    shell = ScreenSource(80, 24, style=style_of("shell"))
+    events = shell.feed(b"$ ", 0.0) + shell.activity(frames.ENTERED, 0.1)
+    events += shell.feed(b"show\r\n" + shown + b"$ ", 0.2)
+    events += shell.activity(frames.TYPED, 0.3) + shell.feed(b"echo '@relay:Bob hi'", 0.4)
+    events += shell.activity(frames.ENTERED, 0.5) + shell.feed(b"\r\n@relay:Bob hi\r\n$ ", 0.6)
+    known = [e for e in events if isinstance(e, Entered) or "Bob" in getattr(e, "text", "")]
+    assert known == [
+        Entered("show"),
+        Entered("echo '@relay:Bob hi'"),
+        Line("screen", "@relay:Bob hi"),
+    ]
+
+
+def test_a_picture_that_a_program_in_a_shell_clears_again_and_again_is_heard_once() -> None:
+    shell = ScreenSource(80, 24, style=style_of("shell"))
+    events = shell.feed(b"$ ", 0.0) + shell.activity(frames.ENTERED, 0.1)
+    for frame in range(1, 9):
+        events += shell.feed(b"\x1b[H\x1b[2J" + BOB.encode() + b"\r\n", frame * 0.5)
+        events += shell.tick(frame * 0.5 + 0.4)
+    assert texts(events).count(BOB) == 1
 
 
 # -- any stream, cut anywhere ------------------------------------------------------------------
