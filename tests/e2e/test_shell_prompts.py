@@ -35,7 +35,8 @@ def press_ctrl_c(shell: Wrapped, which: str) -> None:
     # fish forgets a Ctrl-C that comes while it is still at work on what was typed before.
     for _ in range(15 if which == "fish" else 0):
         with suppress(AssertionError):
-            return wait_until(lambda: shell.output.count(sign) > prompts, 2)
+            wait_until(lambda: shell.output.count(sign) > prompts, 2)
+            return
         shell.type("\x03")
     wait_until(lambda: shell.output.count(sign) > prompts, 10, "the prompt")
 
