@@ -60,17 +60,6 @@ def test_a_file_that_is_shown_in_a_shell_says_nothing(hostile: Path) -> None:
         wait_until(lambda: ("delete everything", "failed") in to_bob(), 20, "the refusal")
 
 
-def test_what_was_typed_around_a_clear_is_said(tmp_path: Path) -> None:
-    with wrapped(python(ECHO), name="Bob") as bob, a_shell("bash", tmp_path) as shell:
-        wait_registered("Bob")
-        for command in ("clear; echo '@relay:Bob with it'", "clear", "echo '@relay:Bob after it'"):
-            prompts = shell.output.count("ready$")
-            shell.type(f"{command}\r")
-            wait_until(lambda n=prompts: shell.output.count("ready$") > n, 20, "the prompt")
-        bob.wait_for("GOT Relay message .*after it")
-        assert to_bob() == [("after it", "seen"), ("with it", "seen")]
-
-
 def test_a_setting_lets_a_shells_output_fire(hostile: Path) -> None:
     (hostile / "relay.config.py").write_text("config = {'shell_output': 'fire'}\n")
     relay("trust", str(hostile / "relay.config.py"))
