@@ -256,11 +256,9 @@ class ScreenSource:
         )
 
     def _redraws(self) -> bool:
-        """Whether the program clears the screen to draw again what stood there: in a shell not the
-        first time after a key, with which the person has asked for that."""
-        if self._shell and self._keyed and not self._paints:
-            return False
-        return self._paints or self._now - self._wrote_at < FRAME_WITHIN
+        """Whether the program clears the screen to draw it again: in a shell not at a key."""
+        asked = self._shell and self._keyed
+        return self._paints or (not asked and self._now - self._wrote_at < FRAME_WITHIN)
 
     def _switch_screen(self, sequence: bytes) -> None:
         if not self._painting:
