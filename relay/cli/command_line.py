@@ -69,7 +69,9 @@ def _open_closed() -> None:
 def _run(argv: list[str]) -> int:
     verb = argv[0] if argv else ""
     if verb in ("", "-h", "--help"):
-        output.lines(HELP)
+        from relay.cli.table import prose
+
+        prose(HELP)
         return 0 if verb else EXIT_USAGE
     if verb == "--version":
         output.data(f"relay {__version__}")

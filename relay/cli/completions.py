@@ -9,6 +9,7 @@ from __future__ import annotations
 from relay.broker.client import connect
 from relay.cli import output
 from relay.cli.parser import Parser
+from relay.cli.table import prose
 from relay.cli.verbs import HELP, VERBS, group_of, verb
 from relay.core.errors import RelayError
 from relay.core.paths import Home
@@ -44,7 +45,7 @@ def add(verbs: Parser) -> None:
 def help_verb(options: Any) -> int:
     """``relay help``: of relay, of a verb, or of a verb's verb."""
     if not options.words:
-        output.lines(HELP)
+        prose(HELP)
         return 0
     name = options.words[0]
     if name not in VERBS:
@@ -54,7 +55,7 @@ def help_verb(options: Any) -> int:
     if name == "wrap":
         from relay.cli.wrap import HELP as wrap_help
 
-        output.lines(wrap_help.rstrip("\n"))
+        prose(wrap_help)
         return 0
     asked = group_of(name).verbs[name].parse([*options.words[1:], "--help"])
     status: int = asked.run(asked)

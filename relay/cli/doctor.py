@@ -20,11 +20,13 @@ from relay.cli import output
 from relay.cli.installed_agents import AGENTS, agent_line, native_hooks
 from relay.cli.memory_checks import memory_lines
 from relay.cli.parser import Options, Parser
+from relay.cli.table import prose
 from relay.cli.verbs import verb
 from relay.config.manifest import notices
 from relay.config.trust import candidates
 from relay.core.errors import RelayError
 from relay.core.paths import SOCKET_PATH_MAX, Home
+from relay.core.visible import visible
 
 _MARKS = {"ok": "✓", "warn": "!", "bad": "✗", "absent": "·"}
 #: How long the broker may take to accept a connection, in seconds.
@@ -61,9 +63,9 @@ def run(args: Options) -> int:
     marks = _marks()
     width = max(len(check.name) for check in checks)
     for check in checks:
-        output.data(f"{marks[check.level]} {check.name:<{width}}  {check.text}")
+        prose(visible(f"{marks[check.level]} {check.name:<{width}}  {check.text}"))
         if check.hint:
-            output.data(f"  {'':<{width}}  -> {check.hint}")
+            prose(visible(f"  {'':<{width}}  -> {check.hint}"))
     output.data("")
     output.data(f"Next: {next_step}")
     return int(bad)

@@ -83,6 +83,22 @@ def because(row: Json) -> str | None:
     return f"({row['reason']})" if row["reason"] else None
 
 
+def prose(text: str) -> None:
+    """Print lines of words; those that are wider than the terminal go on below, indented."""
+    width = columns()
+    for line in text.splitlines():
+        if width is None or _width(line) <= width:
+            output.data(line)
+            continue
+        import textwrap
+
+        below = " " * (len(line) - len(line.lstrip()) + 2)
+        words = textwrap.TextWrapper(width, subsequent_indent=below, break_long_words=False)
+        words.break_on_hyphens = False
+        for part in words.wrap(line):
+            output.data(part)
+
+
 def columns() -> int | None:
     """How wide the terminal is that reads stdout; None when it is a file or a pipe."""
     try:

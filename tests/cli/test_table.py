@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from relay.cli import table
+from relay.cli.verbs import HELP
 
 ID = "01M80A3SJCBYEWEDVSTKKKPE1S"
 REASON = "the program takes neither lines nor pastes now"
@@ -88,3 +89,13 @@ def test_forty_columns_hold_a_row_in_two_lines(
         "  queued",
         "  please run the tests^[[2J and again a…",
     ]
+
+
+def test_no_word_of_the_help_is_folded_by_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(table, "columns", lambda: 40)
+    table.prose(HELP)
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 40
+    assert shown.split() == HELP.split()
