@@ -273,7 +273,7 @@ def _fill(
 def _was_read(entry: Entry, rows: Sequence[str], now: float) -> bool:
     """Whether an entry that is gone stood for long enough, and is nowhere among ``rows``."""
     stood = not entry.emitted and now - entry.changed_at >= READ
-    return stood and not _has_grown(entry.key, rows)
+    return stood and entry.key not in "".join(rows)  # grown, or wrapped anew
 
 
 def _has_grown(key: str, rows: Sequence[str]) -> bool:

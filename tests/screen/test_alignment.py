@@ -58,6 +58,17 @@ def test_a_picture_drawn_anew_may_begin_lower_where_that_explains_more_of_it() -
     assert [entry.emitted for entry in aligned.entries] == [True] * 4 + [False] * 3 + [True]
 
 
+def test_a_row_that_is_wrapped_anew_before_it_settled_was_not_wiped() -> None:
+    transcript = ScreenAlignment()
+    for entry in transcript.align(["> go", "one turn of a spinner"], 0.0, 0.0).entries:
+        entry.emitted = True
+    transcript.align(["> go", "@relay:Bob one two three", "its next turn"], 1.0, 0.0)
+    rows = ["> go", "@relay:Bob one", " two three", "one turn of a spinner"]
+    aligned = transcript.align(rows, 2.0, 1.0, resized=True, anew=True)
+    assert [entry.emitted for entry in aligned.entries] == [True, False, False, True]
+    assert "@relay:Bob one two three" not in [entry.key for entry in aligned.gone]
+
+
 ONCE = ["> go", "@relay:Bob onetwo", "threefour", "> again", "same words"]
 
 
