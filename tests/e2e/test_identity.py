@@ -263,7 +263,7 @@ if not os.fork():
         try:
             client.request("send", to="Bob", body="forged", offline=True, auth=auth)
         except Exception as error:
-            print(error)
+            print(error, flush=True)
     os._exit(0)
 os.wait()
 """
