@@ -33,6 +33,7 @@ def test_one_saves_and_the_next_one_knows(
     config = project / "relay.config.py"
     config.write_text(f'config = {{"memory": {{"backend": "{backend}"}}}}\n')
     relay("trust", str(config))
+    monkeypatch.chdir(project)  # whose store is exported
     model.when("keep what you know", Say(f"I keep it.\n\n@memory:save {FACT}\n\nThat is all."))
     model.when("look around", Say("I look.\n\n@memory:search the staging database\n"))
     model.when("memory: 1 found", Say("Its name is known here."))
@@ -54,6 +55,5 @@ def test_one_saves_and_the_next_one_knows(
         wait_until(lambda: all(row["state"] == "seen" for row in relay_json("history")), 30)
     told = [row["body"] for row in relay_json("history") if row["to"] == "Bob"]
     assert len(told) == 1 and FACT in told[0]
-    monkeypatch.chdir(project)
     [kept] = [json.loads(line) for line in relay("memory", "export").splitlines()]
     assert (kept["text"], kept["agent"], kept["scope"]) == (FACT, "Alice", "project")
