@@ -118,6 +118,11 @@ def rest(agent: Wrapped, model: ScriptedModel) -> None:
     wait_state(agent.name, "idle")
 
 
+def marked(body: str) -> str:
+    """A body of several lines as its receiver gets it: a bar before each line."""
+    return "\n".join(f"| {line}" for line in body.split("\n"))
+
+
 def arrived_once(model: ScriptedModel, id_: str, body: str) -> None:
     """The message is seen, and the model got it whole and once, in all of the conversation."""
     wait_delivery(id_, "seen")

@@ -16,6 +16,7 @@ from tests.real_agents.people import (
     about,
     answered,
     bodies_from,
+    marked,
     outcome,
     wait_bodies,
     wait_held_up,
@@ -83,7 +84,7 @@ def test_what_it_is_sent_arrives_once(aider: Path, tmp_path: Path, model: Script
         wait_seen(model, "MARK-IDLE")
         relay("send", "Ada", body, "--wait=60")
         wait_seen(model, "MARK-LONG 104")
-        assert body in model.seen("MARK-LONG 104")[0].last_text
+        assert marked(body) in model.seen("MARK-LONG 104")[0].last_text
 
         answered(ada, model, "MARK-LONG 104")
         ada.ask("MARK-BUSY")

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.wrapped import relay, wait_registered
-from tests.real_agents.people import bodies_from, outcome, wait_held_up
+from tests.real_agents.people import bodies_from, marked, outcome, wait_held_up
 from tests.real_agents.running import squeezed
 from tests.real_agents.terminal import Terminal
 from tests.support import wait_until
@@ -98,13 +98,18 @@ class Kind:
 
 KINDS = {
     "bash": Kind(
-        ["bash", "--norc", "-i"], r"ready\$\s*\Z", "cat '{}'", "until [ -e '{}' ]; do :; done"
+        ["bash", "--norc", "-i"],
+        r"ready\$\s*\Z",
+        "cat '{}'",
+        "until [ -e '{}' ]; do :; done",
+        undo="\x03",
     ),
     "python": Kind(
         [sys.executable, "-q"],
         r">>>\s*\Z",
         "print(open('{}').read())",
         "while not __import__('os').path.exists('{}'): pass\r",
+        undo="\x03",
     ),
     "chat": Kind([sys.executable, str(CHAT), "."], r"^ready", "say {}", "wait {}"),
 }
@@ -218,7 +223,7 @@ def test_what_it_is_sent_arrives_once(which: str, tmp_path: Path) -> None:
         relay("send", "Ada", body, "--wait=60")
         wait_seen(ada, "MARK-LONG 104")
         if which == "chat":
-            assert body in ada.submitted()[-1]
+            assert marked(body) in ada.submitted()[-1]
 
         ada.terminal.type(ada.kind.draft)
         ada.terminal.wait_for(ada.kind.draft)

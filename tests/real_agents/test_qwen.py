@@ -19,6 +19,7 @@ from tests.real_agents.model import Fail, Gate, Say, ScriptedModel, Shell, Think
 from tests.real_agents.people import (
     answered,
     bodies_from,
+    marked,
     wait_about,
     wait_bodies,
     wait_held_up,
@@ -111,7 +112,7 @@ def test_what_it_is_sent_arrives_once(qwen: Path, tmp_path: Path, model: Scripte
         answered(one, model, "MARK-START")
         relay("send", "Qwen", body, "--wait=60")
         wait_seen(model, "MARK-LONG 104")
-        assert body in model.seen("MARK-LONG 104")[0].last_text
+        assert marked(body) in model.seen("MARK-LONG 104")[0].last_text
 
         answered(one, model, "MARK-LONG 104")
         one.ask("MARK-STREAMING")
