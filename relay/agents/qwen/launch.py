@@ -240,7 +240,9 @@ def _put_in(env: dict[str, str], run: Run, gates: list[str], tells: list[str]) -
     settings["hooks"] = dict(theirs)
     ours = _hooks(path, gates)
     give = hook_scripts.giver(context_file(run))
-    ours[PROMPTED] = [{"hooks": [_hook(give, hook_scripts.TOLD_TIMEOUT)]}]
+    # With a name of its own: of two hooks with the same name Qwen Code runs one.
+    door = {**_hook(give, hook_scripts.TOLD_TIMEOUT), "name": "relay-context"}
+    ours[PROMPTED] = [{"hooks": [door]}]
     if tells:
         for event, groups in _observers(hook_scripts.write_teller(run), tells).items():
             ours[event] = [*ours.get(event, []), *groups]
