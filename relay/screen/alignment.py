@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 #: Rows that are remembered; older ones are forgotten and would be emitted again.
 KEEP = 2000
@@ -313,9 +313,8 @@ def _row_weight(key: str) -> float:
 
 
 def _weight(pairs: list[tuple[int, int]], keys: Sequence[str]) -> float:
-    """What ``match`` finds heaviest, wherever it stands: late places weigh no more here."""
-    neighbours = sum(b[0] - a[0] == b[1] - a[1] == 1 for a, b in pairwise(pairs))
-    return sum(_row_weight(keys[number]) for _, number in pairs) + _NEIGHBOUR * neighbours
+    """How much of ``keys`` is explained by ``pairs``, wherever they stand."""
+    return sum(_row_weight(keys[number]) for _, number in pairs)
 
 
 def _heaviest(rows: list[tuple[list[int], str]], size: int) -> list[tuple[int, int]]:

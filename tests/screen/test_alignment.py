@@ -58,6 +58,19 @@ def test_a_picture_drawn_anew_may_begin_lower_where_that_explains_more_of_it() -
     assert [entry.emitted for entry in aligned.entries] == [True] * 4 + [False] * 3 + [True]
 
 
+def test_an_old_turn_of_a_spinner_does_not_move_a_picture_drawn_anew() -> None:
+    transcript = ScreenAlignment()
+    rows = ["> go", "@relay:Carol hi", "⠼ thinking", "@relay:Bob hello", "⠼ thinking"]
+    for entry in transcript.align(rows, 1.0, 0.0).entries:
+        entry.emitted = True
+    rows = ["> go", "@relay:Carol hi", "@relay:Bob hello", "@relay:Bob hello", "⠸ thinking"]
+    stood = transcript.align(rows, 2.0, 1.0).entries
+    for entry in stood[:4]:
+        entry.emitted = True
+    aligned = transcript.align([*rows[:4], "⠼ thinking"], 3.0, 2.0, stood=stood, anew=True)
+    assert [entry.emitted for entry in aligned.entries[:4]] == [True] * 4
+
+
 def test_a_row_that_is_wrapped_anew_before_it_settled_was_not_wiped() -> None:
     transcript = ScreenAlignment()
     for entry in transcript.align(["> go", "one turn of a spinner"], 0.0, 0.0).entries:
