@@ -4,7 +4,7 @@ The folder is ``.real_agents`` in the project, or ``$RELAY_REAL_AGENTS``. Nothin
 globally, and a folder that holds the pinned version already is used as it is. So that no test has
 to wait for it:
 
-    python -m tests.real_agents.install [NAME ...]     (all six, side by side)
+    python -m tests.real_agents.install [NAME ...]     (the six of PINS, side by side)
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ class Pin:
     program: str
     package: str
     version: str
+    registry: str = "npm"
 
     @property
     def spec(self) -> str:
-        joint = "==" if self.program == "aider" else "@"
+        joint = "==" if self.registry == "pypi" else "@"
         return f"{self.package}{joint}{self.version}"
 
 
@@ -48,9 +49,21 @@ PINS = {
         Pin("gemini", "@google/gemini-cli", "0.61.0"),
         Pin("qwen", "@qwen-code/qwen-code", "0.24.4"),
         Pin("opencode", "opencode-ai", "1.18.33"),
-        Pin("aider", "aider-chat", "0.86.2"),
+        Pin("aider", "aider-chat", "0.86.2", "pypi"),
     )
 }
+#: Agents that have no interface of their own in relay, only a profile; installed when named.
+PROFILED = {
+    pin.program: pin
+    for pin in (
+        Pin("gptme", "gptme", "0.35.1", "pypi"),
+        Pin("llm", "llm", "0.36", "pypi"),
+        Pin("interpreter", "open-interpreter", "0.4.3", "pypi"),
+        Pin("elia", "elia-chat", "1.10.0", "pypi"),
+    )
+}
+#: What a package of PyPI needs beside itself and does not say.
+UNSAID = {"interpreter": ("setuptools<81",)}
 #: Programs beside the agents that relay works with.
 TOOLS = {"trail": Pin("trail", "agent-trajectories", "0.6.1")}
 
@@ -61,13 +74,13 @@ class CannotInstall(Exception):
 
 def binary(program: str) -> Path:
     """The pinned program, installed first when it is missing. Raises CannotInstall."""
-    pin = (PINS | TOOLS)[program]
+    pin = (PINS | PROFILED | TOOLS)[program]
     folder = _root() / f"{program}-{pin.version}"
     folder.mkdir(parents=True, exist_ok=True)
     # Parallel test runs share the folder: one installs, the others wait for it.
     with open(_root() / f".{folder.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _from_pypi(folder, pin) if program == "aider" else _from_npm(folder, pin)
+        return _from_pypi(folder, pin) if pin.registry == "pypi" else _from_npm(folder, pin)
 
 
 def node_folder() -> Path:
@@ -126,21 +139,25 @@ def _from_pypi(folder: Path, pin: Pin) -> Path:
     program = folder / "bin" / pin.program
     described = f"{pin.package.replace('-', '_')}-{pin.version}.dist-info"
     if not program.exists() or not list(folder.glob(f"lib/python3*/site-packages/{described}")):
-        _run([_aider_python(), "-m", "venv", "--clear", "--without-pip", str(folder)], folder, pin)
+        _run([_python(pin), "-m", "venv", "--clear", "--without-pip", str(folder)], folder, pin)
+        quiet = ("-q", "--disable-pip-version-check")
         pip = [str(folder / "bin" / "python"), _pip_wheel()]
-        _run([*pip, "install", "-q", "--disable-pip-version-check", pin.spec], folder, pin)
+        _run([*pip, "install", *quiet, pin.spec, *UNSAID.get(pin.program, ())], folder, pin)
     if not program.exists():
         raise CannotInstall(f"{pin.spec} holds no program named {pin.program}")
     return program
 
 
-def _aider_python() -> str:
+def _python(pin: Pin) -> str:
+    """The Python that runs a package of PyPI: this one, or what aider runs on."""
+    if pin.program not in ("aider", "interpreter"):
+        return sys.executable
     for name in (sys.executable, *AIDER_PYTHONS):
         found = shutil.which(name)
         if found and _fits_aider(found):
             return found
     raise CannotInstall(
-        f"{PINS['aider'].spec} needs Python 3.10, 3.11 or 3.12, and there is none of"
+        f"{pin.spec} needs Python 3.10, 3.11 or 3.12, and there is none of"
         f" {', '.join(AIDER_PYTHONS)} on PATH"
     )
 
@@ -184,9 +201,12 @@ def _report(program: str) -> bool:
 
 def main(names: list[str]) -> int:
     """Install these programs, or all; returns the exit status."""
-    unknown = [name for name in names if name not in PINS]
+    unknown = [name for name in names if name not in PINS | PROFILED]
     if unknown:
-        print(f"there is no {', '.join(unknown)}; there are {', '.join(PINS)}", file=sys.stderr)
+        print(
+            f"there is no {', '.join(unknown)}; there are {', '.join(PINS | PROFILED)}",
+            file=sys.stderr,
+        )
         return 2
     with ThreadPoolExecutor(len(PINS)) as pool:
         return 0 if all(list(pool.map(_report, names or list(PINS)))) else 1
