@@ -36,11 +36,13 @@ DEADLINE = 180.0  # seconds
 _CHANGING = re.compile(
     r"[0-9a-f]{8}-[0-9a-f-]{27}|ses_\w+|\d+(?:\.\d+)?|[\u2580-\u259f\u2800-\u28ff]"
 )
+#: What Gemini CLI says of its own start, with and without relay, on a machine that is busy.
+_BUSY_START = re.compile(r"\[STARTUP\] [^\[]*?(?:Skipping\s*metrics\.|cleared\s*by\s*reset\)\.)")
 
 
 def plain(shown: str) -> list[str]:
     """The lines of an output without what always differs."""
-    lines = (_CHANGING.sub("_", line).strip() for line in shown.splitlines())
+    lines = (_CHANGING.sub("_", line).strip() for line in _BUSY_START.sub("", shown).splitlines())
     return [line for line in lines if line]
 
 
@@ -97,4 +99,4 @@ def test_it_is_as_without_relay(
         assert under == without
     assert "heron" not in str([vars(request) for request in model.all_requests])
     [waiting] = relay_json("history")
-    assert waiting["state"] in ("queued", "held")
+    assert waiting["state"] in ("queued", "held", "waiting")  # the last once Ann has gone
