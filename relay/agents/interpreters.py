@@ -44,6 +44,22 @@ _SHELLS = word_set("bash zsh sh dash fish ksh mksh ash")
 #: A shell's options after which a word follows that is the option's value.
 _WITH_VALUE = word_set("-o +o -O +O --rcfile --init-file -C --init-command")
 
+#: What runs a script or an installed program, with its options that take a word.
+_RUNNERS = {
+    "python": word_set("-c -W -X"),
+    "node": word_set("-e -p -r --require --import --loader"),
+    "deno": word_set("-c --config"),
+    "bun": word_set("-r --preload"),
+    "npx": word_set("-p --package -c"),
+    "bunx": word_set("-p --package"),
+    "pnpm": word_set("--package"),
+    "uvx": word_set("--from --with -p --python"),
+    "uv": word_set("--from --with -p --python --project --directory --extra --group"),
+    "pipx": word_set("--spec --python"),
+}
+#: Their words before the program's name.
+_RUN_WORDS = word_set("run tool dlx exec x")
+
 # What an interpreter shows when it waits for a new statement. A continued one ("... ", "db-# ",
 # "'> ", "   -> ") is the person's.
 _PROMPT = re.compile(r"(?:[\w@(\[][^'\"]{0,78}?[\w)\]=~*]|)(?:>{1,3}|[#$%]|\]:|\)) ?")
@@ -74,6 +90,28 @@ def interpreter(argv: list[str]) -> str:
     if name not in _ALWAYS and any(not re.match(r"-(?![cemp]|$)", word) for word in argv[1:]):
         return ""
     return name + REPL
+
+
+def script_of(argv: list[str]) -> str:
+    """The program that ``python``, ``node``, ``npx``, ``uvx`` … is told to run; '' for none.
+
+    ``python -m gptme`` and ``uv run gptme`` run ``gptme``, ``node dist/pi.js`` runs ``pi``.
+    """
+    name = os.path.basename(argv[0]) if argv else ""
+    runner = re.sub(r"[0-9.]+$", "", name)
+    if runner not in _RUNNERS:
+        return ""
+    words = iter(argv[1:])
+    for word in words:
+        if runner == "python" and word == "-m":
+            return next(words, "")
+        if word in _RUNNERS[runner]:
+            next(words, "")
+        elif word in _RUN_WORDS and runner not in ("python", "node"):
+            continue
+        elif not word.startswith("-"):
+            return re.sub(r"(?<=.)(?:\.(?:py|[cm]?[jt]s)|@[^@]*)$", "", os.path.basename(word))
+    return ""
 
 
 def comment_of(kind: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -20,9 +21,11 @@ from relay.agents.interpreters import (
     launches,
     may_be_primary,
     refusal,
+    script_of,
     shell_in_front,
 )
 from relay.agents.launch import TURN_EVENTS
+from relay.agents.profile import Profile, find_profile, has_profile
 from relay.hooks.events import TOOL_CALL, HookEventName
 
 #: The class of each agent's adapter, in the module relay.agents.KIND.adapter.
@@ -80,13 +83,30 @@ def typing_rules(kind: str, pid: int) -> TypingRules:
     return TypingRules(refusal=refusal(kind))
 
 
+def profile_of_run(args: Mapping[str, Any], folder: str) -> tuple[Profile, list[str]]:
+    """The profile of what a run has started, and remarks; ``args`` are those of its session.
+
+    ``python -m gptme``, ``npx gptme``: where what is run there has a profile, it is that.
+    ``folder`` is the person's own of profiles. Without a profile it only has the program's name.
+    """
+    name = args.get("profile") or "unknown"
+    script = script_of(list(args.get("argv") or ()))
+    if script not in ADAPTERS and has_profile(script, folder):
+        name = script
+    return find_profile(name, folder)
+
+
 def rules_of(
-    kind: str, launch: Mapping[str, Any], adapter: AgentAdapter | None, pid: int
+    profile: Profile, launch: Mapping[str, Any], adapter: AgentAdapter | None, pid: int
 ) -> TypingRules:
     """Return the rules for typing into any program, as it was started."""
-    if answers_once(kind, launch):
+    if answers_once(profile.name, launch):
         return TypingRules(refusal=ANSWERS_ONCE)
-    return typing_rules(kind, pid) if adapter is None else adapter.typing_rules()
+    if adapter is not None:
+        return adapter.typing_rules()
+    enter = profile.enter.encode()
+    rules = typing_rules(profile.name, pid)
+    return replace(rules, enter=lambda rows: enter, shows_paste=profile.shows_paste)
 
 
 def make_adapter(kind: str, start: AgentStart) -> AgentAdapter | None:

@@ -18,6 +18,7 @@ from relay.agents.known_agents import (
     answers_once,
     make_adapter,
     make_hook_codec,
+    profile_of_run,
     rules_of,
     ungated,
     untold,
@@ -110,7 +111,8 @@ class SessionParts:
         self._tasks = Tasks(queue)
         self._terminal = open_agent_tty(self._hello.get("tty"))
         self._launch: dict[str, Any] = start.args.get("launch") or {}
-        self._kind: str = start.args.get("profile") or "unknown"
+        self._profile, unusable = profile_of_run(start.args, home.profiles)
+        self._kind = self._profile.name
         env = {os.fsdecode(name): os.fsdecode(value) for name, value in original().items()}
         store = chosen(config.settings.memory.store, env, config.unusable)
         self._run = self._run_info(config, env, store.fields)
@@ -122,7 +124,7 @@ class SessionParts:
         # What is noted stands in the order in which a person needs it.
         saved = [str(note) for note in checkpoint.state.get("notes", [])]
         degraded = [str(self._launch["degraded"])] if self._launch.get("degraded") else []
-        notes = [*saved, *degraded, *([store.note] if store.note else []), *problems]
+        notes = [*saved, *degraded, *unusable, *([store.note] if store.note else []), *problems]
 
         def has_hooks(event: HookEventName) -> bool:
             return bool(config.registry.hooks(event))
@@ -262,11 +264,11 @@ class SessionParts:
             saved=state.get("screen", "").encode(),
             cache=os.path.join(self._home.root, "cache"),
             namespaces=self._namespaces,
-            agent=self._kind,
+            style=self._profile.screen,
         )
         source = self._adapter.source if self._adapter else None
         nested = NestedOutput(self._run.run_id, state.get("inner", 0), self._hello["pid"])
-        rules = rules_of(self._kind, self._launch, self._adapter, self._hello["pid"])
+        rules = rules_of(self._profile, self._launch, self._adapter, self._hello["pid"])
         self._prompt = PromptWatch(self._screen, self._terminal, rules, state.get("prompt", {}))
         lines = CommandLines(self._prompt, ignore=shell_output == "ignore")
         gate = lines if rules.is_shell and shell_output != "fire" else None
@@ -353,7 +355,7 @@ class SessionParts:
             self._prompt,
             self._clock,
             ascii_only=not _takes_utf8(self._run.env),
-            composer=adapter.composer if adapter else None,
+            composer=adapter.composer if adapter else self._profile.watch(self._screen),
             written=frozenset(self._hello.get("written", ())),
             seen=records.seen,
         )

@@ -16,10 +16,10 @@ import tempfile
 from relay.agents.installed import parse_version
 from relay.agents.known_agents import ungated, untold
 from relay.agents.launch import PLANNERS, TOOL_EVENTS, TURN_EVENTS, Run, plan
+from relay.agents.profile import find_profile
 from relay.config.manifest import known
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
-from relay.screen.agent_styles import style_of
 
 #: Command -> the names under which its version is found: an npm package, a Python distribution.
 AGENTS = {
@@ -39,7 +39,7 @@ def agent_line(command: str) -> tuple[str, str, str]:
     if path is None:
         return "absent", "not installed", ""
     version = _version(path, *AGENTS[command])
-    unseen = style_of(command).unseen
+    unseen = find_profile(command)[0].unseen
     oldest = importlib.import_module(PLANNERS[command]).OLDEST
     supported = version is not None and (parse_version(version) or ()) >= oldest
     if supported:

@@ -92,16 +92,20 @@ def _opened(path: str) -> Iterator[IO[str]]:
 
 
 def _source(kind: str | None, header: Header, home: Home, namespaces: Collection[str]) -> Any:
+    from relay.agents.profile import find_profile
     from relay.screen import line_source
 
     if kind == "lines":
         return line_source.LineSource(header.cols, header.rows)
     cache = os.path.join(home.root, "cache")
+    profile, notes = find_profile(str(header.relay.get("profile") or ""), home.profiles)
+    for reason in notes:
+        output.note(f"note: {reason}")
     source = line_source.make_source(
         *(header.cols, header.rows, 0.0),
         cache=cache,
         namespaces=namespaces,
-        agent=str(header.relay.get("profile") or ""),
+        style=profile.screen,
     )
     if isinstance(source, line_source.LineSource):
         if kind == "screen":

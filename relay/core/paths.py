@@ -23,6 +23,7 @@ class Home:
         self.logs = os.path.join(self.root, "log")
         self.memory = os.path.join(self.root, "memory")
         self.models = os.path.join(self.root, "models")
+        self.profiles = os.path.join(self.root, "profiles")
         self.trust = os.path.join(self.root, "trust.json")
         self.broker_lock = os.path.join(self.root, "broker.lock")
         self.broker_log = os.path.join(self.logs, "broker.log")

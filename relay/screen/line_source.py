@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from relay.core.source_events import SourceEvent
 from relay.protocol import frames
 from relay.screen import checkpoint, emulator_library
+from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.concealed import ConcealedText, whole_sequences
 from relay.screen.line_events import PERSON_WAIT, LineEmitter
 from relay.screen.terminal_modes import ModeScanner
@@ -318,22 +319,20 @@ def make_source(
     saved: bytes = b"",
     cache: str | None = None,
     namespaces: Collection[str],
-    agent: str = "",
+    style: AgentStyle = UNKNOWN,
 ) -> ScreenSource | LineSource:
     """Return the best source that this machine offers, which goes on from the checkpoint ``saved``.
 
     ``cache`` is a directory of the user's own for what makes the next start faster; ``namespaces``
-    are those for which there are handlers; ``agent`` is the kind of agent, if it is known. A
-    checkpoint that cannot be used is told of on stderr, which is the session's log.
+    are those for which there are handlers; ``style`` says how the program draws. A checkpoint that
+    cannot be used is told of on stderr, which is the session's log.
     """
     make: Callable[..., ScreenSource | LineSource] = LineSource
     restore: Callable[..., ScreenSource | LineSource] = LineSource.restore
     with contextlib.suppress(ImportError, OSError):
         emulator_library.load(cache)
-        from relay.screen.agent_styles import style_of
         from relay.screen.source import ScreenSource
 
-        style = style_of(agent)
         make = partial(ScreenSource, namespaces=namespaces, style=style)
         restore = partial(ScreenSource.restore, namespaces=namespaces, style=style)
     if saved:

@@ -331,8 +331,9 @@ class TypingChannel:
         if self._rules.is_shell or self._rules.comment:
             return False
         rows = self._screen.visible()
-        if self._composer is not None:
-            return self._composer(rows) == "draft"
+        composer = self._composer(rows) if self._composer else "unknown"
+        if composer != "unknown":
+            return composer == "draft"
         # A text that was pasted ends where the cursor stands; what was submitted stands elsewhere.
         column, row = self._screen.cursor
         before = _solid(

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from relay.agents.profile import find_profile
 from relay.core.source_events import SourceEvent
 from relay.protocol import frames
-from relay.screen.agent_styles import style_of
 from relay.screen.line_source import LineSource
 from relay.screen.source import CHECKPOINT_MAX, ScreenSource
 from tests.pump.fuzzing import fuzz
@@ -213,7 +213,7 @@ def test_a_conversation_is_borne_however_it_is_cut_resized_and_restored(
     recording = pieces(recorded(name), sizes)
     middle = int(part * len(recording))
     at = recording[middle][0]
-    style = style_of(name.split("/")[1].split("-")[0])
+    style = find_profile(name.split("/")[1].split("-")[0])[0].screen
     source = ScreenSource(80, 24, style=style)
     for what in recording[:middle]:
         feed(source, what)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from relay.agents.profile import find_profile
 from relay.core.source_events import SourceEvent
-from relay.screen.agent_styles import style_of
 from relay.screen.source import ScreenSource
 from tests.screen.conversation import Found, expected, finds
 from tests.screen.screens import CASTS, cast, cut, proofs, texts, until
@@ -60,7 +60,7 @@ def replay(
     agent: str = "",
 ) -> list[SourceEvent]:
     """Hear a recording. ``sizes``: cut the output so; ``restart_every`` chunks restore anew."""
-    style = style_of(agent)
+    style = find_profile(agent)[0].screen
     size = re.search(r"(\d+)x(\d+)$", name)
     cols, rows = map(int, size.groups()) if size else (80, 24)
     source = ScreenSource(cols, rows, style=style)

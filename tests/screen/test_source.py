@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from relay.agents.profile import find_profile
 from relay.core.source_events import End, Entered, Line, Pause
 from relay.protocol import frames
-from relay.screen.agent_styles import style_of
 from relay.screen.line_events import PAUSE_LATE, PAUSE_SOON
 from relay.screen.source import ScreenSource
 from tests.screen.conversation import finds
@@ -198,7 +198,7 @@ def test_an_echo_behind_a_prompt_leaves_the_prompt() -> None:
 def test_in_a_shell_what_is_entered_soon_after_the_screen_was_cleared_is_known(
     shown: bytes,
 ) -> None:
-    shell = ScreenSource(80, 24, style=style_of("shell"))
+    shell = ScreenSource(80, 24, style=find_profile("shell")[0].screen)
     events = shell.feed(b"$ ", 0.0) + shell.activity(frames.ENTERED, 0.1)
     events += shell.feed(b"show\r\n" + shown + b"$ ", 0.2)
     events += shell.activity(frames.TYPED, 0.3) + shell.feed(b"echo '@relay:Bob hi'", 0.4)
@@ -212,7 +212,7 @@ def test_in_a_shell_what_is_entered_soon_after_the_screen_was_cleared_is_known(
 
 
 def test_a_picture_that_a_program_in_a_shell_clears_again_and_again_is_heard_once() -> None:
-    shell = ScreenSource(80, 24, style=style_of("shell"))
+    shell = ScreenSource(80, 24, style=find_profile("shell")[0].screen)
     events = shell.feed(b"$ ", 0.0) + shell.activity(frames.ENTERED, 0.1)
     for frame in range(1, 9):
         events += shell.feed(b"\x1b[H\x1b[2J" + BOB.encode() + b"\r\n", frame * 0.5)
@@ -521,7 +521,7 @@ def test_the_events_of_a_line_program_come_in_order() -> None:
     ],
 )
 def test_code_and_bold_are_told_by_their_style(agent: str, drawn: str, heard: bool) -> None:
-    source = ScreenSource(80, 24, style=style_of(agent))
+    source = ScreenSource(80, 24, style=find_profile(agent)[0].screen)
     source.expect_echo("anything", 0.0)
     shown = f"\x1b[?2026h\x1b[H\x1b[5B\x1b[6G{drawn}\x1b[2B\x1b[6GDone.\x1b[?2026l"
     events = source.feed(shown.encode(), 0.0)
@@ -530,7 +530,7 @@ def test_code_and_bold_are_told_by_their_style(agent: str, drawn: str, heard: bo
 
 
 def test_a_block_that_begins_above_what_is_drawn_is_closed_by_its_blank_rows() -> None:
-    source = ScreenSource(80, 24, style=style_of("claude"))
+    source = ScreenSource(80, 24, style=find_profile("claude")[0].screen)
     source.expect_echo("a question", 0.0)
     rule = "─" * 80
     rows = f"  second\r\n\r\n\r\n  more words\r\n\r\n{rule}\r\n❯ \r\n{rule}"

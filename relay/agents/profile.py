@@ -1,0 +1,270 @@
+"""Profiles: what differs between programs, as data. One YAML file for each program.
+
+The session reads the one that has its program's name: the person's own in RELAY_HOME/profiles, or
+relay's in the folder ``profiles`` beside this file. No repository can bring one. Its form is told
+in docs/profiles.md. A program without a profile is heard and typed into all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Any, Protocol
+
+from relay.agents.base import ComposerState
+from relay.agents.input_line import InputLine, Patterns
+from relay.core.errors import RelayError
+from relay.core.files import own_file, own_folder, read_file
+from relay.screen.agent_styles import UNKNOWN, AgentStyle
+
+if TYPE_CHECKING:
+    from yaml import MappingNode, Node, SequenceNode
+
+#: Those that come with relay.
+SHIPPED = os.path.join(os.path.dirname(__file__), "profiles")
+#: Bytes of a profile.
+PROFILE_MAX = 64 * 1024
+#: A program's name, as far as it can have a profile.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+
+
+class ProfileError(RelayError):
+    """A profile's file cannot be used; the message says where it is wrong."""
+
+    code = "profile"
+
+
+class Titled(Protocol):
+    """A terminal, as far as it has a title."""
+
+    @property
+    def title(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Profile:
+    """What is known of one program; the default of each field serves for every other program."""
+
+    #: The name under which it is started.
+    name: str = ""
+    #: The version with which this was seen.
+    checked_with: str = ""
+    #: How it draws around its words.
+    screen: AgentStyle = UNKNOWN
+    #: Its input line; without it only general rules tell where something may be typed.
+    input: InputLine | None = None
+    #: Rows, in part, that say that a question stands where the input line would, or below it.
+    dialog: Patterns = ()
+    #: The same where it lies over the screen: whether or not an input line is seen.
+    dialog_anywhere: Patterns = ()
+    #: Rows, in part, that say that a turn runs, ...
+    busy: Patterns = ()
+    #: ... and the beginning of a title that does.
+    busy_title: re.Pattern[str] | None = None
+    #: The keys that submit.
+    enter: str = "\r"
+    #: Its input line surely shows a paste.
+    shows_paste: bool = False
+    #: For people: what its screen does not tell.
+    unseen: str = ""
+
+    def watch(self, screen: Titled) -> Callable[[list[str]], ComposerState] | None:
+        """What tells of the input line, from rows of ``screen``; None where nothing is known."""
+        if not (self.input or self.dialog or self.dialog_anywhere or self.busy or self.busy_title):
+            return None
+        return lambda rows: self.composer_at_rest(rows, screen.title)
+
+    def composer(self, rows: Sequence[str]) -> ComposerState:
+        """Tell by the screen's rows how the input line is, or what stands in its place."""
+        if _any(self.dialog_anywhere, rows):
+            return "dialog"
+        if self.input is None:
+            return "dialog" if _any(self.dialog, rows) else "unknown"
+        return self.input.state(rows, self.dialog)
+
+    def composer_at_rest(self, rows: Sequence[str], title: str) -> ComposerState:
+        """The same of a program of which only the screen tells whether a turn runs.
+
+        Where the input line is known and not seen, nothing reads what would be typed.
+        """
+        found = self.composer(rows)
+        if found == "empty" or (found == "unknown" and self.input is None):
+            return "busy" if self.shows_turn(rows, title) else found
+        hidden = self.input is not None and self.input.find(rows) is None
+        return "busy" if found == "unknown" and hidden else found
+
+    def shows_turn(self, rows: Sequence[str], title: str) -> bool:
+        """Whether a turn runs, as far as can be seen."""
+        titled = self.busy_title is not None and self.busy_title.match(title)
+        return bool(titled) or _any(self.busy, rows)
+
+
+def find_profile(name: str, folder: str = "") -> tuple[Profile, list[str]]:
+    """The profile of a program, and remarks about those that cannot be used. Never raises.
+
+    ``folder`` is the person's own, which must be theirs alone: it says what is typed.
+    """
+    notes: list[str] = []
+    for place in (folder, SHIPPED) if _NAME.fullmatch(name) else ():
+        path = os.path.join(place, f"{name}.yaml")
+        try:
+            if place and os.path.lexists(path):
+                if place != SHIPPED:
+                    _check_private(place, path)
+                return read_profile(path), notes
+        except ProfileError as error:
+            notes.append(f"{error.message}: this profile is not used")
+    return Profile(name), notes
+
+
+def has_profile(name: str, folder: str = "") -> bool:
+    """Whether there is a profile of this name, be it a broken one."""
+    places = [place for place in (folder, SHIPPED) if place]
+    return bool(_NAME.fullmatch(name)) and any(
+        os.path.lexists(os.path.join(place, f"{name}.yaml")) for place in places
+    )
+
+
+def read_profile(path: str) -> Profile:
+    """Read one file. Raises ProfileError with the place of the first mistake."""
+    try:
+        data = read_file(path, PROFILE_MAX)
+    except OSError as error:
+        raise ProfileError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > PROFILE_MAX:
+        raise ProfileError(f"{path} has more than {PROFILE_MAX} bytes")
+    return parse_profile(data.decode("utf-8", "replace"), path)
+
+
+def parse_profile(text: str, path: str) -> Profile:
+    """Make the profile that ``path`` holds. Raises ProfileError with the place of a mistake."""
+    import yaml  # 15 ms: only where there is a profile to read
+
+    try:
+        node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f"{path}:{mark.line + 1}" if mark else path
+        raise ProfileError(f"{at}: {getattr(error, 'problem', None) or error}") from error
+    name = os.path.basename(path).removesuffix(".yaml")
+    if node is None:
+        return Profile(name)
+    made: Profile = _Form(path).build(Profile, node, name=name)
+    return made
+
+
+def _check_private(folder: str, path: str) -> None:
+    """Raises ProfileError for what others could have written."""
+    try:
+        opened = own_folder(folder, mend=False) or own_file(path, mend=False)
+    except OSError as error:
+        raise ProfileError(f"{error.filename or path} {error.strerror}") from error
+    if opened:
+        raise ProfileError(f"others can write to {path} or its folder (chmod go-w)")
+
+
+class _Form:
+    """Builds dataclasses of a YAML document's nodes, which know their lines."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def build(self, form: type, node: Node, **given: Any) -> Any:
+        known = {one.name: one for one in fields(form) if one.name not in given}
+        values = dict(given)
+        for key, value in self._mapping(node).value:
+            name = self._text(key)
+            if name not in known:
+                hint = ", ".join(known)
+                raise self._error(key, f"there is no {name!r} here; there are {hint}")
+            if name in values:
+                raise self._error(key, f"{name!r} stands here twice")
+            values[name] = self._value(str(known[name].type), value)
+        for name, one in known.items():
+            if name not in values and one.default is MISSING and one.default_factory is MISSING:
+                raise self._error(node, f"{name!r} is missing")
+        return form(**values)
+
+    def _value(self, kind: str, node: Node) -> Any:
+        optional = kind.endswith(" | None")
+        if optional and node.tag.endswith(":null"):
+            return None
+        return self._readers[kind.removesuffix(" | None")](self, node)
+
+    def _style(self, node: Node) -> AgentStyle:
+        made: AgentStyle = self.build(AgentStyle, node)
+        return made
+
+    def _input(self, node: Node) -> InputLine:
+        made: InputLine = self.build(InputLine, node)
+        return made
+
+    def _pattern(self, node: Node) -> re.Pattern[str]:
+        try:
+            return re.compile(self._text(node))
+        except (re.error, RecursionError) as error:
+            raise self._error(node, f"this is no regular expression: {error}") from error
+
+    def _patterns(self, node: Node) -> Patterns:
+        return tuple(map(self._pattern, self._sequence(node).value))
+
+    def _pairs(self, node: Node) -> tuple[tuple[re.Pattern[str], str], ...]:
+        pairs = []
+        for one in self._sequence(node).value:
+            pair = self._sequence(one).value
+            if len(pair) != 2:
+                raise self._error(one, "two are meant: a pattern, and what stands for it")
+            pairs.append((self._pattern(pair[0]), self._text(pair[1])))
+        return tuple(pairs)
+
+    def _text(self, node: Node) -> str:
+        if node.id != "scalar":
+            raise self._error(node, "text is meant here")
+        return str(node.value)
+
+    def _flag(self, node: Node) -> bool:
+        if node.tag.endswith(":bool"):
+            return str(node.value).lower() in ("true", "yes", "on")
+        raise self._error(node, "true or false is meant here")
+
+    def _whole(self, node: Node) -> int:
+        return int(self._number(node))
+
+    def _number(self, node: Node) -> float:
+        if node.tag.endswith((":int", ":float")):
+            try:
+                return float(node.value)
+            except ValueError:
+                pass
+        raise self._error(node, "a number is meant here")
+
+    def _mapping(self, node: Node) -> MappingNode:
+        if node.id != "mapping":
+            raise self._error(node, "names with values are meant here, as in `name: value`")
+        return node
+
+    def _sequence(self, node: Node) -> SequenceNode:
+        if node.id != "sequence":
+            raise self._error(node, "a list is meant here, as in `[one, two]`")
+        return node
+
+    def _error(self, node: Node, text: str) -> ProfileError:
+        return ProfileError(f"{self._path}:{node.start_mark.line + 1}: {text}")
+
+    _readers: dict[str, Callable[[_Form, Node], Any]] = {
+        "str": _text,
+        "bool": _flag,
+        "int": _whole,
+        "float": _number,
+        "re.Pattern[str]": _pattern,
+        "Patterns": _patterns,
+        "tuple[tuple[re.Pattern[str], str], ...]": _pairs,
+        "AgentStyle": _style,
+        "InputLine": _input,
+    }
+
+
+def _any(patterns: Patterns, rows: Sequence[str]) -> bool:
+    return any(pattern.search(row) for row in rows for pattern in patterns)

@@ -1,0 +1,61 @@
+"""The input line as a profile describes it, in forms that none of the six agents draws.
+
+How those draw theirs is tested on their screens, in each agent's folder.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.agents.profile import Profile, parse_profile
+
+FRAMED = r"""
+input: {prompt: '\s*│ > ?', side: '\s*│', below: '\s*╰─', placeholder: [Type here]}
+dialog: ['\[y/n\]']
+busy: [Working]
+busy_title: '[⠁-⣿]'
+"""
+BARE = "input: {prompt: '>>> '}\nbusy: [Generating]"
+RULED = "input: {above: '─{8,}', below: '─{8,}', covered: '─{8,}'}"
+RULE = "─" * 20
+
+
+def framed(*text: str) -> list[str]:
+    return ["│ > said before │", "╰──╯", "╭──╮", *(f"│{row:12}│" for row in text), "╰──╯", "gpt"]
+
+
+@pytest.mark.parametrize(
+    ("profile", "rows", "state"),
+    [
+        (FRAMED, framed(" > "), "empty"),
+        (FRAMED, framed(" > Type here"), "empty"),
+        (FRAMED, framed(" > one"), "draft"),
+        (FRAMED, framed(" > ", "   two"), "draft"),
+        (FRAMED, ["│ > cut off"], "busy"),
+        (FRAMED, ["Run it? [y/n]"], "dialog"),
+        (FRAMED, ["1. Yes", "2. No"], "dialog"),
+        (FRAMED, ["Working (3s)", *framed(" > ")], "busy"),
+        (FRAMED, ["Working (3s)", *framed(" > one")], "draft"),
+        (FRAMED, [*framed(" > "), "Run it? [y/n]"], "dialog"),
+        (BARE, ["hello", ">>> "], "empty"),
+        (BARE, [">>> old", "an answer", "", ">>> "], "empty"),
+        (BARE, [">>> 1. list", "", "2. other"], "dialog"),
+        (BARE, ["nothing that is known"], "busy"),
+        (RULED, [RULE, "", RULE, "footer"], "empty"),
+        (RULED, [RULE, "words", RULE], "draft"),
+        (RULED, ["words", RULE], "busy"),
+        ("busy: [Working]", ["Working"], "busy"),
+        ("busy: [Working]", ["words"], "unknown"),
+        ("dialog_anywhere: [Sure]", ["Sure?"], "dialog"),
+    ],
+)
+def test_the_state_of_an_input_line(profile: str, rows: list[str], state: str) -> None:
+    assert made(profile).composer_at_rest(rows, "") == state
+
+
+def test_the_title_tells_that_a_turn_runs() -> None:
+    assert made(FRAMED).composer_at_rest(framed(" > "), "⠋ thinking") == "busy"
+
+
+def made(profile: str) -> Profile:
+    return parse_profile(profile, "thing.yaml")

@@ -1,0 +1,158 @@
+"""Profiles: their form, whose they may be, and which program has which."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from relay.agents.input_line import InputLine
+from relay.agents.interpreters import script_of
+from relay.agents.known_agents import ADAPTERS, profile_of_run
+from relay.agents.profile import (
+    SHIPPED,
+    Profile,
+    ProfileError,
+    find_profile,
+    parse_profile,
+    read_profile,
+)
+from relay.screen.agent_styles import UNKNOWN
+
+SHIPPED_FILES = sorted(Path(SHIPPED).glob("*.yaml"))
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """The person's folder of profiles."""
+    folder = tmp_path / "profiles"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.parametrize("path", SHIPPED_FILES, ids=lambda path: path.stem)
+def test_what_relay_brings_can_be_read(path: Path) -> None:
+    assert read_profile(str(path)).name == path.stem
+
+
+def test_each_agent_with_interfaces_of_its_own_has_a_profile() -> None:
+    assert set(ADAPTERS) <= {path.stem for path in SHIPPED_FILES}
+
+
+def test_a_program_without_a_profile_is_like_any_other(own: Path) -> None:
+    for name in ("nobody", "..", "a/b", "", "x" * 300):
+        profile, notes = find_profile(name, str(own))
+        assert (profile.name, profile.screen, profile.input, notes) == (name, UNKNOWN, None, [])
+
+
+def test_the_persons_own_wins(own: Path) -> None:
+    write(own, "claude", 'checked_with: "mine"')
+    profile, notes = find_profile("claude", str(own))
+    assert (profile.checked_with, notes) == ("mine", [])
+
+
+def test_a_broken_one_costs_a_remark_and_relays_stands_in(own: Path) -> None:
+    path = write(own, "claude", "screen:\n  person: '('\n")
+    profile, notes = find_profile("claude", str(own))
+    assert profile.input is not None
+    assert len(notes) == 1 and notes[0].startswith(f"{path}:2: this is no regular expression")
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_others_can_write_to_is_not_used(own: Path, what: str) -> None:
+    path = write(own, "pi", "enter: x")
+    (path if what == "file" else own).chmod(0o777)
+    profile, notes = find_profile("pi", str(own))
+    assert profile.enter == "\r"
+    assert len(notes) == 1 and "others can write to" in notes[0]
+
+
+def test_a_link_is_not_used(own: Path, tmp_path: Path) -> None:
+    (own / "nobody.yaml").symlink_to(write(tmp_path, "elsewhere", "enter: x"))
+    profile, notes = find_profile("nobody", str(own))
+    assert profile.enter == "\r"
+    assert len(notes) == 1 and "is a link" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("speed: 3", "1: there is no 'speed' here; there are checked_with,"),
+        ("enter: x\nenter: y", "2: 'enter' stands here twice"),
+        ("\ninput:\n  prompt: '['", "3: this is no regular expression"),
+        ("input: [1]", "1: names with values are meant here"),
+        ("dialog: who", "1: a list is meant here"),
+        ("dialog: [{a: b}]", "1: text is meant here"),
+        ("shows_paste: 3", "1: true or false is meant here"),
+        ("input:\n  above_within: many", "2: a number is meant here"),
+        ("screen:\n  spelling: [[a]]", "2: two are meant"),
+        ("a: b: c", "1: mapping values are not allowed"),
+        ("- a", "1: names with values are meant here"),
+        ("!!python/name:os.system x", "1: names with values are meant here"),
+        ("enter: *x", "1: found undefined alias"),
+        ("[" * 3000, ""),
+        ("name: x", "1: there is no 'name' here"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(ProfileError) as caught:
+        parse_profile(text, "pi.yaml")
+    assert caught.value.message.startswith(f"pi.yaml:{said}")
+
+
+def test_what_is_no_file_or_far_too_long_is_not_read(own: Path) -> None:
+    os.mkfifo(own / "pipe.yaml", 0o600)
+    write(own, "long", "#" * 70_000)
+    for name, said in (("pipe", "it is not a file"), ("long", "more than 65536 bytes")):
+        assert said in find_profile(name, str(own))[1][0]
+
+
+@pytest.mark.parametrize(
+    ("argv", "script"),
+    [
+        ("pi", ""),
+        ("python3 -m gptme --model x", "gptme"),
+        ("python3.12 -X utf8 src/gptme.py", "gptme"),
+        ("python3 -c gptme", ""),
+        ("node dist/pi.js", "pi"),
+        ("node --require x.js pi.mjs", "pi"),
+        ("npx -y -p @scope/thing pi --help", "pi"),
+        ("npx grok@1.2", "grok"),
+        ("uvx --from gptme-ai gptme", "gptme"),
+        ("uv tool run gptme", "gptme"),
+        ("uv run --with x python", "python"),
+        ("vim pi.py", ""),
+    ],
+)
+def test_the_program_that_another_one_runs(argv: str, script: str) -> None:
+    assert script_of(argv.split()) == script
+
+
+def test_a_script_has_the_profile_of_its_program_but_no_interface(own: Path) -> None:
+    write(own, "pi", "enter: x")
+    for argv, kind in (
+        (["node", "pi.js"], "pi"),
+        (["node", "other.js"], "node"),
+        (["node", "claude.js"], "node"),  # nothing was put into its start
+    ):
+        args = {"profile": "node", "argv": argv}
+        assert profile_of_run(args, str(own))[0].name == kind
+
+
+def test_the_example_in_the_documentation_is_true() -> None:
+    page = Path(__file__).parents[2] / "docs" / "profiles.md"
+    (example,) = re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)
+    parse_profile(example, "pi.yaml")
+    told = set(re.findall(r"^ *(\w+):", example, re.MULTILINE))
+    known = {one.name for form in (Profile, InputLine) for one in fields(form)}
+    assert told >= known - {"name"}
