@@ -56,6 +56,11 @@ PINS = {
 PROFILED = {
     pin.program: pin
     for pin in (
+        Pin("pi", "@mariozechner/pi-coding-agent", "0.73.1"),
+        Pin("cline", "cline", "3.0.65"),
+        Pin("cn", "@continuedev/cli", "1.5.47"),
+        Pin("copilot", "@github/copilot", "1.0.102"),
+        Pin("grok", "@vibe-kit/grok-cli", "0.0.34"),
         Pin("gptme", "gptme", "0.35.1", "pypi"),
         Pin("llm", "llm", "0.36", "pypi"),
         Pin("interpreter", "open-interpreter", "0.4.3", "pypi"),

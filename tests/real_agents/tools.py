@@ -9,7 +9,15 @@ from typing import Any
 
 from tests.real_agents.steps import Block, Gate, Read, Say, Shell, Step, Tool, Write
 
-SHELLS = ("Bash", "bash", "run_shell_command", "exec_command", "shell_command", "shell")
+SHELLS = (
+    "Bash",
+    "bash",
+    "run_shell_command",
+    "exec_command",
+    "shell_command",
+    "shell",
+    "run_commands",
+)
 WRITERS = ("Write", "write_file", "write")
 READERS = ("Read", "read_file", "read")
 PATHS = ("file_path", "filePath", "path", "absolute_path")
