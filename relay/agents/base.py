@@ -11,10 +11,12 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from relay.agents.injection_proof import InjectionProof
+from relay.agents.input_line import ComposerState
+from relay.agents.profile import Profile
 from relay.core.errors import RelayError
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, SourceEvent, StateChange, Terminal
@@ -26,8 +28,6 @@ ERROR_RETRY, LIMIT_RETRY = 30.0, 300.0
 #: Characters of an accepted text that are remembered: its envelope's first lines hold the marker.
 HEAD = 400
 _MARKER = re.compile(r"Relay (?:message|notice) (\[[^\[\]\s]{1,16}\])")
-#: The input line: ``dialog`` stands in its place, there is none now (``busy``), or ``unknown``.
-ComposerState = Literal["empty", "draft", "dialog", "busy", "unknown"]
 
 
 def markers_in(text: str) -> list[str]:
@@ -135,8 +135,10 @@ class StructuredSource:
     #: Whether :meth:`look` is called soon after the agent has drawn; else only while it is blocked.
     reads_screen = False
 
-    def __init__(self, saved: SourceState) -> None:
+    def __init__(self, saved: SourceState, profile: Profile | None = None) -> None:
         self.saved = saved
+        #: How its screen is read.
+        self.profile = profile or Profile()
 
     @property
     def trusted(self) -> bool:
@@ -258,6 +260,8 @@ class AgentStart:
     clock: Callable[[], float]
     #: The agent's own side of its terminal.
     terminal: Terminal | None = None
+    #: How the agent's screen is read.
+    profile: Profile = field(default_factory=Profile)
 
 
 class AgentAdapter:
@@ -279,6 +283,7 @@ class AgentAdapter:
 
     def __init__(self, start: AgentStart) -> None:
         self._clock = start.clock
+        self.profile = start.profile
 
     @property
     def patience(self) -> float:
@@ -287,7 +292,7 @@ class AgentAdapter:
 
     def composer(self, rows: list[str]) -> ComposerState:
         """Tell by the screen's rows how the input line is."""
-        raise NotImplementedError
+        return self.profile.composer(rows)
 
     def enter(self, rows: list[str]) -> bytes:
         """The key that submits, see TypingRules."""

@@ -16,8 +16,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from relay.agents.base import ComposerState
+#: The input line: ``dialog`` stands in its place, there is none now (``busy``), or ``unknown``.
+ComposerState = Literal["empty", "draft", "dialog", "busy", "unknown"]
 
 _BLANK = re.compile(r"\s*$")
 #: A choice of a dialog; the mark of one that is selected often is the input line's own.
@@ -41,7 +43,7 @@ class InputLine:
     above_within: int = 1
     #: What each of its rows begins with, in a box that has sides.
     side: re.Pattern[str] | None = None
-    #: The first row below it; one must be there. Without it: a blank row, or the screen's end.
+    #: The first row below it; one must be there. Without it, a blank one.
     below: re.Pattern[str] | None = None
     #: Its last row, where that tells something and is no text (a box that names the model).
     status: re.Pattern[str] | None = None
@@ -55,6 +57,11 @@ class InputLine:
     suggestion: Patterns = ()
     #: A part of a row below that is shown only while it is empty.
     empty_below: re.Pattern[str] | None = None
+
+    @property
+    def boxed(self) -> bool:
+        """Whether it is known by what stands around it, and not by its mark alone."""
+        return (self.above or self.side or self.below) is not None
 
     def state(self, rows: Sequence[str], dialog: Patterns) -> ComposerState:
         """Tell by the screen's rows, from top to bottom, how the input line is.
@@ -80,6 +87,11 @@ class InputLine:
             return "empty"
         return "unknown" if any(one.fullmatch(text) for one in self.suggestion) else "draft"
 
+    def above_it(self, rows: Sequence[str]) -> list[str]:
+        """The rows above it and above what encloses it; all where it is not on the screen."""
+        place = self.find(rows)
+        return list(rows[: place[0] - (self.above is not None)] if place else rows)
+
     def find(self, rows: Sequence[str]) -> tuple[int, int] | None:
         """Where it begins, and the row behind its end; None where it is not on the screen."""
         for first in range(len(rows) - 1, -1, -1):
@@ -88,8 +100,8 @@ class InputLine:
             end = self._end(rows, first)
             if end is None:
                 continue
-            below = rows[end + 1 :]
-            return None if self.covered and any(map(self.covered.match, below)) else (first, end)
+            others = [*rows[first + 1 : end], *rows[end + 1 :]]
+            return None if self.covered and any(map(self.covered.match, others)) else (first, end)
         return None
 
     def text(self, row: str) -> str:
@@ -115,7 +127,8 @@ class InputLine:
     def _end(self, rows: Sequence[str], first: int) -> int | None:
         below = self.below or _BLANK
         ends = (at for at in range(first + 1, len(rows)) if below.match(rows[at]))
-        end = next(ends, len(rows) if self.below is None else None)
+        # Below the screen's last row all is blank.
+        end = next(ends, len(rows) if below.match("") else None)
         if end is None:
             return None
         if self.side is not None and not all(map(self.side.match, rows[first:end])):

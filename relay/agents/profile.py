@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
-from relay.agents.base import ComposerState
-from relay.agents.input_line import InputLine, Patterns
+from relay.agents.input_line import ComposerState, InputLine, Patterns
 from relay.core.errors import RelayError
 from relay.core.files import own_file, own_folder, read_file
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 SHIPPED = os.path.join(os.path.dirname(__file__), "profiles")
 #: Bytes of a profile.
 PROFILE_MAX = 64 * 1024
+#: Rows above the input line in which a turn shows; what waits may lie in between.
+_ABOVE = 12
 #: A program's name, as far as it can have a profile.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
@@ -37,10 +38,13 @@ class ProfileError(RelayError):
 
 
 class Titled(Protocol):
-    """A terminal, as far as it has a title."""
+    """A terminal's screen, as far as it is more than rows."""
 
     @property
     def title(self) -> str: ...
+
+    @property
+    def cursor(self) -> tuple[int, int]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,9 +63,11 @@ class Profile:
     dialog: Patterns = ()
     #: The same where it lies over the screen: whether or not an input line is seen.
     dialog_anywhere: Patterns = ()
-    #: Rows, in part, that say that a turn runs, ...
+    #: A part of the title that says that a question stands.
+    dialog_title: re.Pattern[str] | None = None
+    #: Rows, in part, that say that a turn runs: below the input line, or not far above it.
     busy: Patterns = ()
-    #: ... and the beginning of a title that does.
+    #: A part of the title that says the same.
     busy_title: re.Pattern[str] | None = None
     #: The keys that submit.
     enter: str = "\r"
@@ -72,9 +78,10 @@ class Profile:
 
     def watch(self, screen: Titled) -> Callable[[list[str]], ComposerState] | None:
         """What tells of the input line, from rows of ``screen``; None where nothing is known."""
-        if not (self.input or self.dialog or self.dialog_anywhere or self.busy or self.busy_title):
+        told = (self.input, self.dialog, self.dialog_anywhere, self.busy)
+        if not any((*told, self.dialog_title, self.busy_title)):
             return None
-        return lambda rows: self.composer_at_rest(rows, screen.title)
+        return lambda rows: self.composer_at_rest(rows, screen.title, screen.cursor[1])
 
     def composer(self, rows: Sequence[str]) -> ComposerState:
         """Tell by the screen's rows how the input line is, or what stands in its place."""
@@ -84,21 +91,38 @@ class Profile:
             return "dialog" if _any(self.dialog, rows) else "unknown"
         return self.input.state(rows, self.dialog)
 
-    def composer_at_rest(self, rows: Sequence[str], title: str) -> ComposerState:
+    def composer_at_rest(
+        self, rows: Sequence[str], title: str, cursor: int | None = None
+    ) -> ComposerState:
         """The same of a program of which only the screen tells whether a turn runs.
 
-        Where the input line is known and not seen, nothing reads what would be typed.
+        Where the input line is known and not seen, nothing reads what would be typed. One that only
+        its mark tells is where the cursor is, in row ``cursor``: others like it were entered.
         """
-        found = self.composer(rows)
-        if found == "empty" or (found == "unknown" and self.input is None):
-            return "busy" if self.shows_turn(rows, title) else found
-        hidden = self.input is not None and self.input.find(rows) is None
-        return "busy" if found == "unknown" and hidden else found
+        found = "dialog" if self.asks(rows, title) else self.composer(rows)
+        if found in ("empty", "unknown") and self.shows_turn(rows, title):
+            return "busy"
+        if self.input is None or found == "dialog":
+            return found
+        place = self.input.find(rows)
+        if place is None:
+            return "busy"
+        left = cursor is not None and not place[0] <= cursor < place[1]
+        return "busy" if left and not self.input.boxed else found
 
     def shows_turn(self, rows: Sequence[str], title: str) -> bool:
         """Whether a turn runs, as far as can be seen."""
-        titled = self.busy_title is not None and self.busy_title.match(title)
-        return bool(titled) or _any(self.busy, rows)
+        if self.busy_title is not None and self.busy_title.search(title):
+            return True
+        if not self.busy or self.input is None:
+            return _any(self.busy, rows)
+        above = self.input.above_it(rows)
+        return _any(self.busy, [*above[-_ABOVE:], *rows[len(above) :]])
+
+    def asks(self, rows: Sequence[str], title: str) -> bool:
+        """Whether a question waits for the person."""
+        titled = self.dialog_title is not None and self.dialog_title.search(title)
+        return bool(titled) or self.composer(rows) == "dialog"
 
 
 def find_profile(name: str, folder: str = "") -> tuple[Profile, list[str]]:

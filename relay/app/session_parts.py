@@ -248,6 +248,7 @@ class SessionParts:
                 checkpoint=self._checkpoint.state,
                 clock=self._clock,
                 terminal=self._terminal,
+                profile=self._profile,
             ),
         )
 

@@ -53,6 +53,12 @@ def test_the_state_of_an_input_line(profile: str, rows: list[str], state: str) -
     assert made(profile).composer_at_rest(rows, "") == state
 
 
+def test_without_a_box_it_is_where_the_cursor_is() -> None:
+    rows = [">>> ", "", "an answer that is still written"]
+    assert [made(BARE).composer_at_rest(rows, "", at) for at in (0, 2)] == ["empty", "busy"]
+    assert made(FRAMED).composer_at_rest(framed(" > "), "", 23) == "empty"
+
+
 def test_the_title_tells_that_a_turn_runs() -> None:
     assert made(FRAMED).composer_at_rest(framed(" > "), "⠋ thinking") == "busy"
 

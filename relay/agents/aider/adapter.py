@@ -9,8 +9,9 @@ from typing import Any
 
 from relay.agents.aider.screen import composer_state, multiline
 from relay.agents.aider.source import AiderSource
-from relay.agents.base import AgentAdapter, AgentStart, ComposerState, SourceFeed
+from relay.agents.base import AgentAdapter, AgentStart, SourceFeed
 from relay.agents.follow_file import FileTail
+from relay.agents.input_line import ComposerState
 
 #: Bytes. Each request logs the whole conversation again: a file of ours that is larger is emptied.
 EMPTIED_AT = 64 * 1024 * 1024

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 
-from relay.agents.base import ComposerState
+from relay.agents.input_line import ComposerState
 
 _FORMATS = (
     "architect|ask|code|context|diff-fenced|diff|editor-diff-fenced|editor-diff|editor-whole|func"

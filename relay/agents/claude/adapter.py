@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from relay.agents.base import AgentAdapter, AgentStart, ComposerState, SourceFeed
+from relay.agents.base import AgentAdapter, AgentStart, SourceFeed
 from relay.agents.claude.channel import ClaudeChannel
-from relay.agents.claude.screen import composer_state
 from relay.agents.claude.source import ClaudeSource
 from relay.agents.claude.transcript import whereabouts
 from relay.agents.follow_file import FileFollower
@@ -39,6 +38,7 @@ class ClaudeAdapter(AgentAdapter):
             start.started_ms / 1000,
             hooks=bool(start.launch.get("hooks")),
             gated=bool(start.launch.get("gates")),
+            profile=start.profile,
         )
         self._follower = FileFollower(start.clock)
         if checkpoint.get("structured"):
@@ -48,9 +48,6 @@ class ClaudeAdapter(AgentAdapter):
         self.channel = ClaudeChannel(lambda: source.socket_path)
         self._entered: float | None = None
         self._searched = 0.0
-
-    def composer(self, rows: list[str]) -> ComposerState:
-        return composer_state(rows)
 
     def state(self) -> dict[str, Any]:
         return self._follower.state()

@@ -13,8 +13,8 @@ from typing import Any
 
 from relay.agents.base import HEAD, SourceState, StructuredSource
 from relay.agents.claude.message_pairing import Messages, MessagesState
-from relay.agents.claude.screen import composer_state
 from relay.agents.claude.transcript import TranscriptRecord, Whereabouts, call_key, parse
+from relay.agents.profile import Profile
 from relay.core.bounded import BoundedDict, RecentSet
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, Proof, SourceEvent
@@ -80,9 +80,16 @@ class ClaudeSource(StructuredSource):
 
     saved: ClaudeState
 
-    def __init__(self, started: float, *, hooks: bool = True, gated: bool = False) -> None:
+    def __init__(
+        self,
+        started: float,
+        *,
+        hooks: bool = True,
+        gated: bool = False,
+        profile: Profile | None = None,
+    ) -> None:
         saved = ClaudeState(messages=MessagesState(displays=hooks))
-        super().__init__(saved)
+        super().__init__(saved, profile)
         self._gated = gated
         self._started = int(started * 1000) / 1000  # the transcript counts in milliseconds
         self._hooks_planned = hooks
@@ -260,7 +267,7 @@ class ClaudeSource(StructuredSource):
         """
         if self.saved.state is not AgentState.BLOCKED:
             return []
-        composer = composer_state(rows)
+        composer = self.profile.composer(rows)
         if composer == "dialog":
             self._dialog_shown = True
         elif composer in ("empty", "draft") and self._dialog_shown:

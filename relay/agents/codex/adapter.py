@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from relay.agents.base import AgentAdapter, AgentStart, ComposerState, SourceFeed
+from relay.agents.base import AgentAdapter, AgentStart, SourceFeed
 from relay.agents.codex.channel import CodexChannel
 from relay.agents.codex.rollout import is_conversation, open_files
-from relay.agents.codex.screen import composer_state
 from relay.agents.codex.source import CodexSource
 from relay.agents.follow_file import FileFollower
 from relay.agents.injection_proof import TranscriptProof
+from relay.agents.input_line import ComposerState
 from relay.core.message import AgentState
 
 #: Seconds of a turn without a session file after which the screen is believed instead.
@@ -41,6 +41,7 @@ class CodexAdapter(AgentAdapter):
             start.started_ms / 1000,
             hooks=bool(start.launch.get("hooks")),
             gated=bool(start.launch.get("gates")),
+            profile=start.profile,
         )
         self._followers: dict[str, FileFollower] = {}
         self._searched: float | None = None
@@ -64,7 +65,7 @@ class CodexAdapter(AgentAdapter):
 
     def composer(self, rows: list[str]) -> ComposerState:
         """Tell how the input line is; what is pasted into a turn breaks its answer off."""
-        found = composer_state(rows)
+        found = self.profile.composer(rows)
         if found != "dialog" and self.source.agent_state is AgentState.BUSY:
             return "busy"
         if found == "unknown":

@@ -19,7 +19,8 @@ from relay.agents.base import (
     markers_in,
 )
 from relay.agents.codex.rollout import RolloutRecord, parse, thread_of
-from relay.agents.codex.screen import asks, composer_state, loading, runs
+from relay.agents.codex.screen import loading
+from relay.agents.profile import Profile
 from relay.core.bounded import RecentSet
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent
@@ -84,8 +85,15 @@ class CodexSource(StructuredSource):
     saved: CodexState
     reads_screen = True
 
-    def __init__(self, started: float, *, hooks: bool = False, gated: bool = False) -> None:
-        super().__init__(CodexState(awaits_hooks=hooks))
+    def __init__(
+        self,
+        started: float,
+        *,
+        hooks: bool = False,
+        gated: bool = False,
+        profile: Profile | None = None,
+    ) -> None:
+        super().__init__(CodexState(awaits_hooks=hooks), profile)
         self._gated = gated
         self._silent_since: float | None = None  # a turn has begun, and no hook ever came
         self._started = int(started * 1000) / 1000  # the session file counts in milliseconds
@@ -225,20 +233,20 @@ class CodexSource(StructuredSource):
         if self.saved.state is AgentState.GONE:
             return []
         self._rests = None
-        if not runs(rows, title):
+        if not self.profile.shows_turn(rows, title):
             self.runs_since, self._rests = None, now
         elif self.runs_since is None:
             self.runs_since = now
-        if asks(rows, title):
+        if self.profile.asks(rows, title):
             self._dialog_shown = True
             if self.saved.state in (AgentState.STARTING, AgentState.BUSY):
                 return self._change(AgentState.BLOCKED, "a dialog waits for the person")
             return []
-        if composer_state(rows) == "unknown":
+        if self.profile.composer(rows) == "unknown":
             return []
         if self.saved.state is AgentState.STARTING:
             self._drawn = self._drawn or now
-            if loading(rows) and now - self._drawn < LOADED:
+            if loading(rows, self.profile) and now - self._drawn < LOADED:
                 return []
             return self._change(AgentState.BUSY if self.saved.open else AgentState.IDLE)
         if self.saved.state is AgentState.BLOCKED:

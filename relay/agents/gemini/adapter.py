@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from relay.agents.base import AgentAdapter, AgentStart, ComposerState, SourceFeed
+from relay.agents.base import AgentAdapter, AgentStart, SourceFeed
 from relay.agents.follow_file import FileFollower
-from relay.agents.gemini.screen import composer_state, solid
+from relay.agents.gemini.screen import solid
 from relay.agents.gemini.session_file import Claims, SessionFiles
 from relay.agents.gemini.source import GeminiSource
+from relay.agents.input_line import ComposerState
 from relay.core.message import AgentState
 
 #: After the first prompt the session file must be there within this many seconds, or the screen is
@@ -53,7 +54,7 @@ class GeminiAdapter(AgentAdapter):
         self._session: str | None = start.launch.get("session")
         self._began = start.started_ms / 1000
         self._wake = asyncio.Event()
-        self.source = GeminiSource(self._began, lambda: self._wake.set())
+        self.source = GeminiSource(self._began, lambda: self._wake.set(), start.profile)
         self._follower = FileFollower(start.clock)
         self._asked: float | None = None
         self._searched = 0.0
@@ -69,7 +70,7 @@ class GeminiAdapter(AgentAdapter):
     def composer(self, rows: list[str]) -> ComposerState:
         """Tell how the input line is. What is typed while Gemini CLI works would wait with it, out
         of relay's hands; and whatever has taken the place of the input line reads keys."""
-        found = composer_state(rows)
+        found = self.profile.composer(rows)
         if found == "empty" and self.source.agent_state is AgentState.BUSY:
             return "busy"
         return "dialog" if found == "unknown" and self.source.saved.drawn else found

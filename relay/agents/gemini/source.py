@@ -20,8 +20,9 @@ from relay.agents.base import (
     StructuredSource,
     markers_in,
 )
-from relay.agents.gemini.screen import Doing, composer_state, doing, prompts, question
+from relay.agents.gemini.screen import Doing, doing, prompts, question
 from relay.agents.gemini.session_file import SessionRecord, parse
+from relay.agents.profile import Profile
 from relay.core.bounded import RecentSet
 from relay.core.message import AgentState
 from relay.core.source_events import End, Line, Proof, SourceEvent, StateChange
@@ -81,8 +82,10 @@ class GeminiSource(StructuredSource):
     saved: GeminiState
     reads_screen = True
 
-    def __init__(self, started: float, wake: Callable[[], None]) -> None:
-        super().__init__(GeminiState())
+    def __init__(
+        self, started: float, wake: Callable[[], None], profile: Profile | None = None
+    ) -> None:
+        super().__init__(GeminiState(), profile)
         self._wake = wake
         self._started = int(started * 1000) / 1000  # the session file counts in milliseconds
         self._quick = 0
@@ -177,8 +180,8 @@ class GeminiSource(StructuredSource):
             if prompt not in self.saved.shown:
                 self.saved.shown.append(prompt)
                 self.shown_at = now
-        found = self._shows = doing(title, rows)
-        self.saved.drawn = self.saved.drawn or composer_state(rows) in ("empty", "draft")
+        found = self._shows = doing(title, rows, self.profile)
+        self.saved.drawn = self.saved.drawn or self.profile.composer(rows) in ("empty", "draft")
         covered = found == "unknown" and self.saved.drawn and self.saved.state is AgentState.IDLE
         if found == "blocked" or covered:
             return self._change(AgentState.BLOCKED, question(rows))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from relay.agents.base import AgentAdapter, AgentStart, ComposerState, SourceFeed
+from relay.agents.base import AgentAdapter, AgentStart, SourceFeed
 from relay.agents.installed import parse_version
 from relay.agents.opencode.channel import (
     OpencodeChannel,
@@ -18,7 +18,7 @@ from relay.agents.opencode.channel import (
     client_from,
 )
 from relay.agents.opencode.launch import OLDEST
-from relay.agents.opencode.screen import agent_shown, composer_state
+from relay.agents.opencode.screen import agent_shown
 from relay.agents.opencode.server_records import moment, table, word
 from relay.agents.opencode.source import SNAPSHOT, OpencodeSource
 from relay.core.http import EventStreamParser, ResponseStream
@@ -82,9 +82,6 @@ class OpencodeAdapter(AgentAdapter):
         """Wait for the channel until the server is given up: only without one is anything typed."""
         waits = self.channel is not None and self.source.trusted and not self.source.connected
         return math.inf if waits else 0.0
-
-    def composer(self, rows: list[str]) -> ComposerState:
-        return composer_state(rows)
 
     def state(self) -> dict[str, Any]:
         return self.channel.state() if self.channel else {}
@@ -169,7 +166,7 @@ class OpencodeAdapter(AgentAdapter):
                 changed()
 
     def _agent_shown(self) -> str:
-        return agent_shown(self._rows())
+        return agent_shown(self._rows(), self.profile)
 
     async def _free(self) -> None:
         """Hand over once more what lies in a conversation that has come to rest."""

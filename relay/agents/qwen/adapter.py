@@ -11,13 +11,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from relay.agents.base import AgentAdapter, AgentStart, Blocked, ComposerState, SourceFeed, poll
+from relay.agents.base import AgentAdapter, AgentStart, Blocked, SourceFeed, poll
 from relay.agents.follow_file import FileFollower
 from relay.agents.injection_proof import TurnProof
 from relay.agents.installed import read_text
 from relay.agents.qwen.channel import QwenChannel
 from relay.agents.qwen.launch import EVENTS, INPUT, home
-from relay.agents.qwen.screen import composer_state
 from relay.agents.qwen.source import LOOK, POLL_BUSY, QwenSource
 from relay.core.message import AgentState
 
@@ -63,7 +62,9 @@ class QwenAdapter(AgentAdapter):
         launch, checkpoint = start.launch, start.checkpoint
         self._cwd, self._home = start.cwd, home(start.env)
         self._events = bool(launch.get("events"))
-        self.source = QwenSource(start.started_ms / 1000, events=self._events)
+        self.source = QwenSource(
+            start.started_ms / 1000, events=self._events, profile=start.profile
+        )
         source = self.source
         self._files = EventFiles(os.path.join(start.folder, EVENTS))
         self._chat = ChatRecord(start.env, lambda: source.session)
@@ -91,9 +92,6 @@ class QwenAdapter(AgentAdapter):
         )
         self._feed: SourceFeed | None = None
         self._entered: float | None = None
-
-    def composer(self, rows: list[str]) -> ComposerState:
-        return composer_state(rows)
 
     def spell(self, text: str) -> str:
         """See TypingRules in relay.agents.base."""

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relay.agents.base import ERROR_RETRY, LIMIT_RETRY, SourceState, StructuredSource, markers_in
+from relay.agents.profile import Profile
 from relay.agents.qwen.block import Block, DoubtedBlocks
 from relay.agents.qwen.event_file import Record, parse
-from relay.agents.qwen.screen import composer_state, is_busy, was_cancelled
+from relay.agents.qwen.screen import was_cancelled
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, Proof, SourceEvent, StateChange
 from relay.core.state import from_json, to_json
@@ -75,10 +76,12 @@ class QwenSource(StructuredSource):
 
     saved: QwenState
 
-    def __init__(self, started: float, *, events: bool = True) -> None:
+    def __init__(
+        self, started: float, *, events: bool = True, profile: Profile | None = None
+    ) -> None:
         """``started``: seconds since the epoch; what the record of the chat holds from before is
         history. ``events``: it was started with an event file."""
-        super().__init__(QwenState(failed=not events))
+        super().__init__(QwenState(failed=not events), profile)
         self._started = int(started * 1000) / 1000
         self._doubt: float | None = None  # nothing more comes since, and is the block whole?
         self._doubted = DoubtedBlocks()  # blocks before it of which that is not known either
@@ -289,9 +292,10 @@ class QwenSource(StructuredSource):
         return self._doubted.late(now, VERDICT) + self._glance(rows, now)
 
     def _glance(self, rows: list[str], now: float) -> list[SourceEvent]:
-        composer = composer_state(rows)
+        composer = self.profile.composer(rows)
+        busy = self.profile.shows_turn(rows, "")
         if self._doubt is not None:
-            if was_cancelled(rows):
+            if was_cancelled(rows, self.profile):
                 return [*self._break_off(), *self._over()]
             if now - self._doubt < VERDICT:
                 return []
@@ -300,14 +304,14 @@ class QwenSource(StructuredSource):
             return [*self._complete(), *self._after_turn()]
         if self._lacking is not None and now - self._lacking >= LACKING:
             return self._dead()
-        at_rest = composer in ("empty", "draft") and not is_busy(rows)
+        at_rest = composer in ("empty", "draft") and not busy
         if self.saved.turn:
             return self._rested(now) if at_rest else self._at_work()
         if composer == "dialog" and self.saved.state is not AgentState.BLOCKED:
             return self._change(AgentState.BLOCKED, "a dialog waits for the person")
         if self.saved.state in (AgentState.STARTING, AgentState.BLOCKED):
             return self._change(AgentState.IDLE) if at_rest and self.saved.session else []
-        return self._silent(now) if is_busy(rows) else self._at_work()
+        return self._silent(now) if busy else self._at_work()
 
     def _rested(self, now: float) -> list[SourceEvent]:
         """Judge a turn that runs by the file while the screen shows none."""

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.claude.screen import composer_state
+from relay.agents.profile import find_profile
 
+PROFILE = find_profile("claude")[0]
 SCREENS = sorted((Path(__file__).parent / "screens").glob("*.txt"))
 EXPECTED = {
     "after-interrupt": "empty",
@@ -34,7 +35,7 @@ def test_every_situation_was_captured_with_both_renderers_at_both_sizes() -> Non
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda path: path.stem)
 def test_captured_screens(screen: Path) -> None:
     situation = screen.stem.rsplit("-", 2)[0]
-    assert composer_state(screen.read_text().split("\n")) == EXPECTED[situation]
+    assert PROFILE.composer(screen.read_text().split("\n")) == EXPECTED[situation]
 
 
 @pytest.mark.parametrize(
@@ -51,4 +52,4 @@ def test_captured_screens(screen: Path) -> None:
     ],
 )
 def test_made_up_screens(rows: list[str], state: str) -> None:
-    assert composer_state(rows) == state
+    assert PROFILE.composer(rows) == state

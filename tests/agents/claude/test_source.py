@@ -15,6 +15,7 @@ import pytest
 
 from relay.agents.claude.message_pairing import DISPLAY_GRACE, GAP_DEADLINE, TAIL_GRACE
 from relay.agents.claude.source import HOOKS_DEADLINE, ClaudeSource
+from relay.agents.profile import find_profile
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 
@@ -25,7 +26,9 @@ class Script:
     """Feeds a source and collects what comes out; ``now`` moves only when told."""
 
     def __init__(self, *, hooks: bool = True, gated: bool = False) -> None:
-        self.source = ClaudeSource(STARTED, hooks=hooks, gated=gated)
+        self.source = ClaudeSource(
+            STARTED, hooks=hooks, gated=gated, profile=find_profile("claude")[0]
+        )
         self.events: list[SourceEvent] = []
         self.now = 100.0
         self._uuids = itertools.count()

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.codex.screen import asks, composer_state, loading, runs
+from relay.agents.codex.screen import loading
+from relay.agents.profile import find_profile
 
+PROFILE = find_profile("codex")[0]
 SCREENS = sorted((Path(__file__).parent / "screens").glob("*.txt"))
 EXPECTED = {
     "after-interrupt": "empty",
@@ -56,10 +58,10 @@ def test_every_situation_was_captured() -> None:
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda path: path.stem)
 def test_captured_screens(screen: Path) -> None:
     situation, title, rows = captured(screen)
-    assert composer_state(rows) == EXPECTED[situation]
-    assert asks(rows, title) == (EXPECTED[situation] == "dialog")
-    assert runs(rows, title) == situation.startswith("busy")
-    assert loading(rows) == (situation == "loading")
+    assert PROFILE.composer(rows) == EXPECTED[situation]
+    assert PROFILE.asks(rows, title) == (EXPECTED[situation] == "dialog")
+    assert PROFILE.shows_turn(rows, title) == situation.startswith("busy")
+    assert loading(rows, PROFILE) == (situation == "loading")
 
 
 @pytest.mark.parametrize(
@@ -77,9 +79,9 @@ def test_captured_screens(screen: Path) -> None:
     ],
 )
 def test_made_up_screens(rows: list[str], state: str) -> None:
-    assert composer_state(rows) == state
+    assert PROFILE.composer(rows) == state
 
 
 def test_a_turn_that_runs_is_seen_without_the_title() -> None:
-    assert runs(["◦ Working (1s • esc to interrupt) · 1 background terminal"], "")
-    assert not runs(["It said: esc to interrupt"], "a project")
+    assert PROFILE.shows_turn(["◦ Working (1s • esc to interrupt) · 1 background terminal"], "")
+    assert not PROFILE.shows_turn(["It said: esc to interrupt"], "a project")

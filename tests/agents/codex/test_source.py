@@ -17,6 +17,7 @@ from relay.agents.codex.source import (
     STALE,
     CodexSource,
 )
+from relay.agents.profile import find_profile
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 
@@ -31,7 +32,7 @@ class Script:
     """Feeds a source and collects what comes out; ``now`` moves only when told."""
 
     def __init__(self, **planned: bool) -> None:
-        self.source = CodexSource(BEGUN, **planned)
+        self.source = CodexSource(BEGUN, profile=find_profile("codex")[0], **planned)
         self.events: list[SourceEvent] = []
         self.now = 100.0
 

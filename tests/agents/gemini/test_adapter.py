@@ -7,6 +7,7 @@ from pathlib import Path
 
 from relay.agents.base import AgentStart
 from relay.agents.gemini.adapter import SHOW_ITSELF, GeminiAdapter
+from relay.agents.profile import find_profile
 from relay.screen.line_source import LineSource
 from relay.session.detector import DirectiveDetector
 from relay.session.driver import AdapterFeed
@@ -29,6 +30,7 @@ class Desk:
                 env={"HOME": str(folder)},
                 checkpoint={},
                 clock=lambda: self.now,
+                profile=find_profile("gemini")[0],
             )
         )
         self.ears = SourceSelector(

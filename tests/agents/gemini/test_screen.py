@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.gemini.screen import composer_state, doing, prompts, question
+from relay.agents.gemini.screen import doing, prompts, question
+from relay.agents.profile import find_profile
 
+PROFILE = find_profile("gemini")[0]
 SCREENS = sorted((Path(__file__).parent / "screens").glob("*.txt"))
 EXPECTED = {
     "after-error": ("empty", "idle"),
@@ -46,9 +48,11 @@ def test_every_situation_was_captured_in_both_kinds_of_terminal_at_both_sizes() 
 def test_captured_screens(screen: Path) -> None:
     title, *rows = screen.read_text().split("\n")
     composer, does = EXPECTED[screen.stem.rsplit("-", 2)[0]]
-    assert composer_state(rows) == composer
+    assert PROFILE.composer(rows) == composer
     # The title may be turned off or fixed: then the rows alone tell.
-    assert [doing(told, rows) for told in (title, "", "Gemini CLI (project)")] == [does] * 3
+    assert [doing(told, rows, PROFILE) for told in (title, "", "Gemini CLI (project)")] == [
+        does
+    ] * 3
 
 
 @pytest.mark.parametrize(
@@ -78,7 +82,7 @@ def test_captured_screens(screen: Path) -> None:
     ],
 )
 def test_made_up_screens(rows: list[str], composer: str) -> None:
-    assert composer_state(rows) == composer
+    assert PROFILE.composer(rows) == composer
 
 
 def test_what_a_dialog_is_about() -> None:

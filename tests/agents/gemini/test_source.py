@@ -11,6 +11,7 @@ import pytest
 
 from relay.agents.base import ERROR_RETRY, LIMIT_RETRY
 from relay.agents.gemini.source import GeminiSource
+from relay.agents.profile import find_profile
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 
@@ -60,7 +61,7 @@ def read(source: GeminiSource, lines: list[str]) -> list[SourceEvent]:
 
 @pytest.fixture
 def source() -> GeminiSource:
-    return GeminiSource(0.0, lambda: None)
+    return GeminiSource(0.0, lambda: None, find_profile("gemini")[0])
 
 
 def test_the_models_words_are_heard_once_and_nothing_else(source: GeminiSource) -> None:
@@ -170,7 +171,7 @@ def test_a_session_file_that_is_no_longer_written_is_given_up(source: GeminiSour
         found += source.look(rows("idle"), IDLE, turn + 0.5)
     assert [e for e in found if isinstance(e, Degraded)] and not source.trusted
     # Without a turn there is nothing to miss.
-    quiet = GeminiSource(0.0, lambda: None)
+    quiet = GeminiSource(0.0, lambda: None, find_profile("gemini")[0])
     for now in range(9):
         quiet.look(rows("idle"), IDLE, now)
     assert quiet.trusted
@@ -180,7 +181,7 @@ def test_another_session_goes_on_where_the_first_was(source: GeminiSource) -> No
     source.saved.path = "/srv/demo/session.jsonl"
     read(source, RECORDED[:6])
     source.look(rows("busy"), BUSY, 1.0)
-    other = GeminiSource(0.0, lambda: None)
+    other = GeminiSource(0.0, lambda: None, find_profile("gemini")[0])
     other.restore(json.loads(json.dumps(source.state())))
     assert (other.saved.path, other.agent_state) == (source.saved.path, AgentState.BUSY)
     assert list(spoken(read(other, RECORDED)).values())[0] == [

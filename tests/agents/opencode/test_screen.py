@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.opencode.screen import agent_shown, composer_state
+from relay.agents.opencode.screen import agent_shown
+from relay.agents.profile import find_profile
 
+PROFILE = find_profile("opencode")[0]
 SCREENS = sorted(Path(__file__).with_name("screens").glob("*.txt"))
 EXPECTED = {
     "busy": "empty",
@@ -32,7 +34,7 @@ EXPECTED = {
 @pytest.mark.parametrize("path", SCREENS, ids=[path.stem for path in SCREENS])
 def test_the_input_line_is_known(path: Path) -> None:
     rows = path.read_text(encoding="utf-8").split("\n")
-    assert composer_state(rows) == EXPECTED[path.stem.rpartition("-")[0]]
+    assert PROFILE.composer(rows) == EXPECTED[path.stem.rpartition("-")[0]]
 
 
 @pytest.mark.parametrize("path", SCREENS, ids=[path.stem for path in SCREENS])
@@ -40,10 +42,10 @@ def test_the_agent_is_known_where_the_input_line_stands(path: Path) -> None:
     rows = path.read_text(encoding="utf-8").split("\n")
     name = path.stem.rpartition("-")[0]
     hidden = name.startswith("dialog") or name in ("palette-home", "shell-mode")
-    assert agent_shown(rows) == ("" if hidden else "Build")
+    assert agent_shown(rows, PROFILE) == ("" if hidden else "Build")
 
 
 def test_what_is_no_screen_of_opencodes_is_unknown() -> None:
     for rows in ([], [""], ["  ┃", "  ┃  > Build · x"], ["$ ls", "a  b"]):
-        assert composer_state(rows) == "unknown"
-        assert agent_shown(rows) == ""
+        assert PROFILE.composer(rows) == "unknown"
+        assert agent_shown(rows, PROFILE) == ""

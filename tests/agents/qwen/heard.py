@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from relay.agents.profile import find_profile
 from relay.agents.qwen.source import QwenSource
 from relay.core.message import AgentState
 from relay.core.source_events import Line, SourceEvent, StateChange
@@ -27,7 +28,7 @@ class Heard:
     """A source and what came of what it was fed."""
 
     def __init__(self, *, started: float = 0.0) -> None:
-        self.source = QwenSource(started)
+        self.source = QwenSource(started, profile=find_profile("qwen")[0])
         self.events: list[SourceEvent] = []
         self.now = 100.0
         self._uuid = 0

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.qwen.screen import composer_state, is_busy, was_cancelled
+from relay.agents.profile import find_profile
+from relay.agents.qwen.screen import was_cancelled
 
+PROFILE = find_profile("qwen")[0]
 SCREENS = Path(__file__).parent / "screens"
 COMPOSERS = {
     "idle": "empty",
@@ -30,6 +32,10 @@ BUSY = {"busy", "busy-draft", "busy-tool", "busy-queued"}
 ALL = sorted(SCREENS.glob("*.txt"))
 
 
+def is_busy(rows: list[str]) -> bool:
+    return PROFILE.shows_turn(rows, "")
+
+
 def name_of(path: Path) -> str:
     return path.stem.rpartition("-")[0]
 
@@ -45,9 +51,9 @@ def test_each_screen_is_there() -> None:
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
 def test_the_input_line_and_the_turn(path: Path) -> None:
     rows, name = rows_of(path), name_of(path)
-    assert composer_state(rows) == COMPOSERS[name]
+    assert PROFILE.composer(rows) == COMPOSERS[name]
     assert is_busy(rows) is (name in BUSY)
-    assert was_cancelled(rows) is (name == "cancelled")
+    assert was_cancelled(rows, PROFILE) is (name == "cancelled")
 
 
 def test_a_turn_is_seen_where_the_spinner_wraps() -> None:
@@ -71,4 +77,4 @@ def test_a_turn_is_seen_where_the_spinner_wraps() -> None:
     ],
 )
 def test_the_input_line_of_other_screens(rows: list[str], state: str) -> None:
-    assert composer_state(rows) == state
+    assert PROFILE.composer(rows) == state
