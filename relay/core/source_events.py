@@ -96,6 +96,11 @@ class Screen(Protocol):
         """Column and row, from 0."""
         ...
 
+    @property
+    def cursor_shown(self) -> bool:
+        """Whether the cursor can be seen, and so marks where the program writes next."""
+        ...
+
     def visible(self) -> list[str]:
         """The rows as displayed."""
         ...

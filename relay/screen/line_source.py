@@ -263,6 +263,10 @@ class LineSource:
         return len(render(bytes(self._line))), 0
 
     @property
+    def cursor_shown(self) -> bool:
+        return True
+
+    @property
     def title(self) -> str:
         return self._modes.title
 

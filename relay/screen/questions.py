@@ -146,8 +146,8 @@ def _last_words(
                 break
             found.append(inner[at].rstrip())
     # The last two rows within a frame, above its lower border.
-    for at, row in enumerate(rows):
-        if at and _BORDER.fullmatch(row):
+    for at, border in enumerate(rows):
+        if at and _BORDER.fullmatch(border):
             framed = (n for n in range(at - 1, max(-1, at - 6), -1) if inner[n].strip())
             for n, _ in zip(framed, range(2), strict=False):
                 if inner[n] is rows[n] or _BORDER.fullmatch(rows[n]):

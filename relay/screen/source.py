@@ -322,6 +322,11 @@ class ScreenSource:
         return self._emulator.cursor
 
     @property
+    def cursor_shown(self) -> bool:
+        """Whether the cursor can be seen."""
+        return self._emulator.mode(CURSOR_SHOWN)
+
+    @property
     def title(self) -> str:
         return self._emulator.title
 

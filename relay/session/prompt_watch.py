@@ -24,6 +24,7 @@ from relay.agents.base import Blocked, TypingRules
 from relay.core.source_events import Screen, Terminal
 from relay.core.state import from_json, to_json
 from relay.protocol import frames
+from relay.screen.questions import question_in_line, question_on_screen
 
 #: Prompts that are remembered; the oldest is forgotten first.
 PROMPTS_MAX = 16
@@ -107,6 +108,15 @@ class PromptWatch:
     def shows(self, now: float) -> bool:
         """Whether the program shows its prompt, with nothing behind it."""
         return self._watches and self._proven(now)
+
+    def asks(self) -> str:
+        """The question that the program asks its person, which words would answer."""
+        if self.rules.comment or (self.rules.is_shell and self.rules.in_front()):
+            return ""
+        rows, cursor = self._screen.visible(), self._screen.cursor
+        if self._terminal.cooked():
+            return question_in_line(rows, cursor)
+        return question_on_screen(rows, cursor, shown=self._screen.cursor_shown)
 
     def blocked(self, now: float) -> Blocked | None:
         """Why nothing may be typed now."""

@@ -13,6 +13,7 @@ from relay.agents.base import Blocked
 from relay.core.message import Message
 from relay.core.source_events import Screen, Terminal
 from relay.directive.envelope import Envelope, Style, envelope, marker_of
+from relay.screen.questions import DIALOG
 from relay.session.delivery_channel import Submitted
 from relay.session.prompt_watch import PromptWatch
 from relay.session.typing_policy import Guards
@@ -124,13 +125,14 @@ class TypingChannel:
             return Blocked("the program has not read its input yet", 0.05)
         if unproven := self._prompt.blocked(now):
             return unproven
-        column, row = self._screen.cursor
-        line = rows[row] if row < len(rows) else ""
-        if cooked or not self._screen.bracketed_paste:
-            return self._guards.line_program(line if column else "", secret=self._terminal.secret())
-        if alone or self._rules.comment:
+        if self._terminal.secret():
+            return Blocked("a password is asked for", 1.0)
+        if asked := self._asks(composer):
+            return Blocked(asked, 1.0)
+        by_lines = cooked or not self._screen.bracketed_paste
+        if by_lines or alone or self._rules.comment:
             return None
-        return self._guards.full_screen(rows if composer != "empty" else [], now)
+        return self._guards.drawing(now)
 
     def batch(self, waiting: Sequence[Message]) -> list[Message]:
         if not self._by_lines():
@@ -341,15 +343,15 @@ class TypingChannel:
         )
         return before.endswith(_solid(wrapped.text)[-TAIL:]) or bool(_PLACEHOLDER.search(before))
 
-    def _dialog(self) -> bool:
-        rows = self._screen.visible()
-        composer = self._composer(rows) if self._composer is not None else "unknown"
+    def _asks(self, composer: str) -> str:
+        """The question that the program asks its person, which a message would answer."""
         if composer == "dialog" or self._guards.blocked():
-            return True
-        if composer in ("empty", "draft"):
-            return False
-        sure = self._rules.comment or (self._rules.is_shell and self._rules.in_front())
-        return not sure and self._guards.shows_dialog(rows)
+            return DIALOG
+        return "" if composer in ("empty", "draft") else self._prompt.asks()
+
+    def _dialog(self) -> bool:
+        composer = self._composer(self._screen.visible()) if self._composer else "unknown"
+        return bool(self._asks(composer))
 
     def _by_lines(self) -> bool:
         """Whether lines are typed, not pasted: to a shell that takes no pastes, and always to an

@@ -6,8 +6,6 @@ a person garbles both. Each rule here names its reason, which the sender of a me
 
 from __future__ import annotations
 
-import re
-
 from relay.agents.base import Blocked
 from relay.core.message import AgentState, Message, Mode
 from relay.core.source_events import StateChange
@@ -30,18 +28,6 @@ STALE = 30.0
 #: A message that went over has begun its turn after this many seconds: the next one may follow.
 ON_ITS_WAY = 5.0
 
-# A line program that asks and waits on the same line: an answer is expected, not a message.
-_QUESTION = re.compile(
-    r"(?:\[y(?:es)?/n(?:o)?\]|\(y(?:es)?/n(?:o)?\)|password|passphrase|\(yes/no(?:/[^)]*)?\))"
-    r"\s*[:?]?\s*$",
-    re.IGNORECASE,
-)
-# What the dialogs of agents and installers have in common: numbered or highlighted choices.
-_CHOICES = re.compile(r"^\W*(?:[❯›>▶●*]\s*)?1[.)]\s+\S.*\n(?:.*\n)?\W*2[.)]\s+\S", re.MULTILINE)
-_CHOICE_MARK = re.compile(
-    r"^\W*[❯›▶●]\s*(?:\d[.)]\s+)?(?:yes|allow|approve|no\b|deny)", re.I | re.M
-)
-
 
 class Guards:
     """What is known of the person and of the agent, and the verdict that follows from it."""
@@ -55,6 +41,7 @@ class Guards:
         self._last_output: float | None = None
         self._stopped = False
         self._limit: tuple[str, float] | None = None  # why, and when to try again
+        self._answer = False  # what seems to be a draft is one key, pressed at such a question
 
     def changed(self, change: StateChange, now: float) -> None:
         """The agent's source says what it is doing."""
@@ -84,6 +71,7 @@ class Guards:
             self._prompt.pressed(sequence, kind, now)
         self.sequence = sequence
         self._last_key = now
+        self._answer = kind == frames.TYPED and not self._draft and self._asks()
         self._draft = kind == frames.TYPED
 
     def output(self, now: float) -> None:
@@ -126,35 +114,24 @@ class Guards:
             return Blocked("the agent is busy", 0.1)
         if self._last_key is not None and now - self._last_key < KEY_REST:
             return Blocked("the person is typing", KEY_REST - (now - self._last_key))
-        if composer == "draft" or (self._draft and composer != "empty"):
+        if self._answer and not self._asks():
+            self._draft = self._answer = False  # the question went with that key
+        if composer == "draft" or (self._draft and not self._answer and composer != "empty"):
             return Blocked(DRAFT, 1.0)
         return None
+
+    def _asks(self) -> bool:
+        asks = self._prompt is not None and bool(self._prompt.asks())
+        return asks or self.state is AgentState.BLOCKED
 
     def blocked(self) -> bool:
         """Whether the agent itself cannot take Enter now: stopped, or asking for permission."""
         return self._stopped or self.state is AgentState.BLOCKED
 
-    @staticmethod
-    def shows_dialog(rows: list[str]) -> bool:
-        """Whether the screen shows what looks like choices to pick from."""
-        text = "\n".join(row.rstrip() for row in rows)
-        return bool(_CHOICES.search(text) or _CHOICE_MARK.search(text))
-
-    def full_screen(self, rows: list[str], now: float) -> Blocked | None:
-        """Whether a full-screen program is at rest and shows no dialog."""
-        if self.shows_dialog(rows):
-            return Blocked("a dialog waits for the person", 1.0)
+    def drawing(self, now: float) -> Blocked | None:
+        """Whether a full-screen program is at rest."""
         rest = OUTPUT_REST - self.quiet_for(now)
         return Blocked("the agent is busy", max(rest, 0.02)) if rest > 0 else None
-
-    @staticmethod
-    def line_program(line: str, *, secret: bool) -> Blocked | None:
-        """Whether a line program asks for something that is not a message."""
-        if secret:
-            return Blocked("a password is asked for", 1.0)
-        if _QUESTION.search(line.rstrip()):
-            return Blocked("a question waits for the person", 1.0)
-        return None
 
 
 def waits(message: Message, guards: Guards, now: float, underway: float | None) -> Blocked | None:

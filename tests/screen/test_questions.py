@@ -62,7 +62,7 @@ def test_a_question_of_a_full_screen_program_is_known(screen: str) -> None:
 
 TALK = {
     "prompt": "hello\n\n> █",
-    "box": "Type a message\n╭──────────╮\n│ > █      │\n╰──────────╯\n  enter to send · ctrl+c to exit",
+    "box": "Hello\n╭───────╮\n│ > █   │\n╰───────╯\n  enter to send · ctrl+c to exit",
     "box-hidden-cursor": "● hi\n╭──────────╮\n│ >        │\n╰──────────╯\n  Press Enter to send",
     "answer-no": "● No, the tests fail because of\n  the parser, which needs a fix.\n\n> █",
     "answer-yes": "● Yes\n\n● Ran 3 commands\n\n> █",

@@ -11,11 +11,12 @@ import pytest
 from relay.agents.base import TypingRules
 from relay.core.message import AgentState, Message
 from relay.protocol import frames
+from relay.screen.questions import QUESTION
 from relay.session import typing_channel
 from relay.session.agent_tty import InnerTerminal
 from relay.session.prompt_watch import PromptWatch
 from relay.session.typing_channel import COOKED_MAX, TypingChannel, write_id
-from relay.session.typing_policy import DRAFT, Guards
+from relay.session.typing_policy import DRAFT, KEY_REST, Guards
 from tests.directive.envelope_reader import read
 from tests.support import wait_until
 
@@ -44,6 +45,7 @@ class FakeScreen:
         self.bracketed_paste = paste
         self.rows = [""]
         self.cursor = (0, 0)
+        self.cursor_shown = True
         self.expected: list[str] = []
 
     def visible(self) -> list[str]:
@@ -170,6 +172,44 @@ def test_enter_is_pressed_again_while_the_text_stands_in_the_input_line() -> Non
     desk.link.after = shown
     asyncio.run(desk.door.submit([message("hello")]))
     assert desk.link.written.count(b"\r") == 2
+
+
+@pytest.mark.parametrize("paste", [True, False], ids=["pastes", "lines"])
+@pytest.mark.parametrize("row", ["Execute? [Y/n/c/e/a/?] ", "Press any key to continue"])
+def test_nothing_is_typed_at_a_question(paste: bool, row: str) -> None:
+    desk = Desk(cooked=not paste, paste=paste)
+    desk.screen.rows, desk.screen.cursor = ["hello", row], (len(row), 1)
+    held = desk.door.hold(desk.now)
+    assert held is not None and held.reason == QUESTION
+    desk.screen.rows[1], desk.screen.cursor = "> ", (2, 1)
+    assert desk.door.hold(desk.now) is None
+
+
+def test_a_key_that_answers_a_dialog_is_no_draft() -> None:
+    desk = Desk(cooked=False, paste=True)
+    desk.screen.rows = ["Approve it?", "[y] Approve   [n] Deny"]
+    desk.guards.activity(1, frames.TYPED, desk.now)
+    desk.now += KEY_REST
+    held = desk.door.hold(desk.now)
+    assert held is not None and held.reason == QUESTION
+    desk.screen.rows = ["done", "> "]
+    desk.screen.cursor = (2, 1)
+    assert desk.door.hold(desk.now) is None
+    desk.guards.activity(2, frames.TYPED, desk.now)
+    desk.now += KEY_REST
+    held = desk.door.hold(desk.now)
+    assert held is not None and held.reason == DRAFT
+
+
+def test_a_draft_is_not_forgotten_when_a_question_stood_above_it() -> None:
+    desk = Desk(cooked=False, paste=True)
+    desk.guards.activity(1, frames.TYPED, desk.now)
+    desk.screen.rows = ["Approve it?", "[y] Approve   [n] Deny"]
+    desk.guards.activity(2, frames.TYPED, desk.now)
+    desk.now += KEY_REST
+    desk.screen.rows = ["done", "> "]
+    held = desk.door.hold(desk.now)
+    assert held is not None and held.reason == DRAFT
 
 
 def test_enter_is_never_pressed_into_a_dialog() -> None:

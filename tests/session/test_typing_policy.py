@@ -64,34 +64,9 @@ def test_a_stopped_agent_gets_nothing_until_it_goes_on() -> None:
 def test_a_full_screen_program_is_left_to_finish_its_frame() -> None:
     guards = Guards()
     guards.output(10.0)
-    held = guards.full_screen(["hello"], 10.1)
+    held = guards.drawing(10.1)
     assert held is not None and held.reason == "the agent is busy"
-    assert guards.full_screen(["hello"], 10.0 + OUTPUT_REST) is None
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        ["Do you want to proceed?", " ❯ 1. Yes", "   2. No, tell it what to do"],
-        ["│ Apply this change?", "│ ● 1. Yes, allow once", "│   2. Yes, always"],
-        ["Allow command?", "› Yes", "  No"],
-    ],
-)
-def test_choices_on_the_screen_are_a_dialog(rows: list[str]) -> None:
-    held = Guards().full_screen(rows, 100.0)
-    assert held is not None and "dialog" in held.reason
-
-
-@pytest.mark.parametrize("line", ["Overwrite? [y/N] ", "Continue (yes/no)?", "Password: "])
-def test_a_question_is_not_answered_with_a_message(line: str) -> None:
-    held = Guards.line_program(line, secret=False)
-    assert held is not None and "question" in held.reason
-
-
-def test_a_password_prompt_is_recognised_by_its_missing_echo() -> None:
-    held = Guards.line_program("", secret=True)
-    assert held is not None and "password" in held.reason
-    assert Guards.line_program(">>> ", secret=False) is None
+    assert guards.drawing(10.0 + OUTPUT_REST) is None
 
 
 def test_a_model_that_does_not_answer_is_tried_again_in_time() -> None:
