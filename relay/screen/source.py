@@ -323,7 +323,6 @@ class ScreenSource:
 
     @property
     def cursor_shown(self) -> bool:
-        """Whether the cursor can be seen."""
         return self._emulator.mode(CURSOR_SHOWN)
 
     @property
