@@ -305,11 +305,9 @@ class ScreenSource:
         bottom = self._emulator.total_rows - 1
         return not self._emulator.text((0, row), (self._emulator.cols - 1, bottom)).strip()
 
-    # -- what is known of the terminal ---------------------------------------------------------
-
+    # What is known of the terminal, see Screen.
     @property
     def bracketed_paste(self) -> bool:
-        """Whether the program has asked for bracketed paste."""
         return self._emulator.mode(BRACKETED_PASTE)
 
     @property
@@ -318,7 +316,6 @@ class ScreenSource:
 
     @property
     def cursor(self) -> tuple[int, int]:
-        """(x, y) on the screen, from 0."""
         return self._emulator.cursor
 
     @property
@@ -330,7 +327,6 @@ class ScreenSource:
         return self._emulator.title
 
     def visible(self) -> list[str]:
-        """The rows on the screen, top to bottom."""
         return self._emulator.visible()
 
     def reset_sequences(self) -> bytes:
