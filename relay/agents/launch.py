@@ -19,7 +19,7 @@ class Run:
 
     __slots__ = (
         *("name", "run_id", "token", "port", "socket", "folder", "primer", "namespaces", "hooks"),
-        "terminal",
+        *("terminal", "profiles"),
     )
 
     def __init__(
@@ -35,6 +35,7 @@ class Run:
         namespaces: tuple[str, ...] = ("relay",),
         hooks: tuple[str, ...] = (),
         terminal: bool = True,
+        profiles: str = "",
     ) -> None:
         self.name = name
         self.run_id = run_id
@@ -56,6 +57,8 @@ class Run:
         #: Standard input and output are a terminal. Where one is not, nobody converses here: the
         #: agent gets nothing of relay's, so that it costs and says what it would without.
         self.terminal = terminal
+        #: The person's folder of profiles.
+        self.profiles = profiles
 
 
 class Launch:
@@ -133,9 +136,13 @@ def context_file(run: Run) -> str:
     return os.path.join(run.folder, "context.json")
 
 
-def is_native(argv: list[str]) -> bool:
-    """Whether this is an agent with interfaces of its own (see relay.agents.base)."""
-    return _planner(argv) is not None
+def takes_primer(argv: list[str], profiles: str) -> bool:
+    """Whether this agent may be told at its start how to talk; ``profiles`` as in Run."""
+    if _planner(argv) is not None:
+        return True
+    from relay.agents.profile_start import start_facts
+
+    return bool(start_facts(program(argv), profiles).told_by)
 
 
 def wants_tcp(argv: list[str], hooks: tuple[str, ...] = ()) -> bool:
@@ -165,8 +172,39 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
             return _as_it_is(argv, error)
     from relay.agents.interpreters import interpreter, is_interactive_shell
 
-    kind = "shell" if is_interactive_shell(argv) else interpreter(argv) or program(argv)
-    return Launch(list(argv), {}, kind, {})
+    if is_interactive_shell(argv):
+        return Launch(list(argv), {}, "shell", {})
+    return _plan_by_profile(argv, interpreter(argv) or program(argv), run)
+
+
+def _plan_by_profile(argv: list[str], kind: str, run: Run) -> Launch:
+    """The plan for a program of which a profile tells, if anything does."""
+    from relay.agents.profile_start import start_facts
+
+    facts = start_facts(kind, run.profiles)
+    words, place = argv[1:], 1
+    if facts.converses_with:
+        chosen = next((word for word in words if word in facts.converses_with), None)
+        place = argv.index(chosen, 1) + 1 if chosen else 0
+    if not place or any(word.partition("=")[0] in facts.answers_once for word in words):
+        return Launch(list(argv), {}, kind, {"headless": True})
+    option, _, form = facts.told_by.partition(" ")
+    if not option or not (run.primer and run.terminal) or option in words:
+        return Launch(list(argv), {}, kind, {})
+    from relay.agents.primer import primer
+
+    told = primer(run.name, run.namespaces, on_screen=True, spelling=facts.spelling)
+    if form == "{file}":
+        path = os.path.join(run.folder, "relay-primer.md")
+        try:
+            os.makedirs(run.folder, mode=0o700, exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(told)
+        except OSError as error:
+            reason = f"{kind} was not told how to talk to others: {error.strerror}"
+            return Launch(list(argv), {}, kind, {"degraded": reason})
+        told = path
+    return Launch([*argv[:place], option, told, *argv[place:]], {}, kind, {})
 
 
 def _as_it_is(argv: list[str], error: Exception) -> Launch:

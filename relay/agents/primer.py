@@ -46,13 +46,21 @@ _BUILT_IN = {
 }
 
 
-def primer(name: str, namespaces: tuple[str, ...] = ("relay",), *, on_screen: bool = False) -> str:
+def primer(
+    name: str,
+    namespaces: tuple[str, ...] = ("relay",),
+    *,
+    on_screen: bool = False,
+    spelling: str = "",
+) -> str:
     """The primer for the agent ``name`` where ``namespaces`` are registered.
 
     Each is a name, or an example of it: ``deploy``, ``deploy:staging``. What does not fit is left
-    out, the last first. ``on_screen``: the agent is heard through its screen only.
+    out, the last first. ``on_screen``: the agent is heard through its screen only, and
+    ``spelling`` is what it has to know for that beside.
     """
     form = _DRAWN if on_screen else _SAID
+    form += f"{spelling}\n".replace("{", "{{").replace("}", "}}") if spelling else ""
     known = [_BUILT_IN[space] for space in namespaces if space in _BUILT_IN]
     own = [space for space in namespaces if space not in _BUILT_IN and space != "relay"]
     while True:

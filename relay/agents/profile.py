@@ -14,21 +14,17 @@ from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 from relay.agents.input_line import ComposerState, InputLine, Patterns
+from relay.agents.profile_start import PROFILE_MAX, StartFacts, path_of
 from relay.core.errors import RelayError
-from relay.core.files import own_file, own_folder, read_file
+from relay.core.files import read_file
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
 
 if TYPE_CHECKING:
     from yaml import MappingNode, Node, SequenceNode
 
-#: Those that come with relay.
-SHIPPED = os.path.join(os.path.dirname(__file__), "profiles")
-#: Bytes of a profile.
-PROFILE_MAX = 64 * 1024
+_TOLD_BY = re.compile(r"-\S+ \{(?:text|file)\}")
 #: Rows above the input line in which a turn shows; what waits may lie in between.
 _ABOVE = 12
-#: A program's name, as far as it can have a profile.
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
 class ProfileError(RelayError):
@@ -75,6 +71,11 @@ class Profile:
     shows_paste: bool = False
     #: For people: what its screen does not tell.
     unseen: str = ""
+    # What its start needs: see StartFacts.
+    answers_once: tuple[str, ...] = ()
+    converses_with: tuple[str, ...] = ()
+    told_by: str = ""
+    spelling: str = ""
 
     def watch(self, screen: Titled) -> Callable[[list[str]], ComposerState] | None:
         """What tells of the input line, from rows of ``screen``; None where nothing is known."""
@@ -131,24 +132,23 @@ def find_profile(name: str, folder: str = "") -> tuple[Profile, list[str]]:
     ``folder`` is the person's own, which must be theirs alone: it says what is typed.
     """
     notes: list[str] = []
-    for place in (folder, SHIPPED) if _NAME.fullmatch(name) else ():
-        path = os.path.join(place, f"{name}.yaml")
+    for place in dict.fromkeys((folder, "")):
         try:
-            if place and os.path.lexists(path):
-                if place != SHIPPED:
-                    _check_private(place, path)
+            if path := path_of(name, place):
                 return read_profile(path), notes
         except ProfileError as error:
             notes.append(f"{error.message}: this profile is not used")
+        except OSError as error:
+            notes.append(f"{error.filename} {error.strerror}: this profile is not used")
     return Profile(name), notes
 
 
 def has_profile(name: str, folder: str = "") -> bool:
     """Whether there is a profile of this name, be it a broken one."""
-    places = [place for place in (folder, SHIPPED) if place]
-    return bool(_NAME.fullmatch(name)) and any(
-        os.path.lexists(os.path.join(place, f"{name}.yaml")) for place in places
-    )
+    try:
+        return bool(path_of(name, folder))
+    except OSError:
+        return True
 
 
 def read_profile(path: str) -> Profile:
@@ -176,17 +176,22 @@ def parse_profile(text: str, path: str) -> Profile:
     if node is None:
         return Profile(name)
     made: Profile = _Form(path).build(Profile, node, name=name)
+    _check_start(made, text, path)
     return made
 
 
-def _check_private(folder: str, path: str) -> None:
-    """Raises ProfileError for what others could have written."""
-    try:
-        opened = own_folder(folder, mend=False) or own_file(path, mend=False)
-    except OSError as error:
-        raise ProfileError(f"{error.filename or path} {error.strerror}") from error
-    if opened:
-        raise ProfileError(f"others can write to {path} or its folder (chmod go-w)")
+def _check_start(made: Profile, text: str, path: str) -> None:
+    """Raises ProfileError where the start of the program would read another thing."""
+    facts, lines = StartFacts(text), text.split("\n")
+    for key in facts.__slots__:
+        number = next((n for n, line in enumerate(lines, 1) if line.startswith(f"{key}:")), 1)
+        if getattr(facts, key) != getattr(made, key):
+            wrong = f"{key!r} must stand on one line, without a remark"
+        elif key == "told_by" and made.told_by and not _TOLD_BY.fullmatch(made.told_by):
+            wrong = "an option and {text} or {file} are meant here"
+        else:
+            continue
+        raise ProfileError(f"{path}:{number}: {wrong}")
 
 
 class _Form:
@@ -233,6 +238,9 @@ class _Form:
 
     def _patterns(self, node: Node) -> Patterns:
         return tuple(map(self._pattern, self._sequence(node).value))
+
+    def _texts(self, node: Node) -> tuple[str, ...]:
+        return tuple(map(self._text, self._sequence(node).value))
 
     def _pairs(self, node: Node) -> tuple[tuple[re.Pattern[str], str], ...]:
         pairs = []
@@ -284,6 +292,7 @@ class _Form:
         "float": _number,
         "re.Pattern[str]": _pattern,
         "Patterns": _patterns,
+        "tuple[str, ...]": _texts,
         "tuple[tuple[re.Pattern[str], str], ...]": _pairs,
         "AgentStyle": _style,
         "InputLine": _input,

@@ -204,6 +204,7 @@ def _introduction(home: Home, choices: Choices, name: str, run_id: str) -> tuple
         namespaces=known.namespaces,
         hooks=known.hooks,
         terminal=os.isatty(0) and os.isatty(1),
+        profiles=home.profiles,
     )
     return listeners, about
 
@@ -251,8 +252,8 @@ def _known(home: Home, choices: Choices) -> Known:
 
     if choices.known is not None:
         return choices.known
-    native = launch.is_native(choices.command)
-    return known(home, _cwd(), choices.config) if native else Known()
+    told = launch.takes_primer(choices.command, home.profiles)
+    return known(home, _cwd(), choices.config) if told else Known()
 
 
 def _recording(choices: Choices, path: str, facts: dict[str, object], profile: str) -> Recording:

@@ -14,7 +14,8 @@ import pytest
 from relay.agents.base import AgentStart
 from relay.agents.claude.launch import OLDEST, REPORTED, version_of
 from relay.agents.known_agents import answers_once, make_adapter
-from relay.agents.launch import MODULES, PLANNERS, Launch, Run, is_native, plan, wants_tcp
+from relay.agents.launch import MODULES, PLANNERS, Launch, Run, plan, takes_primer, wants_tcp
+from relay.agents.profile import parse_profile
 
 VERSION = ".".join(map(str, OLDEST))
 TOKEN = "5f0fe2a0d723"
@@ -265,4 +266,50 @@ def test_a_python_module_of_an_agents_name_is_not_that_agent(name: str, tmp_path
     run = Run(name="Al", run_id="r", token="t", port=None, folder=str(tmp_path / "run"))
     planned = plan(command, {"HOME": str(tmp_path), "PATH": ""}, run)
     assert planned.argv == command and planned.env == {}
-    assert not is_native(command) and not (tmp_path / "run").exists()
+    assert not takes_primer(command, "") and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("profile", "words", "started", "headless"),
+    [
+        ("told_by: '--system {text}'", "-x", ["--system", "TOLD", "-x"], False),
+        ("told_by: --read {file}", "", ["--read", "FILE"], False),
+        ("told_by: -s {text}\nconverses_with: [chat]", "-m x chat -c", None, False),
+        ("told_by: -s {text}\nconverses_with: [chat]", "-m x hello", ["-m", "x", "hello"], True),
+        ("told_by: -s {text}\nanswers_once: [-p, '--print']", "--print=x", ["--print=x"], True),
+        ("told_by: -s {text}", "-s mine", ["-s", "mine"], False),
+        ("enter: x", "-x", ["-x"], False),
+    ],
+)
+def test_a_profile_says_how_a_program_is_told_and_when_it_is_no_conversation(
+    tmp_path: Path, profile: str, words: str, started: list[str] | None, headless: bool
+) -> None:
+    folder = tmp_path / "profiles"
+    folder.mkdir(mode=0o700)
+    (folder / "chatty.yaml").write_text(profile)
+    (folder / "chatty.yaml").chmod(0o600)
+    parse_profile(profile, "chatty.yaml")  # the two readers agree
+    run = Run(
+        name="Al",
+        run_id="r",
+        token="t",
+        port=None,
+        folder=str(tmp_path / "run"),
+        profiles=str(folder),
+    )
+    planned = plan(["chatty", *words.split()], {}, run)
+    told = [word for word in planned.argv if "Your name here is Al" in word]
+    file = str(tmp_path / "run" / "relay-primer.md")
+    shown = ["TOLD" if word in told else word.replace(file, "FILE") for word in planned.argv[1:]]
+    assert shown == (started or ["-m", "x", "chat", "-s", "TOLD", "-c"])
+    assert answers_once("chatty", planned.data) == headless
+    assert ("FILE" in shown) == Path(file).exists()
+
+
+def test_a_profile_that_others_can_write_to_is_not_asked_at_the_start(tmp_path: Path) -> None:
+    folder = tmp_path / "profiles"
+    folder.mkdir(mode=0o700)
+    (folder / "chatty.yaml").write_text("told_by: --system {text}")
+    (folder / "chatty.yaml").chmod(0o666)
+    run = Run(name="Al", run_id="r", token="t", port=None, profiles=str(folder))
+    assert plan(["chatty"], {}, run).argv == ["chatty"]

@@ -13,13 +13,13 @@ from relay.agents.input_line import InputLine
 from relay.agents.interpreters import script_of
 from relay.agents.known_agents import ADAPTERS, profile_of_run
 from relay.agents.profile import (
-    SHIPPED,
     Profile,
     ProfileError,
     find_profile,
     parse_profile,
     read_profile,
 )
+from relay.agents.profile_start import SHIPPED
 from relay.screen.agent_styles import UNKNOWN
 
 SHIPPED_FILES = sorted(Path(SHIPPED).glob("*.yaml"))
@@ -74,7 +74,7 @@ def test_what_others_can_write_to_is_not_used(own: Path, what: str) -> None:
     (path if what == "file" else own).chmod(0o777)
     profile, notes = find_profile("pi", str(own))
     assert profile.enter == "\r"
-    assert len(notes) == 1 and "others can write to" in notes[0]
+    assert len(notes) == 1 and "can be written to by others" in notes[0]
 
 
 def test_a_link_is_not_used(own: Path, tmp_path: Path) -> None:
@@ -101,6 +101,9 @@ def test_a_link_is_not_used(own: Path, tmp_path: Path) -> None:
         ("!!python/name:os.system x", "1: names with values are meant here"),
         ("enter: *x", "1: found undefined alias"),
         ("[" * 3000, ""),
+        ("told_by: --system", "1: an option and {text} or {file} are meant here"),
+        ("told_by: -s {text} # so", "1: 'told_by' must stand on one line, without a remark"),
+        ("answers_once:\n  - -p", "1: 'answers_once' must stand on one line, without a remark"),
         ("name: x", "1: there is no 'name' here"),
     ],
 )
