@@ -27,6 +27,7 @@ VERBS = {
     "config": ("config_verbs", "show or check the configuration"),
     "hooks": ("hooks_verbs", "the hooks that apply here, trying them out, and how they ran"),
     "memory": ("memory_verbs", "what agents and you have saved: find it, add to it, move it"),
+    "agent": ("agent_verbs", "try out what relay can do with a program"),
     "replay": ("replay", "what would fire in a recorded terminal; nothing is sent"),
     "doctor": ("doctor", "what is installed, what works here, what to run next"),
     "completions": ("completions", "the script by which bash, zsh or fish completes relay's words"),

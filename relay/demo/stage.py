@@ -6,30 +6,23 @@ import os
 import select
 import shlex
 import shutil
-import signal
 import sys
-import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ptyprocess import PtyProcess
 
+from relay.app.throwaway_home import throwaway_home, undisturbed
 from relay.broker.client import connect
 from relay.cli import table
-from relay.core.errors import BrokerUnavailable, Timeout
-from relay.core.files import is_locked
+from relay.core.errors import Timeout
 from relay.core.paths import Home
 
 #: How long each part of the demo may take, in seconds.
 DEADLINE = 60.0
-#: How long the end of the demo's processes is waited for, in seconds.
-CLEARING = 15.0
-#: The signals by which a person ends the demo before its end.
-ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: What stands before a line: the name of who shows it.
 _MARGIN = len("  Ann │ ")
 PATH_STEP = """\
@@ -62,8 +55,7 @@ class Actor:
 
 def perform(out: Callable[[str], None]) -> int:
     """Run the demo in a state directory of its own; returns the exit status."""
-    with tempfile.TemporaryDirectory(prefix="relay-demo-") as root:
-        home = Home(root)
+    with throwaway_home("relay-demo-") as home:
         out("Two agents, each wrapped by relay in a terminal of its own:\n")
         actors = [start(home, "Ben", ["answerer"])]
         try:
@@ -76,7 +68,6 @@ def perform(out: Callable[[str], None]) -> int:
             with undisturbed():
                 for actor in actors:
                     actor.terminal.close(force=True)
-                clear(home)
     return conclude(receipts, statuses, out)
 
 
@@ -153,42 +144,6 @@ def history(home: Home) -> list[dict[str, Any]]:
     finally:
         client.close()
     return result
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Let a second Ctrl-C not leave processes behind; what it interrupts has a deadline."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDINGS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def clear(home: Home) -> None:
-    """End the demo's own broker, once no session is left that would start another.
-
-    An agent that is ended while it starts may leave its socket without a session: a third of the
-    time is for that.
-    """
-    began = time.monotonic()
-    while time.monotonic() < began + CLEARING / 3 and sessions_left(home):
-        time.sleep(0.02)
-    while time.monotonic() < began + CLEARING:
-        try:
-            with connect(home, start=False) as client:
-                client.request("stop")
-        except BrokerUnavailable:
-            if not is_locked(home.broker_lock):
-                return
-        time.sleep(0.02)
-
-
-def sessions_left(home: Home) -> bool:
-    """Whether a session still has its socket: it removes it when it ends."""
-    sockets = {os.path.basename(home.broker_socket)}
-    return os.path.isdir(home.run) and not sockets.issuperset(os.listdir(home.run))
 
 
 def conclude(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from relay.app import throwaway_home
 from relay.core.files import is_locked
 from relay.core.paths import Home
 from relay.demo import agents, stage
@@ -88,9 +89,9 @@ def test_what_ends_it_early_leaves_nothing_behind(
 def test_it_is_cleared_when_nothing_holds_the_lock(tmp_path: Path) -> None:
     home = Home(str(tmp_path))
     home.create()
-    assert not stage.sessions_left(home)
+    assert not throwaway_home.sessions_left(home)
     Path(home.session_socket("0" * 26)).touch()
-    assert stage.sessions_left(home)
+    assert throwaway_home.sessions_left(home)
     assert not is_locked(home.broker_lock)
     with open(home.broker_lock, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

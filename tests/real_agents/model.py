@@ -21,14 +21,16 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from tests.real_agents.model_server import Server
+from tests.real_agents.programs.parrot import answer_to
 from tests.real_agents.request import REMINDER, Request
-from tests.real_agents.steps import Fail, Gate, Read, Say, Shell, Step, Think, Tool, Write
+from tests.real_agents.steps import Fail, Gate, Read, Repeat, Say, Shell, Step, Think, Tool, Write
 
 __all__ = [
     "REMINDER",
     "Fail",
     "Gate",
     "Read",
+    "Repeat",
     "Request",
     "Say",
     "ScriptedModel",
@@ -40,6 +42,8 @@ __all__ = [
 ]
 
 GATE_DEADLINE = 60.0  # seconds; a gate that no test opens lets go by itself
+#: Seconds that an answer takes that is asked to take a while.
+SLOW = 4.0
 GATE_INTERVAL = 0.2  # seconds; how soon it is noticed that a client left while a gate was shut
 
 
@@ -163,6 +167,8 @@ class ScriptedModel:
             for rule in self._rules:
                 if rule.fits(request):
                     rule.used += 1
+                    if rule.steps == (Repeat(),):
+                        return _repeated(request)
                     return rule.steps
         return (Say("OK."),)
 
@@ -183,3 +189,13 @@ class ScriptedModel:
     def _gate(self, name: str) -> threading.Event:
         with self._lock:
             return self._gates.setdefault(name, threading.Event())
+
+
+def _repeated(request: Request) -> tuple[Step, ...]:
+    asked = answer_to(request.said)
+    if asked is None:
+        return (Say("OK."),)
+    if asked.command and request.tools:
+        return (Shell(asked.command),)
+    pieces = len(asked.text) // 16 + 1
+    return (Say(asked.text, delay=SLOW / pieces if asked.slow else 0.0),)

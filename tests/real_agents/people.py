@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.e2e.wrapped import relay, relay_json
 from tests.real_agents.model import ScriptedModel
-from tests.real_agents.request import plain
+from tests.real_agents.request import Request, plain
 from tests.real_agents.wrapped import Wrapped
 from tests.support import wait_until
 
@@ -138,5 +138,10 @@ def conversation(model: ScriptedModel) -> str:
 
     A backslash before an ``@``, which keeps some programs from taking it for a file, is left out.
     """
-    turns = [turn for turn in model.requests[-1].asked.turns if not turn.own]
+    return plain_conversation(model.requests[-1])
+
+
+def plain_conversation(request: Request) -> str:
+    """All that a request tells the model, without the model's own words."""
+    turns = [turn for turn in request.asked.turns if not turn.own]
     return "\n".join(plain([block]) for turn in turns for block in turn.blocks).replace("\\@", "@")

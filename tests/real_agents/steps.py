@@ -86,7 +86,12 @@ class Fail:
     message: str = "scripted failure"
 
 
-Step = Say | Think | Tool | Shell | Write | Read | Gate | Fail
+@dataclass(frozen=True)
+class Repeat:
+    """Say, or run, what the message of ``relay agent check`` asks for (programs/parrot.py)."""
+
+
+Step = Say | Think | Tool | Shell | Write | Read | Gate | Fail | Repeat
 #: A step that makes a block of the answer, tools by their names.
 Block = Say | Think | Tool
 

@@ -1,0 +1,154 @@
+"""The standard conversation: what an agent is asked to say, and what of it must be heard. Pure.
+
+An agent is asked by messages of relay's own, and answers with exactly the text that they hold. In
+that text a few words in brackets stand for others (``FORM``), so that a message is one line
+whatever takes it, and no address stands in it that could be taken for the agent's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: What each question begins with.
+FORM = (
+    "Please answer with exactly the text between BEGIN and END, and with nothing else. In it [NL]"
+    " stands for the end of a line, [AT] for an at sign, [SENDER] for the name of the agent that"
+    " sent you this."
+)
+COUNTING = " [COUNT 60] stands for the numbers from 1 to 60, each on a line of its own."
+RUNNING = (
+    " [RUN x] stands for no text: run the command x with your shell tool, and say the rest only if"
+    " you have no such tool."
+)
+TO = "[AT]relay:[SENDER]"
+_WIDE = "please check the tests in the source folder and report back, " * 4 + "for sure"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One thing that an agent is asked to say; ``token`` stands in each message of it.
+
+    ``heard`` are the messages that must come of it, in order; ``exact``: with their line breaks.
+    """
+
+    text: str
+    heard: tuple[str, ...]
+    exact: bool = False
+    form: str = FORM
+
+    @property
+    def body(self) -> str:
+        """The message that asks for it."""
+        return f"{self.form} BEGIN {self.text} END"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table: whether it ``holds`` (None: it could not be tried), and why."""
+
+    side: str
+    what: str
+    holds: bool | None
+    reason: str
+
+
+SENDER, RECEIVER = "sender", "receiver"
+LONG, FENCE, ESCAPE = "a long message", "not from a fence", "not what is escaped"
+TWICE, AGAIN, BLOCK = "twice the same", "and again later", "a block"
+REPLY = "a reply"
+REST, WHOLE, BUSY = "at rest", "long and whole", "while it works"
+DRAFT, DIALOG, SEEN = "beside a draft", "with a dialog open", "seen is true"
+ROWS = {
+    **dict.fromkeys((REPLY, LONG, FENCE, ESCAPE, TWICE, AGAIN, BLOCK), SENDER),
+    **dict.fromkeys((REST, WHOLE, BUSY, DRAFT, DIALOG, SEEN), RECEIVER),
+}
+
+
+def simple(token: str, words: str = "an answer") -> Ask:
+    """A message of a few words."""
+    return Ask(f"{TO} {words} {token}", (f"{words} {token}",))
+
+
+def long(token: str) -> Ask:
+    """A message that a terminal divides into several rows."""
+    said = f"{token} {_WIDE}"
+    return Ask(f"I tell you now.[NL][NL]{TO} {said}", (said,))
+
+
+def fence(token: str) -> Ask:
+    """A fence with an address in it, and a message behind it."""
+    inside = f"```[NL]{TO} from the fence {token}[NL]```"
+    after = f"behind the fence {token}"
+    return Ask(f"An example:[NL][NL]{inside}[NL][NL]{TO} {after}", (after,))
+
+
+def escapes(token: str) -> Sequence[Ask]:
+    """An escaped address, and a message behind it; once more with another way to write it."""
+    after = f"behind the escaped {token}"
+    return [
+        Ask(f"{mark}{TO} escaped {token}[NL][NL]{TO} {after}", (after,)) for mark in ("\\", "\\\\")
+    ]
+
+
+def twice(token: str) -> Ask:
+    """Two messages of the same words."""
+    said = f"the same words {token}"
+    return Ask(f"{TO} {said}[NL][NL]{TO} {said}", (said, said))
+
+
+def blocks(token: str) -> Sequence[Ask]:
+    """A block of several lines; once more with the ending that the primer tells of."""
+    lines = (f"first line {token}", "", "    indented, and with <tags>", "- a list", "the last one")
+    inside = "[NL]".join(lines)
+    return [
+        Ask(f"{TO} <<<[NL]{inside}{ending}", ("\n".join(lines),), exact=True)
+        for ending in ("[NL]>>>", "[NL][NL]\\>>>[NL]")
+    ]
+
+
+def whole(token: str) -> Ask:
+    """A message of many lines, of which the first, one in the middle and the last are told back."""
+    said = tuple(f"{part} {token} '\"`$(x) & {'y' * 40}" for part in ("first", "middle", "last"))
+    filler = [f"Line {number} of the lines between, so that it is long." for number in range(8)]
+    first, middle, last = (f"{TO} {words}" for words in said)
+    lines = [first, "", *filler, "", middle, "", *filler, "", last]
+    return Ask("\n".join(["", *lines, ""]), said)
+
+
+def counting(token: str) -> Ask:
+    """An answer that takes a while."""
+    said = f"counted {token}"
+    return Ask(f"[COUNT 60][NL][NL]{TO} {said}", (said,), form=FORM + COUNTING)
+
+
+def running(token: str, command: str) -> Ask:
+    """A command, for which the agent may want permission."""
+    said = f"no tool {token}"
+    return Ask(f"[RUN {command}][NL]{TO} {said}", (said,), form=FORM + RUNNING)
+
+
+def judged(ask: Ask, heard: Sequence[str]) -> tuple[bool, str]:
+    """Whether ``heard`` is what must come of ``ask``, and what about it is worth a line."""
+    expected = list(ask.heard)
+    if list(heard) == expected:
+        return True, ""
+    if [solid(body) for body in heard] == [solid(body) for body in expected]:
+        return not ask.exact, "heard with other line breaks"
+    if not heard:
+        return False, "not heard"
+    extra = [body for body in heard if solid(body) not in map(solid, expected)]
+    if len(heard) != len(expected) and not extra:
+        return False, f"heard {len(heard)} times, said {len(expected)} times"
+    return False, f"heard: {shown(extra[0] if extra else heard[0])}"
+
+
+def solid(text: str) -> str:
+    """``text`` with all white space alike."""
+    return " ".join(text.split())
+
+
+def shown(text: str) -> str:
+    """``text`` for a reason of one line."""
+    words = solid(text)
+    return f"“{words if len(words) <= 60 else words[:59] + '…'}”"
