@@ -271,17 +271,16 @@ class _Conversation:
         self.step_for(STAYS_AWAY)
         touched = os.path.exists(ran) or self._program.shows(token)
         reason = self._state(sent)[1]
-        closed = False
         for keys in (_ESCAPE, "n\r"):
             self._program.type(keys)
-            if closed := self._until(lambda: self._state(sent)[0] == "seen", 10.0):
+            if self._until(lambda: self._state(sent)[0] == "seen", STAYS_AWAY):
                 break
         self._answer(sent)
         if os.path.exists(ran):
             self._rows[talk.DIALOG] = (False, "the dialog was answered")
         elif touched:
             self._rows[talk.DIALOG] = (False, "it was typed into the dialog")
-        elif not closed:
+        elif self._state(sent)[0] != "seen":
             self._rows[talk.DIALOG] = (False, _why(*self._state(sent)))
         elif not any(before):
             self._rows[talk.DIALOG] = (None, "the screen was empty")
@@ -317,8 +316,11 @@ class _Conversation:
         self._until(lambda: self._program.quiet > SETTLE, QUIET)
 
     def _is_answered(self, sent: Sent) -> bool:
-        found = [talk.solid(body) for body in self._heard_of(sent)]
-        return talk.solid(sent.ask.heard[-1]) in found
+        """Whether the last of what must be heard was, as often as it was asked for."""
+        last = talk.solid(sent.ask.heard[-1])
+        asked = [one for one in self._sent if one.token == sent.token and one.before <= sent.before]
+        wanted = sum(list(map(talk.solid, one.ask.heard)).count(last) for one in asked)
+        return list(map(talk.solid, self._heard_of(sent))).count(last) >= wanted
 
     def _heard_of(self, sent: Sent, upto: int | None = None) -> list[str]:
         """What was heard of an answer: what has its token, and what has none and came then."""

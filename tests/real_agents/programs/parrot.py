@@ -1,17 +1,22 @@
 """What says exactly what ``relay agent check`` asks for, and small line chats that do so.
 
-``python parrot.py`` is a chat that reads a line and answers; with ``--readline`` by Python's line
-editor, so that the terminal is raw while it waits. ``--deaf`` takes lines and answers nothing.
+``python parrot.py`` is a chat in a cooked terminal, which takes lines that come together as one
+text; with ``--readline`` it reads a line by Python's line editor, in a raw terminal.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import select
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 
 _ASKED = re.compile(r"from (?:agent|user) ([^\s:,]+).*\bBEGIN (.*) END", re.DOTALL)
+#: Seconds between two lines of an answer that takes a while, and within which lines come together.
+LINE, TOGETHER = 0.05, 0.2
 _ADDED = re.compile(r"^\|(?: |…|$)", re.MULTILINE)
 
 
@@ -39,32 +44,40 @@ def answer_to(said: str) -> Answer | None:
     return Answer(text[run.end() :] if run else text, run[1] if run else "", bool(count))
 
 
-def chat(prompt: str, *, deaf: bool = False) -> None:
-    """Read lines and answer them, with a question before a command is run."""
-    import time
-
+def chat(*, by_readline: bool) -> None:
+    """Read texts and answer them, with a question before a command is run."""
+    read = input if by_readline else _whole
     while True:
         try:
-            line = input(prompt)
+            answer = answer_to(read("> "))
         except EOFError:
             return
-        answer = None if deaf else answer_to(line)
         if answer is None:
             continue
         if answer.command:
             print("I would run:", answer.command)
-            if input("Do you want to proceed? [Y/n] ").lower() in ("", "y", "yes"):
+            if read("Do you want to proceed? [Y/n] ").strip().lower() in ("", "y", "yes"):
                 subprocess.run(answer.command, shell=True, check=False)
             continue
         print()
         for row in answer.text.split("\n"):
             print(row, flush=True)
-            if answer.slow:
-                time.sleep(0.05)
+            time.sleep(LINE if answer.slow else 0)
         print(flush=True)
+
+
+def _whole(prompt: str) -> str:
+    """What is typed until nothing more comes: lines that come together are one text."""
+    print(prompt, end="", flush=True)
+    data = os.read(0, 65536)
+    if not data:
+        raise EOFError
+    while select.select([0], [], [], TOGETHER)[0]:
+        data += os.read(0, 65536)
+    return data.decode()
 
 
 if __name__ == "__main__":
     if "--readline" in sys.argv:
         import readline  # noqa: F401 - it is what input() uses then
-    chat("> ", deaf="--deaf" in sys.argv)
+    chat(by_readline="--readline" in sys.argv)
