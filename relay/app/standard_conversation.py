@@ -44,7 +44,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Verdict:
     """One line of the table: whether it ``holds`` (None: it could not be tried), and why."""
 
     side: str

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from relay.app import agent_check
+from relay.app import agent_check, correspondence
 from relay.app.agent_check import Report
-from relay.app.standard_conversation import ROWS, Row
+from relay.app.standard_conversation import ROWS, Verdict
 from relay.cli import agent_verbs, table
 from relay.core.errors import RelayError, UsageError
 from tests.cli.conftest import Run
@@ -76,8 +76,8 @@ def test_a_row_for_the_docs(
 
 
 def _report() -> Report:
-    rows = [Row(side, what, True, "") for what, side in ROWS.items()]
-    rows[1] = Row(rows[1].side, rows[1].what, False, "not heard")
+    rows = [Verdict(side, what, True, "") for what, side in ROWS.items()]
+    rows[1] = Verdict(rows[1].side, rows[1].what, False, "not heard")
     return Report(rows)
 
 
@@ -108,8 +108,10 @@ def _processes_of(home: Path) -> list[str]:
 def test_a_small_chat_holds_the_conversation(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, seconds in (("QUIET", 2.0), ("SETTLE", 0.2), ("STAYS_AWAY", 1.0)):
-        monkeypatch.setattr(agent_check, name, seconds)
+    for module in (agent_check, correspondence):
+        monkeypatch.setattr(module, "QUIET", 2.0)
+        monkeypatch.setattr(module, "SETTLE", 0.2)
+    monkeypatch.setattr(agent_check, "STAYS_AWAY", 1.0)
     status = agent("agent", "check", "parrot", "--yes", "--json", "--", sys.executable, str(PARROT))
     found = printed_json(capsys)
     assert [row for row in found["rows"] if not row["holds"]] == []
