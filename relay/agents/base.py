@@ -68,6 +68,10 @@ class TypingRules:
     enter: Callable[[list[str]], bytes] = lambda rows: b"\r"
     #: Writes a body so that the program leaves its words alone.
     spell: Callable[[str], str] = lambda body: body
+    #: ``line``: each message is one typed line; ``paste``: a paste. Else as the terminal shows.
+    takes: str = ""
+    #: The person has said so: neither a prompt nor an echo need prove it.
+    vouched: bool = False
     #: Its input line surely shows a paste.
     shows_paste: bool = False
     #: Why nothing is ever typed.

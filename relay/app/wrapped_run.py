@@ -36,7 +36,7 @@ class Choices:
 
     __slots__ = (
         *("command", "name", "task", "config", "primer", "record", "record_input", "overwrite"),
-        *("title",),
+        *("title", "takes"),
         *("session_factory", "known", "exclusive"),
     )
 
@@ -52,6 +52,7 @@ class Choices:
         record_input: bool = False,
         overwrite: bool = False,
         title: bool = False,
+        takes: str | None = None,
         session_factory: Callable[[], LoadedConfig] | None = None,
         known: Known | None = None,
         exclusive: bool = False,
@@ -65,6 +66,7 @@ class Choices:
         self.record_input = record_input
         self.overwrite = overwrite
         self.title = title
+        self.takes = takes
         self.session_factory = session_factory
         self.known = known
         self.exclusive = exclusive
@@ -323,6 +325,7 @@ def _session(
         "cwd": facts["cwd"],
         "project": repository_of(str(facts["cwd"])),
         "task": choices.task,
+        "takes": choices.takes,
         "config": None if config is None else os.path.abspath(config),
     }
     fds: dict[str, int | None] = {"unix": listeners.unix, "tcp": listeners.tcp, "tty": None}

@@ -33,6 +33,8 @@ Options:
   --record-input  record the keys too, except where a password is read
   --overwrite     let FILE be one that is already there
   --title         show the name as the window's title until COMMAND sets one
+  --type HOW      how messages are typed: "line" (one line and Enter, whenever
+                  COMMAND rests) or "paste"; default: as its terminal shows
   --no-primer     do not tell the agent how to talk to others
   --help          show this help
 
@@ -86,6 +88,8 @@ def wrap(options: Options) -> int:
     ):
         if given and options.record is None:
             raise UsageError(f"{flag} without --record", hint=f"add --record FILE, or leave {flag}")
+    if options.type not in (None, "line", "paste"):
+        raise UsageError(f"--type {options.type}: neither line nor paste")
     choices = Choices(
         options.command,
         name=options.name,
@@ -96,6 +100,7 @@ def wrap(options: Options) -> int:
         record_input=options.record_input,
         overwrite=options.overwrite,
         title=options.title,
+        takes=options.type,
         exclusive=True,
     )
     return run(choices)
@@ -103,7 +108,7 @@ def wrap(options: Options) -> int:
 
 def _declared() -> Parser:
     parser = Parser("relay wrap", stops=True)
-    for name in ("--name", "--task", "--config", "--record"):
+    for name in ("--name", "--task", "--config", "--record", "--type"):
         parser.add_argument(name)
     for name in ("--no-primer", "--record-input", "--overwrite", "--title"):
         parser.add_argument(name, action="store_true")

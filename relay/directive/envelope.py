@@ -1,8 +1,9 @@
 """What a receiver reads: a message with its sender, its id and what it is worth.
 
-Four styles. ``paste`` keeps long lines, for a program that takes bracketed paste or has a message
+Five styles. ``paste`` keeps long lines, for a program that takes bracketed paste or has a message
 interface. ``plain`` is for programs that read lines from a cooked terminal, whose input
-queue is short. ``shell`` is for a shell's prompt, where a peer's words must not become a command,
+queue is short. ``line`` is one line, for a program that takes each line for a message of its own.
+``shell`` is for a shell's prompt, where a peer's words must not become a command,
 and ``comment`` for the prompt of an interpreter, likewise.
 """
 
@@ -17,14 +18,18 @@ from relay.core.message import BY_HOOK, Message
 from relay.directive.escape import clean, has_closing, quote_headers
 from relay.directive.line_parser import LineParser
 
-Style = Literal["plain", "paste", "shell", "comment"]
+Style = Literal["plain", "paste", "line", "shell", "comment"]
 
 #: Bytes of UTF-8 in a line that a cooked terminal reads. macOS takes 1024 with the line end
 #: (MAX_CANON); Linux takes 4096 and drops the rest without a word.
 LINE_BYTES = 900
+#: … and in a line that a program edits itself; a longer message is fetched by its receiver.
+TYPED_BYTES = 16 * 1024
 LABEL_MAX = 128
 
 _LINE = "| "
+_NEXT_LINE = " ⏎ "
+_NEXT_LINE_ASCII = " | "
 _WRAPPED = "|…"
 _WRAPPED_ASCII = "|..."
 #: What means something somewhere is what is none of these: letters, digits, and "+,-./:@_".
@@ -35,6 +40,7 @@ _FULL_WIDTH = {
 }
 _BLANK = re.compile(r"\s")
 _NOT_INERT_ASCII = re.compile(r"[^ 0-9A-Za-z+,\-./:@_]")
+_NOT_ASCII = re.compile(r"[^ -~]")
 _ASCII = str.maketrans(
     {"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "…": "...", "•": "*", "→": "->"}
 )
@@ -59,16 +65,19 @@ def envelope(
     """What to type into the receiver's input for ``message``.
 
     A body of one line stands in the line of its header, the lines of a longer one each behind
-    ``| ``; either is followed by a closing that repeats the header's marker. So no line begins
-    with words of the sender's, and what stands between the two markers is his. No control is left
-    but ``\\n`` (and ``\\t``, except in a shell); the last character is a period (in a shell: a
-    quote). ``comment`` begins each line of the style of that name; there and in a shell what means
-    something is spelled otherwise, see ``inert``.
+    ``| `` (in the style ``line`` a sign stands for each line end); either is followed by a closing
+    that repeats the header's marker. So no line begins with words of the sender's, and what stands
+    between the two markers is his. No control is left but ``\\n`` (and ``\\t``, except in a shell
+    or one line); the last character is a period (in a shell: a quote). ``comment`` begins each line
+    of the style of that name; there and in a shell what means something is spelled otherwise, see
+    ``inert``.
     ``ascii_only`` is for a shell or an interpreter whose locale is not UTF-8: its line editor may
     take the bytes of other characters for key strokes, so they are shown as ``_U+00E9_``.
     """
     marker = marker_of(message)
     lines = _logical_lines(message, marker)
+    if style == "line":
+        lines = [_one_line(message, marker, ascii_only)]
     if style in ("shell", "comment"):
         marker = inert(marker, ascii_only)
     if style == "shell":
@@ -97,6 +106,17 @@ def _logical_lines(message: Message, marker: str) -> list[str]:
     if "\n" in body or has_closing(body):
         return [f"{header}:", *(_LINE + line for line in body.split("\n")), closing]
     return [f"{header}: {body} {closing}"]
+
+
+def _one_line(message: Message, marker: str, ascii_only: bool) -> str:
+    body = quote_headers(clean(message.body), closings=True).expandtabs(4)
+    header, closing = _header(message, marker), _closing(message, marker)
+    body = body.replace("\n", _NEXT_LINE_ASCII if ascii_only else _NEXT_LINE)
+    if (size := _utf8_cost(body)) > TYPED_BYTES:
+        how = f"relay show {_label(message.id)}"
+        body = f"(too long to be typed here, {size} bytes; this prints it: {how})"
+    line = f"{header}: {body} {closing}"
+    return _numbered(_NOT_ASCII, line) if ascii_only else line
 
 
 def _header(message: Message, marker: str) -> str:
@@ -229,5 +249,9 @@ def inert(line: str, ascii_only: bool = False) -> str:
     """
     text = _BLANK.sub(" ", line.expandtabs(4))
     if ascii_only:
-        return _NOT_INERT_ASCII.sub(lambda m: f"_U+{ord(m[0]):04X}_", text.translate(_ASCII))
+        return _numbered(_NOT_INERT_ASCII, text)
     return text.translate(_FULL_WIDTH)
+
+
+def _numbered(what: re.Pattern[str], text: str) -> str:
+    return what.sub(lambda m: f"_U+{ord(m[0]):04X}_", text.translate(_ASCII))

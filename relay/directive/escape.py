@@ -116,14 +116,17 @@ def clean(text: str) -> str:
     return _UNSAFE.sub(_shown, _LINE_END.sub("\n", text))
 
 
-def quote_headers(text: str) -> str:
+def quote_headers(text: str, *, closings: bool = False) -> str:
     """``text``, which is clean, with all broken that looks like a header of relay's.
 
     In whatever letters: ``Rеlау-MESSAGE  [`` becomes ``Rеlау-MESSAGE (quoted)  [``. So do the tags
     by which agents set apart what is not the user's: ``< /system-reminder>``. Idempotent.
+    ``closings``: so does what looks like the words behind a message, for where all is one line.
     """
     folded = _folded(text)
     marks = [(found.end(), " (quoted)") for found in _HEADER.finditer(folded)]
+    if closings:
+        marks += [(found.end(), " (quoted) ") for found in _CLOSING.finditer(folded)]
     if "<" in folded:
         marks += [(found.end(), " ") for found in _TAG.finditer(folded)]
     pieces, start = [], 0

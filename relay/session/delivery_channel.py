@@ -6,6 +6,7 @@ its own: :mod:`relay.session.delivery` does, after it has looked whether the las
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,6 +21,30 @@ class Submitted:
 
     count: int
     hold: Blocked | None = None
+
+
+class WriteLink(Protocol):
+    """The part of the pump link that typing needs."""
+
+    async def write(self, data: bytes, *, write_id: int, sequence: int) -> bool: ...
+
+
+def write_id(message: Message, step: str) -> int:
+    """The same number for the same bytes of the same message, also after a restart."""
+    digest = hashlib.sha256(f"{message.id}/{message.to}/{step}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") & 0x7FFFFFFF
+
+
+def in_pieces(typed: bytes, most: int) -> list[bytes]:
+    """Whole lines in pieces of at most ``most`` bytes (a longer line stands alone)."""
+    chunks: list[bytes] = []
+    current = b""
+    for line in typed.splitlines(keepends=True):
+        if current and len(current) + len(line) > most:
+            chunks.append(current)
+            current = b""
+        current += line
+    return [*chunks, current] if current else chunks
 
 
 class DeliveryChannel(Protocol):

@@ -88,6 +88,9 @@ class PromptWatch:
             proven = self._proven(now, typing=False)
             self._begun = proven if self._begins else self._begun
             self._saved.edits |= proven and self._edits_itself()
+        elif kind == frames.TYPED and not self._watches:
+            raw = not self._terminal.cooked() and not self._screen.bracketed_paste
+            self._saved.edits = self._saved.edits or raw
         self._begins = kind in (frames.ENTERED, frames.INTERRUPTED)
         self._command = self._begun and kind == frames.ENTERED
         self._told = sequence
@@ -99,6 +102,11 @@ class PromptWatch:
         self._saved.entered = kind == frames.ENTERED
         self._saved.fresh = kind == frames.INTERRUPTED
         self._fresh_at = now
+
+    @property
+    def edits(self) -> bool:
+        """Whether the program was seen to edit its lines itself, which takes no pastes."""
+        return self._saved.edits
 
     def command(self) -> bool:
         """Whether a line that was begun at the prompt was just entered; true once."""

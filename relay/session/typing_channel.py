@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from relay.agents.base import Blocked
 from relay.core.message import Message
 from relay.core.source_events import Screen, Terminal
-from relay.directive.envelope import Envelope, Style, envelope, marker_of
+from relay.directive.envelope import LINE_BYTES, Envelope, Style, envelope, marker_of
 from relay.screen.questions import DIALOG
-from relay.session.delivery_channel import Submitted
+from relay.session.delivery_channel import Submitted, WriteLink, in_pieces, write_id
+from relay.session.line_typing import PLACEHOLDER, WAY_OUT, LineTyper, bare
 from relay.session.prompt_watch import PromptWatch
 from relay.session.typing_policy import Guards
 
 #: A cooked terminal keeps 4095 bytes and drops the rest without a word (macOS: 1024 a line), so
 #: never more than this stands unread in it.
 COOKED_MAX = 2048
+#: Up to so many bytes a message for a line program is one line (macOS takes no longer ones).
+ONE_LINE = LINE_BYTES if sys.platform == "darwin" else 3800
 #: The pump refuses more writes at a time.
 BATCH_MAX = 16
 #: A pasted text needs this long before Enter is taken as Enter (Gemini needs 60 ms).
@@ -33,23 +34,12 @@ ENTER_TRIES = 3
 #: What an earlier session has typed stands in the agent's own records after this many seconds.
 TYPED_LANDING = 3.0
 
+NEITHER = f"the program takes neither lines nor pastes now; {WAY_OUT}"
+AWAY = f"it is busy, or reads lines without a prompt; {WAY_OUT}"
+
 _PASTE = "\x1b[200~{}\x1b[201~"
 #: By this many last characters a pasted text is recognised in an input line.
 TAIL = 10
-_PLACEHOLDER = re.compile(r"\[Pasted[^\]]*\]$")
-_NOT_TEXT = re.compile(r"[\s│┃║|╭╮╰╯─━]+")
-
-
-class WriteLink(Protocol):
-    """The part of the pump link that typing needs."""
-
-    async def write(self, data: bytes, *, write_id: int, sequence: int) -> bool: ...
-
-
-def write_id(message: Message, step: str) -> int:
-    """The same number for the same bytes of the same message, also after a restart."""
-    digest = hashlib.sha256(f"{message.id}/{message.to}/{step}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") & 0x7FFFFFFF
 
 
 class TypingChannel:
@@ -87,6 +77,7 @@ class TypingChannel:
         self._composer = composer
         self._written = written
         self._seen = seen
+        self._line = LineTyper(link, terminal, screen, guards, prompt, clock)
         self._outstanding: list[tuple[Message, int]] = []  # typed and perhaps not read: bytes
         self._pasted = False  # this program has turned bracketed paste on at some time
         self._half: Message | None = None  # pasted by a session that died before it pressed Enter
@@ -113,9 +104,11 @@ class TypingChannel:
         cooked = self._terminal.cooked()
         if cooked and self._rules.cooked:
             return Blocked(self._rules.cooked, 0.5)
-        typing = cooked or self._rules.comment or alone
+        if cooked and self._line.is_away():
+            return Blocked(AWAY, 0.5)
+        typing = cooked or self._rules.comment or alone or self._line.applies or self._rules.takes
         if not typing and not self._screen.bracketed_paste:
-            return Blocked("the program takes neither lines nor pastes now", 0.5)
+            return Blocked(NEITHER, 0.5)
         if alone is False or (cooked and self._rules.is_shell and self._pasted):
             return Blocked("a command is running in the shell", 0.5)
         unread = self._terminal.unread()
@@ -129,8 +122,9 @@ class TypingChannel:
             return Blocked("a password is asked for", 1.0)
         if asked := self._asks(composer):
             return Blocked(asked, 1.0)
-        by_lines = cooked or not self._screen.bracketed_paste
-        if by_lines or alone or self._rules.comment:
+        if self._line.applies:
+            return self._line.hold(now, composer=composer)
+        if cooked or self._by_lines() or alone or self._rules.comment:
             return None
         return self._guards.drawing(now)
 
@@ -148,13 +142,19 @@ class TypingChannel:
 
     def offered(self, message: Message) -> None:
         """A message is going to be handed over: what of it stands in the input line is no draft."""
-        steps = [write_id(message, step) in self._written for step in ("paste", "enter0")]
-        if steps == [True, False]:
+        steps = ("paste", "probe", "rest", "enter0")
+        done = [step for step in steps if write_id(message, step) in self._written]
+        if done == ["paste"]:
             self._half = message
+        elif done and "enter0" not in done:
+            self._line.resume(message, self._wrap(message, "line"), whole="rest" in done)
 
     # -- how ----------------------------------------------------------------------------------
 
     async def submit(self, batch: list[Message]) -> Submitted:
+        if self._line.applies:
+            held = await self._type_one_line(batch[0])
+            return Submitted(0 if held else 1, held)
         if not self._by_lines():
             held = await self._paste(batch[0])
             return Submitted(0 if held else 1, held)
@@ -218,7 +218,7 @@ class TypingChannel:
     def landed(self, message: Message) -> bool:
         # In either way: the program may have changed the mode of its terminal since.
         typed = self._typed(self._wrap(message, "plain"))
-        last = write_id(message, f"line{len(_chunks(typed)) - 1}")
+        last = write_id(message, f"line{len(in_pieces(typed, COOKED_MAX)) - 1}")
         if self._written.isdisjoint((last, write_id(message, "enter0"))):
             # The person may have pressed Enter behind what an earlier session had pasted.
             return bool(self._seen(marker_of(message)))
@@ -252,7 +252,7 @@ class TypingChannel:
         """One message, in pieces that the program must have read before the next one follows."""
         wrapped = self._wrap(message)
         self._screen.expect_echo(wrapped.text, self._clock())
-        for index, chunk in enumerate(_chunks(self._typed(wrapped))):
+        for index, chunk in enumerate(in_pieces(self._typed(wrapped), COOKED_MAX)):
             step = write_id(message, f"line{index}")
             if step not in self._written:
                 if index:
@@ -261,6 +261,13 @@ class TypingChannel:
                     return Blocked("the person is typing", 1.0)
             self._outstanding.append((message, len(chunk)))
         return None
+
+    async def _type_one_line(self, message: Message) -> Blocked | None:
+        wrapped = self._wrap(message)
+        held = await self._line.submit(message, wrapped)
+        if held is None:
+            self._outstanding.append((message, len(wrapped.text.encode()) + 1))
+        return held
 
     async def _paste(self, message: Message) -> Blocked | None:
         wrapped = self._wrap(message)
@@ -338,10 +345,10 @@ class TypingChannel:
             return composer == "draft"
         # A text that was pasted ends where the cursor stands; what was submitted stands elsewhere.
         column, row = self._screen.cursor
-        before = _solid(
+        before = bare(
             "".join([*rows[max(0, row - 1) : row], *[r[:column] for r in rows[row:][:1]]])
         )
-        return before.endswith(_solid(wrapped.text)[-TAIL:]) or bool(_PLACEHOLDER.search(before))
+        return before.endswith(bare(wrapped.text)[-TAIL:]) or bool(PLACEHOLDER.search(before))
 
     def _asks(self, composer: str) -> str:
         """The question that the program asks its person, which a message would answer."""
@@ -357,38 +364,27 @@ class TypingChannel:
         """Whether lines are typed, not pasted: to a shell that takes no pastes, and always to an
         interpreter, which takes a pasted text for one input that it may not think complete."""
         if self._terminal.cooked() or self._rules.comment:
+            return self._rules.takes != "paste"
+        if self._rules.style == "shell" and self._rules.takes == "line":
             return True
         return self._rules.is_shell and not self._screen.bracketed_paste
 
     def _wrap(self, message: Message, style: Style | None = None) -> Envelope:
         if style is None:
-            style = "plain" if self._terminal.cooked() else "paste"
-        if self._rules.style is not None:
-            style = self._rules.style
+            style = (
+                "plain" if self._terminal.cooked() else "line" if self._line.applies else "paste"
+            )
+        style = self._rules.style or style
+        spelled = replace(message, body=self._rules.spell(message.body))
+        if style == "plain" and len(message.body) < ONE_LINE:
+            # A line program takes each line for a message of its own.
+            short = envelope(spelled, style="line", ascii_only=self._ascii_only)
+            if len(short.text.encode()) <= ONE_LINE:
+                return short
         return envelope(
-            replace(message, body=self._rules.spell(message.body)),
-            style=style,
-            ascii_only=self._ascii_only,
-            comment=self._rules.comment,
+            spelled, style=style, ascii_only=self._ascii_only, comment=self._rules.comment
         )
 
     @staticmethod
     def _typed(wrapped: Envelope) -> bytes:
         return "".join(line + "\n" for line in wrapped.lines).encode("utf-8", "replace")
-
-
-def _solid(text: str) -> str:
-    """``text`` without white space and frames: the same however a screen lays it out."""
-    return _NOT_TEXT.sub("", text)
-
-
-def _chunks(typed: bytes) -> list[bytes]:
-    """Whole lines in pieces of at most COOKED_MAX bytes (a longer line stands alone)."""
-    chunks: list[bytes] = []
-    current = b""
-    for line in typed.splitlines(keepends=True):
-        if current and len(current) + len(line) > COOKED_MAX:
-            chunks.append(current)
-            current = b""
-        current += line
-    return [*chunks, current] if current else chunks

@@ -37,6 +37,7 @@ class Guards:
         self.state = AgentState.STARTING
         self.sequence = 0
         self._draft = False
+        self.entered = False  # the person's last key was Enter
         self._last_key: float | None = None
         self._last_output: float | None = None
         self._stopped = False
@@ -73,6 +74,7 @@ class Guards:
         self._last_key = now
         self._answer = kind == frames.TYPED and not self._draft and self._asks()
         self._draft = kind == frames.TYPED
+        self.entered = kind == frames.ENTERED
 
     def output(self, now: float) -> None:
         """The agent wrote something."""

@@ -1,9 +1,9 @@
 """A small full-screen program for tests: an input line that takes pastes, and a log above it.
 
-``python tui.py FILE [lose-enters=N] [dialog]``: what is submitted is appended to FILE as JSON.
-``lose-enters=N`` ignores the first N Enters after each paste, as agents do while they are busy.
+``python tui.py FILE [lose-enters=N] [dialog] [no-paste]``: what is submitted is appended to FILE as
+JSON. ``lose-enters=N`` ignores the first N Enters after each paste, as agents do while busy.
 ``dialog`` begins with a permission dialog: Enter there is written to FILE as "approved", Escape
-closes it.
+closes it. ``no-paste`` never turns bracketed paste on.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class Program:
         self.lose = int(lost[0]) if lost else 0
         self.left_to_lose = 0
         self.dialog = "dialog" in options
+        self.no_paste = "no-paste" in options
         self.line = ""
         self.log: list[str] = []
         self.paste: str | None = None
@@ -73,7 +74,7 @@ class Program:
     def run(self) -> None:
         saved = termios.tcgetattr(0)
         tty.setraw(0)
-        os.write(1, b"\x1b[?1049h\x1b[?2004h")
+        os.write(1, b"\x1b[?1049h" + (b"" if self.no_paste else b"\x1b[?2004h"))
         try:
             self.draw()
             decoder = codecs.getincrementaldecoder("utf-8")("replace")

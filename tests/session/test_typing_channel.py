@@ -14,8 +14,9 @@ from relay.protocol import frames
 from relay.screen.questions import QUESTION
 from relay.session import typing_channel
 from relay.session.agent_tty import InnerTerminal
+from relay.session.delivery_channel import write_id
 from relay.session.prompt_watch import PromptWatch
-from relay.session.typing_channel import COOKED_MAX, TypingChannel, write_id
+from relay.session.typing_channel import COOKED_MAX, TypingChannel
 from relay.session.typing_policy import DRAFT, KEY_REST, Guards
 from tests.directive.envelope_reader import read
 from tests.support import wait_until
@@ -378,9 +379,28 @@ def test_what_a_session_had_pasted_and_the_person_writes_on_is_left_to_them() ->
     assert desk.door.landed(message("hello"))
 
 
-def test_a_raw_program_that_takes_no_pastes_is_left_alone() -> None:
+def test_a_raw_program_that_shows_no_prompt_is_left_alone() -> None:
     held = Desk(cooked=False).door.hold(100.0)
-    assert held is not None and "neither" in held.reason
+    assert held is not None and "no prompt" in held.reason and "--type line" in held.reason
+
+
+def test_a_short_message_is_one_line_for_a_line_program() -> None:
+    desk = Desk()
+    asyncio.run(desk.door.submit([message("one\ntwo")]))
+    (typed,) = desk.link.written
+    assert typed.count(b"\n") == 1 and "one ⏎ two" in typed.decode()
+
+
+def test_a_line_program_that_edits_its_lines_is_busy_while_the_kernel_does() -> None:
+    desk = Desk(cooked=False)
+    desk.screen.rows, desk.screen.cursor = ["you> "], (5, 0)
+    assert desk.door.hold(100.0) is None
+    desk.terminal.is_cooked = True
+    desk.screen.rows, desk.screen.cursor = ["thinking"], (0, 1)
+    held = desk.door.hold(101.0)
+    assert held is not None and "busy" in held.reason
+    desk.screen.rows, desk.screen.cursor = ["which file: "], (12, 0)
+    assert desk.door.hold(102.0) is None
 
 
 def test_unread_input_is_waited_for() -> None:

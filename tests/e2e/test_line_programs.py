@@ -1,0 +1,106 @@
+"""Programs that never turn bracketed paste on: each message is one line, typed where it shows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.directive.envelope_reader import read
+from tests.e2e import tui
+from tests.e2e.wrapped import python, relay, relay_json, states, wait_registered, wrapped
+from tests.support import wait_until
+
+#: Reads with a line editor of its own, then thinks for a while, as chat programs do.
+CHAT = """
+import json, readline, sys, time
+while True:
+    line = input("you> ")
+    open(sys.argv[1], "a").write(json.dumps(line) + "\\n")
+    time.sleep(1.5)
+    print("ok")
+"""
+NODE = """
+const chat = require('readline').createInterface(
+  {input: process.stdin, output: process.stdout, prompt: 'you> '});
+chat.prompt();
+chat.on('line', line => {
+  require('fs').appendFileSync(process.argv[1], JSON.stringify(line) + '\\n');
+  setTimeout(() => { console.log('ok'); chat.prompt(); }, 1500);
+});
+"""
+#: A menu without a line: each key means something.
+KEYS = """
+import sys, tty
+tty.setraw(0)
+sys.stdout.write("q quits> "); sys.stdout.flush()
+while True:
+    open(sys.argv[1], "a").write(repr(sys.stdin.read(1)) + "\\n")
+"""
+
+
+def command(which: str, got: Path) -> list[str]:
+    if which == "node":
+        if shutil.which("node") is None:
+            pytest.skip("needs node")
+        return ["node", "-e", NODE, str(got)]
+    if which == "composer":
+        return [sys.executable, tui.__file__, str(got), "no-paste"]
+    return [*python({"readline": CHAT, "keys": KEYS}[which]), str(got)]
+
+
+def taken(got: Path) -> list[str]:
+    return [json.loads(line) for line in got.read_text().splitlines()] if got.exists() else []
+
+
+@pytest.mark.parametrize("which", ["readline", "node", "composer"])
+def test_each_message_is_one_line(which: str, tmp_path: Path) -> None:
+    got = tmp_path / "got"
+    bodies = ["hello", "one\n\n\ttwo\n@relay:Ann no", "\n".join(["x" * 99] * 100)]
+    with wrapped(command(which, got), name="Bob"):
+        wait_registered("Bob")
+        for body in bodies:  # the later ones come while it is busy
+            relay("send", "Bob", body)
+        wait_until(lambda: states() == ["seen"] * 3, 40, "all to be seen")
+        lines = [read(line)[0].body for line in taken(got)]
+        assert [line.replace(" ⏎ ", "\n") for line in lines] == [b.expandtabs(4) for b in bodies]
+        assert [row["to"] for row in relay_json("history")] == ["Bob"] * 3  # its echo said nothing
+
+
+def test_a_draft_is_neither_sent_nor_written_into(tmp_path: Path) -> None:
+    got = tmp_path / "got"
+    with wrapped(command("readline", got), name="Bob") as bob:
+        wait_registered("Bob")
+        bob.wait_for("you> ")
+        bob.type("half a thought")
+        bob.wait_for("half a thought")
+        relay("send", "Bob", "hello")
+        wait_for_reason("a draft stands in the input line")
+        bob.type("\r")
+        wait_until(lambda: states() == ["seen"], 20, "the message after the draft")
+        assert taken(got)[0] == "half a thought" and "hello" in taken(got)[1]
+
+
+def wait_for_reason(reason: str) -> None:
+    wait_until(lambda: reason in str(relay_json("history")[0]["reason"]), 20, reason)
+
+
+def test_what_shows_no_key_gets_one_and_no_enter(tmp_path: Path) -> None:
+    got = tmp_path / "got"
+    with wrapped(command("keys", got), name="Bob"):
+        wait_registered("Bob")
+        relay("send", "Bob", "hello")
+        wait_for_reason("it does not show what is typed")
+        assert got.read_text() == "'R'\n"
+
+
+def test_a_person_can_say_that_a_program_takes_lines(tmp_path: Path) -> None:
+    got = tmp_path / "got"
+    with wrapped(command("keys", got), name="Bob", options=["--type", "line"]):
+        wait_registered("Bob")
+        relay("send", "Bob", "hello")
+        wait_until(lambda: states() == ["seen"], 20, "the line")
+        assert got.read_text().endswith("'\\r'\n")
