@@ -143,7 +143,8 @@ class LineTyper:
 
     async def _enter(self, typed: _Typed, message: Message) -> Blocked | None:
         before = self._screen.visible()
-        if not await self._write(b"\r", write_id(message, "enter0"), typed):
+        key = self._rules.enter(before)
+        if not await self._write(key, write_id(message, "enter0"), typed):
             return Blocked(TYPING, 1.0)
         for _ in range(ECHO_LOOKS):
             await asyncio.sleep(ECHO_PAUSE)
