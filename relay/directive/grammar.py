@@ -16,10 +16,8 @@ from typing import Any
 from relay.core.message import BODY_MAX
 from relay.directive.line_parser import BULLETS, Fence, Head, LineParser
 
-#: Of the heads that stood in an unclosed block, this many are reported, each cut to this length.
-SWALLOWED_MAX = 20
-SWALLOWED_LENGTH = 200
-PREVIEW_LENGTH = 80
+#: Of unclosed blocks right behind one another this many are looked into for what they hide.
+UNCLOSED_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +36,11 @@ class Match:
 class Unclosed:
     """A block that was still open when its stream ended: nothing of it is sent.
 
-    ``swallowed`` are the heads that stood in it and were therefore not sent either (at most
-    SWALLOWED_MAX, each cut to SWALLOWED_LENGTH); ``preview`` is how the block began.
+    It ends at the next head that stands in it; what begins there is found for itself.
     """
 
     namespace: str
     target: str
-    swallowed: tuple[str, ...]
-    preview: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +72,11 @@ class _Open:
     too_long: bool = False
     headed: bool = False  # the first of the lines stood behind the head
     depth: int = 0  # nested blocks inside this one
-    swallowed: list[str] = field(default_factory=list)
-    preview: str = ""
+    next_head: int | None = None  # which of the lines in a block is the first head
 
     def add(self, line: str, limit: int) -> None:
         first = not self.lines and not self.size
         self.size += _utf8_length(line) + (0 if first else 1)
-        if len(self.preview) < PREVIEW_LENGTH:
-            text = line if first else f"{self.preview}\n{line}"
-            self.preview = text[:PREVIEW_LENGTH]
         if self.size > limit:
             self.too_long = True
             self.lines.clear()
@@ -110,7 +101,9 @@ class Scanner:
 
     ``namespaces`` are the registered ones; ``bullets`` the glyphs that the agent puts before what
     it says; bodies of more than ``body_max`` bytes of UTF-8 are answered with TooLong. Memory is
-    bounded by ``body_max`` and the longest line; with 0 nothing is kept but the state.
+    bounded by ``body_max`` and the longest line; with 0 nothing is kept but the state. ``drawn``:
+    the lines are read off a screen, where ``\\>>>`` closes a block whether the renderer of the
+    program takes the backslash for Markdown's or shows it.
     """
 
     def __init__(
@@ -119,7 +112,9 @@ class Scanner:
         *,
         bullets: str = BULLETS,
         body_max: int = BODY_MAX,
+        drawn: bool = False,
     ) -> None:
+        self._drawn = drawn
         self._parser = LineParser(namespaces, bullets)
         self._body_max = body_max
         self._fence: Fence | None = None
@@ -157,17 +152,25 @@ class Scanner:
         return self._finish()
 
     def end(self) -> list[Found]:
-        """The stream is over: an open block is a mistake. The scanner is as new afterwards."""
-        self._fence = None
-        message = self._message
-        if message is None:
-            return []
-        if not message.block:
-            return self._finish()
-        self._message = None
-        return [
-            Unclosed(message.namespace, message.target, tuple(message.swallowed), message.preview)
-        ]
+        """The stream is over: an open block is a mistake, and swallows nothing that was said after.
+
+        The scanner is as new afterwards.
+        """
+        found: list[Found] = []
+        for _ in range(UNCLOSED_MAX):
+            self._fence = None
+            message = self._message
+            if message is None:
+                return found
+            if not message.block:
+                return found + self._finish()
+            self._message = None
+            found.append(Unclosed(message.namespace, message.target))
+            if message.next_head is not None:
+                for line in message.lines[message.next_head :]:
+                    found += self.line(line)
+        self._message = self._fence = None
+        return found
 
     def state(self) -> dict[str, Any]:
         """What ``from_state`` needs to go on, as JSON values."""
@@ -184,9 +187,10 @@ class Scanner:
         *,
         bullets: str = BULLETS,
         body_max: int = BODY_MAX,
+        drawn: bool = False,
     ) -> Scanner:
         """A scanner that goes on from ``state()``. Raises ValueError when it is no such state."""
-        scanner = cls(namespaces, bullets=bullets, body_max=body_max)
+        scanner = cls(namespaces, bullets=bullets, body_max=body_max, drawn=drawn)
         try:
             fence, message = state["fence"], state["message"]
             scanner._fence = None if fence is None else Fence(**fence)
@@ -232,7 +236,7 @@ class Scanner:
 
     def _line_in_block(self, message: _Open, text: str) -> list[Found]:
         bare = text.strip()
-        if bare == ">>>":
+        if bare == ">>>" or (self._drawn and bare == "\\>>>"):
             if message.depth == 0:
                 return self._finish()
             message.depth -= 1
@@ -241,9 +245,9 @@ class Scanner:
         elif "@" in text:
             head = self._parser.head(text)
             if head is not None:
-                message.depth += head.block
-                if self._body_max and len(message.swallowed) < SWALLOWED_MAX:
-                    message.swallowed.append(text.strip()[:SWALLOWED_LENGTH])
+                message.depth += head.block and not head.closed
+                if message.next_head is None:
+                    message.next_head = len(message.lines)
         message.add(text, self._body_max)
         return []
 
@@ -264,7 +268,7 @@ class Scanner:
         if head.block:
             if head.text:
                 message.add(head.text, self._body_max)
-            return []
+            return self._finish() if head.closed else []
         # A fence ends a message even when it stands right behind the head: what follows is code.
         self._fence = self._parser.fence(head.text)
         if self._fence is not None:

@@ -35,7 +35,8 @@ _OWN = {namespace: _shape(names) for namespace, names in OWN_ATTRIBUTES.items()}
 class Head:
     """The first line of a message.
 
-    ``text`` is what follows the target and its attributes (without ``<<<``). ``marker`` is the
+    ``text`` is what follows the target and its attributes (without ``<<<``); ``closed`` whether
+    the block that it opens ends on the same line. ``marker`` is the
     indentation of the list marker or glyph before the head, or None, and ``glyph`` whether it is a
     glyph; ``indent`` is the column at which the head begins, which is also what its continuation
     lines may be indented by.
@@ -48,6 +49,7 @@ class Head:
     indent: int
     marker: int | None
     glyph: bool
+    closed: bool = False
     attributes: dict[str, str] = field(default_factory=dict)
 
 
@@ -100,7 +102,7 @@ class LineParser:
             return None
         target, at = found
         attributes, at = _attributes(line, at, shape)
-        text, block = _text(line[at:])
+        text, block, closed = _text(line[at:])
         return Head(
             namespace="relay" if broadcast else namespace,
             target=target,
@@ -109,6 +111,7 @@ class LineParser:
             indent=prefix.end(),
             marker=len(prefix[1]) if prefix[2] else None,
             glyph=prefix[2] is not None and prefix[2] in self._bullets,
+            closed=closed,
             attributes=attributes,
         )
 
@@ -181,11 +184,18 @@ def _attributes(line: str, at: int, shape: re.Pattern[str]) -> tuple[dict[str, s
         at = match.end()
 
 
-def _text(rest: str) -> tuple[str, bool]:
-    """The text of a head's line, and whether it opens a block."""
+def _text(rest: str) -> tuple[str, bool, bool]:
+    """The text of a head's line, whether it opens a block, and whether it closes it too.
+
+    ``<<<`` stands at the end, or right behind the target: the text that follows it there is the
+    block's first line, which renderers put beside it.
+    """
     text = rest.strip()
     if text == "<<<":
-        return "", True
+        return "", True, False
     if text.endswith("<<<") and text[-4].isspace():
-        return text[:-3].rstrip(), True
-    return text, False
+        return text[:-3].rstrip(), True, False
+    if text.startswith("<<<") and text[3].isspace():
+        closed = text.endswith(">>>") and text[-4].isspace()
+        return text[3 : -3 if closed else None].strip(), True, closed
+    return text, False, False

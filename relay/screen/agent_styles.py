@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# Block elements; a longer run of them is a rule, a progress bar or a picture, and what ends with
-# the thin ones at both sides is a frame.
-_EDGE_BAR = re.compile(r"(?<![▀-▟])[▀-▎▐-▔▖-▟]{1,3}$")
+# Block elements (a longer run of them is a rule, a progress bar or a picture), or a line.
+_EDGE_BAR = re.compile(r"(?:(?<![▀-▟])[▀-▎▐-▔▖-▟]{1,3}|[│┃║▕])$")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,22 +19,23 @@ class AgentStyle:
 
     #: The mark before the person's words, on their first row.
     person: re.Pattern[str] = re.compile(r"\s{0,4}[❯›>»](\s|$)")
-    #: The mark before the agent's words, up to the text.
-    bullet: re.Pattern[str] = re.compile(r"(\s{0,4})[●•✦◆⏺○◇∙⬤✱](\s+)(?=\S)")
+    #: The mark before the agent's words, up to the text. ``•`` is one at the margin only: others are
+    #: what renderers draw for the items of a list.
+    bullet: re.Pattern[str] = re.compile(r"(?:\s{0,4}[●✦◆⏺○◇⬤✱]|[•∙])\s+(?=\S)")
     #: The mark before what a tool printed; group 1 is what stands before the text.
     tool: re.Pattern[str] = re.compile(r"(\s*[⎿└↳├╰]\s*)\S?")
     #: A row that begins what is nobody's words (a tool's name and arguments, an error, a notice),
     #: up to the next blank row or mark.
     call: re.Pattern[str] | None = None
+    #: What stands before the text of a row (a border that runs along a message).
+    border: re.Pattern[str] | None = None
     #: What stands behind the text of a row (a scroll bar).
     bar: re.Pattern[str] | None = None
     #: ... and what stands there in the last columns of the screen only.
     edge_bar: re.Pattern[str] | None = _EDGE_BAR
     #: What is drawn otherwise than it was said, and what it means.
     spelling: tuple[tuple[re.Pattern[str], str], ...] = ()
-    #: How the ``>>>`` after a block is drawn.
-    closing: re.Pattern[str] | None = None
-    #: It is drawn as nothing, so that two blank rows follow one another.
+    #: The ``>>>`` after a block is drawn as nothing, so that two blank rows follow one another.
     blank_closing: bool = False
     #: The row that ends a turn; two blank rows before it stand for ``>>>`` too.
     finished: re.Pattern[str] | None = None

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 #: The DEC private mode in which the cursor is shown.
 CURSOR_SHOWN = 25
 
-_LINES = "─━═╌╍┄┅▔▁▀▄╭╮╰╯┌┐└┘╔╗╚╝_-"
+_LINES = "─━═╌╍┄┅▔▁▀▄╭╮╰╯┌┐└┘╔╗╚╝┏┓┗┛▊▎▋_-"
 _BEGINS = frozenset(_LINES + " ")
 _RULE = re.compile(rf"( *+)([{_LINES}])[{_LINES}]{{7,}}+ *+")
 

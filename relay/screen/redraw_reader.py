@@ -96,7 +96,7 @@ class RedrawReader:
         self._alignment = ScreenAlignment()
         self._state = _State(started=not style.turns)
         #: Follows what is emitted and collects nothing: only its state is of use.
-        self._scanner = Scanner(namespaces, body_max=0)
+        self._scanner = Scanner(namespaces, body_max=0, drawn=True)
         #: Lines that were read without a look since the last one.
         self._noted: deque[str] = deque(maxlen=_NOTED)
         #: What was read without a look and stands at the top of the next one.
@@ -396,5 +396,7 @@ class RedrawReader:
             if kept["last"]:
                 self._last = entry
         self._state = from_json(_State, saved)
-        self._scanner = Scanner.from_state(self._state.grammar, self._namespaces, body_max=0)
+        self._scanner = Scanner.from_state(
+            self._state.grammar, self._namespaces, body_max=0, drawn=True
+        )
         self.deadline = self._next_settling(self._waiting())

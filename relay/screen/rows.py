@@ -63,14 +63,24 @@ class Row:
     written: bool = False  # the cursor stands on it, where nobody types: it may still grow
 
 
-_RULE = re.compile(r"[\s─━═╌╍┄┅╴╶▔▁▀▄╭╮╰╯┌┐└┘├┤┬┴┼╔╗╚╝╠╣_-]+")
-_PANEL = re.compile(r"(\s*)[│┃║▏▕](.*)[│┃║▏▕]\s*")
+_RULE = re.compile(
+    r"[\s─━═╌╍┄┅╴╶▔▁▀▄╭╮╰╯┌┐└┘├┤┬┴┼╔╗╚╝╠╣┏┓┗┛_-]+|\s*[▊▎▛▙▗▝█][▔▁▀▄]{3,}[▎▋▜▟▖▘█]\s*"
+)
+#: A frame's row; on the right a scroll bar may take the frame's place.
+_PANEL = re.compile(
+    r"(\s*)(?:[│┃║](?=.*[│┃║█▐░▒▓▲▼]\s*$)|█(?=.*█\s*$)|[▏▕](?=.*[▏▕]\s*$)"
+    r"|▊(?=.*▎\s*$)|▎(?=.*▋\s*$)|▐(?=.*▌\s*$))(.*)\S\s*"
+)
 _QUOTE = re.compile(r"(\s*)[│┃║▎▌▍▏┆╎](\s?.*)")
+#: Nothing but the bars of quotations; three of them are how renderers draw ``>>>``.
+_BARS = re.compile(r"[\s│┃║▎▌▍▏┆╎]+")
+_SPELLED = str.maketrans({bar: ">" for bar in "│┃║▎▌▍▏┆╎›"} | {"»": ">>"})
+_CLOSING = re.compile(r"[\s>│┃║▎▌▍▏┆╎›»]{2,9}")
 _SPINNER = re.compile(r"\s{0,4}[^\w\s@\"'(\[`#\\<>~$%&=-]\s+\S.*(…|\.\.\.|\besc\b)")
 _BUSY = re.compile(r"(?:\s*[⠁-⣿] ?\S)|.*\besc (?:again )?(?:to )?(?:interrupt|cancel)\b")
 _DIRECTIVE = re.compile(r"\s*(?:(?:[-*+•◦▪]|\d+[.)])\s+)?(?:\\?@[\w*-]+:|>>>|```|~~~)")
 _NAMED = re.compile(r"\s*@[\w*-]+:")
-_OPENING = re.compile(r".*@[\w*-]+:.*<<<$")
+_OPENING = re.compile(r"(?:.*[\s:])?<<<$")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+•◦▪‣]|\d{1,3}[.)])\s")
 _WORD = re.compile(r"\S+")
 _WRAPPED = (Kind.AGENT, Kind.PERSON)
@@ -79,6 +89,8 @@ _FULL = 16
 #: A panel that covers this part of the screen holds the conversation; a smaller one is a dialog,
 #: a tool's output or the input line.
 _PANEL_SHARE = 0.6
+#: A thin line at the right edge of so many rows is a scroll bar.
+_THIN_BAR = 3
 
 
 class _Traits(NamedTuple):
@@ -102,12 +114,15 @@ class _Traits(NamedTuple):
     call: bool  # begins what is nobody's words
     opening: bool  # begins a block
     closing: bool  # the end of a block, as it is drawn
+    bars: bool  # nothing but bars
     finished: bool  # the end of a turn
 
 
 def shown_text(row: str, style: AgentStyle) -> str:
     """``row`` without what the program draws behind it, spelled as it was said."""
     text = row.replace("\xa0", " ").rstrip()
+    if style.border is not None and (border := style.border.match(text)):
+        text = " " * border.end() + text[border.end() :]
     if style.bar is not None:
         text = style.bar.sub("", text)
     for drawn, meant in style.spelling:
@@ -115,10 +130,18 @@ def shown_text(row: str, style: AgentStyle) -> str:
     return text
 
 
+def _is_closing(text: str) -> bool:
+    """Whether a row stands for ``>>>``: three quotations in one another with nothing in them."""
+    if _CLOSING.fullmatch(text) is None or text.strip() == ">>>":
+        return False
+    return solid(text).translate(_SPELLED) == ">>>"
+
+
 @lru_cache(maxsize=2048)
 def _traits(row: str, style: AgentStyle) -> _Traits:
     text = shown_text(row, style)
     panel, quote = _PANEL.fullmatch(text), _QUOTE.fullmatch(text)
+    closing = _is_closing(text)
     bullet, tool, word = style.bullet.match(text), style.tool.match(text), _WORD.search(text)
     return _Traits(
         text=text,
@@ -132,13 +155,14 @@ def _traits(row: str, style: AgentStyle) -> _Traits:
         bullet=bullet.end() if bullet else 0,
         tool=len(tool[1]) if tool else -1,
         spinner=_SPINNER.match(text) is not None,
-        begins=bool(bullet or _DIRECTIVE.match(text) or _LIST_ITEM.match(text)),
+        begins=bool(bullet or closing or _DIRECTIVE.match(text) or _LIST_ITEM.match(text)),
         directive=_NAMED.match(text) is not None,
         words=word is not None and word.end() < len(text),
         word=len(word[0]) if word else 0,
         call=style.call is not None and style.call.match(text) is not None,
         opening=_OPENING.match(text) is not None,
-        closing=style.closing is not None and style.closing.fullmatch(text) is not None,
+        closing=closing,
+        bars=bool(text) and _BARS.fullmatch(text) is not None,
         finished=style.finished is not None and style.finished.match(text) is not None,
     )
 
@@ -203,13 +227,27 @@ def read_rows(
     return rows
 
 
-def _without_bar(row: str, cols: int, style: AgentStyle) -> str:
-    """``row`` without the scroll bar in the last of the screen's ``cols`` columns."""
-    if style.edge_bar is None or row.isascii():
-        return row
-    bar = style.edge_bar.search(row)
-    # A wide character takes two columns, one that is combined with another none.
-    return row[: bar.start()] if bar and _width(row) == cols else row
+def _without_bars(rows: list[str], cols: int, style: AgentStyle) -> list[str]:
+    """``rows`` without the scroll bar in the last of ``cols`` columns.
+
+    It stands beside text. A thin line does so in some rows, or it is part of something else; what
+    stands on the left too is a frame, where there are not more rows beside that.
+    """
+    if style.edge_bar is None or all(row.isascii() for row in rows):
+        return rows
+    found: dict[int, re.Match[str]] = {}
+    for number, row in enumerate(rows):
+        bar = None if row.isascii() else style.edge_bar.search(row)
+        if bar and _width(row) == cols:
+            found[number] = bar
+    plain = [number for number in found if not _PANEL.fullmatch(rows[number])]
+    if len(plain) < _THIN_BAR and all(found[number][0] == "│" for number in plain):
+        return rows
+    bars = [*found] if 2 * len(plain) > len(found) else plain
+    shown = list(rows)
+    for number in bars:
+        shown[number] = rows[number][: found[number].start()]
+    return shown
 
 
 def _width(row: str) -> int:
@@ -220,23 +258,21 @@ def _width(row: str) -> int:
 
 
 def _classify(snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyle) -> list[_Raw]:
-    seen = [_traits(_without_bar(row, snapshot.cols, style), style) for row in snapshot.rows]
+    seen = [_traits(row, style) for row in _without_bars(snapshot.rows, snapshot.cols, style)]
     panels = sum(1 for traits in seen if traits.panel is not None) if style.panels else 0
     written = sum(1 for traits in seen if traits.text and not traits.rule)
-    panelled = style.panels and panels >= _PANEL_SHARE * max(1, written)
+    if panels >= _PANEL_SHARE * max(1, written):
+        seen = _unframed(seen, style)
     raws: list[_Raw] = []
     kind, gap, block, tool_column, spoken = Kind.AGENT, True, 0, 0, ""
     blanks, called = 0, False
     first_draft, last_draft = _input_box(seen, snapshot.cursor_line)
-    draft_seen = False
+    draft_seen, empty = False, _empty_quotations(seen)
     for number, traits in enumerate(seen):
-        panel = traits.panel
-        if panel is not None and panelled:
-            traits, panel = _traits(panel, style), None
-        if not traits.text or traits.rule:
+        if not traits.text or traits.rule or number in empty:
             gap, called = True, False
             blanks = 0 if traits.text else blanks + 1
-            if traits.text:
+            if traits.rule and traits.text:
                 block, kind, spoken = block + 1, Kind.AGENT, ""
             if number == snapshot.cursor_line:
                 draft_seen = True
@@ -244,7 +280,9 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyl
                 kind = Kind.AGENT
             continue
         indent, marked = traits.indent, True
-        if panel is not None or traits.busy:
+        if traits.closing:
+            this = kind = Kind.AGENT
+        elif traits.panel is not None or traits.busy:
             this = Kind.OTHER
         elif traits.call:
             this, called, spoken, kind = Kind.TOOL, True, "", Kind.AGENT
@@ -284,6 +322,31 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyl
             raws[-1].kind = Kind.DRAFT if not gap else Kind.OTHER
         gap, blanks = False, 0
     return raws
+
+
+def _unframed(seen: list[_Traits], style: AgentStyle) -> list[_Traits]:
+    """The rows without the frame that holds the conversation, and the scroll bar inside of it."""
+    inside = [traits.text if traits.panel is None else traits.panel for traits in seen]
+    widths = [_width(traits.panel) for traits in seen if traits.panel is not None]
+    rows = zip(_without_bars(inside, max(widths, default=0), style), seen, strict=True)
+    return [
+        traits if traits.panel is None else _traits(row, style)._replace(panel=None)
+        for row, traits in rows
+    ]
+
+
+def _empty_quotations(seen: list[_Traits]) -> set[int]:
+    """The rows with nothing but the bars of quotations, unless one goes on above and below it.
+
+    Around three of them in one another some renderers draw the one and the two that hold them.
+    """
+    empty = set()
+    for number, traits in enumerate(seen):
+        if traits.bars and not traits.closing and traits.panel is None:
+            around = [*seen[max(0, number - 1) : number], *seen[number + 1 : number + 2]]
+            if len(around) < 2 or any(row.quote is None or row.bars for row in around):
+                empty.add(number)
+    return empty
 
 
 def _input_box(seen: list[_Traits], cursor_line: int) -> tuple[int, int]:

@@ -21,6 +21,8 @@ from relay.directive.grammar import Found, Match, Scanner
 STREAMS_MAX = 64
 #: Distinct utterances whose number of occurrences is remembered; the oldest is forgotten first.
 COUNTS_MAX = 4096
+#: The stream of everything that is heard on the screen.
+SCREEN = "screen"
 #: Characters of a near miss that its notice shows.
 SHOWN_MAX = 80
 
@@ -31,6 +33,8 @@ class Detection:
 
     id: str
     found: Found
+    #: Read off a screen, on which a program draws some things otherwise than they were said.
+    drawn: bool = False
     #: A shell has shown it, and nobody has typed it there: whose words it holds nobody knows.
     shown: bool = False
 
@@ -79,7 +83,7 @@ class DirectiveDetector:
             found = scanner.pause()
         else:
             found = scanner.end()
-        return [Detection(self._identify(event.stream, item), item) for item in found]
+        return [self._detection(event.stream, item) for item in found]
 
     def lines(
         self, stream: str, texts: list[str], own: bool = False
@@ -97,7 +101,7 @@ class DirectiveDetector:
                     self._missed.add(kind)
                     yield number, NearMiss(_told(text, why))
             for item in scanner.line(text):
-                yield number, Detection(self._identify(stream, item), item)
+                yield number, self._detection(stream, item)
 
     def is_open(self, stream: str) -> bool:
         """Whether a message is being collected in this stream."""
@@ -132,7 +136,9 @@ class DirectiveDetector:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where :meth:`state` was taken."""
         for stream, scanner in state["scanners"].items():
-            self._scanners[stream] = Scanner.from_state(scanner, self._namespaces)
+            self._scanners[stream] = Scanner.from_state(
+                scanner, self._namespaces, drawn=stream == SCREEN
+            )
         self._counts.update(state["counts"])
         self._forgotten = state["forgotten"]
         self._missed.update(state.get("missed", ()))
@@ -140,8 +146,11 @@ class DirectiveDetector:
     def _scanner(self, stream: str) -> Scanner:
         scanner = self._scanners.get(stream)
         if scanner is None:
-            scanner = self._scanners[stream] = Scanner(self._namespaces)
+            scanner = self._scanners[stream] = Scanner(self._namespaces, drawn=stream == SCREEN)
         return scanner
+
+    def _detection(self, stream: str, found: Found) -> Detection:
+        return Detection(self._identify(stream, found), found, drawn=stream == SCREEN)
 
     def _identify(self, stream: str, found: Found) -> str:
         # A screen's text may be cut differently when it is replayed faster than it came, so what

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from relay.core.suggest import did_you_mean
-from relay.directive.grammar import Found, Match, TooLong, Unclosed
+from relay.directive.grammar import Match, TooLong, Unclosed
 from relay.hooks.hook_types import CallOutcome
 from relay.hooks.outputs import Result
 from relay.hooks.registry import Registry
@@ -36,6 +36,8 @@ BUSY_AT = 500
 BUSY_SIZE_AT = 1024 * 1024
 #: Characters of all that waits: it is part of the checkpoint, which must fit into one frame.
 UNFINISHED_MAX = 4 * 1024 * 1024
+#: How a block ends that is heard on a screen: what Markdown makes of ``>>>`` may not be seen.
+DRAWN_CLOSING = "\\>>> of its own (with the backslash), a blank line before and after it"
 
 
 class Dispatcher:
@@ -63,7 +65,7 @@ class Dispatcher:
         """Act on one find."""
         found = heard.found
         if not isinstance(found, Match):
-            yield AgentNotice(refusal(self._registry, found))
+            yield AgentNotice(refusal(self._registry, heard))
         elif self._is_own(found):
             yield CallBuiltin(heard)
         else:
@@ -114,7 +116,7 @@ class Dispatcher:
     def _run(self, lane: deque[Detection]) -> Iterator[DriverCommand]:
         """Start the first of this lane that has handlers."""
         while lane:
-            if not (refused := refusal(self._registry, lane[0].found)):
+            if not (refused := refusal(self._registry, lane[0])):
                 yield RunHandlers(lane[0])
                 return
             yield AgentNotice(refused)
@@ -141,10 +143,11 @@ def not_done(match: Match, why: str) -> str:
     return f"not done: {_head(match)}: {why}"
 
 
-def refusal(registry: Registry, found: Found) -> str:
+def refusal(registry: Registry, heard: Detection) -> str:
     """What the agent is told because nothing can be done; empty when there are handlers for it."""
+    found = heard.found
     if isinstance(found, Unclosed):
-        return _unclosed(found)
+        return _unclosed(found, drawn=heard.drawn)
     if isinstance(found, TooLong):
         return (
             f"not sent: the message to @{found.namespace}:{found.target} has {found.size}"
@@ -166,11 +169,8 @@ def _size(match: Match) -> int:
     return len(match.raw) + len(match.body)
 
 
-def _unclosed(found: Unclosed) -> str:
-    text = (
+def _unclosed(found: Unclosed, *, drawn: bool) -> str:
+    return (
         f"not sent: the message to @{found.namespace}:{found.target} was opened with <<< and never"
-        " closed with a line >>>"
+        f" closed with a line {DRAWN_CLOSING if drawn else '>>>'}"
     )
-    if found.swallowed:
-        text += f"; {len(found.swallowed)} more inside it were not sent either"
-    return text

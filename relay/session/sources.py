@@ -29,7 +29,7 @@ from relay.core.source_events import (
 )
 from relay.directive.grammar import Match
 from relay.protocol.nested_wrap import NestedOutput
-from relay.session.detector import AgentSaid, Detection, DirectiveDetector, Heard
+from relay.session.detector import SCREEN, AgentSaid, Detection, DirectiveDetector, Heard
 from relay.session.prompt_watch import PromptWatch
 
 #: A screen does not know turns: a block is given up as unclosed after this many seconds of silence.
@@ -46,8 +46,6 @@ LAST_WORDS = 1.0
 #: Lines that were entered at a shell's prompt and are remembered, characters of each, and what
 #: each is remembered to have said.
 COMMANDS_MAX, COMMAND_MAX, SAID_MAX = 4, 16 * 1024, 64
-#: The stream of everything that is heard on the screen.
-SCREEN = "screen"
 
 
 class ScreenLike(Protocol):

@@ -20,7 +20,7 @@ EXAMPLES = re.findall(
 def described(found: Found) -> str:
     """One find in the notation of the page: the body's further lines are indented."""
     if isinstance(found, Unclosed):
-        return f"unclosed to {found.target}, swallowed: {'; '.join(found.swallowed)}"
+        return f"unclosed to {found.target}"
     assert isinstance(found, Match)
     words = " ".join(f"{key}={value}" for key, value in found.attributes.items())
     body = found.body.replace("\n", "\n    ")

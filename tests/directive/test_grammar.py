@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.directive.grammar import (
-    SWALLOWED_LENGTH,
-    SWALLOWED_MAX,
-    Match,
-    Scanner,
-    TooLong,
-    Unclosed,
-)
+from relay.directive.grammar import UNCLOSED_MAX, Match, Scanner, TooLong, Unclosed
 
 from .whole_text import scan
 
@@ -143,25 +136,34 @@ def test_a_block_in_a_block_needs_its_own_end() -> None:
     ]
 
 
-def test_an_unclosed_block_sends_nothing_and_names_what_it_swallowed() -> None:
-    text = "@relay:Bob a <<<\nb\n@relay:Ann <<<\nc\n>>>\n  @relay:Dan d\n"
-    assert scan(text, NAMESPACES) == [
-        Unclosed(
-            "relay",
-            "Bob",
-            ("@relay:Ann <<<", "@relay:Dan d"),
-            "a\nb\n@relay:Ann <<<\nc\n>>>\n  @relay:Dan d",
-        )
-    ]
+def test_an_unclosed_block_sends_nothing_and_swallows_nothing() -> None:
+    text = "@relay:Bob a <<<\nb\n@relay:Ann <<<\nc\n>>>\n  @relay:Dan d\n@relay:Eve <<<\ne\n"
+    first, second, third, last = scan(text, NAMESPACES)
+    assert (first, last) == (Unclosed("relay", "Bob"), Unclosed("relay", "Eve"))
+    assert [one.body for one in (second, third) if isinstance(one, Match)] == ["c", "d"]
 
 
-def test_what_is_reported_of_an_unclosed_block_is_bounded() -> None:
-    text = "@relay:Bob <<<\n" + f"@relay:Ann {'x' * 900}\n" * 100
-    (found,) = scan(text, NAMESPACES)
-    assert isinstance(found, Unclosed)
-    assert len(found.swallowed) == SWALLOWED_MAX
-    assert {len(head) for head in found.swallowed} == {SWALLOWED_LENGTH}
-    assert len(found.preview) == 80
+def test_of_unclosed_blocks_a_bounded_number_is_looked_into() -> None:
+    found = scan("@relay:Bob <<<\n" * 1000 + "@relay:Ann hi\n", NAMESPACES)
+    assert found == [Unclosed("relay", "Bob")] * UNCLOSED_MAX
+
+
+@pytest.mark.parametrize(
+    ("text", "bodies"),
+    [
+        ("@relay:Bob <<< one\ntwo\n>>>\n", ["one\ntwo"]),
+        ("@relay:Bob [thread:t] <<< one two >>>\n@relay:Ann x", ["one two", "x"]),
+        ("@relay:Bob <<< >>>\n", [""]),
+        ("@relay:Bob run cat <<< word\n", ["run cat <<< word"]),
+        ("@relay:Bob <<<<<<< HEAD\n", ["<<<<<<< HEAD"]),
+        ("@relay:Bob <<<\n@relay:Ann <<< x >>>\n>>>\n", ["@relay:Ann <<< x >>>"]),
+    ],
+    ids=["first line", "one line", "empty", "in the middle", "conflict", "inside"],
+)
+def test_text_right_behind_the_opening_is_the_blocks_first_line(
+    text: str, bodies: list[str]
+) -> None:
+    assert [body for _, body in said(text)] == bodies
 
 
 def test_a_pause_completes_a_message_but_no_block_and_no_fence() -> None:

@@ -153,7 +153,7 @@ def test_known_attributes_stand_right_behind_the_target(
         ("@relay:Bob [thread:t1] <<<", True, ""),
         ("@relay:Bob look: <<<", True, "look:"),
         ("@relay:Bob a<<<", False, "a<<<"),
-        ("@relay:Bob <<< a", False, "<<< a"),
+        ("@relay:Bob <<< a", True, "a"),
         ("@relay:Bob \\<<<", False, "\\<<<"),
     ],
 )

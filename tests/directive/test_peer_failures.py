@@ -57,12 +57,12 @@ def test_a_fence_is_not_sent_however_long_it_is() -> None:
     assert bodies(scan(f"```\n{code}```\n@relay:Bob real", NAMESPACES)) == ["real"]
 
 
-def test_an_unclosed_block_does_not_take_the_next_end_for_its_own() -> None:
+def test_an_unclosed_block_takes_neither_the_next_end_nor_what_is_said_after_it() -> None:
     text = "@relay:Bob <<<\nnever closed\n\n@relay:Ann <<<\nfor Ann only\n>>>\n@relay:Dan hi\n"
-    (found,) = scan(text, NAMESPACES)
-    assert isinstance(found, Unclosed)
-    assert found.target == "Bob"
-    assert found.swallowed == ("@relay:Ann <<<", "@relay:Dan hi")
+    found = scan(text, NAMESPACES)
+    assert [type(one) for one in found] == [Unclosed, Match, Match]
+    assert [one.target for one in found] == ["Bob", "Ann", "Dan"]
+    assert bodies(found[1:]) == ["for Ann only", "hi"]
 
 
 def test_a_wrapped_line_keeps_its_tail() -> None:

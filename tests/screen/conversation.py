@@ -95,7 +95,7 @@ def expected(kind: str) -> list[Found]:
 
 def finds(events: list[SourceEvent]) -> list[Found]:
     """The messages in ``events``. Indentation and list marks are the renderer's own."""
-    scanner = Scanner(("relay", "memory"))
+    scanner = Scanner(("relay", "memory"), drawn=True)
     found: list[Found] = []
     for event in events:
         items = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from relay.core.errors import UsageError
 from relay.directive.grammar import TooLong, Unclosed
@@ -92,9 +93,11 @@ def test_a_target_without_a_handler_is_told_with_what_there_is() -> None:
 
 def test_mistakes_of_form_are_told() -> None:
     dispatch = dispatcher()
-    unclosed = Detection("a", Unclosed("relay", "Bob", ("@relay:Ann x",), "text"))
+    unclosed = Detection("a", Unclosed("relay", "Bob"))
     (text,) = told(list(dispatch.take(unclosed)))
-    assert "never closed" in text and "1 more" in text
+    assert text.endswith("never closed with a line >>>")
+    (text,) = told(list(dispatch.take(replace(unclosed, drawn=True))))
+    assert "\\>>>" in text and "blank line" in text
     (text,) = told(list(dispatch.take(Detection("b", TooLong("relay", "Bob", 2_000_000)))))
     assert "2000000 bytes" in text
 
