@@ -1,4 +1,4 @@
-"""What programs draw around their words. Pure.
+"""What programs draw around their words, and rows without it. Pure.
 
 What is told here of any program is what agents' programs have in common; a program's profile
 (relay.agents.profile) tells where it draws otherwise, as was read off recordings.
@@ -7,10 +7,18 @@ What is told here of any program is what agents' programs have in common; a prog
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 
 # Block elements (a longer run of them is a rule, a progress bar or a picture), or a line.
 _EDGE_BAR = re.compile(r"(?:(?<![▀-▟])[▀-▎▐-▔▖-▟]{1,3}|[│┃║▕])$")
+#: A frame's row; on the right a scroll bar may take the frame's place.
+PANEL = re.compile(
+    r"(\s*)(?:[│┃║](?=.*[│┃║█▐░▒▓▲▼]\s*$)|█(?=.*█\s*$)|[▏▕](?=.*[▏▕]\s*$)"
+    r"|▊(?=.*▎\s*$)|▎(?=.*▋\s*$)|▐(?=.*▌\s*$))(.*)\S\s*"
+)
+#: A thin line at the right edge of so many rows is a scroll bar.
+_THIN_BAR = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,8 +27,8 @@ class AgentStyle:
 
     #: The mark before the person's words, on their first row.
     person: re.Pattern[str] = re.compile(r"\s{0,4}[❯›>»](\s|$)")
-    #: The mark before the agent's words, up to the text. ``•`` is one at the margin only: others are
-    #: what renderers draw for the items of a list.
+    #: The mark before the agent's words, up to the text. ``•`` is one at the margin only: elsewhere
+    #: it is what renderers draw for the items of a list.
     bullet: re.Pattern[str] = re.compile(r"(?:\s{0,4}[●✦◆⏺○◇⬤✱]|[•∙])\s+(?=\S)")
     #: The mark before what a tool printed; group 1 is what stands before the text.
     tool: re.Pattern[str] = re.compile(r"(\s*[⎿└↳├╰]\s*)\S?")
@@ -61,3 +69,46 @@ class AgentStyle:
 
 #: A program of which nothing is known.
 UNKNOWN = AgentStyle()
+
+
+def shown_text(row: str, style: AgentStyle) -> str:
+    """``row`` without what the program draws behind it, spelled as it was said."""
+    text = row.replace("\xa0", " ").rstrip()
+    if style.border is not None and (border := style.border.match(text)):
+        text = " " * border.end() + text[border.end() :]
+    if style.bar is not None:
+        text = style.bar.sub("", text)
+    for drawn, meant in style.spelling:
+        text = drawn.sub(meant, text)
+    return text
+
+
+def without_bars(rows: list[str], cols: int, style: AgentStyle) -> list[str]:
+    """``rows`` without the scroll bar in the last of ``cols`` columns.
+
+    It stands beside text. A thin line does so in some rows, or it is part of something else; what
+    stands on the left too is a frame, where there are not more rows beside that.
+    """
+    if style.edge_bar is None or all(row.isascii() for row in rows):
+        return rows
+    found: dict[int, re.Match[str]] = {}
+    for number, row in enumerate(rows):
+        bar = None if row.isascii() else style.edge_bar.search(row)
+        if bar and width(row) == cols:
+            found[number] = bar
+    plain = [number for number in found if not PANEL.fullmatch(rows[number])]
+    if len(plain) < _THIN_BAR and all(found[number][0] == "│" for number in plain):
+        return rows
+    bars = [*found] if 2 * len(plain) > len(found) else plain
+    shown = list(rows)
+    for number in bars:
+        shown[number] = rows[number][: found[number].start()]
+    return shown
+
+
+def width(row: str) -> int:
+    """The columns that ``row`` takes."""
+    return len(row) + sum(
+        -1 if unicodedata.combining(char) else unicodedata.east_asian_width(char) in "WF"
+        for char in row
+    )

@@ -7,7 +7,6 @@ the agent's words, a chevron before the person's, a corner before a tool's outpu
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from relay.screen.agent_styles import UNKNOWN, AgentStyle
+from relay.screen.agent_styles import PANEL, UNKNOWN, AgentStyle, shown_text, width, without_bars
 from relay.screen.line_events import solid
 
 
@@ -66,11 +65,6 @@ class Row:
 _RULE = re.compile(
     r"[\s─━═╌╍┄┅╴╶▔▁▀▄╭╮╰╯┌┐└┘├┤┬┴┼╔╗╚╝╠╣┏┓┗┛_-]+|\s*[▊▎▛▙▗▝█][▔▁▀▄]{3,}[▎▋▜▟▖▘█]\s*"
 )
-#: A frame's row; on the right a scroll bar may take the frame's place.
-_PANEL = re.compile(
-    r"(\s*)(?:[│┃║](?=.*[│┃║█▐░▒▓▲▼]\s*$)|█(?=.*█\s*$)|[▏▕](?=.*[▏▕]\s*$)"
-    r"|▊(?=.*▎\s*$)|▎(?=.*▋\s*$)|▐(?=.*▌\s*$))(.*)\S\s*"
-)
 _QUOTE = re.compile(r"(\s*)[│┃║▎▌▍▏┆╎](\s?.*)")
 #: Nothing but the bars of quotations; three of them are how renderers draw ``>>>``.
 _BARS = re.compile(r"[\s│┃║▎▌▍▏┆╎]+")
@@ -89,8 +83,6 @@ _FULL = 16
 #: A panel that covers this part of the screen holds the conversation; a smaller one is a dialog,
 #: a tool's output or the input line.
 _PANEL_SHARE = 0.6
-#: A thin line at the right edge of so many rows is a scroll bar.
-_THIN_BAR = 3
 
 
 class _Traits(NamedTuple):
@@ -118,18 +110,6 @@ class _Traits(NamedTuple):
     finished: bool  # the end of a turn
 
 
-def shown_text(row: str, style: AgentStyle) -> str:
-    """``row`` without what the program draws behind it, spelled as it was said."""
-    text = row.replace("\xa0", " ").rstrip()
-    if style.border is not None and (border := style.border.match(text)):
-        text = " " * border.end() + text[border.end() :]
-    if style.bar is not None:
-        text = style.bar.sub("", text)
-    for drawn, meant in style.spelling:
-        text = drawn.sub(meant, text)
-    return text
-
-
 def _is_closing(text: str) -> bool:
     """Whether a row stands for ``>>>``: three quotations in one another with nothing in them."""
     if _CLOSING.fullmatch(text) is None or text.strip() == ">>>":
@@ -140,7 +120,7 @@ def _is_closing(text: str) -> bool:
 @lru_cache(maxsize=2048)
 def _traits(row: str, style: AgentStyle) -> _Traits:
     text = shown_text(row, style)
-    panel, quote = _PANEL.fullmatch(text), _QUOTE.fullmatch(text)
+    panel, quote = PANEL.fullmatch(text), _QUOTE.fullmatch(text)
     closing = _is_closing(text)
     bullet, tool, word = style.bullet.match(text), style.tool.match(text), _WORD.search(text)
     return _Traits(
@@ -227,38 +207,8 @@ def read_rows(
     return rows
 
 
-def _without_bars(rows: list[str], cols: int, style: AgentStyle) -> list[str]:
-    """``rows`` without the scroll bar in the last of ``cols`` columns.
-
-    It stands beside text. A thin line does so in some rows, or it is part of something else; what
-    stands on the left too is a frame, where there are not more rows beside that.
-    """
-    if style.edge_bar is None or all(row.isascii() for row in rows):
-        return rows
-    found: dict[int, re.Match[str]] = {}
-    for number, row in enumerate(rows):
-        bar = None if row.isascii() else style.edge_bar.search(row)
-        if bar and _width(row) == cols:
-            found[number] = bar
-    plain = [number for number in found if not _PANEL.fullmatch(rows[number])]
-    if len(plain) < _THIN_BAR and all(found[number][0] == "│" for number in plain):
-        return rows
-    bars = [*found] if 2 * len(plain) > len(found) else plain
-    shown = list(rows)
-    for number in bars:
-        shown[number] = rows[number][: found[number].start()]
-    return shown
-
-
-def _width(row: str) -> int:
-    return len(row) + sum(
-        -1 if unicodedata.combining(char) else unicodedata.east_asian_width(char) in "WF"
-        for char in row
-    )
-
-
 def _classify(snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyle) -> list[_Raw]:
-    seen = [_traits(row, style) for row in _without_bars(snapshot.rows, snapshot.cols, style)]
+    seen = [_traits(row, style) for row in without_bars(snapshot.rows, snapshot.cols, style)]
     panels = sum(1 for traits in seen if traits.panel is not None) if style.panels else 0
     written = sum(1 for traits in seen if traits.text and not traits.rule)
     if panels >= _PANEL_SHARE * max(1, written):
@@ -327,8 +277,8 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyl
 def _unframed(seen: list[_Traits], style: AgentStyle) -> list[_Traits]:
     """The rows without the frame that holds the conversation, and the scroll bar inside of it."""
     inside = [traits.text if traits.panel is None else traits.panel for traits in seen]
-    widths = [_width(traits.panel) for traits in seen if traits.panel is not None]
-    rows = zip(_without_bars(inside, max(widths, default=0), style), seen, strict=True)
+    widths = [width(traits.panel) for traits in seen if traits.panel is not None]
+    rows = zip(without_bars(inside, max(widths, default=0), style), seen, strict=True)
     return [
         traits if traits.panel is None else _traits(row, style)._replace(panel=None)
         for row, traits in rows
