@@ -19,9 +19,9 @@ from relay.protocol import frames
 from relay.pump.activity import Keyboard
 from relay.screen.line_events import squeeze
 from relay.screen.line_source import LineSource
-from relay.session.detector import Detection, DirectiveDetector, Heard, NearMiss
+from relay.session.detector import SCREEN, Detection, DirectiveDetector, Heard, NearMiss
 from relay.session.dispatch import refusal
-from relay.session.sources import SCREEN, SourceSelector
+from relay.session.sources import SourceSelector
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Replay:
     def _detected(self, heard: Detection) -> None:
         found = heard.found
         directive = f"@{found.namespace}:{found.target}"
-        why = refusal(self._registry, found)
+        why = refusal(self._registry, heard)
         if not isinstance(found, Match):
             self.found.append(Finding(self._now, directive, why=why))
             return

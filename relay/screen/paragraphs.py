@@ -13,6 +13,8 @@ from relay.screen.rows import Kind, Row
 
 #: The rows of a look from the top, each with its entry.
 View = list[tuple[Row, Entry]]
+#: A paragraph, whether it is the last text, and when it came.
+Unsettled = tuple[View, bool, float]
 
 SPOKEN = (Kind.AGENT, Kind.PERSON)
 _OWNERS = (Kind.AGENT, Kind.PERSON, Kind.TOOL)
@@ -93,6 +95,28 @@ def paragraphs(view: View) -> Iterator[View]:
         paragraph = [pair]
     if paragraph:
         yield paragraph
+
+
+def unsettled(view: View) -> list[Unsettled]:
+    """Return the paragraphs that are not emitted yet, from the top."""
+    latest = -1.0  # when the youngest text below came: a footer does not end the text above it
+    found: list[Unsettled] = []
+    partial = False
+    for paragraph in reversed(list(paragraphs(view))):
+        kind = paragraph[0][0].kind
+        if kind not in SPOKEN:
+            partial = False
+            continue
+        born = first_born(paragraph)
+        last = born > latest
+        if any(not entry.emitted for _, entry in paragraph):
+            found.append((paragraph, last or partial, born))
+        # A word that is still being written may turn out to have been wrapped, and some
+        # programs show the end of what they have got below what they have drawn so far.
+        partial = last and len(paragraph) == 1 and paragraph[0][0].partial
+        if kind is Kind.AGENT and born > latest:
+            latest = born
+    return found[::-1]
 
 
 def fields_of(one: Row | Entry) -> dict[str, Any]:

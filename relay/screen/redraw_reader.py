@@ -19,9 +19,9 @@ from relay.screen.checkpoint import beginning, size_of
 from relay.screen.line_events import LineEmitter, solid
 from relay.screen.paragraphs import (
     SPOKEN,
+    Unsettled,
     View,
     fields_of,
-    first_born,
     keep_beginning,
     keep_owners,
     may_be_emitted,
@@ -29,6 +29,7 @@ from relay.screen.paragraphs import (
     place_of,
     recall,
     stands_grown,
+    unsettled,
 )
 from relay.screen.rows import Kind, Row, Snapshot, looks_busy, read_rows
 
@@ -54,8 +55,6 @@ _BEGUN_KEPT = 8 * 1024
 _GOES_ON = (Kind.AGENT, Kind.DRAFT)
 #: What ends a block, however it is drawn.
 CLOSING = ">>>"
-#: A paragraph, whether it is the last text, and when it came.
-_Waiting = tuple[View, bool, float]
 
 
 @dataclass(slots=True)
@@ -226,7 +225,7 @@ class RedrawReader:
         fresh = (row for row, entry in self._view if may_be_emitted(row, entry))
         return self._scanner.open or any(is_marked(row.text) for row in fresh)
 
-    def _next_settling(self, waiting: list[_Waiting]) -> float | None:
+    def _next_settling(self, waiting: list[Unsettled]) -> float | None:
         earliest: float | None = None
         blocked = 0.0
         for paragraph, last, born in waiting:
@@ -245,27 +244,6 @@ class RedrawReader:
         """Settle what was seen last: there will be no further look."""
         self._settle(now, everything=True)
 
-    def _waiting(self) -> list[_Waiting]:
-        """Return the paragraphs that are not emitted yet, from the top."""
-        latest = -1.0  # when the youngest text below came: a footer does not end the text above it
-        found: list[_Waiting] = []
-        partial = False
-        for paragraph in reversed(list(paragraphs(self._view))):
-            kind = paragraph[0][0].kind
-            if kind not in SPOKEN:
-                partial = False
-                continue
-            born = first_born(paragraph)
-            last = born > latest
-            if any(not entry.emitted for _, entry in paragraph):
-                found.append((paragraph, last or partial, born))
-            # A word that is still being written may turn out to have been wrapped, and some
-            # programs show the end of what they have got below what they have drawn so far.
-            partial = last and len(paragraph) == 1 and paragraph[0][0].partial
-            if kind is Kind.AGENT and born > latest:
-                latest = born
-        return found[::-1]
-
     def _due(self, paragraph: View, last: bool) -> float:
         changed = max(entry.changed_at for _, entry in paragraph)
         if not last:
@@ -275,7 +253,7 @@ class RedrawReader:
         return min(max(changed, self._state.changed_at) + SETTLE_QUIET, changed + SETTLE_LAST)
 
     def _settle(self, now: float, *, everything: bool = False) -> None:
-        waiting = self._waiting()
+        waiting = unsettled(self._view)
         changed = False
         for paragraph, last, born in waiting:
             if not everything and now < self._due(paragraph, last):
@@ -290,11 +268,11 @@ class RedrawReader:
             else:
                 self._put(paragraph)
             changed = True
-        if self._state.begun and not self._waiting():
+        if self._state.begun and not unsettled(self._view):
             self._put_begun()
         if not self._state.resting:
             self._close(now)
-        self.deadline = self._next_settling(self._waiting() if changed else waiting)
+        self.deadline = self._next_settling(unsettled(self._view) if changed else waiting)
 
     def _close(self, now: float) -> None:
         """End the message after settling if its block of text is over."""
@@ -399,4 +377,4 @@ class RedrawReader:
         self._scanner = Scanner.from_state(
             self._state.grammar, self._namespaces, body_max=0, drawn=True
         )
-        self.deadline = self._next_settling(self._waiting())
+        self.deadline = self._next_settling(unsettled(self._view))

@@ -19,7 +19,7 @@ from tests.screen.test_recordings import NAMES, SAID
 
 #: The recorded agents cannot write ``>>>`` so that it shows (docs/screen.md): from Dana on
 #: everything stands in a block that is never closed.
-HEARD = SAID[: SAID.index("@relay:Dana <<<")]
+HEARD = [line for line in SAID if line != "@relay:Dana <<<"]
 
 
 def registry() -> Registry:
