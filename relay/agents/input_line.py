@@ -107,7 +107,7 @@ class InputLine:
     def text(self, row: str) -> str:
         """What stands in one of its rows, without mark and frame."""
         for mark in (self.prompt, self.side):
-            if mark is not None and (found := mark.match(row)):
+            if mark is not None and (found := mark.match(f"{row} ")):
                 row = row[found.end() :]
                 return re.sub(r"\s*[│┃|]\s*$", "", row) if self.side else row.rstrip()
         return row.rstrip()
@@ -119,7 +119,8 @@ class InputLine:
                 return False
         marks = [mark for mark in (self.prompt, self.other_mode) if mark is not None]
         if self.prompt is not None:
-            return any(mark.match(rows[at]) for mark in marks)
+            # A screen's rows come without the blanks at their ends, a mark may end in one.
+            return any(mark.match(f"{rows[at]} ") for mark in marks)
         if self.side is not None:
             return not (at and self.side.match(rows[at - 1]))
         return self.above is not None

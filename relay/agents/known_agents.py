@@ -12,7 +12,13 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from relay.agents.base import AgentAdapter, AgentStart, TypingRules
+from relay.agents.base import (
+    AgentAdapter,
+    AgentStart,
+    SourceState,
+    StructuredSource,
+    TypingRules,
+)
 from relay.agents.hook_codec import HookCodec
 from relay.agents.interpreters import (
     at_prompt,
@@ -26,6 +32,8 @@ from relay.agents.interpreters import (
 )
 from relay.agents.launch import TURN_EVENTS
 from relay.agents.profile import Profile, find_profile, has_profile
+from relay.core.message import AgentState
+from relay.core.source_events import SourceEvent
 from relay.hooks.events import TOOL_CALL, HookEventName
 
 #: The class of each agent's adapter, in the module relay.agents.KIND.adapter.
@@ -116,6 +124,30 @@ def make_adapter(kind: str, start: AgentStart) -> AgentAdapter | None:
         return None
     made: AgentAdapter = getattr(import_module(f"relay.agents.{kind}.adapter"), name)(start)
     return made
+
+
+class ScreenStates(StructuredSource):
+    """Tells what a program does by its screen and its profile. Its words the screen source has."""
+
+    reads_screen = True
+
+    def __init__(self, profile: Profile) -> None:
+        super().__init__(SourceState(AgentState.IDLE, failed=True), profile)
+
+    def look(self, rows: list[str], title: str, now: float) -> list[SourceEvent]:
+        if self.saved.state is AgentState.GONE:
+            return []
+        if self.profile.asks(rows, title):
+            return self._change(AgentState.BLOCKED, "a dialog waits for the person")
+        busy = self.profile.shows_turn(rows, title)
+        return self._change(AgentState.BUSY if busy else AgentState.IDLE)
+
+
+def source_of(adapter: AgentAdapter | None, profile: Profile) -> StructuredSource | None:
+    """What tells of a program beside its screen source; None where nothing does."""
+    if adapter is not None:
+        return adapter.source
+    return ScreenStates(profile) if profile.tells_of_screen else None
 
 
 def make_hook_codec(kind: str) -> HookCodec | None:

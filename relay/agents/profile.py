@@ -77,10 +77,15 @@ class Profile:
     told_by: str = ""
     spelling: str = ""
 
+    @property
+    def tells_of_screen(self) -> bool:
+        """Whether it says by what to tell an input line, a question or a turn."""
+        told = (self.input, self.dialog, self.dialog_anywhere, self.busy)
+        return any((*told, self.dialog_title, self.busy_title))
+
     def watch(self, screen: Titled) -> Callable[[list[str]], ComposerState] | None:
         """What tells of the input line, from rows of ``screen``; None where nothing is known."""
-        told = (self.input, self.dialog, self.dialog_anywhere, self.busy)
-        if not any((*told, self.dialog_title, self.busy_title)):
+        if not self.tells_of_screen:
             return None
         return lambda rows: self.composer_at_rest(rows, screen.title, screen.cursor[1])
 

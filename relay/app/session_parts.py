@@ -20,6 +20,7 @@ from relay.agents.known_agents import (
     make_hook_codec,
     profile_of_run,
     rules_of,
+    source_of,
     ungated,
     untold,
 )
@@ -267,7 +268,7 @@ class SessionParts:
             namespaces=self._namespaces,
             style=self._profile.screen,
         )
-        source = self._adapter.source if self._adapter else None
+        source = source_of(self._adapter, self._profile)
         nested = NestedOutput(self._run.run_id, state.get("inner", 0), self._hello["pid"])
         rules = rules_of(self._profile, self._launch, self._adapter, self._hello["pid"])
         if takes := self._start.args.get("takes"):

@@ -38,6 +38,7 @@ def framed(*text: str) -> list[str]:
         (FRAMED, ["Working (3s)", *framed(" > one")], "draft"),
         (FRAMED, [*framed(" > "), "Run it? [y/n]"], "dialog"),
         (BARE, ["hello", ">>> "], "empty"),
+        (BARE, ["hello", ">>>"], "empty"),
         (BARE, [">>> old", "an answer", "", ">>> "], "empty"),
         (BARE, [">>> 1. list", "", "2. other"], "dialog"),
         (BARE, ["nothing that is known"], "busy"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from relay.agents.input_line import InputLine
 from relay.agents.interpreters import script_of
-from relay.agents.known_agents import ADAPTERS, profile_of_run
+from relay.agents.known_agents import ADAPTERS, profile_of_run, source_of
 from relay.agents.profile import (
     Profile,
     ProfileError,
@@ -20,6 +22,8 @@ from relay.agents.profile import (
     read_profile,
 )
 from relay.agents.profile_start import SHIPPED
+from relay.core.message import AgentState
+from relay.core.source_events import StateChange
 from relay.screen.agent_styles import UNKNOWN
 
 SHIPPED_FILES = sorted(Path(SHIPPED).glob("*.yaml"))
@@ -150,6 +154,37 @@ def test_a_script_has_the_profile_of_its_program_but_no_interface(own: Path) -> 
     ):
         args = {"profile": "node", "argv": argv}
         assert profile_of_run(args, str(own))[0].name == kind
+
+
+def test_its_screen_tells_what_a_program_does() -> None:
+    text = "busy: [Working]\ndialog: [Sure]\ndialog_title: '!$'\nbusy_title: '^\\*'"
+    source = source_of(None, parse_profile(text, "pi.yaml"))
+    assert source is not None and not source.trusted  # its words are heard on the screen
+    seen = [
+        [event.state for event in source.look([row], title, 0.0) if isinstance(event, StateChange)]
+        for row, title in (
+            ("words", ""),
+            ("Working", ""),
+            ("Sure?", ""),
+            ("words", "* pi"),
+            ("words", "pi!"),
+            ("words", "pi"),
+        )
+    ]
+    busy, blocked, idle = AgentState.BUSY, AgentState.BLOCKED, AgentState.IDLE
+    assert seen == [[], [busy], [blocked], [busy], [blocked], [idle]]
+    assert source_of(None, Profile("pi")) is None
+
+
+def test_the_start_of_a_program_and_a_message_from_the_shell_read_no_yaml() -> None:
+    code = (
+        "import sys, relay.cli.messages, relay.broker.client, relay.app.wrapped_run;"
+        "from relay.agents.launch import Run, plan, takes_primer; takes_primer(['codex'], '');"
+        "plan(['nobody'], {}, Run(name='a', run_id='r', token='t', port=1));"
+        "print([m for m in ('yaml', 'relay.agents.profile') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
 def test_the_example_in_the_documentation_is_true() -> None:
