@@ -105,16 +105,19 @@ def profile_of_run(args: Mapping[str, Any], folder: str) -> tuple[Profile, list[
 
 
 def rules_of(
-    profile: Profile, launch: Mapping[str, Any], adapter: AgentAdapter | None, pid: int
+    profile: Profile, args: Mapping[str, Any], adapter: AgentAdapter | None, pid: int
 ) -> TypingRules:
-    """Return the rules for typing into any program, as it was started."""
-    if answers_once(profile.name, launch):
+    """Return the rules for typing into any program; ``args`` are those of its session."""
+    if answers_once(profile.name, args.get("launch") or {}):
         return TypingRules(refusal=ANSWERS_ONCE)
     if adapter is not None:
-        return adapter.typing_rules()
-    enter = profile.enter.encode()
-    rules = typing_rules(profile.name, pid)
-    return replace(rules, enter=lambda rows: enter, shows_paste=profile.shows_paste)
+        rules = adapter.typing_rules()
+    else:
+        enter, shows = profile.enter.encode(), profile.shows_paste
+        rules = typing_rules(profile.name, pid)
+        rules = replace(rules, enter=lambda rows: enter, shows_paste=shows, takes=profile.takes)
+    chosen = args.get("takes")  # by the person, with --type
+    return replace(rules, takes=chosen, vouched=True) if chosen else rules
 
 
 def make_adapter(kind: str, start: AgentStart) -> AgentAdapter | None:

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from relay.agents.input_line import ComposerState, InputLine, Patterns
 from relay.agents.profile_start import PROFILE_MAX, StartFacts, path_of
@@ -31,6 +31,10 @@ class ProfileError(RelayError):
     """A profile's file cannot be used; the message says where it is wrong."""
 
     code = "profile"
+
+
+#: How a program takes what is typed.
+Takes = Literal["", "line", "paste"]
 
 
 class Titled(Protocol):
@@ -65,6 +69,8 @@ class Profile:
     busy: Patterns = ()
     #: A part of the title that says the same.
     busy_title: re.Pattern[str] | None = None
+    #: ``line`` or ``paste``: how it takes what is typed; empty where its terminal tells.
+    takes: Takes = ""
     #: The keys that submit.
     enter: str = "\r"
     #: Its input line surely shows a paste.
@@ -261,6 +267,13 @@ class _Form:
             raise self._error(node, "text is meant here")
         return str(node.value)
 
+    def _takes(self, node: Node) -> Takes:
+        for known in get_args(Takes):
+            if known == self._text(node):
+                made: Takes = known
+                return made
+        raise self._error(node, "line or paste is meant here")
+
     def _flag(self, node: Node) -> bool:
         if node.tag.endswith(":bool"):
             return str(node.value).lower() in ("true", "yes", "on")
@@ -292,6 +305,7 @@ class _Form:
 
     _readers: dict[str, Callable[[_Form, Node], Any]] = {
         "str": _text,
+        "Takes": _takes,
         "bool": _flag,
         "int": _whole,
         "float": _number,

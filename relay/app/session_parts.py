@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from relay.agents.base import AgentAdapter, AgentStart
@@ -270,9 +270,7 @@ class SessionParts:
         )
         source = source_of(self._adapter, self._profile)
         nested = NestedOutput(self._run.run_id, state.get("inner", 0), self._hello["pid"])
-        rules = rules_of(self._profile, self._launch, self._adapter, self._hello["pid"])
-        if takes := self._start.args.get("takes"):
-            rules = replace(rules, takes=takes, vouched=True)
+        rules = rules_of(self._profile, self._start.args, self._adapter, self._hello["pid"])
         self._prompt = PromptWatch(self._screen, self._terminal, rules, state.get("prompt", {}))
         lines = CommandLines(self._prompt, ignore=shell_output == "ignore")
         gate = lines if rules.is_shell and shell_output != "fire" else None
