@@ -9,8 +9,9 @@ import pytest
 
 from relay.agents.known_agents import ADAPTERS
 from relay.agents.launch import PLANNERS
+from relay.agents.profile import find_profile, profile_names
 from relay.cli.verbs import VERBS
-from tests.real_agents.install import PINS
+from tests.real_agents.install import PINS, PROFILED
 
 ROOT = Path(__file__).resolve().parent.parent
 AGENTS = sorted((ROOT / "docs" / "agents").glob("*.md"))
@@ -71,6 +72,12 @@ def test_each_agent_has_a_page_with_the_version_that_the_tests_drive() -> None:
         assert f"agents/{program}.md" in table
         assert f" {pin.version} " in checked
         assert pin.version in (ROOT / "docs" / "agents" / f"{program}.md").read_text()
+
+
+def test_each_profile_was_checked_with_the_version_that_the_tests_drive() -> None:
+    known = {program: pin.version for program, pin in (PINS | PROFILED).items()}
+    checked = {name: find_profile(name)[0].checked_with for name in profile_names("")}
+    assert checked == {name: known.get(name, "") for name in checked}
 
 
 def test_each_attack_names_a_test_that_exists() -> None:

@@ -7,6 +7,7 @@ in docs/profiles.md. A program without a profile is heard and typed into all the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -14,10 +15,10 @@ from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from relay.agents.input_line import ComposerState, InputLine, Patterns
-from relay.agents.profile_start import PROFILE_MAX, StartFacts, path_of
+from relay.agents.profile_start import PROFILE_MAX, SHIPPED, StartFacts, path_of
 from relay.core.errors import RelayError
 from relay.core.files import read_file
-from relay.screen.agent_styles import UNKNOWN, AgentStyle
+from relay.screen.agent_styles import SHELL, UNKNOWN, AgentStyle
 
 if TYPE_CHECKING:
     from yaml import MappingNode, Node, SequenceNode
@@ -151,7 +152,16 @@ def find_profile(name: str, folder: str = "") -> tuple[Profile, list[str]]:
             notes.append(f"{error.message}: this profile is not used")
         except OSError as error:
             notes.append(f"{error.filename} {error.strerror}: this profile is not used")
-    return Profile(name), notes
+    return Profile(name, screen=SHELL if name == "shell" else UNKNOWN), notes
+
+
+def profile_names(folder: str) -> list[str]:
+    """The programs that have a profile, in the person's ``folder`` or relay's."""
+    found = set()
+    for place in (folder, SHIPPED):
+        with contextlib.suppress(OSError):
+            found |= {name[:-5] for name in os.listdir(place) if name.endswith(".yaml")}
+    return sorted(found)
 
 
 def has_profile(name: str, folder: str = "") -> bool:

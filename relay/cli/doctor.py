@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from relay.cli import output
-from relay.cli.installed_agents import AGENTS, agent_line, native_hooks
+from relay.cli.installed_agents import AGENTS, agent_line, native_hooks, profiled
 from relay.cli.memory_checks import memory_lines
 from relay.cli.parser import Options, Parser
 from relay.cli.table import prose
@@ -108,6 +108,7 @@ def examine(home: Home, cwd: str) -> list[Check]:
     ):
         checks.append(_guarded(name, function))
     checks += [_guarded(name, functools.partial(_agent, name)) for name in AGENTS]
+    checks += [Check(*line) for line in profiled(home)]
     return checks + _memory(home, cwd) + _hooks(home, cwd)
 
 

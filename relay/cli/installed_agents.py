@@ -16,7 +16,7 @@ import tempfile
 from relay.agents.installed import parse_version
 from relay.agents.known_agents import ungated, untold
 from relay.agents.launch import PLANNERS, TOOL_EVENTS, TURN_EVENTS, Run, plan
-from relay.agents.profile import find_profile
+from relay.agents.profile import find_profile, profile_names
 from relay.config.manifest import known
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
@@ -49,6 +49,22 @@ def agent_line(command: str) -> tuple[str, str, str]:
         heard, hint = f"its screen: relay knows its interfaces from {least} on", unseen
     text = f"{version or 'version unknown'}, heard through {heard} ({path})"
     return "ok" if supported else "warn", text, f"{hint} (docs/screen.md)"
+
+
+def profiled(home: Home) -> list[tuple[str, str, str, str]]:
+    """(name, level, text, hint): other installed programs that have a profile, and what is wrong
+    with the person's own profiles."""
+    lines = []
+    for name in profile_names(home.profiles):
+        profile, notes = find_profile(name, home.profiles)
+        lines += [(name, "warn", note, "mend it: docs/profiles.md") for note in notes]
+        path = shutil.which(name)
+        if path is not None and name not in AGENTS:
+            checked = f", checked with {profile.checked_with}" if profile.checked_with else ""
+            text = f"heard through its screen, by a profile{checked} ({path})"
+            hint = f"{profile.unseen} (docs/screen.md)" if profile.unseen else ""
+            lines.append((name, "ok", text, hint))
+    return lines
 
 
 def _version(path: str, npm: str | None, distribution: str | None) -> str | None:

@@ -69,6 +69,8 @@ class AgentStyle:
 
 #: A program of which nothing is known.
 UNKNOWN = AgentStyle()
+#: Any shell at its prompt.
+SHELL = AgentStyle(is_shell=True)
 
 
 def shown_text(row: str, style: AgentStyle) -> str:

@@ -125,6 +125,23 @@ def test_a_terminal_without_unicode_gets_ascii(
 # -- single checks
 
 
+def test_a_program_with_a_profile_is_named_and_a_profile_that_is_wrong_too(
+    home: Home, path: Path, tmp_path: Path
+) -> None:
+    program(path, "chatty")
+    os.makedirs(home.profiles, mode=0o700)
+    for name, text in (("chatty", "checked_with: '1.2'\nunseen: code looks live"), ("odd", "x: 1")):
+        file = Path(home.profiles, f"{name}.yaml")
+        file.write_text(text)
+        file.chmod(0o600)
+    found = _checks(home, tmp_path)
+    assert found["chatty"].text == (
+        f"heard through its screen, by a profile, checked with 1.2 ({path / 'chatty'})"
+    )
+    assert found["chatty"].hint == "code looks live (docs/screen.md)"
+    assert found["odd"].level == "warn" and "odd.yaml:1: there is no 'x'" in found["odd"].text
+
+
 def test_agents_are_found_with_their_versions_and_not_run(
     home: Home, path: Path, tmp_path: Path
 ) -> None:
