@@ -19,6 +19,7 @@ from relay.agents.profile_start import PROFILE_MAX, SHIPPED, StartFacts, path_of
 from relay.core.errors import RelayError
 from relay.core.files import read_file
 from relay.screen.agent_styles import SHELL, UNKNOWN, AgentStyle
+from relay.screen.questions import question_on_screen
 
 if TYPE_CHECKING:
     from yaml import MappingNode, Node, SequenceNode
@@ -110,7 +111,8 @@ class Profile:
         """The same of a program of which only the screen tells whether a turn runs.
 
         Where the input line is known and not seen, nothing reads what would be typed. One that only
-        its mark tells is where the cursor is, in row ``cursor``: others like it were entered.
+        its mark tells is where the cursor is, in row ``cursor``: others like it were entered. A
+        question of which the profile does not tell counts, too.
         """
         found = "dialog" if self.asks(rows, title) else self.composer(rows)
         if found in ("empty", "unknown") and self.shows_turn(rows, title):
@@ -120,8 +122,10 @@ class Profile:
         place = self.input.find(rows)
         if place is None:
             return "busy"
-        left = cursor is not None and not place[0] <= cursor < place[1]
-        return "busy" if left and not self.input.boxed else found
+        if cursor is not None and not self.input.boxed and not place[0] <= cursor < place[1]:
+            return "busy"
+        around = [*rows[: place[0]], *rows[place[1] :]]
+        return "dialog" if question_on_screen(around, (0, 0), shown=False) else found
 
     def shows_turn(self, rows: Sequence[str], title: str) -> bool:
         """Whether a turn runs, as far as can be seen."""

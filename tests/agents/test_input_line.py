@@ -37,6 +37,8 @@ def framed(*text: str) -> list[str]:
         (FRAMED, ["Working (3s)", *framed(" > ")], "busy"),
         (FRAMED, ["Working (3s)", *framed(" > one")], "draft"),
         (FRAMED, [*framed(" > "), "Run it? [y/n]"], "dialog"),
+        (FRAMED, [*framed(" > "), "", "❯ Allow once", "  Deny"], "dialog"),
+        (FRAMED, [*framed(" > [y/n]"), ""], "draft"),
         (BARE, ["hello", ">>> "], "empty"),
         (BARE, ["hello", ">>>"], "empty"),
         (BARE, [">>> old", "an answer", "", ">>> "], "empty"),
