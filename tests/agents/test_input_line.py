@@ -5,9 +5,14 @@ How those draw theirs is tested on their screens, in each agent's folder.
 
 from __future__ import annotations
 
-import pytest
+from typing import get_args
 
-from relay.agents.profile import Profile, parse_profile
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.agents.input_line import ComposerState
+from relay.agents.profile import Profile, find_profile, parse_profile, profile_names
 
 FRAMED = r"""
 input: {prompt: '\s*│ > ?', side: '\s*│', below: '\s*╰─', placeholder: [Type here]}
@@ -18,6 +23,12 @@ busy_title: '[⠁-⣿]'
 BARE = "input: {prompt: '>>> '}\nbusy: [Generating]"
 RULED = "input: {above: '─{8,}', below: '─{8,}', covered: '─{8,}'}"
 RULE = "─" * 20
+SHIPPED = profile_names("")
+ROWS = [
+    *("", " ", RULE, " " + RULE, "╭" + RULE, "╰" + RULE, "│ > a", "│   b", "> ", ">", "❯ 1. Yes"),
+    *("  2. No", "›", "! ls", "┃", "  ┃  Build · x", "  ╹" + "▀" * 9, "esc to interrupt", "words"),
+    *("? for shortcuts", "Enter to confirm", "User:", "[y/N]:"),
+]
 
 
 def framed(*text: str) -> list[str]:
@@ -60,6 +71,22 @@ def test_without_a_box_it_is_where_the_cursor_is() -> None:
     rows = [">>> ", "", "an answer that is still written"]
     assert [made(BARE).composer_at_rest(rows, "", at) for at in (0, 2)] == ["empty", "busy"]
     assert made(FRAMED).composer_at_rest(framed(" > "), "", 23) == "empty"
+
+
+@given(st.lists(st.sampled_from(ROWS), max_size=12), st.sampled_from(SHIPPED), st.integers(0, 12))
+def test_whatever_stands_on_the_screen_each_profile_makes_something_of_it(
+    rows: list[str], name: str, cursor: int
+) -> None:
+    state = find_profile(name)[0].composer_at_rest(rows, "", cursor)
+    assert state in get_args(ComposerState)
+
+
+@given(st.lists(st.sampled_from(ROWS), max_size=6), st.text("ab c1.", min_size=1))
+def test_what_stands_in_the_input_line_is_never_taken_for_nothing(
+    above: list[str], text: str
+) -> None:
+    rows = [*above, *framed(f" > {text}")]
+    assert (made(FRAMED).composer(rows) == "empty") == (not text.strip())
 
 
 def test_the_title_tells_that_a_turn_runs() -> None:
