@@ -64,6 +64,7 @@ class Row:
 
 _RULE = re.compile(
     r"[\s─━═╌╍┄┅╴╶▔▁▀▄╭╮╰╯┌┐└┘├┤┬┴┼╔╗╚╝╠╣┏┓┗┛_-]+|\s*[▊▎▛▙▗▝█][▔▁▀▄]{3,}[▎▋▜▟▖▘█]\s*"
+    r"|\s*[╭╰┌└┏┗╔╚][─━═]+ .+ [─━═]+[╮╯┐┘┓┛╗╝]\s*"  # a frame's edge with a title in it
 )
 _QUOTE = re.compile(r"(\s*)[│┃║▎▌▍▏┆╎](\s?.*)")
 #: Nothing but the bars of quotations; three of them are how renderers draw ``>>>``.
@@ -126,7 +127,7 @@ def _traits(row: str, style: AgentStyle) -> _Traits:
     return _Traits(
         text=text,
         solid=solid(text),
-        rule=_RULE.fullmatch(text) is not None,
+        rule=_RULE.fullmatch(text) is not None and style.person.match(text) is None,
         panel=(panel[1] + panel[2]).rstrip() if panel else None,
         quote=f"{quote[1]}>{quote[2]}" if quote else None,
         indent=len(text) - len(text.lstrip(" ")),

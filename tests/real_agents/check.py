@@ -19,6 +19,8 @@ from tests.real_agents import install
 from tests.real_agents.model import Repeat, ScriptedModel
 from tests.real_agents.people import plain_conversation
 from tests.real_agents.recipes import AGENTS, Options
+from tests.real_agents.recipes_node import NODE
+from tests.real_agents.recipes_pypi import PYPI
 
 #: Seconds that all of it may take.
 DEADLINE = 600
@@ -31,7 +33,9 @@ def check(
     """What ``relay agent check --json`` says of the program; ``seen`` is true, or it fails."""
     with ScriptedModel() as model:
         model.when("BEGIN ", Repeat())
-        recipe = AGENTS[name].recipe(binary, folder, model.url_for(name), made or Options())
+        recipe = (AGENTS | NODE | PYPI)[name].recipe(
+            binary, folder, model.url_for(name), made or Options()
+        )
         found = run(name, recipe.argv, recipe.env, recipe.cwd, *options)
         got = [request.last_text for request in model.requests]
         told = plain_conversation(model.requests[-1]) if model.requests else ""
