@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 FILE_MAX = 1024 * 1024
 #: Settings may be JSON with comments.
 _COMMENT = r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/'
+#: Folders in which versions of what runs an agent lie: not its own.
+_RUNTIMES = ("node", "nodejs", "python")
 
 Version = tuple[int, ...]
 
@@ -41,19 +43,28 @@ def which(program: str, env: dict[str, str]) -> str | None:
     return None if path is None else os.path.realpath(path)
 
 
-def version_of(
-    program: str, env: dict[str, str], package: str, *, in_path: bool = False
-) -> Version | None:
-    """The version of the installed ``program``, of the npm package ``package``, if it can be told.
+def version_of(program: str, env: dict[str, str], package: str) -> Version | None:
+    """The version of the installed ``program``, of the package ``package``, if it can be told.
 
-    ``in_path``: it may also stand in the path, as ``…/0.169.0-x86_64-unknown-linux-musl/bin/codex``
-    (Homebrew, a native installer).
+    By the npm or Python package around it, else by its path: ``…/claude/versions/2.1.330``,
+    ``…/0.169.0-x86_64-unknown-linux-musl/bin/codex`` (Homebrew, a native installer).
     """
-    path = which(program, env)
+    path = find(program, env)
     if path is None:
         return None
-    folders = reversed(path.split(os.sep)[:-1]) if in_path else ()
-    return npm_version(path, package) or next(filter(None, map(parse_version, folders)), None)
+    real = os.path.realpath(path)
+    # A virtual environment's own Python is a link that leads out of it; its scripts may be links
+    # that lead into it.
+    packaged = npm_version(real, package) or pip_version(path, package)
+    return packaged or pip_version(real, package) or _version_in_path(real)
+
+
+def _version_in_path(path: str) -> Version | None:
+    folders = ["", *path.split(os.sep)]
+    for at in range(len(folders) - 1, 0, -1):
+        if folders[at - 1] not in _RUNTIMES and (version := parse_version(folders[at])):
+            return version
+    return None
 
 
 def npm_version(path: str, package: str) -> Version | None:

@@ -87,12 +87,12 @@ def program(argv: list[str]) -> str:
 #: ``converses(argv)``, whether this starts a conversation (``claude mcp`` does not), and
 #: ``plan(argv, env, run)``, which never raises.
 PLANNERS = {
-    "qwen": "relay.agents.qwen.launch",
     "claude": "relay.agents.claude.launch",
     "codex": "relay.agents.codex.launch",
     "gemini": "relay.agents.gemini.launch",
-    "aider": "relay.agents.aider.launch",
+    "qwen": "relay.agents.qwen.launch",
     "opencode": "relay.agents.opencode.launch",
+    "aider": "relay.agents.aider.launch",
 }
 
 

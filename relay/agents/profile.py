@@ -24,6 +24,8 @@ from relay.screen.questions import question_on_screen
 if TYPE_CHECKING:
     from yaml import MappingNode, Node, SequenceNode
 
+#: A row that encloses an input line.
+_BORDER = "─" * 8
 _TOLD_BY = re.compile(r"-\S+ \{(?:text|file)\}")
 #: Rows above the input line in which a turn shows; what waits may lie in between.
 _ABOVE = 12
@@ -124,7 +126,8 @@ class Profile:
             return "busy"
         if cursor is not None and not self.input.boxed and not place[0] <= cursor < place[1]:
             return "busy"
-        around = [*rows[: place[0]], *rows[place[1] :]]
+        # What the agent asks in words above it, the input line is the place to answer.
+        around = [*rows[: place[0]], _BORDER, *rows[place[1] :]]
         return "dialog" if question_on_screen(around, (0, 0), shown=False) else found
 
     def shows_turn(self, rows: Sequence[str], title: str) -> bool:

@@ -16,8 +16,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
+from relay.agents.launch import PLANNERS
 from relay.cli import output
-from relay.cli.installed_agents import AGENTS, agent_line, native_hooks, profiled
+from relay.cli.installed_agents import agent_line, native_hooks, profiled
 from relay.cli.memory_checks import memory_lines
 from relay.cli.parser import Options, Parser
 from relay.cli.table import prose
@@ -79,7 +80,7 @@ def _next_step(checks: list[Check]) -> str:
         return "relay trust --show"
     for level in ("ok", "warn"):
         for check in checks:
-            if check.name in AGENTS and check.level == level:
+            if check.name in PLANNERS and check.level == level:
                 return f"relay wrap --name Alice -- {check.name}"
     return "relay demo"
 
@@ -107,7 +108,7 @@ def examine(home: Home, cwd: str) -> list[Check]:
         ("config", lambda: _config(home, cwd)),
     ):
         checks.append(_guarded(name, function))
-    checks += [_guarded(name, functools.partial(_agent, name)) for name in AGENTS]
+    checks += [_guarded(name, functools.partial(_agent, name)) for name in PLANNERS]
     checks += [Check(*line) for line in profiled(home)]
     return checks + _memory(home, cwd) + _hooks(home, cwd)
 

@@ -1,19 +1,17 @@
 """What ``relay doctor`` says of installed agents: versions, and which tell hooks of themselves.
 
-Files are read, nothing is run: each agent's own plan for a start is asked, in a folder that is
-thrown away.
+A file of its own, apart from what doctor says of relay. Files are read, nothing is run: each
+agent's own plan for a start is asked, in a folder that is thrown away.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
 import os
-import re
 import shutil
 import tempfile
 
-from relay.agents.installed import parse_version
+from relay.agents.installed import version_of
 from relay.agents.known_agents import ungated, untold
 from relay.agents.launch import PLANNERS, TOOL_EVENTS, TURN_EVENTS, Run, plan
 from relay.agents.profile import find_profile, profile_names
@@ -21,33 +19,23 @@ from relay.config.manifest import known
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
 
-#: Command -> the names under which its version is found: an npm package, a Python distribution.
-AGENTS = {
-    "claude": ("@anthropic-ai/claude-code", None),
-    "codex": ("@openai/codex", None),
-    "gemini": ("@google/gemini-cli", None),
-    "qwen": ("@qwen-code/qwen-code", None),
-    "opencode": ("opencode-ai", None),
-    "aider": (None, "aider_chat"),
-}
-_VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+-]*")
-
 
 def agent_line(command: str) -> tuple[str, str, str]:
     """(level, text, hint): what is installed as ``command``, and how relay hears it."""
     path = shutil.which(command)
     if path is None:
         return "absent", "not installed", ""
-    version = _version(path, *AGENTS[command])
     unseen = find_profile(command)[0].unseen
-    oldest = importlib.import_module(PLANNERS[command]).OLDEST
-    supported = version is not None and (parse_version(version) or ()) >= oldest
+    planner = importlib.import_module(PLANNERS[command])
+    version = version_of(path, {}, planner.PACKAGE)
+    supported = version is not None and version >= planner.OLDEST
     if supported:
         heard, hint = "its own words", f"should its screen have to stand in: {unseen}"
     else:
-        least = ".".join(map(str, oldest))
+        least = ".".join(map(str, planner.OLDEST))
         heard, hint = f"its screen: relay knows its interfaces from {least} on", unseen
-    text = f"{version or 'version unknown'}, heard through {heard} ({path})"
+    shown = ".".join(map(str, version)) if version else "version unknown"
+    text = f"{shown}, heard through {heard} ({path})"
     return "ok" if supported else "warn", text, f"{hint} (docs/screen.md)"
 
 
@@ -59,53 +47,12 @@ def profiled(home: Home) -> list[tuple[str, str, str, str]]:
         profile, notes = find_profile(name, home.profiles)
         lines += [(name, "warn", note, "mend it: docs/profiles.md") for note in notes]
         path = shutil.which(name)
-        if path is not None and name not in AGENTS:
+        if path is not None and name not in PLANNERS and not notes:
             checked = f", checked with {profile.checked_with}" if profile.checked_with else ""
             text = f"heard through its screen, by a profile{checked} ({path})"
             hint = f"{profile.unseen} (docs/screen.md)" if profile.unseen else ""
             lines.append((name, "ok", text, hint))
     return lines
-
-
-def _version(path: str, npm: str | None, distribution: str | None) -> str | None:
-    """The version of an installed program, from the files around it: nothing is run."""
-    real = os.path.realpath(path)
-    folder = os.path.dirname(real)
-    for _ in range(6):
-        if npm is not None:
-            for package in (folder, os.path.join(folder, "node_modules", npm)):
-                found = _npm_version(os.path.join(package, "package.json"), npm)
-                if found:
-                    return found
-        folder = os.path.dirname(folder)
-    if distribution is not None:
-        return _python_version(os.path.dirname(os.path.dirname(real)), distribution)
-    # Native installers keep each version under its own name.
-    parts = [part for part in real.split(os.sep) if _VERSION.fullmatch(part)]
-    return parts[-1] if parts else None
-
-
-def _npm_version(path: str, name: str) -> str | None:
-    try:
-        with open(path, "rb") as file:
-            content = json.loads(file.read(1024 * 1024))
-    except (OSError, ValueError):
-        return None
-    if not isinstance(content, dict) or content.get("name") != name:
-        return None
-    version = content.get("version")
-    return version if isinstance(version, str) else None
-
-
-def _python_version(prefix: str, distribution: str) -> str | None:
-    """From the name of the ``.dist-info`` folder of the environment that holds the program."""
-    lib = os.path.join(prefix, "lib")
-    for python in sorted(os.listdir(lib)) if os.path.isdir(lib) else []:
-        packages = os.path.join(lib, python, "site-packages")
-        for name in os.listdir(packages) if os.path.isdir(packages) else []:
-            if name.startswith(distribution + "-") and name.endswith(".dist-info"):
-                return name.removeprefix(distribution + "-").removesuffix(".dist-info")
-    return None
 
 
 # -- hooks

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from relay.agents.base import AgentStart
-from relay.agents.claude.launch import OLDEST, REPORTED, version_of
+from relay.agents.claude.launch import OLDEST, PACKAGE, REPORTED
+from relay.agents.installed import version_of
 from relay.agents.known_agents import answers_once, make_adapter
 from relay.agents.launch import MODULES, PLANNERS, Launch, Run, plan, takes_primer, wants_tcp
 from relay.agents.profile import parse_profile
@@ -203,12 +204,12 @@ def test_versions_are_found_without_starting_anything(tmp_path: Path) -> None:
     cask = tmp_path / "Caskroom" / "claude-code" / "2.1.331" / "claude"
     cask.parent.mkdir(parents=True)
     cask.write_text("")
-    assert version_of(str(program), {}) == (2, 1, 400)
-    assert version_of("claude", {"PATH": f"/no:{program.parent}"}) == (2, 1, 400)
-    assert version_of(str(cask), {}) == (2, 1, 331)
+    assert version_of(str(program), {}, PACKAGE) == (2, 1, 400)
+    assert version_of("claude", {"PATH": f"/no:{program.parent}"}, PACKAGE) == (2, 1, 400)
+    assert version_of(str(cask), {}, PACKAGE) == (2, 1, 331)
     (package / "package.json").unlink()
-    assert version_of(str(program), {}) is None
-    assert version_of("claude", {"PATH": str(tmp_path)}) is None
+    assert version_of(str(program), {}, PACKAGE) is None
+    assert version_of("claude", {"PATH": str(tmp_path)}, PACKAGE) is None
 
 
 def test_the_primer_is_told_by_a_hook_and_survives_the_shell(claude: str) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from relay.cli import doctor, installed_agents
+from relay.agents.launch import PLANNERS
+from relay.cli import doctor
 from relay.config.trust import CONFIG_NAME
 from relay.core.paths import Home
 from tests.cli.verbs import Verb, program, verbs_of
@@ -38,7 +39,7 @@ def relay() -> Verb:
     return verbs_of(doctor)
 
 
-@pytest.mark.parametrize("agent", installed_agents.AGENTS)
+@pytest.mark.parametrize("agent", PLANNERS)
 def test_it_says_what_the_screen_of_an_agent_does_not_tell(
     home: Home, path: Path, tmp_path: Path, agent: str
 ) -> None:

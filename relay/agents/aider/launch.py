@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from relay.agents.installed import find, pip_version, word_set
+from relay.agents.installed import version_of, word_set
 from relay.agents.launch import (
     Launch,
     Run,
@@ -101,7 +101,7 @@ def _history(
     argv: list[str], env: dict[str, str], run: Run, settings: AiderSettings, data: dict[str, Any]
 ) -> list[str]:
     """The flags that make aider log what its model says; ``data`` learns where."""
-    version = version_of(argv, env)
+    version = version_of(argv[0], env, PACKAGE)
     if version is None:
         raise _Problem("its version cannot be told")
     if version < OLDEST:
@@ -138,16 +138,6 @@ def _folder(run: Run) -> str:
         raise OSError("this run has no folder")
     make_private_folder(run.folder)
     return run.folder
-
-
-def version_of(argv: list[str], env: dict[str, str]) -> tuple[int, ...] | None:
-    """Tell the version of the aider that ``argv`` starts, without starting it; None: unknown."""
-    path = find(argv[0], env)
-    if path is None:
-        return None
-    # A virtual environment's own Python is a link that leads out of it; its scripts may be links
-    # that lead into it.
-    return pip_version(path, PACKAGE) or pip_version(os.path.realpath(path), PACKAGE)
 
 
 # -- aider's settings

@@ -13,7 +13,7 @@ import json
 import os
 
 from relay.agents.hook_scripts import giver, reporter
-from relay.agents.installed import npm_version, parse_version, which, word_set
+from relay.agents.installed import version_of, word_set
 from relay.agents.launch import (
     GATE_TIMEOUT,
     Launch,
@@ -174,7 +174,7 @@ def _why_no_hooks(argv: list[str], env: dict[str, str], run: Run) -> str | None:
         if option in _WITHOUT_HOOKS:
             return _WITHOUT_HOOKS[option]
     # A version that does not know one of our hooks stops at its start to complain of it.
-    version = version_of(argv[0], env)
+    version = version_of(argv[0], env, PACKAGE)
     if version is None:
         return "the version of this Claude Code cannot be told"
     if version < OLDEST:
@@ -188,25 +188,6 @@ def _why_no_gates(theirs: dict[str, Any], env: dict[str, str], run: Run) -> str:
         return ""
     off = hooks_off(theirs, env, os.getcwd())
     return f"{off} turns off all hooks (disableAllHooks)" if off else ""
-
-
-def version_of(program: str, env: dict[str, str]) -> tuple[int, ...] | None:
-    """The version of an installed Claude Code, without starting it; None when it cannot be told.
-
-    It stands in the path (native installer, Homebrew) or in the package around the program (npm).
-    """
-    path = which(program, env)
-    return None if path is None else npm_version(path, PACKAGE) or _version_in_path(path)
-
-
-def _version_in_path(path: str) -> tuple[int, ...] | None:
-    """``…/claude/versions/2.1.330`` or ``…/claude-code/2.1.330/claude``; not Node's version."""
-    parts = path.split(os.sep)
-    for at in range(len(parts) - 1, 1, -1):
-        folder = parts[at - 2] if parts[at - 1] == "versions" else parts[at - 1]
-        if folder in ("claude", "claude-code") and (version := parse_version(parts[at])):
-            return version
-    return None
 
 
 def _options(argv: list[str]) -> list[str]:

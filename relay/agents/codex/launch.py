@@ -122,7 +122,7 @@ def _why_unreadable(argv: list[str], env: dict[str, str]) -> str | None:
     options, _ = _parse(argv[1:])
     if any(name == "--remote" for name, _ in options):
         return "with --remote the session is kept elsewhere: Codex is heard by its screen"
-    version = version_of(argv[0], env, PACKAGE, in_path=True)
+    version = version_of(argv[0], env, PACKAGE)
     if version is None or version < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         found = "cannot be told" if version is None else ".".join(map(str, version))

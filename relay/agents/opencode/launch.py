@@ -92,7 +92,7 @@ def _why_no_server(
         return "its server is another program's"
     if "--mini" in options:
         return "--mini has no server"
-    version = version_of(program, env, PACKAGE, in_path=True)
+    version = version_of(program, env, PACKAGE)
     if version is not None and version < OLDEST:
         wanted = ".".join(map(str, OLDEST))
         return f"opencode before {wanted} is not known to relay"
@@ -172,7 +172,7 @@ def _why_no_gate(
         return "opencode --mini has not been seen to load plugins"
     if "--pure" in options or env.get("OPENCODE_PURE", "").lower() in ("1", "true"):
         return "opencode loads no plugins with --pure or OPENCODE_PURE"
-    version = version_of(program, env, PACKAGE, in_path=True)
+    version = version_of(program, env, PACKAGE)
     if (version is not None and version < OLDEST) or _is_another(which(program, env)):
         return "the plugins of this opencode are not known to relay"
     return ""

@@ -153,8 +153,8 @@ def test_the_version_stands_in_the_path_where_no_package_does(tmp_path: Path) ->
     program = folder / "codex"
     program.write_text("")
     program.chmod(0o755)
-    assert version_of("codex", {"PATH": str(folder)}, launch.PACKAGE, in_path=True) == (0, 170, 1)
-    assert version_of("codex", {"PATH": str(tmp_path)}, launch.PACKAGE, in_path=True) is None
+    assert version_of("codex", {"PATH": str(folder)}, launch.PACKAGE) == (0, 170, 1)
+    assert version_of("codex", {"PATH": str(tmp_path)}, launch.PACKAGE) is None
 
 
 def snake(event: str) -> str:

@@ -152,12 +152,12 @@ def test_where_the_version_cannot_be_told_the_server_will_tell_it(tmp_path: Path
 
 
 def test_versions_are_found_without_starting_anything(tmp_path: Path, opencode: str) -> None:
-    assert version_of(opencode, {}, PACKAGE, in_path=True) == OLDEST
+    assert version_of(opencode, {}, PACKAGE) == OLDEST
     cask = tmp_path / "Cellar" / "opencode" / "1.19.2" / "bin" / "opencode"
     cask.parent.mkdir(parents=True)
     cask.write_text("")
-    assert version_of(str(cask), {}, PACKAGE, in_path=True) == (1, 19, 2)
-    assert version_of("opencode", {"PATH": str(tmp_path)}, PACKAGE, in_path=True) is None
+    assert version_of(str(cask), {}, PACKAGE) == (1, 19, 2)
+    assert version_of("opencode", {"PATH": str(tmp_path)}, PACKAGE) is None
 
 
 @pytest.mark.parametrize(
