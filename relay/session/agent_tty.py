@@ -3,8 +3,8 @@
 A file of its own: the only one of a session that does I/O on a terminal. Where the kernel tells of
 reads (Linux), what was read is told from what was thrown away.
 
-Source: termios(3), tty_ioctl(4), inotify(7). In canonical mode FIONREAD counts whole lines only, which is what
-a line program can read.
+Source: termios(3), tty_ioctl(4), inotify(7). In canonical mode FIONREAD counts whole lines only,
+which is what a line program can read.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from relay.core.errors import RelayError
 from relay.core.message import Message, State
 from relay.directive.envelope import marker_of
 from relay.session.broker_reports import BrokerReports
-from relay.session.delivery_channel import DeliveryChannel
+from relay.session.delivery_channel import DeliveryChannel, ThrownAway
 from relay.session.native_channel import ChannelSelector
 from relay.session.typing_policy import Guards
 
@@ -28,6 +28,11 @@ HELD_AFTER = 1.0
 LOOK_AGAIN = 1.0
 #: Of those that wait, at most this many are shown to a channel.
 AT_ONCE = 64
+#: What went over is looked for on the agent's screen for so many seconds, of so many messages.
+PROOF_PATIENCE = 600.0
+PROOFS_AT_ONCE = 16
+#: What is thrown away unread so often has failed.
+THROWN_MAX = 3
 #: At the agent's end: how long what is being handed over may take to be accounted for.
 CLOSING = 1.0
 
@@ -50,6 +55,7 @@ class DeliveryQueue:
         self._in_hand: set[str] = set()  # ids of those that a channel is about to take
         self._unproven: OrderedDict[str, Message] = OrderedDict()  # marker -> submitted message
         self._over_at = 0.0  # when a message last went over
+        self._thrown: dict[str, int] = {}  # id -> how often the program threw it away unread
         self._wake = asyncio.Event()
         self._holding = ""  # why nothing goes through at present
         self._since = 0.0  # … and since when
@@ -155,8 +161,9 @@ class DeliveryQueue:
                 await self._wait_out(Blocked(error.message, LOOK_AGAIN))
 
     async def _step(self) -> None:
+        watched = await self._find_proofs()
         if not self._waiting:
-            await self._rest(None)
+            await self._rest(LOOK_AGAIN if watched else None)
             return
         channel, now = self._channels.current(), self._clock()
         if channel is None:
@@ -251,8 +258,18 @@ class DeliveryQueue:
         await self._settled()
         submitted = asyncio.gather(*(self._reports.delivery(m, State.SUBMITTED) for m in batch))
         self._accounted = submitted
-        proof = await channel.read(batch)
+        try:
+            proof = await channel.read(batch)
+        except ThrownAway as error:
+            await self._settled()
+            await self._again(batch, error.message)
+            return
         if proof is None:
+            if why := channel.unproven:
+                await self._settled()
+                await asyncio.gather(
+                    *(self._reports.delivery(m, State.SUBMITTED, why) for m in batch)
+                )
             return
         seen = [m for m in batch if self._unproven.pop(marker_of(m), None) is not None]
 
@@ -262,6 +279,31 @@ class DeliveryQueue:
             await asyncio.gather(*reports)
 
         self._accounted = asyncio.ensure_future(account())
+
+    async def _again(self, batch: list[Message], why: str) -> None:
+        """Nobody has read these: they wait again, before what was sent later, but not for ever."""
+        for message in reversed(batch):
+            if self._unproven.pop(marker_of(message), None) is None:
+                continue  # the pump has told it first
+            self._thrown[message.id] = self._thrown.get(message.id, 0) + 1
+            if self._thrown[message.id] < THROWN_MAX:
+                self._waiting.appendleft(message)
+            else:
+                del self._thrown[message.id]
+                await self._reports.delivery(message, State.FAILED, why)
+        await self._wait_out(Blocked(why, LOOK_AGAIN))
+
+    async def _find_proofs(self) -> bool:
+        """Report what the screen shows by now of what went over; whether some is still missing."""
+        channel = self._channels.current()
+        if channel is None or not channel.proves_reading:
+            return False
+        if not self._unproven or self._clock() - self._over_at > PROOF_PATIENCE:
+            return False
+        for marker, message in list(self._unproven.items())[-PROOFS_AT_ONCE:]:
+            if channel.shown(message) and self._unproven.pop(marker, None) is not None:
+                await self._reports.delivery(message, State.SEEN, proof="screen")
+        return bool(self._unproven)
 
     async def _settled(self) -> None:
         """Until the broker has all that was reported of earlier batches."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from relay.agents.base import Blocked
+from relay.core.errors import RelayError
 from relay.core.message import Message
 
 
@@ -47,6 +48,12 @@ def in_pieces(typed: bytes, most: int) -> list[bytes]:
     return [*chunks, current] if current else chunks
 
 
+class ThrownAway(RelayError):
+    """The program threw away what it was sent, and has read nothing of it."""
+
+    code = "thrown_away"
+
+
 class DeliveryChannel(Protocol):
     """One way into an agent."""
 
@@ -63,7 +70,19 @@ class DeliveryChannel(Protocol):
         ...
 
     async def read(self, batch: list[Message]) -> str | None:
-        """Wait until the program has taken what was submitted; returns the proof, if there is."""
+        """Wait until the program has taken what was submitted; returns the proof, if there is.
+
+        Raises ThrownAway where it certainly has not.
+        """
+        ...
+
+    def shown(self, message: Message) -> bool:
+        """Whether by now something proves that a submitted message was taken."""
+        ...
+
+    @property
+    def unproven(self) -> str:
+        """Why nothing has proven that the last batch was taken; empty where that comes later."""
         ...
 
     def landed(self, message: Message) -> bool:

@@ -40,7 +40,10 @@ TYPING = "the person is typing"
 _PROMPT = re.compile(r"[>$#%❯›»➜λ:│┃║|\])]\s*$")
 _INPUT_ROW = re.compile(r"^[\s│┃║|]*[\w ]{0,16}[>❯›»➜](?:\s|$)")
 _NOT_TEXT = re.compile(r"[\s│┃║|╭╮╰╯─━█▌▏▎]+")
-PLACEHOLDER = re.compile(r"\[Pasted[^\]]*\]$", re.IGNORECASE)
+#: What stands in an input line for a long text, as in ``[Pasted text #1 +5 lines]``.
+PLACEHOLDER = re.compile(
+    r"[\[(<«‹⟨][^\[\]()<>]{0,40}(?:paste|\blines?\b|\bchars?)[^\[\]()<>]{0,40}[\])>»›⟩]", re.I
+)
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from relay.core.source_events import Screen, Terminal
 from relay.directive.envelope import Envelope
 from relay.screen.questions import DIALOG
 from relay.session.delivery_channel import WriteLink, write_id
+from relay.session.line_typing import PLACEHOLDER, bare
 from relay.session.prompt_watch import PromptWatch
 from relay.session.typing_policy import Guards
 
@@ -28,16 +29,17 @@ PASTE_LOOKS = 20
 #: How long the screen may take to show that Enter was taken.
 ENTER_REST = 0.5
 ENTER_TRIES = 3
+#: After so many lost pastes in a row the person has to look.
+LOSSES_MAX = 3
 LOST = "what was pasted did not reach the input line"
 STANDS = "its text stands in the input line; Enter there sends it"
 
 _PASTE = "\x1b[200~{}\x1b[201~"
 #: By this many last characters a pasted text is recognised in an input line.
 TAIL = 10
-#: What stands in the input line for a long paste, as in ``[Pasted text #1 +5 lines]``.
-_PLACEHOLDER = re.compile(r"[\[(<«‹⟨][^\[\]()<>]{0,40}(?:paste|\blines?\b|\bchars?)[^\[\]()<>]{0,40}[\])>»›⟩]", re.I)
-_NOT_TEXT = re.compile(r"[\s│┃║|╭╮╰╯─━]+")
-_BORDER = re.compile(r"\W*[─━═▔▁▄▀╌-]{3}.*|\W+")
+#: What stands above an input line, and around its rows.
+_BORDER = re.compile(r"\W*[─━═▔▁▄▀╌-]{3}.*")
+_FRAMED = re.compile(r"\s*[│┃║|▌▐].*[│┃║|▌▐]\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,9 @@ class PasteTyper:
         self._composer = composer
         self._seen = seen
         self._half: Message | None = None
+        self._last: Envelope | None = None  # pasted last, and perhaps still in the input line
+        self._losses = 0  # pastes in a row that were lost, …
+        self._lost_at = 0  # … and the person's last key then
         self._entered: tuple[str, _Look] | None = None  # marker, and the screen before Enter
 
     @property
@@ -94,6 +99,9 @@ class PasteTyper:
         resumed, self._half = self._half is not None and self._half.id == message.id, None
         before = self._look(wrapped)
         sequence = self._guards.sequence
+        self._last = wrapped
+        if resumed and (self._seen(wrapped.marker) or self.shown(wrapped)):
+            return None  # the person has entered it
         if not resumed:
             data = _PASTE.format(wrapped.text).encode("utf-8", "replace")
             step = write_id(message, "paste")
@@ -103,7 +111,8 @@ class PasteTyper:
             await asyncio.sleep(PASTE_REST)
             asked = bool(self.asks())
             if not await self._until_it_stands(wrapped, None if resumed else before):
-                return None if attempt or self._seen(wrapped.marker) else Blocked(LOST, 0.5)
+                return None if attempt or self._seen(wrapped.marker) else self._lost()
+            self._losses = 0
             if asked:
                 sequence = self._guards.sequence  # those keys were for the dialog
             look = self._look(wrapped)
@@ -120,6 +129,16 @@ class PasteTyper:
                 await asyncio.sleep(ENTER_REST)
             if not self._was_lost(wrapped, look, at):
                 return None
+        return None
+
+    def hold(self) -> Blocked | None:
+        """Why nothing more may be pasted now."""
+        if self._losses >= LOSSES_MAX and self._guards.sequence == self._lost_at:
+            return Blocked(f"{LOST}, {LOSSES_MAX} times; a key there lets it be tried again", 1.0)
+        if self._last is not None and not self.stands(self._last):
+            self._last = None
+        if self._last is not None and self.composer() == "unknown":
+            return Blocked(STANDS, 0.5)
         return None
 
     def asks(self, composer: str | None = None) -> str:
@@ -160,9 +179,16 @@ class PasteTyper:
             last = max((n for n, row in enumerate(rows) if wrapped.marker in row), default=0)
             return self._screen.cursor[1] > last
         new = look.marked - (entered.marked if entered else look.marked)
-        return any(not _BORDER.fullmatch(above) and row == _solid(row) for above, row in new)
+        return any(
+            not _BORDER.fullmatch(above) and not _FRAMED.fullmatch(row) for above, row in new
+        )
 
     # -- inside
+
+    def _lost(self) -> Blocked:
+        self._losses += 1
+        self._lost_at, self._last = self._guards.sequence, None
+        return Blocked(LOST, 0.5)
 
     async def _until_it_stands(self, wrapped: Envelope, before: _Look | None) -> bool:
         """Wait until the input line shows the text, and nothing is asked; whether it ever does.
@@ -176,11 +202,7 @@ class PasteTyper:
             if self.asks(composer):
                 await asyncio.sleep(ENTER_REST)
                 looks = min(looks, PASTE_LOOKS - 2)
-            elif self._rules.is_shell or self._rules.comment:
-                return True
-            elif composer == "draft":
-                return True
-            elif composer == "unknown" and self._shows(wrapped, before):
+            elif self._stands_now(composer, wrapped, before):
                 return True
             elif self._terminal.unread() is None:
                 return False
@@ -189,12 +211,16 @@ class PasteTyper:
                 await asyncio.sleep(PASTE_REST)
         return False
 
-    def _shows(self, wrapped: Envelope, before: _Look | None) -> bool:
+    def _stands_now(self, composer: str, wrapped: Envelope, before: _Look | None) -> bool:
+        if composer == "draft" or self._rules.is_shell or self._rules.comment:
+            return True
+        if composer != "unknown":
+            return False
         look = self._look(wrapped)
         if self._at_cursor(wrapped, look):
             return True
         if before is None:
-            return False
+            return bool(look.marked)
         return (
             bool(look.marked - before.marked)
             or look.tails > before.tails
@@ -206,7 +232,7 @@ class PasteTyper:
         proven = self._seen(wrapped.marker)
         if proven or self._rules.is_shell or self._rules.comment:
             return False
-        drawn = self._guards.quiet_for(self._clock()) < self._clock() - at
+        drawn = self._guards.quiet_for(self._clock()) <= self._clock() - at
         composer = self.composer()
         if composer != "unknown":
             return composer == "draft" and (drawn or proven is False)
@@ -222,8 +248,8 @@ class PasteTyper:
     @staticmethod
     def _at_cursor(wrapped: Envelope, look: _Look) -> bool:
         # A text that was pasted ends where the cursor stands; what was submitted stands elsewhere.
-        tail = _solid(wrapped.text)[-TAIL:]
-        placeholder = list(_PLACEHOLDER.finditer(look.before_cursor))
+        tail = bare(wrapped.text)[-TAIL:]
+        placeholder = list(PLACEHOLDER.finditer(look.before_cursor))
         at_end = bool(placeholder) and placeholder[-1].end() == len(look.before_cursor)
         return look.before_cursor.endswith(tail) or at_end
 
@@ -231,18 +257,13 @@ class PasteTyper:
         rows = self._screen.visible()
         column, row = self._screen.cursor
         before = [*rows[max(0, row - 1) : row], *[r[:column] for r in rows[row : row + 1]]]
-        solid = _solid("".join(rows))
+        solid = bare("".join(rows))
         marked = frozenset(
             (rows[n - 1] if n else "", one) for n, one in enumerate(rows) if wrapped.marker in one
         )
         return _Look(
-            _solid("".join(before)),
-            solid.count(_solid(wrapped.text)[-TAIL:]),
-            sum(1 for one in rows for _ in _PLACEHOLDER.finditer(one)),
+            bare("".join(before)),
+            solid.count(bare(wrapped.text)[-TAIL:]),
+            sum(1 for one in rows for _ in PLACEHOLDER.finditer(one)),
             marked,
         )
-
-
-def _solid(text: str) -> str:
-    """``text`` without white space and frames: the same however a screen lays it out."""
-    return _NOT_TEXT.sub("", text)

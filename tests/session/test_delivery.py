@@ -53,6 +53,13 @@ class FakeChannel:
     async def read(self, batch: list[Message]) -> str | None:
         return self.proof
 
+    def shown(self, message: Message) -> bool:
+        return False
+
+    @property
+    def unproven(self) -> str:
+        return ""
+
     def landed(self, message: Message) -> bool:
         return message.id in self.landed_before
 
