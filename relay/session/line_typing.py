@@ -145,6 +145,8 @@ class LineTyper:
         return await self._enter(typed, message)
 
     async def _enter(self, typed: _Typed, message: Message) -> Blocked | None:
+        if asked := self._prompt.asks():
+            return Blocked(asked, 1.0)
         before = self._screen.visible()
         key = self._rules.enter(before)
         if not await self._write(key, write_id(message, "enter0"), typed):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+import pytest
+
 from relay.agents.base import Blocked
 from relay.core.errors import NotDelivered
 from relay.core.message import AgentState, Message, State
 from relay.core.source_events import StateChange
 from relay.directive.envelope import marker_of
+from relay.session import delivery
 from relay.session.broker_reports import BrokerReports
 from relay.session.delivery import DeliveryQueue
-from relay.session.delivery_channel import Submitted
+from relay.session.delivery_channel import Submitted, ThrownAway
 from relay.session.native_channel import ChannelSelector
 from relay.session.typing_policy import Guards
 
@@ -36,6 +39,9 @@ class FakeChannel:
         self.proves_reading = True
         self.landing_takes = 0.0
         self.thrown: list[tuple[Message, bool]] = []
+        self.flushes = 0  # so often the program throws away what it is sent
+        self.on_screen: set[str] = set()  # bodies that the screen shows by now
+        self.unproven = ""
 
     def hold(self, now: float) -> Blocked | None:
         return self.closed
@@ -51,14 +57,13 @@ class FakeChannel:
         return Submitted(len(taken), hold)
 
     async def read(self, batch: list[Message]) -> str | None:
+        if self.flushes:
+            self.flushes -= 1
+            raise ThrownAway("thrown away unread")
         return self.proof
 
     def shown(self, message: Message) -> bool:
-        return False
-
-    @property
-    def unproven(self) -> str:
-        return ""
+        return message.body in self.on_screen
 
     def landed(self, message: Message) -> bool:
         return message.id in self.landed_before
@@ -424,6 +429,42 @@ def test_what_ctrl_c_threw_away_is_typed_again_or_has_failed() -> None:
     failed = [report for report in desk.reports if report[1] == "failed"]
     assert len(failed) == 1 and failed[0][0] == "m1" and "Ctrl-C" in failed[0][2]
     assert ("m1", "seen", "read") not in desk.reports
+
+
+@pytest.mark.parametrize("flushes, end", [(2, "seen"), (3, "failed")], ids=["twice", "always"])
+def test_what_the_program_threw_away_is_typed_again_but_not_for_ever(
+    flushes: int, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "LOOK_AGAIN", 0.01)
+
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.channel.flushes = flushes
+        desk.queue.offer(message(1))
+        await desk.until(("m1", end, "read" if end == "seen" else "thrown away unread"))
+        return desk
+
+    desk = asyncio.run(scenario())
+    assert desk.channel.through == ["m1"] * 3
+    assert [state for _, state, _ in desk.reports].count(end) == 1
+
+
+def test_what_nothing_proves_stays_submitted_with_the_reason_until_the_screen_shows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delivery, "LOOK_AGAIN", 0.01)
+
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.channel.proof, desk.channel.unproven = None, "the program does not show it"
+        desk.queue.offer(message(1))
+        await desk.until(("m1", "submitted", "the program does not show it"))
+        assert ("m1", "seen", "screen") not in desk.reports
+        desk.channel.on_screen.add("m1")
+        await desk.until(("m1", "seen", "screen"))
+        return desk
+
+    assert asyncio.run(scenario()).channel.through == ["m1"]
 
 
 def test_nothing_goes_to_a_model_that_does_not_answer() -> None:

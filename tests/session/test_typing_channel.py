@@ -100,9 +100,9 @@ class Desk:
         )
         if paste:
             self.screen.rows, self.screen.cursor = ["> "], (2, 0)
-            self.link.after = self.draw
+            self.link.after = self.draw_paste
 
-    def draw(self, data: bytes) -> None:
+    def draw_paste(self, data: bytes) -> None:
         """Show a paste in an input line, and above it what Enter submits."""
         self.guards.output(self.now)
         if data.startswith(b"\x1b[200~"):
@@ -244,7 +244,7 @@ def after_enter(rows: list[str], cursor: tuple[int, int], shown: bool = True) ->
     header = "Relay message [00000001] from agent Ann: hello (End of"
 
     def draw(data: bytes) -> None:
-        desk.draw(data)
+        desk.draw_paste(data)
         if data == b"\r":
             before = desk.screen.rows[:1]
             desk.screen.rows = [row.replace("@", header) for row in rows] or before
@@ -442,7 +442,7 @@ def test_a_key_that_the_session_knows_of_keeps_it_from_pressing_enter_too() -> N
     desk = Desk(cooked=False, paste=True)
 
     def draw(data: bytes) -> None:
-        desk.draw(data)
+        desk.draw_paste(data)
         types(desk)
 
     desk.link.after = draw
