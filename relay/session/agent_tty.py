@@ -78,9 +78,11 @@ def _watch_reads(path: str) -> int:
 
     libc = ctypes.CDLL(None)
     fd: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    if fd >= 0 and libc.inotify_add_watch(fd, os.fsencode(path), _IN_ACCESS) < 0:
-        os.close(fd)
-        return -1
+    # A program may read its terminal by either name; by the second one others read theirs, too.
+    for name in (os.fsencode(path), b"/dev/tty"):
+        if fd >= 0 and libc.inotify_add_watch(fd, name, _IN_ACCESS) < 0:
+            os.close(fd)
+            return -1
     return fd
 
 

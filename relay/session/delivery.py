@@ -18,7 +18,7 @@ from relay.core.errors import RelayError
 from relay.core.message import Message, State
 from relay.directive.envelope import marker_of
 from relay.session.broker_reports import BrokerReports
-from relay.session.delivery_channel import DeliveryChannel, ThrownAway
+from relay.session.delivery_channel import DeliveryChannel
 from relay.session.native_channel import ChannelSelector
 from relay.session.typing_policy import Guards
 
@@ -31,8 +31,6 @@ AT_ONCE = 64
 #: What went over is looked for on the agent's screen for so many seconds, of so many messages.
 PROOF_PATIENCE = 600.0
 PROOFS_AT_ONCE = 16
-#: What is thrown away unread so often has failed.
-THROWN_MAX = 3
 #: At the agent's end: how long what is being handed over may take to be accounted for.
 CLOSING = 1.0
 
@@ -55,7 +53,6 @@ class DeliveryQueue:
         self._in_hand: set[str] = set()  # ids of those that a channel is about to take
         self._unproven: OrderedDict[str, Message] = OrderedDict()  # marker -> submitted message
         self._over_at = 0.0  # when a message last went over
-        self._thrown: dict[str, int] = {}  # id -> how often the program threw it away unread
         self._wake = asyncio.Event()
         self._holding = ""  # why nothing goes through at present
         self._since = 0.0  # … and since when
@@ -258,12 +255,7 @@ class DeliveryQueue:
         await self._settled()
         submitted = asyncio.gather(*(self._reports.delivery(m, State.SUBMITTED) for m in batch))
         self._accounted = submitted
-        try:
-            proof = await channel.read(batch)
-        except ThrownAway as error:
-            await self._settled()
-            await self._again(batch, error.message)
-            return
+        proof = await channel.read(batch)
         if proof is None:
             if why := channel.unproven:
                 await self._settled()
@@ -279,19 +271,6 @@ class DeliveryQueue:
             await asyncio.gather(*reports)
 
         self._accounted = asyncio.ensure_future(account())
-
-    async def _again(self, batch: list[Message], why: str) -> None:
-        """Nobody has read these: they wait again, before what was sent later, but not for ever."""
-        for message in reversed(batch):
-            if self._unproven.pop(marker_of(message), None) is None:
-                continue  # the pump has told it first
-            self._thrown[message.id] = self._thrown.get(message.id, 0) + 1
-            if self._thrown[message.id] < THROWN_MAX:
-                self._waiting.appendleft(message)
-            else:
-                del self._thrown[message.id]
-                await self._reports.delivery(message, State.FAILED, why)
-        await self._wait_out(Blocked(why, LOOK_AGAIN))
 
     async def _find_proofs(self) -> bool:
         """Report what the screen shows by now of what went over; whether some is still missing."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from relay.agents.base import Blocked
-from relay.core.errors import RelayError
 from relay.core.message import Message
 
 
@@ -48,12 +47,6 @@ def in_pieces(typed: bytes, most: int) -> list[bytes]:
     return [*chunks, current] if current else chunks
 
 
-class ThrownAway(RelayError):
-    """The program threw away what it was sent, and has read nothing of it."""
-
-    code = "thrown_away"
-
-
 class DeliveryChannel(Protocol):
     """One way into an agent."""
 
@@ -70,10 +63,7 @@ class DeliveryChannel(Protocol):
         ...
 
     async def read(self, batch: list[Message]) -> str | None:
-        """Wait until the program has taken what was submitted; returns the proof, if there is.
-
-        Raises ThrownAway where it certainly has not.
-        """
+        """Wait until the program has taken what was submitted; returns the proof, if there is."""
         ...
 
     def shown(self, message: Message) -> bool:

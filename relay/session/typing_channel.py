@@ -12,7 +12,7 @@ from relay.agents.base import Blocked
 from relay.core.message import Message
 from relay.core.source_events import Screen, Terminal
 from relay.directive.envelope import LINE_BYTES, Envelope, Style, envelope, marker_of
-from relay.session.delivery_channel import Submitted, ThrownAway, WriteLink, in_pieces, write_id
+from relay.session.delivery_channel import Submitted, WriteLink, in_pieces, write_id
 from relay.session.line_typing import WAY_OUT, LineTyper
 from relay.session.paste_typing import STANDS, PasteTyper
 from relay.session.prompt_watch import PromptWatch
@@ -29,6 +29,7 @@ BATCH_MAX = 16
 RAW_MAX = 1000
 #: So often, and with rests of this many seconds, a program's screen is looked at for a message.
 PROOF_LOOKS, PROOF_LOOK = 100, 0.05
+THROWN_AWAY = "the program seems to have thrown it away unread"
 UNSHOWN = "it was typed and read, but the program does not show it"
 #: What an earlier session has typed stands in the agent's own records after this many seconds.
 TYPED_LANDING = 3.0
@@ -174,9 +175,12 @@ class TypingChannel:
         if proven is not None:
             return "transcript" if proven else None
         if last.id not in self._raw and self._terminal.cooked():
-            if self._reads is not None and self._reads == self._terminal.reads():
-                raise ThrownAway("the program threw it away unread")
-            return None if self._terminal.secret() else "read"
+            for _ in range(PROOF_LOOKS):
+                if self._reads is None or self._reads != self._terminal.reads():
+                    return None if self._terminal.secret() else "read"
+                await asyncio.sleep(PROOF_LOOK)  # the reader may not have been told of yet
+            self._unproven = THROWN_AWAY
+            return None
         for _ in range(PROOF_LOOKS):
             if self.shown(last):
                 return "screen"

@@ -15,7 +15,7 @@ from relay.directive.envelope import marker_of
 from relay.session import delivery
 from relay.session.broker_reports import BrokerReports
 from relay.session.delivery import DeliveryQueue
-from relay.session.delivery_channel import Submitted, ThrownAway
+from relay.session.delivery_channel import Submitted
 from relay.session.native_channel import ChannelSelector
 from relay.session.typing_policy import Guards
 
@@ -39,7 +39,6 @@ class FakeChannel:
         self.proves_reading = True
         self.landing_takes = 0.0
         self.thrown: list[tuple[Message, bool]] = []
-        self.flushes = 0  # so often the program throws away what it is sent
         self.on_screen: set[str] = set()  # bodies that the screen shows by now
         self.unproven = ""
 
@@ -57,9 +56,6 @@ class FakeChannel:
         return Submitted(len(taken), hold)
 
     async def read(self, batch: list[Message]) -> str | None:
-        if self.flushes:
-            self.flushes -= 1
-            raise ThrownAway("thrown away unread")
         return self.proof
 
     def shown(self, message: Message) -> bool:
@@ -429,24 +425,6 @@ def test_what_ctrl_c_threw_away_is_typed_again_or_has_failed() -> None:
     failed = [report for report in desk.reports if report[1] == "failed"]
     assert len(failed) == 1 and failed[0][0] == "m1" and "Ctrl-C" in failed[0][2]
     assert ("m1", "seen", "read") not in desk.reports
-
-
-@pytest.mark.parametrize("flushes, end", [(2, "seen"), (3, "failed")], ids=["twice", "always"])
-def test_what_the_program_threw_away_is_typed_again_but_not_for_ever(
-    flushes: int, end: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delivery, "LOOK_AGAIN", 0.01)
-
-    async def scenario() -> Desk:
-        desk = Desk()
-        desk.channel.flushes = flushes
-        desk.queue.offer(message(1))
-        await desk.until(("m1", end, "read" if end == "seen" else "thrown away unread"))
-        return desk
-
-    desk = asyncio.run(scenario())
-    assert desk.channel.through == ["m1"] * 3
-    assert [state for _, state, _ in desk.reports].count(end) == 1
 
 
 def test_what_nothing_proves_stays_submitted_with_the_reason_until_the_screen_shows_it(
