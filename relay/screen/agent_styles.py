@@ -61,6 +61,9 @@ class AgentStyle:
     reprints: bool = False
     #: What the marks of Markdown meant is still seen by the style.
     styled: bool = False
+    #: Its words are plain: what is faint, or has a colour or a ground of its own, is code, a tool's
+    #: or the person's (only where ``styled``).
+    plain: bool = False
     #: Seconds after it has drawn a row in which it may draw it otherwise.
     restyles: float = 0.0
     #: A shell: it appends, also where the person has just had the screen cleared or read a page.
