@@ -73,9 +73,7 @@ _SPELLED = str.maketrans({bar: ">" for bar in "│┃║▎▌▍▏┆╎›"} 
 _CLOSING = re.compile(r"[\s>│┃║▎▌▍▏┆╎›»]{2,9}")
 _SPINNER = re.compile(r"\s{0,4}[^\w\s@\"'(\[`#\\<>~$%&=-]\s+\S.*(…|\.\.\.|\besc\b)")
 #: A spinner, a cursor of the program's own that stands alone, or how to interrupt it.
-_BUSY = re.compile(
-    r"\s*(?:[⠁-⣿](?: ?\S|$)|█$)|.*\besc (?:again )?(?:to )?(?:interrupt|cancel)\b"
-)
+_BUSY = re.compile(r"\s*(?:[⠁-⣿](?: ?\S|$)|█$)|.*\besc (?:again )?(?:to )?(?:interrupt|cancel)\b")
 _DIRECTIVE = re.compile(r"\s*(?:(?:[-*+•◦▪]|\d+[.)])\s+)?(?:\\?@[\w*-]+:|>>>|```|~~~)")
 _NAMED = re.compile(r"\s*@[\w*-]+:")
 _OPENING = re.compile(r"(?:.*[\s:])?<<<$")
