@@ -72,6 +72,8 @@ class TypingRules:
     takes: str = ""
     #: The person has said so: neither a prompt nor an echo need prove it.
     vouched: bool = False
+    #: The key behind which a typed line's backslash is text, where that is a key of its own.
+    literal: bytes = b""
     #: Its input line surely shows a paste.
     shows_paste: bool = False
     #: Why nothing is ever typed.

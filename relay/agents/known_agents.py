@@ -116,6 +116,7 @@ def rules_of(
         enter, shows = profile.enter.encode(), profile.shows_paste
         rules = typing_rules(profile.name, pid)
         rules = replace(rules, enter=lambda rows: enter, shows_paste=shows, takes=profile.takes)
+        rules = replace(rules, literal=profile.literal.encode())
     chosen = args.get("takes")  # by the person, with --type
     return replace(rules, takes=chosen, vouched=True) if chosen else rules
 

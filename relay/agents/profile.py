@@ -71,12 +71,16 @@ class Profile:
     dialog_title: re.Pattern[str] | None = None
     #: Rows, in part, that say that a turn runs: below the input line, or not far above it.
     busy: Patterns = ()
+    #: The same, wherever it stands.
+    busy_anywhere: Patterns = ()
     #: A part of the title that says the same.
     busy_title: re.Pattern[str] | None = None
     #: ``line`` or ``paste``: how it takes what is typed; empty where its terminal tells.
     takes: Takes = ""
     #: The keys that submit.
     enter: str = "\r"
+    #: The key behind which a typed line's backslash is text, where that is a key of its own.
+    literal: str = ""
     #: Its input line surely shows a paste.
     shows_paste: bool = False
     #: For people: what its screen does not tell.
@@ -90,7 +94,7 @@ class Profile:
     @property
     def tells_of_screen(self) -> bool:
         """Whether it says by what to tell an input line, a question or a turn."""
-        told = (self.input, self.dialog, self.dialog_anywhere, self.busy)
+        told = (self.input, self.dialog, self.dialog_anywhere, self.busy, self.busy_anywhere)
         return any((*told, self.dialog_title, self.busy_title))
 
     def watch(self, screen: Titled) -> Callable[[list[str]], ComposerState] | None:
@@ -133,6 +137,8 @@ class Profile:
     def shows_turn(self, rows: Sequence[str], title: str) -> bool:
         """Whether a turn runs, as far as can be seen."""
         if self.busy_title is not None and self.busy_title.search(title):
+            return True
+        if _any(self.busy_anywhere, rows):
             return True
         if not self.busy or self.input is None:
             return _any(self.busy, rows)

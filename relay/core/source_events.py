@@ -124,7 +124,3 @@ class Terminal(Protocol):
     def unread(self) -> int | None:
         """Bytes of input that the program has not read yet; None when the terminal is gone."""
         ...
-
-    def reads(self) -> int | None:
-        """How often the program has read something, or more seldom; None where nobody tells."""
-        ...

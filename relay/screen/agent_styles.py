@@ -61,9 +61,6 @@ class AgentStyle:
     reprints: bool = False
     #: What the marks of Markdown meant is still seen by the style.
     styled: bool = False
-    #: Its words are plain: what is faint, or has a colour or a ground of its own, is code, a tool's
-    #: or the person's (only where ``styled``).
-    plain: bool = False
     #: Seconds after it has drawn a row in which it may draw it otherwise.
     restyles: float = 0.0
     #: A shell: it appends, also where the person has just had the screen cleared or read a page.
@@ -86,6 +83,14 @@ def shown_text(row: str, style: AgentStyle) -> str:
     for drawn, meant in style.spelling:
         text = drawn.sub(meant, text)
     return text
+
+
+def without_notices(lines: list[str], style: AgentStyle) -> list[str]:
+    """``lines`` as they were said, and blank ones for those that are nobody's words."""
+    if style.call is None:
+        return lines
+    said = (shown_text(line, style) for line in lines)
+    return ["" if style.call.match(line) else line for line in said]
 
 
 def without_bars(rows: list[str], cols: int, style: AgentStyle) -> list[str]:

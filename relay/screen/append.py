@@ -13,6 +13,7 @@ from typing import Any
 from relay.core.state import from_json, to_json
 from relay.protocol import frames
 from relay.screen import checkpoint
+from relay.screen.agent_styles import UNKNOWN, AgentStyle, without_notices
 from relay.screen.emulator import Emulator, Mark
 from relay.screen.line_events import PERSON_WAIT, LineEmitter
 
@@ -50,11 +51,17 @@ class AppendReader:
     """Reads the lines that a program appends. ``note`` is called with the lines that were read."""
 
     def __init__(
-        self, emulator: Emulator, out: LineEmitter, note: Callable[[list[str]], None], now: float
+        self,
+        emulator: Emulator,
+        out: LineEmitter,
+        note: Callable[[list[str]], None],
+        now: float,
+        style: AgentStyle = UNKNOWN,
     ) -> None:
         self._emulator = emulator
         self._out = out
         self._note = note
+        self._style = style
         self._state = _State(person_at=now)
         self._front: Mark = emulator.mark(0, 0)
         self._person: Mark | None = None
@@ -178,7 +185,7 @@ class AppendReader:
         if not lines:
             return
         self._note(lines)
-        self._out.lines(lines, now)
+        self._out.lines(without_notices(lines, self._style), now)
         cols = self._emulator.cols
         if cols - 1 <= len(lines[-1]) <= cols:
             self._out.delay(now)

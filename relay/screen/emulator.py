@@ -37,10 +37,6 @@ class Style(NamedTuple):
     bold: bool
     colour: int
     background: int
-    faint: bool = False
-
-
-PLAIN = Style(False, 0, 0)
 
 
 class Mark:
@@ -230,8 +226,7 @@ class Emulator:
         ref, style = self._refs[0], self._style
         self._check(self._grid_ref(self._terminal, self._point[0], ref), "cell")
         self._check(self._lib.ghostty_grid_ref_style(ref, style), "style")
-        colours = self._colour(style.fg_color), self._colour(style.bg_color)
-        return Style(style.bold, *colours, style.faint)
+        return Style(style.bold, self._colour(style.fg_color), self._colour(style.bg_color))
 
     def _colour(self, colour: Any) -> int:
         if colour.tag == self._lib.GHOSTTY_STYLE_COLOR_PALETTE:

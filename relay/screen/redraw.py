@@ -14,7 +14,7 @@ from relay.core.state import from_json, to_json
 from relay.protocol import frames
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.checkpoint import size_of
-from relay.screen.emulator import PLAIN, Emulator, Mark, slice_rows
+from relay.screen.emulator import Emulator, Mark, slice_rows
 from relay.screen.inputbox import CURSOR_SHOWN, InputBox
 from relay.screen.redraw_reader import ALL_ROWS, RedrawReader
 from relay.screen.rows import Snapshot
@@ -367,7 +367,7 @@ def told_apart(emulator: Emulator, rows: list[str], first: int, style: AgentStyl
     """Return ``rows`` with a backslash before each directive that is not drawn like plain text.
 
     One drawn as code or in bold has lost the marks around it, but not the style. That is only
-    compared within it and with the words behind it, because colours are the theme's.
+    compared with the style of the words behind it, because colours are the theme's.
 
     The first of them begins at screen row ``first``; rows that the terminal wrapped are one.
     """
@@ -376,22 +376,23 @@ def told_apart(emulator: Emulator, rows: list[str], first: int, style: AgentStyl
     told: list[str] = []
     y = first
     for row in rows:
-        told.append(_told(emulator, row, y, style.plain))
+        told.append(_told(emulator, row, y))
         y += 1
         while y < emulator.total_rows and len(row) > emulator.cols and emulator.continues(y):
             y += 1
     return told
 
 
-def _told(emulator: Emulator, row: str, y: int, plain: bool) -> str:
+def _told(emulator: Emulator, row: str, y: int) -> str:
     head = _HEAD.match(row)
     if head is None or head.end() >= emulator.cols:
         return row
     at = head.end()
     style = emulator.style(at, y)
     word = _WORD.match(row, at)
-    end = min(word.end() + 1 if word else at, len(row), emulator.cols)
-    others = (emulator.style(x, y) for x in range(at + 1, end) if row[x] != " ")
-    code = any(other[1:] != style[1:] for other in others)
-    told = plain and style != PLAIN
-    return f"{row[:at]}\\{row[at:]}" if code or style.bold or told else row
+    after = word.end() if word else len(row)
+    code = False
+    if after < min(len(row), emulator.cols):
+        other = emulator.style(after, y)
+        code = (style.colour, style.background) != (other.colour, other.background)
+    return f"{row[:at]}\\{row[at:]}" if code or style.bold else row

@@ -72,7 +72,7 @@ class ScreenSource:
         self._out = LineEmitter()
         self._redraw = RedrawReader(self._out, namespaces, style)
         self._frames = FrameScheduler(self._emulator, self._redraw, now, style)
-        self._append = AppendReader(self._emulator, self._out, self._redraw.note, now)
+        self._append = AppendReader(self._emulator, self._out, self._redraw.note, now, style)
         self._now = now
         self._concealed = ConcealedText()
         self._shell = style.is_shell

@@ -40,10 +40,7 @@ TYPING = "the person is typing"
 _PROMPT = re.compile(r"[>$#%❯›»➜λ:│┃║|\])]\s*$")
 _INPUT_ROW = re.compile(r"^[\s│┃║|]*[\w ]{0,16}[>❯›»➜](?:\s|$)")
 _NOT_TEXT = re.compile(r"[\s│┃║|╭╮╰╯─━█▌▏▎]+")
-#: What stands in an input line for a long text, as in ``[Pasted text #1 +5 lines]``.
-PLACEHOLDER = re.compile(
-    r"[\[(<«‹⟨][^\[\]()<>]{0,40}(?:paste|\blines?\b|\bchars?)[^\[\]()<>]{0,40}[\])>»›⟩]", re.I
-)
+PLACEHOLDER = re.compile(r"\[Pasted[^\]]*\]$", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -137,6 +134,7 @@ class LineTyper:
         for step, count in (("probe", 1), ("rest", len(wrapped.text))):
             if typed.count < count:
                 data = wrapped.text[typed.count : count].encode("utf-8", "replace")
+                data = data.replace(b"\\", self._rules.literal + b"\\")
                 if not await self._write(data, write_id(message, step), typed):
                     return Blocked(TYPING, 1.0)
                 self._typed, typed.count = typed, count
@@ -145,8 +143,6 @@ class LineTyper:
         return await self._enter(typed, message)
 
     async def _enter(self, typed: _Typed, message: Message) -> Blocked | None:
-        if asked := self._prompt.asks():
-            return Blocked(asked, 1.0)
         before = self._screen.visible()
         key = self._rules.enter(before)
         if not await self._write(key, write_id(message, "enter0"), typed):

@@ -17,6 +17,7 @@ SHELLS = (
     "shell_command",
     "shell",
     "run_commands",
+    "execute",
 )
 WRITERS = ("Write", "write_file", "write")
 READERS = ("Read", "read_file", "read")
@@ -89,6 +90,8 @@ def _shell(command: str, offered: list[ToolSpec]) -> Tool:
     spec = _find(SHELLS, offered)
     if spec is None:
         raise NoSuchTool(f"no shell among the tools {[tool.name for tool in offered]}")
+    if "code" in spec.properties:
+        return Tool(spec.name, {"language": "shell", "code": command})
     name = "cmd" if "cmd" in spec.properties else "command"
     takes_words = str(spec.properties.get(name, {}).get("type")).lower() == "array"
     value: Any = ["bash", "-lc", command] if takes_words else command

@@ -144,3 +144,18 @@ def test_a_person_who_vouches_for_a_program_needs_no_prompt_and_no_echo() -> Non
     desk.screen.rows, desk.screen.cursor = ["nothing"], (7, 0)
     assert desk.send(message("hello")) == ""
     assert len(desk.took) == 1
+
+
+class Bound(Editor):
+    """It goes back by one at a backslash, unless Ctrl-V is pressed before."""
+
+    def key(self, data: bytes) -> None:
+        text = data.decode()
+        assert text.count("\\") == text.count("\x16\\")
+        super().key(text.replace("\x16", "").encode())
+
+
+def test_a_key_that_means_something_to_a_program_goes_in_as_text() -> None:
+    desk = Bound(rules=TypingRules(literal=b"\x16"))
+    assert desk.send(message("a \\@ b and c:\\d")) == ""
+    assert ["a \\@ b and c:\\d" in line for line in desk.took] == [True]
