@@ -6,6 +6,7 @@ Apart from ``relay.screen.redraw_reader``, its one user, which would be too long
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from relay.screen.alignment import Entry
@@ -21,11 +22,19 @@ _OWNERS = (Kind.AGENT, Kind.PERSON, Kind.TOOL)
 
 
 def keep_beginning(view: View, before: View) -> None:
-    """Keep how the first row is joined to the one above it, which has scrolled away."""
-    if view:
-        first, entry = view[0]
-        was = next((row for row, old in before if old is entry), first)
-        first.gap, first.joins = was.gap, was.joins
+    """Keep how a row is joined to the one above it, which has scrolled away.
+
+    It is the first one, or the first below what the program keeps at the top.
+    """
+    was = {id(entry): row for row, entry in before}
+    above = {id(entry): up for (_, up), (_, entry) in pairwise(before)}
+    stands = {id(entry) for _, entry in view}
+    for number, (row, entry) in enumerate(view):
+        old, up = was.get(id(entry)), above.get(id(entry))
+        if old and (not number or old.is_rest or (up and id(up) not in stands)):
+            row.gap, row.joins, row.is_rest = old.gap, old.joins, old.joins is not None
+        if row.is_rest or up is not (view[number - 1][1] if number else None):
+            break
 
 
 def place_of(view: View, last: Entry | None) -> int:

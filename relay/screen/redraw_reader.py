@@ -201,7 +201,7 @@ class RedrawReader:
                 gap = (gap or row.gap) and not (self._last and entry.key == self._last.key)
         rest = False  # whether the first row in view is the rest of a line that has left in part
         if self._view and view is not self._view:
-            row, entry = self._view[0]
+            row, entry = next((pair for pair in self._view if pair[0].is_rest), self._view[0])
             rest = row.kind is Kind.AGENT and row.joins is not None and not entry.emitted
         for paragraph in paragraphs(gone):
             if paragraph[0][0].kind in SPOKEN:

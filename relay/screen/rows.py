@@ -60,6 +60,7 @@ class Row:
     finished: bool = False  # it says that the turn is over
     partial: bool = False  # below a full row: more of that may still come in between
     written: bool = False  # the cursor stands on it, where nobody types: it may still grow
+    is_rest: bool = False  # it goes on with a row that has scrolled away
 
 
 _RULE = re.compile(
@@ -79,6 +80,8 @@ _OPENING = re.compile(r"(?:.*[\s:])?<<<$")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+•◦▪‣]|\d{1,3}[.)])\s")
 _WORD = re.compile(r"\S+")
 _WRAPPED = (Kind.AGENT, Kind.PERSON)
+#: More rows than a look shows.
+_ROWS_MAX = 1 << 20
 #: A row with less room than this at its end may have been wrapped.
 _FULL = 16
 #: A panel that covers this part of the screen holds the conversation; a smaller one is a dialog,
@@ -324,13 +327,17 @@ def _mark_draft(raws: list[_Raw]) -> bool:
 
 
 def _margins(raws: list[_Raw]) -> dict[int, int]:
-    """For each block its bullet's indentation, else the most common one (of equals the smaller)."""
+    """For each block its bullet's indentation, else the most common one (of equals the smaller).
+
+    The items of a list have one of their own, and count where nothing else stands.
+    """
     counts: dict[int, Counter[int]] = {}
     bullets: dict[int, int] = {}
     for raw in raws:
         if raw.bullet:
             bullets[raw.block] = raw.indent
-        counts.setdefault(raw.block, Counter())[raw.indent] += 1
+        votes = 1 if _LIST_ITEM.match(raw.text) else _ROWS_MAX
+        counts.setdefault(raw.block, Counter())[raw.indent] += votes
     common = {
         block: min(count, key=lambda indent: (-count[indent], indent))
         for block, count in counts.items()

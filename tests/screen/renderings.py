@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from random import Random
@@ -55,6 +56,8 @@ class Renderer:
     frame: bool
     bar: tuple[str, str] | None
     footer: bool
+    header: bool
+    streams: bool
 
     def rows(self, answer: list[list[str]], cols: int) -> list[str]:
         """The rows of the text, without what stands around it."""
@@ -83,7 +86,8 @@ class Renderer:
     def picture(self, answer: list[list[str]], cols: int, height: int) -> list[str]:
         """The rows of the screen that shows as much of the end as fits."""
         below = ["─" * cols, "> ", "─" * cols] if self.footer else []
-        room = height - len(below) - 2 * self.frame - 1
+        above = ["[Home]  Sessions  Issues", ""] if self.header else []
+        room = height - len(above) - len(below) - 2 * self.frame - 1
         inner = cols - 4 * self.frame - 2
         rows = self.rows(answer, inner)
         hidden = max(0, len(rows) - room)
@@ -96,7 +100,7 @@ class Renderer:
         if self.frame:
             rows = [f"│ {row:{inner + 2}} │" for row in rows]
             rows = ["╭" + "─" * (cols - 2) + "╮", *rows, "╰" + "─" * (cols - 2) + "╯"]
-        return rows + [""] + below
+        return above + rows + [""] + below
 
 
 def renderer(random: Random) -> Renderer:
@@ -111,6 +115,8 @@ def renderer(random: Random) -> Renderer:
         frame=frame,
         bar=random.choice((None, *BARS)),
         footer=random.random() < 0.5,
+        header=random.random() < 0.3,
+        streams=random.random() < 0.4,
     )
 
 
@@ -141,7 +147,7 @@ def answer(random: Random) -> Answer:
             text += f" {words(random, 20, 60)}" * (kind == "long")
             paragraphs.append([f"@relay:{name} {text}"])
             said.append(Found(name, text))
-    return Answer([*paragraphs, ["That is all."]], said)
+    return Answer([["I will ask the others."], *paragraphs, ["That is all."]], said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,18 +182,28 @@ def listen(number: int) -> Hearing:
     source = ScreenSource(cols, height)
     events = source.feed(b"\x1b[?1049h\x1b[?25l", 0.0)
     at = 0.1
-    shown = 1
-    while shown <= len(spoken.paragraphs):
-        rows = drawn.picture(spoken.paragraphs[:shown], cols, height)
+    for told in _told(random, spoken.paragraphs, streams=drawn.streams):
+        rows = drawn.picture(told, cols, height)
         placed = "".join(f"\x1b[{y};1H\x1b[2K{row}" for y, row in enumerate(rows, 1))
         if drawn.footer:
             placed += f"\x1b[{len(rows) - 1};3H"
         events += until(source, at) + source.feed(f"{placed}\x1b[J".encode(), at)
-        at += 0.6
-        shown += 1
+        at += 0.1 if drawn.streams else 0.6
     events += until(source, at + 3) + source.finish(at + 3)
     heard = [_squeezed(one) for one in finds(events)]
     return Hearing(drawn, size, [_squeezed(one) for one in spoken.said], heard)
+
+
+def _told(
+    random: Random, paragraphs: list[list[str]], *, streams: bool
+) -> Iterator[list[list[str]]]:
+    """What has been told by each moment: whole paragraphs, or of the last one some words."""
+    for number, lines in enumerate(paragraphs):
+        before = paragraphs[:number]
+        words_of_last = lines[-1].split(" ")
+        for end in range(2, len(words_of_last), random.randint(3, 12)) if streams else ():
+            yield [*before, [*lines[:-1], " ".join(words_of_last[:end])]]
+        yield [*before, lines]
 
 
 def _squeezed(found: Found) -> Found:
