@@ -19,6 +19,8 @@ PANEL = re.compile(
 )
 #: A thin line at the right edge of so many rows is a scroll bar.
 _THIN_BAR = 3
+#: So many columns may be blank behind a scroll bar, and one more.
+_MARGIN = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +96,7 @@ def without_notices(lines: list[str], style: AgentStyle) -> list[str]:
 
 
 def without_bars(rows: list[str], cols: int, style: AgentStyle) -> list[str]:
-    """``rows`` without the scroll bar in the last of ``cols`` columns.
+    """``rows`` without the scroll bar in the last of ``cols`` columns, or near it behind a blank.
 
     It stands beside text. A thin line does so in some rows, or it is part of something else; what
     stands on the left too is a frame, where there are not more rows beside that.
@@ -104,7 +106,11 @@ def without_bars(rows: list[str], cols: int, style: AgentStyle) -> list[str]:
     found: dict[int, re.Match[str]] = {}
     for number, row in enumerate(rows):
         bar = None if row.isascii() else style.edge_bar.search(row)
-        if bar and width(row) == cols:
+        if (
+            bar
+            and (room := cols - width(row)) in range(_MARGIN)
+            and (not room or row[bar.start() - 1 : bar.start()] == " ")
+        ):
             found[number] = bar
     plain = [number for number in found if not PANEL.fullmatch(rows[number])]
     if len(plain) < _THIN_BAR and all(found[number][0] == "│" for number in plain):
