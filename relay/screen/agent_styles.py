@@ -63,6 +63,8 @@ class AgentStyle:
     reprints: bool = False
     #: What the marks of Markdown meant is still seen by the style.
     styled: bool = False
+    #: What stands on a background of its own is not the agent's (the person's words, a tool's).
+    grounds: bool = False
     #: Seconds after it has drawn a row in which it may draw it otherwise.
     restyles: float = 0.0
     #: A shell: it appends, also where the person has just had the screen cleared or read a page.

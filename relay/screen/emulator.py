@@ -35,6 +35,7 @@ class Style(NamedTuple):
     """How a cell is drawn. Colours are numbers that differ when they do; 0 is the default."""
 
     bold: bool
+    faint: bool
     colour: int
     background: int
 
@@ -226,7 +227,8 @@ class Emulator:
         ref, style = self._refs[0], self._style
         self._check(self._grid_ref(self._terminal, self._point[0], ref), "cell")
         self._check(self._lib.ghostty_grid_ref_style(ref, style), "style")
-        return Style(style.bold, self._colour(style.fg_color), self._colour(style.bg_color))
+        colours = self._colour(style.fg_color), self._colour(style.bg_color)
+        return Style(style.bold, style.faint, *colours)
 
     def _colour(self, colour: Any) -> int:
         if colour.tag == self._lib.GHOSTTY_STYLE_COLOR_PALETTE:

@@ -128,6 +128,19 @@ def unsettled(view: View) -> list[Unsettled]:
     return found[::-1]
 
 
+def lines_of(rows: list[Row], begun: str = "") -> Iterator[str]:
+    """Yield the lines that ``rows`` make. ``begun``: the first of them goes on with that."""
+    text = begun
+    for row in rows:
+        if text and row.joins is None and not begun:
+            yield text
+            text = ""
+        text += (row.joins or "") + row.text.strip() if text else row.text
+        begun = ""
+    if text:
+        yield text
+
+
 def fields_of(one: Row | Entry) -> dict[str, Any]:
     """Return the fields of ``one``, of which there are hundreds: ``to_json`` takes longer."""
     return {name: getattr(one, name) for name in one.__slots__}

@@ -366,24 +366,25 @@ class FrameScheduler:
 def told_apart(emulator: Emulator, rows: list[str], first: int, style: AgentStyle) -> list[str]:
     """Return ``rows`` with a backslash before each directive that is not drawn like plain text.
 
-    One drawn as code or in bold has lost the marks around it, but not the style. That is only
-    compared with the style of the words behind it, because colours are the theme's.
+    What is faint is thinking, or the person's. One drawn as code or in bold has lost the marks
+    around it, but not the style. That is only compared with the style of the words behind it,
+    because colours are the theme's.
 
     The first of them begins at screen row ``first``; rows that the terminal wrapped are one.
     """
-    if not style.styled or not any("@" in row for row in rows):
+    if not any("@" in row for row in rows):
         return rows
     told: list[str] = []
     y = first
     for row in rows:
-        told.append(_told(emulator, row, y))
+        told.append(_told(emulator, row, y, style))
         y += 1
         while y < emulator.total_rows and len(row) > emulator.cols and emulator.continues(y):
             y += 1
     return told
 
 
-def _told(emulator: Emulator, row: str, y: int) -> str:
+def _told(emulator: Emulator, row: str, y: int, known: AgentStyle) -> str:
     head = _HEAD.match(row)
     if head is None or head.end() >= emulator.cols:
         return row
@@ -391,8 +392,8 @@ def _told(emulator: Emulator, row: str, y: int) -> str:
     style = emulator.style(at, y)
     word = _WORD.match(row, at)
     after = word.end() if word else len(row)
-    code = False
-    if after < min(len(row), emulator.cols):
+    code = style.faint or (known.grounds and style.background != 0)
+    if known.styled and not code and after < min(len(row), emulator.cols):
         other = emulator.style(after, y)
         code = (style.colour, style.background) != (other.colour, other.background)
-    return f"{row[:at]}\\{row[at:]}" if code or style.bold else row
+    return f"{row[:at]}\\{row[at:]}" if code or (known.styled and style.bold) else row

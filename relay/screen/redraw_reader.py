@@ -24,6 +24,7 @@ from relay.screen.paragraphs import (
     fields_of,
     keep_beginning,
     keep_owners,
+    lines_of,
     may_be_emitted,
     paragraphs,
     place_of,
@@ -63,6 +64,8 @@ class _State:
 
     #: The agent was asked something. What a known agent draws before was said in another session.
     started: bool
+    #: Something was entered since the message that is open began.
+    asked: bool = False
     #: When the screen was looked at, and when a look found a change.
     looked_at: float = 0.0
     changed_at: float = 0.0
@@ -113,7 +116,7 @@ class RedrawReader:
 
     def start(self) -> None:
         """Emit what is said from now on: the agent was asked something."""
-        self._state.started = True
+        self._state.started = self._state.asked = True
 
     def wiped(self, now: float) -> None:
         """Note that the program has wiped the scrollback, and prints again what it held."""
@@ -137,7 +140,7 @@ class RedrawReader:
         ``gone``: this many of its first rows have left the screen and settle now.
         """
         self._learn_noted(now)
-        self._state.patient = self._style.turns and looks_busy(snapshot, self._style)
+        self._state.patient = looks_busy(snapshot, self._style)
         self._state.started = self._state.started or self._state.patient
         rows = read_rows(snapshot, self._out.echo.part_of_text, self._style)
         keys = [row.key for row in rows]
@@ -297,8 +300,11 @@ class RedrawReader:
             return
         if fresh[0].kind is Kind.PERSON or fresh[0].joins is None:
             self._put_begun()
-        if fresh[0].kind is Kind.PERSON:
-            if self._style.turns and self._scanner.inside:  # what was being said is over
+        asked = self._style.turns or self._state.asked
+        # Where nobody has entered anything since the block began, ``>`` is a quotation in it.
+        quoted = self._in_block and not asked and fresh[0].text.lstrip()[:1] == ">"
+        if fresh[0].kind is Kind.PERSON and not quoted:
+            if asked and self._scanner.inside:  # what was being said is over
                 self._scanner.end()
                 self._out.end()
             if len("".join(row.key for row in fresh)) > 1:  # more than an empty prompt
@@ -314,22 +320,20 @@ class RedrawReader:
         if fresh[0].closing and self._in_block:
             self._speak(CLOSING)
             fresh = fresh[1:]
-        text = begun
-        for row in fresh:
-            text += (row.joins or "") + row.text.strip() if text else row.text
-        if not self._state.started:
-            pass
-        elif goes_on:
-            self._state.begun = text
-        elif text:
-            self._speak(text)
+        lines = [*lines_of(fresh, begun)] if self._state.started else []
+        if goes_on and lines:
+            self._state.begun = lines.pop()
+        for line in lines:
+            self._speak(line)
         self._last = paragraph[-1][1]
         self._state.open = True
         self._state.resting = False
 
     def _speak(self, text: str) -> None:
         self._out.speak(text)
+        inside = self._scanner.inside
         self._scanner.line(text)
+        self._state.asked = self._state.asked and bool(inside)
 
     @property
     def _in_block(self) -> bool:

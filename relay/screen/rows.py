@@ -218,8 +218,8 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyl
     if panels >= _PANEL_SHARE * max(1, written):
         seen = _unframed(seen, style)
     raws: list[_Raw] = []
-    kind, gap, block, tool_column, spoken = Kind.AGENT, True, 0, 0, ""
-    blanks, called = 0, False
+    kind, gap, block, spoken = Kind.AGENT, True, 0, ""
+    blanks, corner, tool_column, called = 0, 0, 0, False
     first_draft, last_draft = _input_box(seen, snapshot.cursor_line)
     draft_seen, empty = False, _empty_quotations(seen)
     for number, traits in enumerate(seen):
@@ -250,8 +250,8 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyl
             block, indent, spoken, called = block + 1, traits.bullet, "", False
         elif traits.tool >= 0:
             this = kind = Kind.TOOL
-            tool_column, spoken, called = traits.tool, "", False
-        elif called or (kind is Kind.TOOL and indent >= tool_column):
+            corner, tool_column, spoken, called = indent, traits.tool, "", False
+        elif called or (kind is Kind.TOOL and indent >= (tool_column if gap else corner + 1)):
             this, marked = Kind.TOOL, False
         elif traits.spinner:
             this = Kind.OTHER

@@ -34,6 +34,8 @@ from relay.session.prompt_watch import PromptWatch
 
 #: A screen does not know turns: a block is given up as unclosed after this many seconds of silence.
 UNCLOSED_PATIENCE = 10.0
+#: ... or this many after its last line, where a clock or a cursor is drawn again and again.
+LINE_PATIENCE = 60.0
 #: Notes that are kept for ``relay status``; older ones give way.
 NOTES_MAX = 20
 #: Seconds after a change of the screen in which a source that goes by it, too, is shown it.
@@ -151,6 +153,7 @@ class SourceSelector:
         self._inner = nested.pid if nested else 0  # the inner wrap that hears what comes now
         self._inner_lost: float | None = None  # since when that has not had the terminal
         self._last_output: float | None = None
+        self._last_line = 0.0  # when a line was heard on the screen
         self._believed = self.source
         self._looks = structured is not None and structured.reads_screen
         self._look_at: float | None = None
@@ -277,7 +280,7 @@ class SourceSelector:
         """When an open block of the screen's is given up."""
         if self._last_output is None or not self._detector.is_open(SCREEN):
             return None
-        return self._last_output + UNCLOSED_PATIENCE
+        return min(self._last_output + UNCLOSED_PATIENCE, self._last_line + LINE_PATIENCE)
 
     def _heard_inside(self, now: float) -> bool:
         """Whether a wrap inside this one hears what is on the screen now."""
@@ -305,6 +308,7 @@ class SourceSelector:
                     heard += self._take_one(event, origin)
             elif origin == self.source:
                 texts = [event.text for event in group if isinstance(event, Line)]
+                self._last_line = now if origin == "screen" else self._last_line
                 heard += self._judged(self._hear_lines(stream, texts))
         return heard
 

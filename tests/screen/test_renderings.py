@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from relay.protocol import frames
+from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.source import ScreenSource
 from tests.screen.conversation import Found, finds
 from tests.screen.renderings import CLOSINGS, listen
 from tests.screen.screens import until
 
 
-def heard(rows: list[str], cols: int = 60) -> list[Found]:
-    """What is heard of these rows on a full screen with an input line below."""
-    picture = "".join(f"\x1b[{y};1H{row}" for y, row in enumerate([*rows, "", "> "], 1))
-    source = ScreenSource(cols, 24)
-    events = source.feed(f"\x1b[?1049h{picture}".encode(), 0.0)
-    return finds(events + until(source, 3.0) + source.finish(3.0))
+def heard(*pictures: list[str], style: AgentStyle = UNKNOWN, keys: bytes = b"") -> list[Found]:
+    """What is heard of a full screen, second by second; ``keys`` are pressed before the last."""
+    source = ScreenSource(60, 24, style=style)
+    events = source.feed(b"\x1b[?1049h", 0.0)
+    for at, rows in enumerate(pictures):
+        if keys and at + 1 == len(pictures):
+            events += source.activity(keys, at)
+        placed = "".join(f"\x1b[{y};1H\x1b[2K{row}" for y, row in enumerate([*rows, "", "> "], 1))
+        events += source.feed(placed.encode(), at) + until(source, at + 1)
+    return finds(events + until(source, at + 9) + source.finish(at + 9))
 
 
 def test_an_answer_is_heard_as_it_was_said_or_reported_however_it_is_rendered() -> None:
@@ -49,3 +57,41 @@ def test_lines_that_a_renderer_joins_to_the_opening_are_in_the_block() -> None:
 def test_the_frame_of_an_input_line_goes_on_with_nothing() -> None:
     rows = ["@relay:Bob hello", "▊" + "▔" * 58 + "▎", "▊" + " " * 58 + "▎", "▊" + "▁" * 58 + "▎"]
     assert heard(rows) == [Found("Bob", "hello")]
+
+
+def test_what_is_faint_is_not_the_agents() -> None:
+    rows = ["\x1b[2m@relay:Bob shall I write so?\x1b[22m", "", "@relay:Bob \x1b[2mhello\x1b[22m"]
+    assert heard(rows) == [Found("Bob", "hello")]
+
+
+def test_what_has_a_background_of_its_own_is_not_the_agents_where_its_profile_says_so() -> None:
+    rows = ["\x1b[44m@relay:Bob typed\x1b[49m", "", "@relay:Bob hello"]
+    assert heard(rows, style=AgentStyle(grounds=True)) == [Found("Bob", "hello")]
+    assert len(heard(rows)) == 2
+
+
+def test_a_border_that_a_profile_names_is_no_quotation() -> None:
+    style = AgentStyle(border=re.compile(" ▌"))
+    assert heard([" ▌ @relay:Bob hello", " ▌", " ▌ ▌ @relay:Bob no"], style=style) == [
+        Found("Bob", "hello")
+    ]
+
+
+def test_a_line_that_stops_growing_while_the_agent_says_that_it_works_is_heard_whole() -> None:
+    busy = ["", "Thinking (3s, esc to interrupt)"]
+    assert heard(["@relay:Bob one", *busy], ["@relay:Bob one two", *busy]) == [
+        Found("Bob", "one two")
+    ]
+
+
+def test_a_line_in_a_block_that_begins_like_a_prompt_is_the_blocks() -> None:
+    rows = ["@relay:Bob <<<", "", "> one", "> two", "", "three", "", ">>>", "", "Done."]
+    assert heard(rows) == [Found("Bob", "> one\n> two\n\nthree")]
+
+
+def test_an_unclosed_block_ends_with_the_persons_next_words() -> None:
+    asked = ["@relay:Bob <<<", "", "one"]
+    assert heard(asked, [*asked, "", "> go on", "", "@relay:Ann two"], keys=frames.ENTERED) == [
+        Found("Bob", None),
+        Found("Ann", "two"),
+    ]

@@ -50,6 +50,11 @@ def test_a_tools_output_is_the_tools_as_far_as_it_is_indented() -> None:
     assert found[:5] == [Kind.AGENT, Kind.TOOL, Kind.TOOL, Kind.TOOL, Kind.AGENT]
 
 
+def test_below_a_corner_further_rows_may_be_indented_less() -> None:
+    found = kinds("● Bash", "  ⎿  Output:", "    @relay:Tool one", "", "  speech", "", "x")
+    assert found[1:4] == [Kind.TOOL, Kind.TOOL, Kind.AGENT]
+
+
 def test_the_input_line_is_a_draft_and_what_stands_below_is_neither() -> None:
     found = kinds(
         "● said", "", "────", "❯ my @relay:Bob", "  draft", "────", "  ? for shortcuts", cursor=4

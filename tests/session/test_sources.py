@@ -14,7 +14,13 @@ from relay.directive.grammar import Match, Scanner, Unclosed
 from relay.protocol.nested_wrap import NestedOutput, begins, ends
 from relay.session.detector import AgentSaid, Detection, DirectiveDetector, Heard, NearMiss
 from relay.session.prompt_watch import PromptWatch
-from relay.session.sources import LAST_WORDS, UNCLOSED_PATIENCE, CommandLines, SourceSelector
+from relay.session.sources import (
+    LAST_WORDS,
+    LINE_PATIENCE,
+    UNCLOSED_PATIENCE,
+    CommandLines,
+    SourceSelector,
+)
 
 
 class FakeScreen:
@@ -179,6 +185,17 @@ def test_a_block_that_nobody_closes_is_given_up_after_a_silence() -> None:
     desk.hear(desk.ears.tick(10.0 + UNCLOSED_PATIENCE))
     assert [type(h.found) for h in desk.heard] == [Unclosed]
     assert desk.ears.next_deadline() is None
+
+
+def test_a_clock_does_not_keep_a_block_open_for_ever() -> None:
+    desk = Desk()
+    desk.hear(desk.ears.output(b"@relay:Bob <<<\nsome text\n", 10.0))
+    at = 10.0
+    while not desk.heard and at < 100.0:
+        at += 1.0
+        desk.hear([*desk.ears.output(b"\a", at), *desk.ears.tick(at)])
+    assert [type(h.found) for h in desk.heard] == [Unclosed]
+    assert at == 10.0 + LINE_PATIENCE
 
 
 def test_the_checkpoint_holds_every_part() -> None:
