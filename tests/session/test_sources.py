@@ -193,7 +193,7 @@ def test_a_clock_does_not_keep_a_block_open_for_ever() -> None:
     at = 10.0
     while not desk.heard and at < 100.0:
         at += 1.0
-        desk.hear([*desk.ears.output(b"\a", at), *desk.ears.tick(at)])
+        desk.hear([*desk.ears.output(b"", at), *desk.ears.tick(at)])
     assert [type(h.found) for h in desk.heard] == [Unclosed]
     assert at == 10.0 + LINE_PATIENCE
 
