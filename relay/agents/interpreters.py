@@ -11,6 +11,7 @@ the editor or to the agent that runs in it, where Enter might save a file or app
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -71,6 +72,8 @@ _ZSH_OPEN = (
     "|subsh|then|typeset|until|while|elif-then"
 )
 _CONTINUED = re.compile(rf"(?:(?:{_ZSH_OPEN})(?: (?:{_ZSH_OPEN}))*)?> ?")
+#: Processes below one that are looked at for a pager.
+_FAMILY_MAX = 256
 # struct proc_bsdinfo of macOS' <sys/proc_info.h>: what is read of it, and how large it is.
 _PROC_PIDTBSDINFO = 3
 _BSDINFO_SIZE = 136
@@ -198,6 +201,49 @@ def has_terminal(pid: int) -> bool | None:
     return None if found is None else found[1] == found[2]
 
 
+def pager_in_front(pid: int) -> bool | None:
+    """Whether a pager or an editor is in front in the terminal of the process ``pid``: that one, or
+    one below it. None where that cannot be told.
+    """
+    read = _darwin if sys.platform == "darwin" else _linux
+    own = read(pid)
+    if own is None or own[2] <= 0:
+        return None
+    family = [pid]
+    for process in family:
+        found = read(process)
+        if found is not None and found[1] == own[2] and found[0] in _EDITORS:
+            return True
+        if len(family) < _FAMILY_MAX:
+            family += children_of(process)
+    return False
+
+
+def children_of(pid: int, proc: str = "/proc") -> list[int]:
+    """The processes that ``pid`` has started and that still run; empty where nobody tells."""
+    if sys.platform == "darwin":
+        return _darwin_children(pid)
+    found: list[int] = []
+    tasks = os.path.join(proc, str(pid), "task")
+    with contextlib.suppress(OSError, ValueError):
+        for task in os.listdir(tasks):
+            with open(os.path.join(tasks, task, "children"), encoding="ascii") as file:
+                found += [int(child) for child in file.read().split()]
+    return found
+
+
+def _darwin_children(pid: int) -> list[int]:
+    import ctypes
+
+    buffer = (ctypes.c_int * _FAMILY_MAX)()
+    try:
+        libproc = ctypes.CDLL("/usr/lib/libproc.dylib")
+        count = libproc.proc_listchildpids(pid, buffer, ctypes.sizeof(buffer))
+    except (OSError, AttributeError):
+        return []
+    return [child for child in buffer[: max(0, count)] if child > 0]
+
+
 def _linux(pid: int) -> tuple[str, int, int] | None:
     """Name, process group and the terminal's foreground group: proc(5), /proc/PID/stat."""
     try:
@@ -208,7 +254,7 @@ def _linux(pid: int) -> tuple[str, int, int] | None:
     # The name stands in parentheses and may hold any character.
     name, closed, rest = stat.partition(b"(")[2].rpartition(b")")
     fields = rest.split()
-    if not closed or len(fields) < 6:
+    if not closed or len(fields) < 6 or fields[0] == b"Z":
         return None
     return os.fsdecode(name), int(fields[2]), int(fields[5])
 

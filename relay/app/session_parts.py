@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from relay.agents.base import AgentAdapter, AgentStart
 from relay.agents.context_door import door_of
-from relay.agents.interpreters import has_terminal
+from relay.agents.interpreters import has_terminal, pager_in_front
 from relay.agents.known_agents import (
     answers_once,
     make_adapter,
@@ -49,6 +49,7 @@ from relay.session.driver import AdapterFeed, LateClock, Services, SessionDriver
 from relay.session.hook_server import HookServer
 from relay.session.hook_setup import SessionConfig, SessionHooks
 from relay.session.native_channel import AgentRecords, ChannelSelector
+from relay.session.pager_watch import PagerWatch
 from relay.session.prompt_watch import PromptWatch
 from relay.session.pump_link import PumpLink
 from relay.session.run_info import RunInfo, texts_max
@@ -133,7 +134,7 @@ class SessionParts:
         for missed in (ungated, untold):
             notes += missed(self._kind, self._launch, has_hooks)
         self._sources = self._make_sources(notes, config.settings.shell_output)
-        self._guards = Guards(self._prompt)
+        self._guards = Guards(self._prompt, self._pager)
         self._feed = AdapterFeed(self._sources, queue)
         self.driver = self._make_driver(config, broker)
         self._wake = asyncio.Event()  # the agent's records are worth a look
@@ -172,8 +173,7 @@ class SessionParts:
 
     def restore_terminal(self) -> None:
         """The pump was killed: undo on the outer terminal what the program had set there."""
-        path = self._start.args.get("terminal")
-        if path and not self.driver.orderly:
+        if (path := self._start.args.get("terminal")) and not self.driver.orderly:
             # Opened only now: a terminal that is held open has no end for its reader.
             with contextlib.suppress(OSError):
                 fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
@@ -268,13 +268,14 @@ class SessionParts:
             namespaces=self._namespaces,
             style=self._profile.screen,
         )
-        source = source_of(self._adapter, self._profile)
-        nested = NestedOutput(self._run.run_id, state.get("inner", 0), self._hello["pid"])
+        own = source_of(self._adapter, self._profile)
+        inner = NestedOutput(self._run.run_id, state.get("inner", 0), self._hello["pid"])
         rules = rules_of(self._profile, self._start.args, self._adapter, self._hello["pid"])
         self._prompt = PromptWatch(self._screen, self._terminal, rules, state.get("prompt", {}))
         lines = CommandLines(self._prompt, ignore=shell_output == "ignore")
         gate = lines if rules.is_shell and shell_output != "fire" else None
-        return SourceSelector(detector, self._screen, source, notes, nested, has_terminal, gate)
+        self._pager = pager = PagerWatch(pager_in_front, self._hello["pid"])
+        return SourceSelector(detector, self._screen, own, notes, inner, has_terminal, gate, pager)
 
     def _make_driver(self, config: LoadedConfig, broker: Broker) -> SessionDriver:
         run, queue, tasks = self._run, self._queue, self._tasks

@@ -53,7 +53,7 @@ class InputBox:
         self._box: _Box | None = None
 
     def line(self, rows: Sequence[str], at: int, row: int, cols: int, height: int) -> int:
-        """In which of ``rows`` the input line stands.
+        """In which of ``rows`` the input line stands; -1: a blank row in no box is none.
 
         The hidden cursor is in ``rows[at]``, which is row ``row`` (from 0) of a screen of ``cols``
         columns and ``height`` rows.
@@ -71,7 +71,8 @@ class InputBox:
         if around:
             (first, above), (last, below) = around
             self._box = _Box(above, below, row - (at - first), row + (last - at))
-        return at
+            return at
+        return at if rows[at : at + 1] != [""] else -1
 
     def forget(self) -> None:
         """The cursor is shown: the program has it where it means it to be."""

@@ -1,8 +1,8 @@
 """The line source: a program's lines without a terminal emulator, and nothing that it draws.
 
 The fallback where ``pyghostty`` has no wheel. It understands newlines, carriage returns,
-backspaces and erasing within a line, and skips every other control sequence. Programs that draw
-(full-screen ones, spinners that move the cursor up) cannot be read this way.
+backspaces and erasing within a line, and skips every other control sequence. Of a program that
+draws (full-screen, with a hidden cursor, or it moves the cursor up) nothing is heard.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from relay.protocol import frames
 from relay.screen import checkpoint, emulator_library
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.concealed import ConcealedText, whole_sequences
+from relay.screen.inputbox import CURSOR_SHOWN
 from relay.screen.line_events import PERSON_WAIT, LineEmitter
 from relay.screen.terminal_modes import ModeScanner
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from relay.screen.source import ScreenSource
 
 #: The form of a checkpoint; one of another form is refused.
-_KIND = "lines 3"
+_KIND = "lines 4"
 #: A line longer than this many bytes is read without its rest.
 LINE_MAX = 4 * 1024 * 1024
 _STRING_MAX = 256 * 1024
@@ -42,8 +43,11 @@ _SEQUENCE = re.compile(
     rb"|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|(?=\x1b[^\\]))"
     rb"|[ -/]*(?:[^ -/\[\]PX^_\x1b]|(?=\x1b)))"
 )
-# What may switch between the screens: modes, or a reset of them.
-_SWITCH = re.compile(rb"\x1b(?:\[\?[0-9;]{1,64}[hl]|c|\[!p)")
+# What may begin to draw: modes, a reset of them, the cursor up, to a place or back to one.
+_SWITCH = re.compile(rb"\x1b(?:\[\?[0-9;]{1,64}[hl]|c|\[!p|\[[0-9;]*[AFHfu]|[M8])")
+_MOVES = b"AFHfuM8"
+#: A program that has moved the cursor up draws until this many seconds have gone.
+_DRAWS = 1.0
 _STRINGS = tuple(b"\x1b" + opener for opener in (b"]", b"P", b"X", b"^", b"_"))
 _TOKEN = re.compile(
     r"\x1b\[(?P<args>[0-?]*)[ -/]*(?P<final>[@-~])"
@@ -132,6 +136,7 @@ class LineSource:
         self._line = bytearray()  # of the line being written, escape sequences and all
         self._held = b""  # an escape sequence that is not complete
         self._told = False
+        self._draws_until = now
         # Where on the line being written the person's own typing starts, and since when.
         self._person: int | None = None
         self._person_at = now
@@ -152,20 +157,29 @@ class LineSource:
         return self._out.take()
 
     def _text(self, data: bytes, now: float) -> None:
-        """Read what is written to the main screen; the line that is left there waits."""
+        """Read what is appended to the main screen; the line that is left there waits."""
         start = at = 0
-        for end in (*(found.end() for found in _SWITCH.finditer(data)), len(data)):
-            was_alt = self._modes.alt
+        for found in (*_SWITCH.finditer(data), None):
+            drew, end = self._draws(now), found.end() if found else len(data)
             self._modes.scan(data[at:end])
+            if found and data[end - 1] in _MOVES:
+                self._draws_until = now + _DRAWS
             at = end
-            if was_alt == self._modes.alt and end < len(data):
+            draws = self._draws(now)
+            if drew == draws and found:
                 continue
-            if not was_alt:
+            if not drew:
                 self._lines(data[start:end], now)
             start = end
-            if self._modes.alt and not self._told:
+            if draws and not self._told:
                 self._told = True
-                self._out.degraded("a full-screen program cannot be heard without the emulator")
+                self._out.degraded("a program that draws cannot be heard without the emulator")
+            if self._draws_until > now:
+                self._line.clear()  # nobody knows which line the cursor is on
+
+    def _draws(self, now: float) -> bool:
+        """Whether what comes is drawn: full-screen, at a hidden cursor, or over what stands."""
+        return self._modes.alt or CURSOR_SHOWN in self._modes.off or now < self._draws_until
 
     def _lines(self, data: bytes, now: float) -> None:
         pieces = data.split(b"\n")
@@ -290,6 +304,7 @@ class LineSource:
                 "line": base64.b64encode(line).decode(),
                 "held": base64.b64encode(self._held[:_CHECKPOINT_HELD]).decode(),
                 "modes": self._modes.save(),
+                "draws_until": self._draws_until,
                 "concealed": self._concealed.save(),
                 "person": [self._person, self._entered],
                 "out": self._out.save(),
@@ -307,6 +322,7 @@ class LineSource:
             source._line += base64.b64decode(state["line"])
             source._held = base64.b64decode(state["held"])
             source._modes.load(state["modes"])
+            source._draws_until = state["draws_until"] + now - state["saved_at"]
             source._concealed.load(state["concealed"])
             source._person, source._entered = state["person"]
             source._out.load(checkpoint.moved_in_time(state["out"], now - state["saved_at"]))

@@ -186,6 +186,7 @@ def read_rows(
     else:
         edge, unwrapped = snapshot.cols - style.wraps_at, set()
     rows: list[Row] = []
+    joined: list[tuple[Row, int]] = []  # with the columns of the row above
     before: _Raw | None = None
     said = False  # the line above is a directive, so that the next may stand right below it
     for raw in raws:
@@ -202,13 +203,27 @@ def read_rows(
             at = snapshot.cols if raw.block in unwrapped else edge
             if not raw.gap and not before.traits.opening:
                 row.joins = _joint(before.text, raw.traits, at, sure=not said and exact)
+                if row.joins and raw.indent <= margin:
+                    joined.append((row, len(before.text)))
             if not raw.gap or style.tail:
                 row.partial = row.joins is None and len(before.text) > at - _FULL
         if row.joins is None:
             said = raw.traits.directive
         rows.append(row)
         before = raw
+    if style.wraps_at is None and _breaks_words([size for _, size in joined], snapshot.cols):
+        for row, size in joined:
+            row.joins = "" if size == snapshot.cols else row.joins
     return rows
+
+
+def _breaks_words(sizes: list[int], cols: int) -> bool:
+    """Whether rows that go on below, of these many columns, were broken at the edge, in words too.
+
+    Then all of them are full, but for a blank at the end. Between words few would be.
+    """
+    full = sum(size == cols for size in sizes)
+    return full > 1 and full * 2 > len(sizes) and min(sizes) >= cols - 1
 
 
 def _classify(snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyle) -> list[_Raw]:

@@ -30,6 +30,7 @@ from relay.core.source_events import (
 from relay.directive.grammar import Match
 from relay.protocol.nested_wrap import NestedOutput
 from relay.session.detector import SCREEN, AgentSaid, Detection, DirectiveDetector, Heard
+from relay.session.pager_watch import PagerWatch
 from relay.session.prompt_watch import PromptWatch
 
 #: A screen does not know turns: a block is given up as unclosed after this many seconds of silence.
@@ -140,6 +141,7 @@ class SourceSelector:
         nested: NestedOutput | None = None,
         in_front: Callable[[int], bool | None] = lambda pid: None,
         commands: CommandLines | None = None,
+        pager: PagerWatch | None = None,
     ) -> None:
         """``nested`` finds what a wrap inside this one hears itself; ``in_front`` tells whether
         a process has its terminal to itself. ``commands`` are those of a shell, where what nobody
@@ -150,6 +152,8 @@ class SourceSelector:
         self._nested = nested
         self._in_front = in_front
         self._commands = commands
+        self._pager = pager or PagerWatch()
+        self._paged = False  # what comes now is a pager's
         self._inner = nested.pid if nested else 0  # the inner wrap that hears what comes now
         self._inner_lost: float | None = None  # since when that has not had the terminal
         self._last_output: float | None = None
@@ -177,6 +181,19 @@ class SourceSelector:
         self._last_output = now
         if self._looks and self._look_at is None:
             self._look_at = now + LOOK_AFTER
+        if self._pager.there(now) == self._paged:
+            return self._feed(data, now)
+        # What comes together with a pager's end is its own, as its first page is.
+        heard = self._turn(now) if not self._paged else self._feed(data, now) + self._turn(now)
+        self._paged = not self._paged
+        return heard + self._feed(data, now) if self._paged else heard
+
+    def _turn(self, now: float) -> list[Heard]:
+        """Take what was written up to here for the words of who has written until now."""
+        heard = self._take(self._screen.tick(now + SETTLED), "screen", now)
+        return [*heard, *self._judged(self._detector.feed(End(SCREEN)))]
+
+    def _feed(self, data: bytes, now: float) -> list[Heard]:
         if self._nested is None:
             return self._take(self._screen.feed(data, now), "screen", now)
         heard: list[Heard] = []
@@ -195,6 +212,8 @@ class SourceSelector:
 
     def activity(self, kind: bytes, now: float) -> list[Heard]:
         """Take note that the person pressed keys."""
+        if self._pager.takes_key(now):
+            return []
         return self._take(self._screen.activity(kind, now), "screen", now)
 
     def hook(self, event: dict[str, Any], now: float) -> list[Heard]:
@@ -224,15 +243,23 @@ class SourceSelector:
 
     def tick(self, now: float) -> list[Heard]:
         """Look again: time has passed."""
-        heard = self._take(self._screen.tick(now), "screen", now)
+        heard: list[Heard] = []
+        due = self._screen.next_deadline()
+        if self._paged or (due is not None and now >= due):
+            there = self._pager.there(now, gap=0.0)
+            if there != self._paged:
+                self._paged = True  # what nobody has heard yet came with it
+                heard += self._turn(now)
+                self._paged = there
+        heard += self._take(self._screen.tick(now), "screen", now)
         silent = self._silence_ends()
         if silent is not None and now >= silent:
             heard += self._judged(self._detector.feed(End(SCREEN)))
         structured = self._structured
         if structured is not None:
             heard += self._take(structured.tick(now), "structured")
-            due = self._look_at is not None and now >= self._look_at
-            if due or (structured.agent_state is AgentState.BLOCKED and not self._looks):
+            shown = self._look_at is not None and now >= self._look_at
+            if shown or (structured.agent_state is AgentState.BLOCKED and not self._looks):
                 self._look_at = None
                 seen = structured.look(self._screen.visible(), self._screen.title, now)
                 heard += self._take(seen, "structured")
@@ -241,6 +268,7 @@ class SourceSelector:
     def next_deadline(self) -> float | None:
         """When :meth:`tick` is due."""
         deadlines = [self._screen.next_deadline(), self._silence_ends(), self._look_at]
+        deadlines.append(self._pager.deadline() if self._paged else None)
         if self._structured is not None:
             deadlines.append(self._structured.next_deadline())
         return min((d for d in deadlines if d is not None), default=None)
@@ -297,7 +325,7 @@ class SourceSelector:
             # What the one began to hear the other does not end: half a message is none.
             self._believed = self.source
             self._detector.abandon()
-        if origin == "screen" and events and self._heard_inside(now):
+        if origin == "screen" and events and (self._paged or self._heard_inside(now)):
             events = [
                 event for event in events if isinstance(event, StateChange | Proof | Degraded)
             ]

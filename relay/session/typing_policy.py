@@ -10,6 +10,7 @@ from relay.agents.base import Blocked
 from relay.core.message import AgentState, Message, Mode
 from relay.core.source_events import StateChange
 from relay.protocol import frames
+from relay.session.pager_watch import PagerWatch
 from relay.session.prompt_watch import PromptWatch
 
 #: No typing within this many seconds after a key of the person's.
@@ -18,6 +19,8 @@ KEY_REST = 1.0
 OUTPUT_REST = 0.4
 #: Why nothing is typed beside what the person has written and not sent.
 DRAFT = "a draft stands in the input line"
+#: What is typed into a pager is a command.
+PAGER = "a pager or an editor is in front of the agent"
 #: A model that does not answer is tried again after this many seconds, unless it has said when.
 RETRY = 60.0
 #: Seconds for which a try after that is waited for: what becomes of it decides on what else waits.
@@ -32,8 +35,9 @@ ON_ITS_WAY = 5.0
 class Guards:
     """What is known of the person and of the agent, and the verdict that follows from it."""
 
-    def __init__(self, prompt: PromptWatch | None = None) -> None:
+    def __init__(self, prompt: PromptWatch | None = None, pager: PagerWatch | None = None) -> None:
         self._prompt = prompt
+        self._pager = pager or PagerWatch()
         self.state = AgentState.STARTING
         self.sequence = 0
         self._draft = False
@@ -72,9 +76,10 @@ class Guards:
             self._prompt.pressed(sequence, kind, now)
         self.sequence = sequence
         self._last_key = now
-        self._answer = kind == frames.TYPED and not self._draft and self._asks()
-        self._draft = kind == frames.TYPED
-        self.entered = kind == frames.ENTERED
+        if not self._pager.takes_key(now):
+            self._answer = kind == frames.TYPED and not self._draft and self._asks()
+            self._draft = kind == frames.TYPED
+            self.entered = kind == frames.ENTERED
 
     def output(self, now: float) -> None:
         """The agent wrote something."""
@@ -112,6 +117,8 @@ class Guards:
             return Blocked("the agent is stopped (Ctrl-Z)")
         if self.state is AgentState.BLOCKED or composer == "dialog":
             return Blocked("a dialog waits for the person")
+        if self._pager.there(now):
+            return Blocked(PAGER, 0.5)
         if composer == "busy":
             return Blocked("the agent is busy", 0.1)
         if self._last_key is not None and now - self._last_key < KEY_REST:

@@ -76,10 +76,14 @@ def test_an_input_line_that_shrinks_below_the_cursor_takes_no_row_from_the_agent
 
 def test_a_cursor_that_moves_away_is_followed() -> None:
     box = InputBox()
-    rows = ["", "", "", "", "─" * 20, "", "─" * 20]
+    rows = ["", "text", "", "", "─" * 20, "", "─" * 20]
     assert box.line(rows, 5, 5, 20, 7) == 5
     assert box.line(rows, 1, 1, 20, 7) == 1
-    assert box.line(["─" * 20, "", "─" * 20, "", "", "", ""], 4, 4, 20, 7) == 4
+    assert box.line(["─" * 20, "", "─" * 20, "", "text", "", ""], 4, 4, 20, 7) == 4
+
+
+def test_a_blank_row_in_no_box_is_no_input_line() -> None:
+    assert InputBox().line(["text", "", "more", "─" * 20, "", "─" * 20], 1, 1, 20, 6) == -1
 
 
 def test_the_box_stays_known_while_nothing_is_drawn_for_the_new_width() -> None:
@@ -100,7 +104,7 @@ def test_a_cursor_that_is_shown_stands_where_it_is() -> None:
     box = InputBox()
     box.line(["─" * 20, "", "─" * 20, "", ""], 1, 1, 20, 5)
     box.forget()
-    assert box.line(["", "", "─" * 20, "", "─" * 20], 1, 1, 20, 5) == 1
+    assert box.line(["", "text", "─" * 20, "", "─" * 20], 1, 1, 20, 5) == 1
 
 
 def test_the_state_goes_on_elsewhere() -> None:

@@ -118,7 +118,7 @@ def test_without_the_emulator_lines_take_its_place(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_comes_before_and_after_another_screen_is_heard_however_it_is_cut() -> None:
-    data = b"@relay:Bob hi\r\nunfin\x1b[?1049h\x1b[2Jdrawn\r\n\x1b[?25;1049lished\r\nlast\r\n"
+    data = b"@relay:Bob hi\r\nunfin\x1b[?1049h\x1b[2Jdrawn\r\n\x1b[?12;1049lished\r\nlast\r\n"
     for size in (1, 3, 9, len(data)):
         source = LineSource(80, 24)
         events = [e for piece in cut(data, itertools.repeat(size)) for e in source.feed(piece, 0.0)]
@@ -156,3 +156,15 @@ def test_a_checkpoint_of_another_version_is_refused_in_the_log(
     source = make_source(80, 24, 5.0, saved=saved, namespaces=())
     assert "what stood on the screen is not known any more" in capsys.readouterr().err
     assert texts(source.feed(b"@relay:Bob hi\r\n", 5.0)) == ["@relay:Bob hi"]
+
+
+@pytest.mark.parametrize("begin", ["\x1b[?25l", "\x1b[1A\r", "\x1b[1;1H", "\x1bM\r"])
+def test_of_what_is_drawn_nothing_is_heard_and_that_is_said_once(begin: str) -> None:
+    source = LineSource(80, 24)
+    events = source.feed(b"@relay:Bob before\r\n", 0.0)
+    for number in range(4):
+        frame = f"{begin}@relay:Bob part {'of' * number}\r\n"
+        events += source.feed(frame.encode(), 0.5 + number / 4)
+    events += source.feed(b"\x1b[?25h", 1.4) + source.feed(b"@relay:Bob after\r\n", 3.0)
+    assert texts(events) == ["@relay:Bob before", "@relay:Bob after"]
+    assert sum(isinstance(event, Degraded) for event in events) == 1

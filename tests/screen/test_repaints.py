@@ -9,7 +9,7 @@ import pytest
 from relay.screen.source import ScreenSource
 from tests.screen.conversation import Found, finds
 from tests.screen.repaints import listen
-from tests.screen.screens import until
+from tests.screen.screens import CASTS, cast, until
 
 BOB = "@relay:Bob hello there"
 SAID = Found("Bob", "hello there")
@@ -123,3 +123,28 @@ def test_random_conversations_drawn_in_random_ways_are_heard_as_they_were_said()
     for number in range(150):  # bench/repaint.py goes on from there
         outcome = listen(number)
         assert not outcome.wrong, (number, outcome)
+
+
+#: What the programs of tests/casts/renderers say: a long message, one that is said twice in a turn
+#: and once more in a later one, and a block.
+RENDERED = [
+    "m1 please check the parser and report which of the tests fail before noon with care and then "
+    "look at the lexer as well because the build of module seven fails again and again",
+    "m2 short one",
+    "m2 short one",
+    "m3 first line of the block\n\nsecond line here",
+    "m2 short one",
+]
+RENDERERS = sorted(path.name.removesuffix(".cast.xz") for path in CASTS.glob("renderers/*.cast.xz"))
+
+
+@pytest.mark.parametrize("name", RENDERERS)
+def test_what_a_renderer_draws_is_heard_as_it_was_said(name: str) -> None:
+    cols, rows = map(int, name.rpartition("-")[2].split("x"))
+    source = ScreenSource(cols, rows)
+    events = []
+    at = 0.0
+    for at, _, data in cast(f"renderers/{name}"):
+        events += until(source, at) + source.feed(data.encode(), at)
+    events += until(source, at + 3) + source.finish(at + 3)
+    assert [found.body for found in finds(events)] == RENDERED

@@ -169,3 +169,19 @@ def test_blocks_at_the_right_edge_that_are_more_than_a_bar_stay(row: str) -> Non
 
 def test_blocks_before_the_right_edge_are_text() -> None:
     assert rows("load ▂▃▅", "", "x", cols=40)[0].text == "load ▂▃▅"
+
+
+def test_rows_that_are_broken_in_the_middle_of_words_are_joined_as_they_were() -> None:
+    words = "@relay:Bob " + " ".join(f"word{number} goeson" for number in range(12))
+    broken = [words[at : at + 40].rstrip() for at in range(0, len(words), 40)]
+    read = rows("", *broken, "", "x", cols=40)
+    text = read[0].text
+    for row in read[1 : len(broken)]:
+        text += (row.joins or "") + row.text.strip()
+    assert text == words
+
+
+def test_rows_that_are_full_by_chance_are_joined_with_a_space() -> None:
+    full = "@relay:Bob these words are forty columns"
+    read = rows("", full, "and here it was broken between words as", "it likes", "", "x", cols=40)
+    assert [row.joins for row in read[:3]] == [None, " ", " "]

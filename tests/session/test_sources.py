@@ -13,6 +13,7 @@ from relay.core.source_events import Entered, Line, Pause, Proof, SourceEvent, S
 from relay.directive.grammar import Match, Scanner, Unclosed
 from relay.protocol.nested_wrap import NestedOutput, begins, ends
 from relay.session.detector import AgentSaid, Detection, DirectiveDetector, Heard, NearMiss
+from relay.session.pager_watch import PagerWatch
 from relay.session.prompt_watch import PromptWatch
 from relay.session.sources import (
     LAST_WORDS,
@@ -93,7 +94,9 @@ class FakeStructured(StructuredSource):
 
 
 class Desk:
-    def __init__(self, structured: FakeStructured | None = None) -> None:
+    def __init__(
+        self, structured: FakeStructured | None = None, pager: PagerWatch | None = None
+    ) -> None:
         self.heard: list[Detection] = []
         self.text: list[str] = []
         self.states: list[StateChange] = []
@@ -103,6 +106,7 @@ class Desk:
             DirectiveDetector("01K0000000000000000000RUN1", 0, {"relay"}),
             FakeScreen(),
             structured,
+            pager=pager,
         )
 
     def hear(self, heard: list[Heard]) -> None:
@@ -328,3 +332,33 @@ def test_what_a_shell_shows_can_be_ignored() -> None:
     shell = Shell(ignore=True)
     assert shell.shows("$ cat f\n@relay:Bob hi\n") == []
     assert shell.shows("$ echo @relay:Bob hi\n@relay:Bob hi\n") == [("hi", False)]
+
+
+def test_what_a_pager_shows_is_nobodys_words_and_what_came_before_and_after_is() -> None:
+    in_front = [False]
+    desk = Desk(pager=PagerWatch(lambda pid: in_front[0]))
+    desk.hear(desk.ears.output(b"@relay:Bob before\n", 1.0))
+    in_front[0] = True
+    desk.hear(desk.ears.output(b"@relay:Bob on a page\n", 2.0))
+    desk.hear(desk.ears.output(b"@relay:Bob <<<\nnever closed\n", 3.0))
+    in_front[0] = False
+    desk.hear(desk.ears.output(b"@relay:Bob on the last page\n", 4.0))
+    desk.hear(desk.ears.output(b"@relay:Bob after\n", 5.0))
+    assert desk.bodies == ["before", "after"] and desk.text == [
+        "@relay:Bob before",
+        "@relay:Bob after",
+    ]
+    assert not desk.misses
+
+
+def test_a_pager_that_ends_in_silence_is_noticed() -> None:
+    in_front = [True]
+    desk = Desk(pager=PagerWatch(lambda pid: in_front[0]))
+    desk.hear(desk.ears.output(b"@relay:Bob on a page\n", 1.0))
+    in_front[0] = False
+    due = desk.ears.next_deadline()
+    assert due is not None and due < 2.0
+    desk.hear(desk.ears.tick(due))
+    assert desk.ears.next_deadline() is None  # nobody is woken for nothing
+    desk.hear(desk.ears.output(b"@relay:Bob after\n", 5.0))
+    assert desk.bodies == ["after"]

@@ -7,7 +7,8 @@ import pytest
 from relay.core.message import AgentState
 from relay.core.source_events import StateChange
 from relay.protocol import frames
-from relay.session.typing_policy import KEY_REST, OUTPUT_REST, RETRY, TRIAL, Guards
+from relay.session.pager_watch import PagerWatch
+from relay.session.typing_policy import DRAFT, KEY_REST, OUTPUT_REST, PAGER, RETRY, TRIAL, Guards
 
 
 def test_nothing_stands_in_the_way_of_an_idle_agent() -> None:
@@ -25,6 +26,23 @@ def test_a_draft_is_left_alone_until_it_is_submitted_or_cleared() -> None:
     guards.activity(4, frames.CLEARED, 91.0)
     assert guards.person(91.0 + KEY_REST) is None
     assert guards.sequence == 4
+
+
+def test_keys_in_a_pager_are_no_draft_and_nothing_is_typed_into_it() -> None:
+    in_front = [True]
+    guards = Guards(pager=PagerWatch(lambda pid: in_front[0]))
+    guards.activity(1, frames.TYPED, 10.0)
+    held = guards.person(20.0)
+    assert held is not None and held.reason == PAGER
+    in_front[0] = False
+    guards.activity(2, frames.TYPED, 20.1)  # the key that has ended it comes a little late
+    assert guards.person(22.0) is None
+    guards.activity(3, frames.TYPED, 23.0)
+    in_front[0] = True
+    guards.activity(4, frames.ENTERED, 24.0)
+    in_front[0] = False
+    held = guards.person(26.0)
+    assert held is not None and held.reason == DRAFT  # the one from before it
 
 
 def test_nothing_is_typed_beside_a_person_who_types() -> None:

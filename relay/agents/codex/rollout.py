@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from relay.agents.interpreters import children_of
 from relay.agents.json_lines import object_in, seconds_of, text_in
 
 Kind = Literal[
@@ -152,7 +153,7 @@ def open_files(pid: int, proc: str = "/proc") -> OpenFiles:
         found = {path for path in paths if _ROLLOUT.search(path)}
         queues = [path for path in paths if _QUEUE.search(path)]
         if not found and not queues:
-            family += _children(process, proc)
+            family += children_of(process, proc)
         rollouts |= found
         queue = queues[-1] if queues else queue
     return OpenFiles(tuple(path for path in sorted(rollouts) if is_conversation(path)), queue)
@@ -183,13 +184,3 @@ def _held_open(process: int, proc: str) -> list[str]:
             with contextlib.suppress(OSError):
                 paths.append(os.readlink(os.path.join(folder, number)))
     return paths
-
-
-def _children(process: int, proc: str) -> list[int]:
-    found: list[int] = []
-    tasks = os.path.join(proc, str(process), "task")
-    with contextlib.suppress(OSError, ValueError):
-        for task in os.listdir(tasks):
-            with open(os.path.join(tasks, task, "children"), encoding="ascii") as file:
-                found += [int(child) for child in file.read().split()]
-    return found
