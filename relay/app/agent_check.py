@@ -70,10 +70,10 @@ def check(
     with throwaway_home("relay-check-") as home:
         env = {**os.environ, "RELAY_HOME": home.root}
         env |= {"RELAY_HOPS_MAX": "0", "RELAY_RATE_MAX": "0"}
-        own = os.path.join(Home.from_env().root, "profiles")
+        own = Home.from_env().profiles
         if os.path.isdir(own):
             home.create()
-            shutil.copytree(own, os.path.join(home.root, "profiles"))
+            shutil.copytree(own, home.profiles)
         wrap = [sys.executable, "-P", "-m", "relay", "wrap", "--name", name, "--", *command]
         program = DrivenProgram(wrap, env, *size)
         try:

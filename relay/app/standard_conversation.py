@@ -21,6 +21,8 @@ RUNNING = (
     " [RUN x] stands for no text: run the command x with your shell tool, and say the rest only if"
     " you have no such tool."
 )
+#: Where a terminal takes one line at a time, a message of several lines is sent as one.
+IN_LINES = " So does ⏎ (or a lone |), where the text is one line."
 TO = "[AT]relay:[SENDER]"
 _WIDE = "please check the tests in the source folder and report back, " * 4 + "for sure"
 
@@ -113,7 +115,7 @@ def whole(token: str) -> Ask:
     filler = [f"Line {number} of the lines between, so that it is long." for number in range(8)]
     first, middle, last = (f"{TO} {words}" for words in said)
     lines = [first, "", *filler, "", middle, "", *filler, "", last]
-    return Ask("\n".join(["", *lines, ""]), said)
+    return Ask("\n".join(["", *lines, ""]), said, form=FORM + IN_LINES)
 
 
 def counting(token: str) -> Ask:

@@ -5,6 +5,7 @@
 
 ``held`` waits for the person's decision, ``waiting`` for somebody of that name; neither is offered
 to a session. ``queued`` may say in its reason what stands in the way. The last three are final.
+``submitted`` may say why nothing has proven it yet.
 ``delivering`` is stored before a byte is typed, so the number of attempts never understates what
 may have landed: after a crash the next try is offered with it, and the session looks before it
 types.
@@ -30,7 +31,9 @@ _ALLOWED: dict[State, frozenset[State]] = {
         {State.DELIVERING, State.SUBMITTED, State.SEEN, State.QUEUED, State.FAILED}
     ),
     # Back to delivering: it demonstrably did not land, so it is tried again.
-    State.SUBMITTED: frozenset({State.DELIVERING, State.SEEN, State.QUEUED, State.FAILED}),
+    State.SUBMITTED: frozenset(
+        {State.DELIVERING, State.SUBMITTED, State.SEEN, State.QUEUED, State.FAILED}
+    ),
     State.WAITING: frozenset({State.QUEUED, State.FAILED, State.CANCELLED}),
     State.HELD: frozenset({State.QUEUED, State.FAILED, State.CANCELLED}),
     State.SEEN: frozenset(),
@@ -40,7 +43,7 @@ _ALLOWED: dict[State, frozenset[State]] = {
 #: What a session may report of its agent's deliveries; the rest is the broker's to decide.
 REPORTED = frozenset({State.QUEUED, State.DELIVERING, State.SUBMITTED, State.SEEN, State.FAILED})
 _NEED_REASON = frozenset({State.HELD, State.WAITING, State.FAILED, State.CANCELLED})
-_REASONED = _NEED_REASON | {State.QUEUED}
+_REASONED = _NEED_REASON | {State.QUEUED, State.SUBMITTED}
 
 
 def advance(
@@ -79,7 +82,7 @@ def advance(
         if attempt is not None and attempt != delivery.attempts + 1:
             raise UsageError(f"attempt {attempt} cannot follow attempt {delivery.attempts}")
         return replace(step, attempts=delivery.attempts + 1, delivering_ms=now_ms)
-    if state is State.SUBMITTED:
+    if state is State.SUBMITTED and delivery.state is not State.SUBMITTED:
         return replace(step, submitted_ms=now_ms)
     return step
 
@@ -91,6 +94,8 @@ def _repeats(delivery: Delivery, state: State, reason: str | None, attempt: int 
         return True  # seen says so already
     if state is State.QUEUED and reason != delivery.reason:
         return False
+    if state is State.SUBMITTED and reason and reason != delivery.reason:
+        return False  # why nothing has proven it yet
     return state is delivery.state
 
 

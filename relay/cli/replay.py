@@ -92,13 +92,14 @@ def _opened(path: str) -> Iterator[IO[str]]:
 
 
 def _source(kind: str | None, header: Header, home: Home, namespaces: Collection[str]) -> Any:
-    from relay.agents.profile import find_profile
+    from relay.agents.known_agents import profile_of_run
     from relay.screen import line_source
 
     if kind == "lines":
         return line_source.LineSource(header.cols, header.rows)
     cache = os.path.join(home.root, "cache")
-    profile, notes = find_profile(str(header.relay.get("profile") or ""), home.profiles)
+    run = {"profile": str(header.relay.get("profile") or ""), "argv": header.command.split()}
+    profile, notes = profile_of_run(run, home.profiles)
     for reason in notes:
         output.note(f"note: {reason}")
     source = line_source.make_source(

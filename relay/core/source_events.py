@@ -124,3 +124,7 @@ class Terminal(Protocol):
     def unread(self) -> int | None:
         """Bytes of input that the program has not read yet; None when the terminal is gone."""
         ...
+
+    def reads(self) -> int | None:
+        """How often the program has read something, or more seldom; None where nobody tells."""
+        ...

@@ -65,6 +65,9 @@ class AgentStyle:
     styled: bool = False
     #: What stands on a background of its own is not the agent's (the person's words, a tool's).
     grounds: bool = False
+    #: Its words are plain: what is faint, or has a colour or a ground of its own, is code, a tool's
+    #: or the person's (only where ``styled``).
+    plain: bool = False
     #: Seconds after it has drawn a row in which it may draw it otherwise.
     restyles: float = 0.0
     #: A shell: it appends, also where the person has just had the screen cleared or read a page.

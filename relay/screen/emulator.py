@@ -40,6 +40,9 @@ class Style(NamedTuple):
     background: int
 
 
+PLAIN = Style(False, False, 0, 0)
+
+
 class Mark:
     """A cell that is followed through scrolling and reflow."""
 

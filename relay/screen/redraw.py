@@ -14,7 +14,7 @@ from relay.core.state import from_json, to_json
 from relay.protocol import frames
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.checkpoint import size_of
-from relay.screen.emulator import Emulator, Mark, slice_rows
+from relay.screen.emulator import PLAIN, Emulator, Mark, slice_rows
 from relay.screen.inputbox import CURSOR_SHOWN, InputBox
 from relay.screen.redraw_reader import ALL_ROWS, RedrawReader
 from relay.screen.rows import Snapshot
@@ -367,7 +367,7 @@ def told_apart(emulator: Emulator, rows: list[str], first: int, style: AgentStyl
     """Return ``rows`` with a backslash before each directive that is not drawn like plain text.
 
     What is faint is thinking, or the person's. One drawn as code or in bold has lost the marks
-    around it, but not the style. That is only compared with the style of the words behind it,
+    around it, but not the style. That is only compared within it and with the words behind it,
     because colours are the theme's.
 
     The first of them begins at screen row ``first``; rows that the terminal wrapped are one.
@@ -391,9 +391,10 @@ def _told(emulator: Emulator, row: str, y: int, known: AgentStyle) -> str:
     at = head.end()
     style = emulator.style(at, y)
     word = _WORD.match(row, at)
-    after = word.end() if word else len(row)
-    code = style.faint or (known.grounds and style.background != 0)
-    if known.styled and not code and after < min(len(row), emulator.cols):
-        other = emulator.style(after, y)
-        code = (style.colour, style.background) != (other.colour, other.background)
-    return f"{row[:at]}\\{row[at:]}" if code or (known.styled and style.bold) else row
+    if style.faint or (known.grounds and style.background != 0):
+        return f"{row[:at]}\\{row[at:]}"
+    end = min(word.end() + 1 if word else at, len(row), emulator.cols)
+    others = (emulator.style(x, y) for x in range(at + 1, end) if row[x] != " ")
+    code = known.styled and any(other[1:] != style[1:] for other in others)
+    told = known.styled and (style.bold or (known.plain and style != PLAIN))
+    return f"{row[:at]}\\{row[at:]}" if code or told else row

@@ -1,9 +1,10 @@
 """The agent's own side of its terminal, opened a second time: what the program sees and has read.
 
-A file of its own: the only one of a session that does I/O on a terminal.
+A file of its own: the only one of a session that does I/O on a terminal. Where the kernel tells of
+reads (Linux), what was read is told from what was thrown away.
 
-Source: termios(3), tty_ioctl(4). In canonical mode FIONREAD counts whole lines only, which is what
-a line program can read.
+Source: termios(3), tty_ioctl(4), inotify(7). In canonical mode FIONREAD counts whole lines only,
+which is what a line program can read.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ import array
 import contextlib
 import fcntl
 import os
+import sys
 import termios
+
+_IN_ACCESS = 1
+_EVENT_BYTES = 16
 
 
 class InnerTerminal:
@@ -20,6 +25,8 @@ class InnerTerminal:
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._watch = _watch_reads(path)
+        self._reads = 0
 
     def cooked(self) -> bool:
         """Whether the kernel edits lines (canonical mode)."""
@@ -39,11 +46,21 @@ class InnerTerminal:
             return None
         return count[0]
 
+    def reads(self) -> int | None:
+        """How often the program has read something, or more seldom; None where nobody tells."""
+        if self._watch < 0:
+            return None
+        with contextlib.suppress(OSError):
+            while events := os.read(self._watch, 4096):
+                self._reads += len(events) // _EVENT_BYTES
+        return self._reads
+
     def close(self) -> None:
-        """Close our description; calling it again does nothing."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        """Close our descriptions; calling it again does nothing."""
+        for fd in (self._fd, self._watch):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._watch = -1
 
     def _local_flags(self) -> int:
         try:
@@ -51,6 +68,22 @@ class InnerTerminal:
         except (OSError, termios.error):
             return 0
         return flags
+
+
+def _watch_reads(path: str) -> int:
+    """A descriptor that tells of each read, of which several may be told as one; -1: none."""
+    if sys.platform != "linux":
+        return -1
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    fd: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    # A program may read its terminal by either name; by the second one others read theirs, too.
+    for name in (os.fsencode(path), b"/dev/tty"):
+        if fd >= 0 and libc.inotify_add_watch(fd, name, _IN_ACCESS) < 0:
+            os.close(fd)
+            return -1
+    return fd
 
 
 class NoTerminal:
@@ -64,6 +97,9 @@ class NoTerminal:
 
     def unread(self) -> int:
         return 0
+
+    def reads(self) -> None:
+        return None
 
     def close(self) -> None:
         pass

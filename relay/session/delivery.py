@@ -28,6 +28,9 @@ HELD_AFTER = 1.0
 LOOK_AGAIN = 1.0
 #: Of those that wait, at most this many are shown to a channel.
 AT_ONCE = 64
+#: What went over is looked for on the agent's screen for so many seconds, of so many messages.
+PROOF_PATIENCE = 600.0
+PROOFS_AT_ONCE = 16
 #: At the agent's end: how long what is being handed over may take to be accounted for.
 CLOSING = 1.0
 
@@ -155,8 +158,9 @@ class DeliveryQueue:
                 await self._wait_out(Blocked(error.message, LOOK_AGAIN))
 
     async def _step(self) -> None:
+        watched = await self._find_proofs()
         if not self._waiting:
-            await self._rest(None)
+            await self._rest(LOOK_AGAIN if watched else None)
             return
         channel, now = self._channels.current(), self._clock()
         if channel is None:
@@ -253,6 +257,11 @@ class DeliveryQueue:
         self._accounted = submitted
         proof = await channel.read(batch)
         if proof is None:
+            if why := channel.unproven:
+                await self._settled()
+                await asyncio.gather(
+                    *(self._reports.delivery(m, State.SUBMITTED, why) for m in batch)
+                )
             return
         seen = [m for m in batch if self._unproven.pop(marker_of(m), None) is not None]
 
@@ -262,6 +271,18 @@ class DeliveryQueue:
             await asyncio.gather(*reports)
 
         self._accounted = asyncio.ensure_future(account())
+
+    async def _find_proofs(self) -> bool:
+        """Report what the screen shows by now of what went over; whether some is still missing."""
+        channel = self._channels.current()
+        if channel is None or not channel.proves_reading:
+            return False
+        if not self._unproven or self._clock() - self._over_at > PROOF_PATIENCE:
+            return False
+        for marker, message in list(self._unproven.items())[-PROOFS_AT_ONCE:]:
+            if channel.shown(message) and self._unproven.pop(marker, None) is not None:
+                await self._reports.delivery(message, State.SEEN, proof="screen")
+        return bool(self._unproven)
 
     async def _settled(self) -> None:
         """Until the broker has all that was reported of earlier batches."""

@@ -66,6 +66,15 @@ class DeliveryChannel(Protocol):
         """Wait until the program has taken what was submitted; returns the proof, if there is."""
         ...
 
+    def shown(self, message: Message) -> bool:
+        """Whether by now something proves that a submitted message was taken."""
+        ...
+
+    @property
+    def unproven(self) -> str:
+        """Why nothing has proven that the last batch was taken; empty where that comes later."""
+        ...
+
     def landed(self, message: Message) -> bool:
         """Whether an earlier try, perhaps of a session that was killed, did get through."""
         ...

@@ -40,7 +40,10 @@ TYPING = "the person is typing"
 _PROMPT = re.compile(r"[>$#%❯›»➜λ:│┃║|\])]\s*$")
 _INPUT_ROW = re.compile(r"^[\s│┃║|]*[\w ]{0,16}[>❯›»➜](?:\s|$)")
 _NOT_TEXT = re.compile(r"[\s│┃║|╭╮╰╯─━█▌▏▎]+")
-PLACEHOLDER = re.compile(r"\[Pasted[^\]]*\]$", re.IGNORECASE)
+#: What stands in an input line for a long text, as in ``[Pasted text #1 +5 lines]``.
+PLACEHOLDER = re.compile(
+    r"[\[(<«‹⟨][^\[\]()<>]{0,40}(?:paste|\blines?\b|\bchars?)[^\[\]()<>]{0,40}[\])>»›⟩]", re.I
+)
 
 
 @dataclass(slots=True)
@@ -143,6 +146,8 @@ class LineTyper:
         return await self._enter(typed, message)
 
     async def _enter(self, typed: _Typed, message: Message) -> Blocked | None:
+        if asked := self._prompt.asks():
+            return Blocked(asked, 1.0)
         before = self._screen.visible()
         key = self._rules.enter(before)
         if not await self._write(key, write_id(message, "enter0"), typed):

@@ -55,6 +55,13 @@ class NativeChannel:
         # have been proven to the session before this one.
         return "transcript" if self._adapter.seen(marker_of(batch[0])) else None
 
+    def shown(self, message: Message) -> bool:
+        return False  # the agent's records tell it
+
+    @property
+    def unproven(self) -> str:
+        return ""
+
     @property
     def landing_takes(self) -> float:
         return CHANNEL_LANDING
@@ -129,6 +136,13 @@ class FallbackChannel:
             return await reading
         finally:
             reading.cancel()
+
+    def shown(self, message: Message) -> bool:
+        return self._typed.shown(message)
+
+    @property
+    def unproven(self) -> str:
+        return self._way.unproven
 
     @property
     def landing_takes(self) -> float:

@@ -52,6 +52,8 @@ class _State:
     fresh: bool = True
     #: Whether the shell was seen to edit its lines itself at its prompt.
     edits: bool = False
+    #: Whether the program has turned bracketed paste on at some time.
+    pastes: bool = False
 
 
 class PromptWatch:
@@ -78,6 +80,9 @@ class PromptWatch:
     def output(self, now: float) -> None:
         """The program wrote something."""
         self._output_at = now
+        if not self._saved.pastes and self._screen.bracketed_paste:
+            # What a program that was started from the shell has turned on is not the shell's.
+            self._saved.pastes = not self.rules.is_shell or self.rules.in_front() is not False
         self._away = self.rules.is_shell and self._is_away()
 
     def pressed(self, sequence: int, kind: bytes, now: float) -> None:
@@ -107,6 +112,13 @@ class PromptWatch:
     def edits(self) -> bool:
         """Whether the program was seen to edit its lines itself, which takes no pastes."""
         return self._saved.edits
+
+    @property
+    def pastes(self) -> bool:
+        """Whether the program was seen to take pastes."""
+        return self._saved.pastes or (
+            self._screen.bracketed_paste and self.rules.in_front() is not False
+        )
 
     def command(self) -> bool:
         """Whether a line that was begun at the prompt was just entered; true once."""

@@ -39,7 +39,7 @@ def answered(ask: Ask, style: Style) -> list[str]:
     return [one.body for one in found if isinstance(one, Match)]
 
 
-@pytest.mark.parametrize("style", ["paste", "plain"])
+@pytest.mark.parametrize("style", ["paste", "plain", "line"])
 @pytest.mark.parametrize("name", ASKS)
 def test_the_right_answer_holds(name: str, style: Style) -> None:
     ask = ASKS[name]

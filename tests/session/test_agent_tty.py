@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import termios
 import tty
 from collections.abc import Iterator
@@ -54,3 +55,19 @@ def test_an_agent_without_a_terminal_can_be_asked_too() -> None:
     none = NoTerminal()
     assert not none.cooked() and not none.secret()
     none.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nobody tells of reads here")
+def test_what_was_read_is_told_from_what_was_thrown_away(
+    terminal: tuple[int, int, InnerTerminal],
+) -> None:
+    master, slave, inner = terminal
+    before = inner.reads()
+    os.write(master, b"one\n")
+    wait_until(lambda: inner.unread() == 4)
+    termios.tcflush(slave, termios.TCIFLUSH)
+    assert inner.unread() == 0 and inner.reads() == before
+    os.write(master, b"two\n")
+    wait_until(lambda: inner.unread() == 4)
+    assert os.read(slave, 100) == b"two\n"
+    assert inner.reads() != before

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+import pytest
+
 from relay.agents.base import Blocked
 from relay.core.errors import NotDelivered
 from relay.core.message import AgentState, Message, State
 from relay.core.source_events import StateChange
 from relay.directive.envelope import marker_of
+from relay.session import delivery
 from relay.session.broker_reports import BrokerReports
 from relay.session.delivery import DeliveryQueue
 from relay.session.delivery_channel import Submitted
@@ -36,6 +39,8 @@ class FakeChannel:
         self.proves_reading = True
         self.landing_takes = 0.0
         self.thrown: list[tuple[Message, bool]] = []
+        self.on_screen: set[str] = set()  # bodies that the screen shows by now
+        self.unproven = ""
 
     def hold(self, now: float) -> Blocked | None:
         return self.closed
@@ -52,6 +57,9 @@ class FakeChannel:
 
     async def read(self, batch: list[Message]) -> str | None:
         return self.proof
+
+    def shown(self, message: Message) -> bool:
+        return message.body in self.on_screen
 
     def landed(self, message: Message) -> bool:
         return message.id in self.landed_before
@@ -417,6 +425,24 @@ def test_what_ctrl_c_threw_away_is_typed_again_or_has_failed() -> None:
     failed = [report for report in desk.reports if report[1] == "failed"]
     assert len(failed) == 1 and failed[0][0] == "m1" and "Ctrl-C" in failed[0][2]
     assert ("m1", "seen", "read") not in desk.reports
+
+
+def test_what_nothing_proves_stays_submitted_with_the_reason_until_the_screen_shows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delivery, "LOOK_AGAIN", 0.01)
+
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.channel.proof, desk.channel.unproven = None, "the program does not show it"
+        desk.queue.offer(message(1))
+        await desk.until(("m1", "submitted", "the program does not show it"))
+        assert ("m1", "seen", "screen") not in desk.reports
+        desk.channel.on_screen.add("m1")
+        await desk.until(("m1", "seen", "screen"))
+        return desk
+
+    assert asyncio.run(scenario()).channel.through == ["m1"]
 
 
 def test_nothing_goes_to_a_model_that_does_not_answer() -> None:

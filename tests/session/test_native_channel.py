@@ -88,6 +88,13 @@ class FakeChannel(NativeChannel):
             await asyncio.Event().wait()
         return "read"
 
+    def shown(self, message: Message) -> bool:
+        return False
+
+    @property
+    def unproven(self) -> str:
+        return ""
+
     def landed(self, message: Message) -> bool:
         return self.has_landed
 

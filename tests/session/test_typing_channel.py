@@ -12,7 +12,7 @@ from relay.agents.base import TypingRules
 from relay.core.message import AgentState, Message
 from relay.protocol import frames
 from relay.screen.questions import QUESTION
-from relay.session import typing_channel
+from relay.session import paste_typing, typing_channel
 from relay.session.agent_tty import InnerTerminal
 from relay.session.delivery_channel import write_id
 from relay.session.prompt_watch import PromptWatch
@@ -30,6 +30,7 @@ class FakeTerminal:
     def __init__(self, cooked: bool) -> None:
         self.is_cooked = cooked
         self.left = 0
+        self.has_read: int | None = None
 
     def cooked(self) -> bool:
         return self.is_cooked
@@ -39,6 +40,9 @@ class FakeTerminal:
 
     def unread(self) -> int | None:
         return self.left
+
+    def reads(self) -> int | None:
+        return self.has_read
 
 
 class FakeScreen:
@@ -94,12 +98,26 @@ class Desk:
             lambda: self.now,
             **options,  # type: ignore[arg-type]
         )
+        if paste:
+            self.screen.rows, self.screen.cursor = ["> "], (2, 0)
+            self.link.after = self.draw_paste
+
+    def draw_paste(self, data: bytes) -> None:
+        """Show a paste in an input line, and above it what Enter submits."""
+        self.guards.output(self.now)
+        if data.startswith(b"\x1b[200~"):
+            rows = data[6:-6].decode().split("\n")
+            self.screen.rows = ["> " + rows[0], *rows[1:]]
+        elif data == b"\r":
+            self.screen.rows = [*self.screen.rows, "", "> "]
+        self.screen.cursor = (len(self.screen.rows[-1]), len(self.screen.rows) - 1)
 
 
 @pytest.fixture(autouse=True)
 def no_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(typing_channel, "PASTE_REST", 0.0)
-    monkeypatch.setattr(typing_channel, "ENTER_REST", 0.0)
+    monkeypatch.setattr(paste_typing, "PASTE_REST", 0.0)
+    monkeypatch.setattr(paste_typing, "ENTER_REST", 0.0)
+    monkeypatch.setattr(typing_channel, "PROOF_LOOK", 0.0)
 
 
 def test_a_line_program_gets_whole_lines_and_no_escape_sequence() -> None:
@@ -160,7 +178,8 @@ def test_a_program_that_takes_pastes_gets_one_and_enter() -> None:
     assert enter == b"\r"
 
 
-def test_enter_is_pressed_again_while_the_text_stands_in_the_input_line() -> None:
+@pytest.mark.parametrize("draws", [True, False], ids=["draws", "stands-still"])
+def test_enter_is_pressed_again_where_the_text_surely_stands_there_still(draws: bool) -> None:
     desk = Desk(cooked=False, paste=True)
 
     def shown(data: bytes) -> None:
@@ -169,10 +188,14 @@ def test_enter_is_pressed_again_while_the_text_stands_in_the_input_line() -> Non
         line = "> " + text.splitlines()[-1]
         desk.screen.rows = ["history", line] if enters < 2 else [line, "> "]
         desk.screen.cursor = (len(desk.screen.rows[1]), 1)
+        if draws:
+            desk.guards.output(desk.now)
 
     desk.link.after = shown
     asyncio.run(desk.door.submit([message("hello")]))
-    assert desk.link.written.count(b"\r") == 2
+    assert desk.link.written.count(b"\r") == (2 if draws else 1)
+    assert asyncio.run(desk.door.read([message("hello")])) == ("screen" if draws else None)
+    assert draws or "Enter there" in desk.door.unproven
 
 
 @pytest.mark.parametrize("paste", [True, False], ids=["pastes", "lines"])
@@ -189,6 +212,7 @@ def test_nothing_is_typed_at_a_question(paste: bool, row: str) -> None:
 def test_a_key_that_answers_a_dialog_is_no_draft() -> None:
     desk = Desk(cooked=False, paste=True)
     desk.screen.rows = ["Approve it?", "[y] Approve   [n] Deny"]
+    desk.screen.cursor = (22, 1)
     desk.guards.activity(1, frames.TYPED, desk.now)
     desk.now += KEY_REST
     held = desk.door.hold(desk.now)
@@ -206,11 +230,103 @@ def test_a_draft_is_not_forgotten_when_a_question_stood_above_it() -> None:
     desk = Desk(cooked=False, paste=True)
     desk.guards.activity(1, frames.TYPED, desk.now)
     desk.screen.rows = ["Approve it?", "[y] Approve   [n] Deny"]
+    desk.screen.cursor = (22, 1)
     desk.guards.activity(2, frames.TYPED, desk.now)
     desk.now += KEY_REST
     desk.screen.rows = ["done", "> "]
     held = desk.door.hold(desk.now)
     assert held is not None and held.reason == DRAFT
+
+
+def after_enter(rows: list[str], cursor: tuple[int, int], shown: bool = True) -> str | None:
+    """What proves a message after whose Enter this stands on the screen; ``@`` is its text."""
+    desk = Desk(cooked=False, paste=True)
+    header = "Relay message [00000001] from agent Ann: hello (End of"
+
+    def draw(data: bytes) -> None:
+        desk.draw_paste(data)
+        if data == b"\r":
+            before = desk.screen.rows[:1]
+            desk.screen.rows = [row.replace("@", header) for row in rows] or before
+            desk.screen.cursor, desk.screen.cursor_shown = cursor, shown
+
+    desk.link.after = draw
+    assert asyncio.run(desk.door.submit([message("hello")])).count == 1
+    return asyncio.run(desk.door.read([message("hello")]))
+
+
+@pytest.mark.parametrize(
+    "rows, cursor",
+    [
+        (["> @", "thinking", "> "], (2, 2)),
+        (["* @", "", "────────", "> ", "────────"], (2, 3)),
+    ],
+    ids=["above-the-prompt", "above-a-box"],
+)
+def test_what_the_screen_shows_outside_of_the_input_line_is_seen(
+    rows: list[str], cursor: tuple[int, int]
+) -> None:
+    assert after_enter(rows, cursor) == "screen"
+
+
+@pytest.mark.parametrize(
+    "rows, cursor, shown",
+    [
+        (["hello", "> "], (2, 1), True),
+        ([""], (0, 0), True),
+        ([], (20, 0), False),
+        (["────────", "> @", "────────"], (0, 0), False),
+        (["│ > @     │", "╰────────╯"], (0, 1), False),
+        (["> @", "Trust it?", "❯ Yes", "  No"], (0, 3), True),
+    ],
+    ids=["nowhere", "blank", "same-row", "box", "frame", "dialog"],
+)
+def test_what_is_not_shown_or_stands_in_a_box_or_beside_a_dialog_is_not_seen(
+    rows: list[str], cursor: tuple[int, int], shown: bool
+) -> None:
+    assert after_enter(rows, cursor, shown) is None
+
+
+def test_nothing_is_typed_while_a_program_that_takes_pastes_lets_the_kernel_edit_lines() -> None:
+    desk = Desk(cooked=False, paste=True)
+    desk.guards.output(desk.now)
+    desk.terminal.is_cooked, desk.screen.bracketed_paste = True, False
+    desk.now += 60
+    held = desk.door.hold(desk.now)
+    assert held is not None and "busy" in held.reason
+
+
+def test_nothing_is_typed_before_a_full_screen_program_has_shown_anything() -> None:
+    desk = Desk(cooked=False, paste=True)
+    desk.screen.rows = ["", ""]
+    held = desk.door.hold(desk.now)
+    assert held is not None and "shown nothing" in held.reason
+
+
+def test_a_paste_that_is_lost_again_and_again_waits_for_the_person() -> None:
+    desk = Desk(cooked=False, paste=True)
+    desk.link.after = lambda data: None
+    for _ in range(3):
+        assert desk.door.hold(desk.now) is None
+        submitted = asyncio.run(desk.door.submit([message("hello")]))
+        assert submitted.hold is not None and "did not reach" in submitted.hold.reason
+    held = desk.door.hold(desk.now)
+    assert held is not None and "3 times" in held.reason
+    desk.guards.activity(1, frames.ENTERED, desk.now)
+    desk.now += KEY_REST
+    assert desk.door.hold(desk.now) is None
+    assert b"\r" not in desk.link.written
+
+
+@pytest.mark.parametrize("reads", [1, 2], ids=["flushed", "read"])
+def test_what_a_line_program_threw_away_was_not_read(reads: int) -> None:
+    desk = Desk()
+    desk.terminal.has_read = 1
+    asyncio.run(desk.door.submit([message("hello")]))
+    desk.terminal.has_read = reads
+    proof = asyncio.run(desk.door.read([message("hello")]))
+    assert proof == ("read" if reads == 2 else None)
+    assert (reads == 2) != ("thrown it away" in desk.door.unproven)
 
 
 def test_enter_is_never_pressed_into_a_dialog() -> None:
@@ -226,10 +342,10 @@ def test_enter_is_never_pressed_into_a_dialog() -> None:
         for _ in range(50):
             await asyncio.sleep(0)
         assert b"\r" not in desk.link.written
-        desk.screen.rows = ["> "]
+        desk.screen.rows, desk.screen.cursor = ["> "], (2, 0)
         submitted = await task
         assert submitted.count == 0
-        assert submitted.hold is not None and "dialog" in submitted.hold.reason
+        assert submitted.hold is not None and "did not reach" in submitted.hold.reason
 
     asyncio.run(scenario())
     assert b"\r" not in desk.link.written
@@ -246,6 +362,7 @@ def test_no_enter_follows_a_paste_that_the_input_line_does_not_show() -> None:
         rules=rules,
         written=lost,
     )
+    desk.door.offered(message("hello"))
     submitted = asyncio.run(desk.door.submit([message("hello")]))
     assert submitted.count == 0 and submitted.hold is not None
     assert desk.link.written == []  # the session before this one has typed it, in vain
@@ -321,7 +438,12 @@ def types(desk: Desk) -> None:
 
 def test_a_key_that_the_session_knows_of_keeps_it_from_pressing_enter_too() -> None:
     desk = Desk(cooked=False, paste=True)
-    desk.link.after = lambda data: types(desk)
+
+    def draw(data: bytes) -> None:
+        desk.draw_paste(data)
+        types(desk)
+
+    desk.link.after = draw
     assert asyncio.run(desk.door.submit([message("hello")])).count == 1
     assert b"\r" not in desk.link.written
 
@@ -415,6 +537,7 @@ def test_a_shell_is_only_typed_into_at_its_prompt() -> None:
     desk = Desk(cooked=False, paste=True, rules=rules)
     desk.screen.rows, desk.screen.cursor = ["$"], (2, 0)
     assert desk.door.hold(100.0) is None
+    desk.guards.output(100.0)
     desk.terminal.is_cooked, desk.screen.bracketed_paste = True, False
     held = desk.door.hold(101.0)
     assert held is not None and "command is running" in held.reason
@@ -467,8 +590,9 @@ def test_the_end_of_the_terminal_proves_no_reading() -> None:
 def test_a_paste_that_was_not_read_is_known_as_unread() -> None:
     desk = Desk(cooked=False, paste=True)
     asyncio.run(desk.door.submit([message("hello")]))
-    assert desk.door.left_unread(0) == []
     assert desk.door.left_unread(1) == [message("hello")]
+    # It may have been drained by a program that does nothing with it.
+    assert desk.door.left_unread(0) == [message("hello")]
 
 
 def test_a_refused_line_is_not_taken_for_the_unread_one() -> None:

@@ -6,6 +6,7 @@ each. Some words make the agent do something::
     say NAME      it answers with the text of FOLDER/NAME, line by line
     ask           it asks for permission; Enter grants it, Escape does not ("granted" is submitted)
     wait NAME     it works until there is a file FOLDER/NAME
+    Reply … WORD  it works for a moment, and answers with the word
 
 A text that begins with none of them is answered with "OK."
 """
@@ -109,6 +110,9 @@ class Chat(App[None]):
             await self.show("Done.")
         elif verb == "ask":
             self.push_screen(Permission(), self.asked)
+        elif verb == "Reply":
+            await asyncio.sleep(20 * SPIN)
+            await self.show(f"● {text.split()[-1]}")
         else:
             await self.show("OK.")
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 _ASKED = re.compile(r"from (?:agent|user) ([^\s:,]+).*\bBEGIN (.*) END", re.DOTALL)
 #: Seconds between two lines of an answer that takes a while, and within which lines come together.
 LINE, TOGETHER = 0.05, 0.2
+_JOINED = re.compile(r" [⏎|] ")
 _ADDED = re.compile(r"^\|(?: |…|$)", re.MULTILINE)
 
 
@@ -35,7 +36,7 @@ def answer_to(said: str) -> Answer | None:
     found = _ASKED.search(said, max(start, 0))
     if found is None:
         return None
-    sender, text = found[1], _ADDED.sub("", found[2])
+    sender, text = found[1], _ADDED.sub("", _JOINED.sub("\n", found[2]))
     text = text.replace("[AT]", "@").replace("[NL]", "\n").replace("[SENDER]", sender)
     text = text.replace(" ⏎ ", "\n")  # as a message of several lines is typed as one
     run = re.match(r"\[RUN ([^\]]*)\]\n?", text)

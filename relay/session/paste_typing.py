@@ -1,0 +1,269 @@
+"""Pasting one message into a program's input line, and what proves that it went from there.
+
+Enter is pressed only where the text is seen in the input line and nothing is asked; again only
+where it provably stands there still. The program has the message when its screen shows it outside
+the input line and any dialog: that it has read the bytes proves nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from relay.agents.base import Blocked
+from relay.core.message import Message
+from relay.core.source_events import Screen, Terminal
+from relay.directive.envelope import Envelope
+from relay.screen.questions import DIALOG
+from relay.session.delivery_channel import WriteLink, write_id
+from relay.session.line_typing import PLACEHOLDER, bare
+from relay.session.prompt_watch import PromptWatch
+from relay.session.typing_policy import Guards
+
+#: A pasted text needs this long before Enter is taken as Enter (Gemini needs 60 ms).
+PASTE_REST = 0.15
+#: So often an input line is looked at before a paste that it does not show is taken as lost.
+PASTE_LOOKS = 20
+#: How long the screen may take to show that Enter was taken.
+ENTER_REST = 0.5
+ENTER_TRIES = 3
+#: After so many lost pastes in a row the person has to look.
+LOSSES_MAX = 3
+LOST = "what was pasted did not reach the input line"
+STANDS = "its text stands in the input line; Enter there sends it"
+
+_PASTE = "\x1b[200~{}\x1b[201~"
+#: By this many last characters a pasted text is recognised in an input line.
+TAIL = 10
+#: What stands above an input line, and around its rows.
+_BORDER = re.compile(r"\W*[─━═▔▁▄▀╌-]{3}.*")
+_FRAMED = re.compile(r"\s*[│┃║|▌▐].*[│┃║|▌▐]\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The screen at one moment, as far as one message is concerned."""
+
+    before_cursor: str  # the cursor's row up to it, and the row above, without blanks and frames
+    tails: int  # how often the text's end stands there
+    placeholders: int
+    marked: frozenset[tuple[str, str]]  # the rows that hold the marker, each with the one above
+
+
+class PasteTyper:
+    """Pastes into one program. ``composer`` says how its input line is, where somebody knows.
+
+    ``seen`` says of a marker whether the agent's own records prove that it reached the model, None
+    where there are none.
+    """
+
+    def __init__(
+        self,
+        link: WriteLink,
+        terminal: Terminal,
+        screen: Screen,
+        guards: Guards,
+        prompt: PromptWatch,
+        clock: Callable[[], float],
+        composer: Callable[[list[str]], str] | None,
+        seen: Callable[[str], bool | None],
+    ) -> None:
+        self._link = link
+        self._terminal = terminal
+        self._screen = screen
+        self._guards = guards
+        self._prompt = prompt
+        self._rules = prompt.rules
+        self._clock = clock
+        self._composer = composer
+        self._seen = seen
+        self._half: Message | None = None
+        self._last: Envelope | None = None  # pasted last, and perhaps still in the input line
+        self._losses = 0  # pastes in a row that were lost, …
+        self._lost_at = 0  # … and the person's last key then
+        self._entered: tuple[str, _Look] | None = None  # marker, and the screen before Enter
+
+    @property
+    def half(self) -> bool:
+        """Whether a session before this one has pasted what it did not come to enter."""
+        return self._half is not None
+
+    def resume(self, message: Message) -> None:
+        """An earlier session has pasted ``message``, and not pressed Enter."""
+        self._half = message
+
+    async def submit(self, message: Message, wrapped: Envelope) -> Blocked | None:
+        """Paste and press Enter; why not, where nothing of it stands in the input line now."""
+        resumed, self._half = self._half is not None and self._half.id == message.id, None
+        before = self._look(wrapped)
+        sequence = self._guards.sequence
+        self._last = wrapped
+        if resumed and (self._seen(wrapped.marker) or self.shown(wrapped)):
+            return None  # the person has entered it
+        if not resumed:
+            data = _PASTE.format(wrapped.text).encode("utf-8", "replace")
+            step = write_id(message, "paste")
+            if not await self._link.write(data, write_id=step, sequence=sequence):
+                return Blocked("the person is typing", 1.0)
+        for attempt in range(ENTER_TRIES):
+            await asyncio.sleep(PASTE_REST)
+            asked = bool(self.asks())
+            if not await self._until_it_stands(wrapped, None if resumed else before):
+                return None if attempt or self._seen(wrapped.marker) else self._lost()
+            self._losses = 0
+            if asked:
+                sequence = self._guards.sequence  # those keys were for the dialog
+            look = self._look(wrapped)
+            self._entered = wrapped.marker, look
+            at = self._clock()
+            # A key pressed since the paste belongs to a draft, be it that our text is a part of it:
+            # the person's own Enter submits that.
+            key = self._rules.enter(self._screen.visible())
+            step = write_id(message, f"enter{attempt}")
+            if not await self._link.write(key, write_id=step, sequence=sequence):
+                return None
+            await asyncio.sleep(ENTER_REST)
+            while self._in_the_dark(wrapped):
+                await asyncio.sleep(ENTER_REST)
+            if not self._was_lost(wrapped, look, at):
+                return None
+        return None
+
+    def hold(self) -> Blocked | None:
+        """Why nothing more may be pasted now."""
+        if self._losses >= LOSSES_MAX and self._guards.sequence == self._lost_at:
+            return Blocked(f"{LOST}, {LOSSES_MAX} times; a key there lets it be tried again", 1.0)
+        if self._last is not None and not self.stands(self._last):
+            self._last = None
+        if self._last is not None and self.composer() == "unknown":
+            return Blocked(STANDS, 0.5)
+        return None
+
+    def asks(self, composer: str | None = None) -> str:
+        """The question that the program asks its person, which a message would answer."""
+        composer = self.composer() if composer is None else composer
+        if composer == "dialog" or self._guards.blocked():
+            return DIALOG
+        return "" if composer in ("empty", "draft") else self._prompt.asks()
+
+    def composer(self) -> str:
+        """How the input line is, by whoever knows this program."""
+        return self._composer(self._screen.visible()) if self._composer else "unknown"
+
+    def stands(self, wrapped: Envelope) -> bool:
+        """Whether the text still stands in the input line, as far as can be seen."""
+        if self._rules.is_shell or self._rules.comment:
+            return False
+        composer = self.composer()
+        if composer != "unknown":
+            return composer == "draft"
+        return self._at_cursor(wrapped, self._look(wrapped))
+
+    def shown(self, wrapped: Envelope) -> bool:
+        """Whether the screen shows the message where it is not in an input line or a dialog."""
+        look = self._look(wrapped)
+        if not look.marked or self.asks():
+            return False
+        composer = self.composer()
+        if composer != "unknown" or self._rules.is_shell or self._rules.comment:
+            return composer != "draft"
+        if self._at_cursor(wrapped, look):
+            return False
+        marker, entered = self._entered or ("", None)
+        entered = entered if marker == wrapped.marker else None
+        if self._screen.cursor_shown and (entered is None or self._at_cursor(wrapped, entered)):
+            # It stood where the cursor was, and that takes the next words below it now.
+            rows = self._screen.visible()
+            last = max((n for n, row in enumerate(rows) if wrapped.marker in row), default=0)
+            return self._screen.cursor[1] > last
+        new = look.marked - (entered.marked if entered else look.marked)
+        return any(
+            not _BORDER.fullmatch(above) and not _FRAMED.fullmatch(row) for above, row in new
+        )
+
+    # -- inside
+
+    def _lost(self) -> Blocked:
+        self._losses += 1
+        self._lost_at, self._last = self._guards.sequence, None
+        return Blocked(LOST, 0.5)
+
+    async def _until_it_stands(self, wrapped: Envelope, before: _Look | None) -> bool:
+        """Wait until the input line shows the text, and nothing is asked; whether it ever does.
+
+        A program may drop what it is sent while it starts or asks something. The person's answer
+        is waited for, and the program's reading.
+        """
+        looks = 0
+        while looks < PASTE_LOOKS:
+            composer = self.composer()
+            if self.asks(composer):
+                await asyncio.sleep(ENTER_REST)
+                looks = min(looks, PASTE_LOOKS - 2)
+            elif self._stands_now(composer, wrapped, before):
+                return True
+            elif self._terminal.unread() is None:
+                return False
+            else:
+                looks += not self._terminal.unread()
+                await asyncio.sleep(PASTE_REST)
+        return False
+
+    def _stands_now(self, composer: str, wrapped: Envelope, before: _Look | None) -> bool:
+        if composer == "draft" or self._rules.is_shell or self._rules.comment:
+            return True
+        if composer != "unknown":
+            return False
+        look = self._look(wrapped)
+        if self._at_cursor(wrapped, look):
+            return True
+        if before is None:
+            return bool(look.marked)
+        return (
+            bool(look.marked - before.marked)
+            or look.tails > before.tails
+            or look.placeholders > before.placeholders
+        )
+
+    def _was_lost(self, wrapped: Envelope, entered: _Look, at: float) -> bool:
+        """Whether Enter had no effect: the program has drawn since, and the text stands there."""
+        proven = self._seen(wrapped.marker)
+        if proven or self._rules.is_shell or self._rules.comment:
+            return False
+        drawn = self._guards.quiet_for(self._clock()) <= self._clock() - at
+        composer = self.composer()
+        if composer != "unknown":
+            return composer == "draft" and (drawn or proven is False)
+        look = self._look(wrapped)
+        same = look.before_cursor == entered.before_cursor
+        return drawn and same and self._at_cursor(wrapped, look)
+
+    def _in_the_dark(self, wrapped: Envelope) -> bool:
+        """Whether the input line is away, Enter may be lost, and only its return will tell."""
+        unproven = self._rules.shows_paste and self._seen(wrapped.marker) is False
+        return unproven and bool(self.asks())
+
+    @staticmethod
+    def _at_cursor(wrapped: Envelope, look: _Look) -> bool:
+        # A text that was pasted ends where the cursor stands; what was submitted stands elsewhere.
+        tail = bare(wrapped.text)[-TAIL:]
+        placeholder = list(PLACEHOLDER.finditer(look.before_cursor))
+        at_end = bool(placeholder) and placeholder[-1].end() == len(look.before_cursor)
+        return look.before_cursor.endswith(tail) or at_end
+
+    def _look(self, wrapped: Envelope) -> _Look:
+        rows = self._screen.visible()
+        column, row = self._screen.cursor
+        before = [*rows[max(0, row - 1) : row], *[r[:column] for r in rows[row : row + 1]]]
+        solid = bare("".join(rows))
+        marked = frozenset(
+            (rows[n - 1] if n else "", one) for n, one in enumerate(rows) if wrapped.marker in one
+        )
+        return _Look(
+            bare("".join(before)),
+            solid.count(bare(wrapped.text)[-TAIL:]),
+            sum(1 for one in rows for _ in PLACEHOLDER.finditer(one)),
+            marked,
+        )
