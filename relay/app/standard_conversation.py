@@ -21,40 +21,6 @@ RUNNING = (
     " [RUN x] stands for no text: run the command x with your shell tool, and say the rest only if"
     " you have no such tool."
 )
-#: Where a terminal takes one line at a time, a message of several lines is sent as one.
-IN_LINES = " So does ⏎ (or a lone |), where the text is one line."
-TO = "[AT]relay:[SENDER]"
-_WIDE = "please check the tests in the source folder and report back, " * 4 + "for sure"
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One thing that an agent is asked to say; ``token`` stands in each message of it.
-
-    ``heard`` are the messages that must come of it, in order; ``exact``: with their line breaks.
-    """
-
-    text: str
-    heard: tuple[str, ...]
-    exact: bool = False
-    form: str = FORM
-
-    @property
-    def body(self) -> str:
-        """The message that asks for it."""
-        return f"{self.form} BEGIN {self.text} END"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One line of the table: whether it ``holds`` (None: it could not be tried), and why."""
-
-    side: str
-    what: str
-    holds: bool | None
-    reason: str
-
-
 SENDER, RECEIVER = "sender", "receiver"
 LONG, FENCE, ESCAPE = "a long message", "not from a fence", "not what is escaped"
 TWICE, AGAIN, BLOCK = "twice the same", "and again later", "a block"
@@ -65,6 +31,48 @@ ROWS = {
     **dict.fromkeys((REPLY, LONG, FENCE, ESCAPE, TWICE, AGAIN, BLOCK), SENDER),
     **dict.fromkeys((REST, WHOLE, BUSY, DRAFT, DIALOG, SEEN), RECEIVER),
 }
+#: How an agent that is heard by its screen is told to write these (relay.agents.primer).
+AS_TOLD = {
+    FENCE: "with words before the @",
+    ESCAPE: "with words before the @",
+    BLOCK: "ended by \\>>> between empty lines",
+}
+#: Where a terminal takes one line at a time, a message of several lines is sent as one.
+IN_LINES = " So does ⏎ (or a lone |), where the text is one line."
+TO = "[AT]relay:[SENDER]"
+_WIDE = "please check the tests in the source folder and report back, " * 4 + "for sure"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One thing that an agent is asked to say; ``token`` stands in each message of it.
+
+    ``heard`` are the messages that must come of it, in order; ``lines``: with their line breaks.
+    """
+
+    text: str
+    heard: tuple[str, ...]
+    lines: bool = False
+    form: str = FORM
+
+    @property
+    def body(self) -> str:
+        """The message that asks for it."""
+        return f"{self.form} BEGIN {self.text} END"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One line of the table: whether it ``holds`` (None: it could not be tried), and why.
+
+    ``as_told``: it does where the agent writes as its primer tells it, and not otherwise.
+    """
+
+    side: str
+    what: str
+    holds: bool | None
+    reason: str
+    as_told: bool = False
 
 
 def simple(token: str, words: str = "an answer") -> Ask:
@@ -78,18 +86,25 @@ def long(token: str) -> Ask:
     return Ask(f"I tell you now.[NL][NL]{TO} {said}", (said,))
 
 
-def fence(token: str) -> Ask:
-    """A fence with an address in it, and a message behind it."""
-    inside = f"```[NL]{TO} from the fence {token}[NL]```"
+def fences(token: str) -> Sequence[Ask]:
+    """A fence with an address in it, and a message behind it; as it is, and as an agent is told."""
     after = f"behind the fence {token}"
-    return Ask(f"An example:[NL][NL]{inside}[NL][NL]{TO} {after}", (after,))
+    return [
+        Ask(
+            f"An example:[NL][NL]```[NL]{before}{TO} from the fence {token}[NL]```[NL][NL]"
+            f"{TO} {after}",
+            (after,),
+        )
+        for before in ("", "as in ")
+    ]
 
 
 def escapes(token: str) -> Sequence[Ask]:
-    """An escaped address, and a message behind it; once more with another way to write it."""
+    """An address that is not meant, and a message behind it; escaped, and as an agent is told."""
     after = f"behind the escaped {token}"
     return [
-        Ask(f"{mark}{TO} escaped {token}[NL][NL]{TO} {after}", (after,)) for mark in ("\\", "\\\\")
+        Ask(f"{before}{TO} escaped {token}[NL][NL]{TO} {after}", (after,))
+        for before in ("\\", "as in ")
     ]
 
 
@@ -100,11 +115,11 @@ def twice(token: str) -> Ask:
 
 
 def blocks(token: str) -> Sequence[Ask]:
-    """A block of several lines; once more with the ending that the primer tells of."""
-    lines = (f"first line {token}", "", "    indented, and with <tags>", "- a list", "the last one")
+    """A block of several lines; as it is, and with the ending that an agent is told."""
+    lines = (f"first line {token}", "the second one", "", "and one behind an empty one")
     inside = "[NL]".join(lines)
     return [
-        Ask(f"{TO} <<<[NL]{inside}{ending}", ("\n".join(lines),), exact=True)
+        Ask(f"{TO} <<<[NL]{inside}{ending}", ("\n".join(lines),), lines=True)
         for ending in ("[NL]>>>", "[NL][NL]\\>>>[NL]")
     ]
 
@@ -136,13 +151,20 @@ def judged(ask: Ask, heard: Sequence[str]) -> tuple[bool, str]:
     if list(heard) == expected:
         return True, ""
     if [solid(body) for body in heard] == [solid(body) for body in expected]:
-        return not ask.exact, "heard with other line breaks"
+        if not ask.lines:
+            return True, "with line breaks of its own"
+        kept = [_written(body) for body in heard] == [_written(body) for body in expected]
+        return kept, "without its empty lines" if kept else "heard with other line breaks"
     if not heard:
         return False, "not heard"
     extra = [body for body in heard if solid(body) not in map(solid, expected)]
     if len(heard) != len(expected) and not extra:
         return False, f"heard {len(heard)} times, said {len(expected)} times"
     return False, f"heard: {shown(extra[0] if extra else heard[0])}"
+
+
+def _written(text: str) -> list[str]:
+    return [solid(line) for line in text.split("\n") if line.strip()]
 
 
 def solid(text: str) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from relay.app.agent_check import Report
+    from relay.app.standard_conversation import Verdict
 
 _CHECK = (
     "Start a program under relay, hold a conversation of some 15 short messages with it, and say "
@@ -71,7 +72,7 @@ def add(verbs: Parser) -> None:
     check.add_argument(
         "--dialog", type=_keys, default="", metavar="KEYS", help=r"what opens a dialog: '/model\r'"
     )
-    check.add_argument("--markdown", action="store_true", help="as a row of docs/agents.md")
+    check.add_argument("--markdown", action="store_true", help="as a table for a page")
     check.add_argument("--json", action="store_true", help="for programs")
     check.set_defaults(run=check_verb)
     learn = own.add_parser(
@@ -166,7 +167,7 @@ def _asked(question: str) -> bool:
 
 
 def _table(report: Report) -> None:
-    rows = [(row.side, row.what, _MARKS[row.holds], row.reason) for row in report.rows]
+    rows = [(row.side, row.what, _mark(row), row.reason) for row in report.rows]
     width = table.columns()
     if width is None:
         table.table(("AS", "WHAT", "HOLDS", "WHY"), rows)
@@ -175,11 +176,17 @@ def _table(report: Report) -> None:
     table.table(("AS", "WHAT", "HOLDS"), [row[:3] for row in rows], width=width, remarks=remarks)
 
 
+def _mark(row: Verdict) -> str:
+    return "as told" if row.holds and row.as_told else _MARKS[row.holds]
+
+
 def _markdown(name: str, report: Report) -> None:
-    cells = " | ".join(_MARKS[row.holds] for row in report.rows)
-    output.data(f"| {name} | {cells} |")
+    output.data(f"| | {name} |")
+    output.data("|---|---|")
     for row in report.rows:
-        if row.holds is not True:
+        output.data(f"| {row.what} | {_mark(row)} |")
+    for row in report.rows:
+        if row.holds is not True or row.as_told:
             output.data(f"- {name}, {row.what}: {row.reason}.")
 
 
@@ -190,6 +197,7 @@ def _fields(report: Report) -> output.Json:
         "source": report.source,
         "rows": [
             {"as": row.side, "what": row.what, "holds": row.holds, "reason": row.reason}
+            | {"as_told": row.as_told}
             for row in report.rows
         ],
         "messages": report.messages,

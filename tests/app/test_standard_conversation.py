@@ -14,7 +14,7 @@ from tests.real_agents.programs.parrot import answer_to
 ASKS = {
     "simple": talk.simple("T1"),
     "long": talk.long("T1"),
-    "fence": talk.fence("T1"),
+    "fence": talk.fences("T1")[0],
     "escape": talk.escapes("T1")[0],
     "twice": talk.twice("T1"),
     "block": talk.blocks("T1")[0],
@@ -59,11 +59,17 @@ def test_a_question_is_one_line_that_any_terminal_takes(name: str) -> None:
         ("twice", ["the same words T1"], "heard 1 times, said 2 times"),
         ("fence", ["from the fence T1", "behind the fence T1"], "heard: “from the fence T1”"),
         ("block", ["first line T1"], "heard: “first line T1”"),
+        ("block", ["first line T1 the second one", "x"], "heard: “first line T1 the second one”"),
         ("block", [talk.solid(ASKS["block"].heard[0])], "heard with other line breaks"),
     ],
 )
 def test_a_wrong_answer_does_not(name: str, heard: list[str], reason: str) -> None:
     assert talk.judged(ASKS[name], heard) == (False, reason)
+
+
+def test_empty_lines_of_a_block_may_be_its_renderers() -> None:
+    heard = ASKS["block"].heard[0].replace("\n\n", "\n")
+    assert talk.judged(ASKS["block"], [heard]) == (True, "without its empty lines")
 
 
 def test_line_breaks_of_a_program_count_in_a_block_only() -> None:

@@ -14,7 +14,7 @@ from relay.agents.profile import find_profile
 from relay.app import agent_check, correspondence
 from relay.app.agent_check import Report
 from relay.app.learning import ANSWER, DRAFT
-from relay.app.standard_conversation import ROWS, Verdict
+from relay.app.standard_conversation import AS_TOLD, ROWS, Verdict
 from relay.cli import agent_verbs, table
 from relay.core.errors import RelayError, UsageError
 from tests.cli.conftest import Run
@@ -71,19 +71,22 @@ def test_the_table_fits(
         assert max(map(len, shown)) <= columns
 
 
-def test_a_row_for_the_docs(
+def test_a_table_for_a_page(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relay.app.agent_check.check", lambda *_, **__: _report())
     agent("agent", "check", "ada", "--yes", "--markdown")
-    first, note = capsys.readouterr().out.splitlines()
-    assert first.startswith("| ada | yes | no | yes |") and first.count("|") == len(ROWS) + 2
-    assert note == "- ada, a long message: not heard."
+    head, _, *shown, note = capsys.readouterr().out.splitlines()
+    assert head == "| | ada |" and len(shown) == len(ROWS) + 1
+    assert shown[:2] == ["| a reply | yes |", "| a long message | no |"]
+    assert shown[-1] == "- ada, a long message: not heard."
+    assert note == "- ada, not from a fence: with words before the @."
 
 
 def _report() -> Report:
     rows = [Verdict(side, what, True, "") for what, side in ROWS.items()]
     rows[1] = Verdict(rows[1].side, rows[1].what, False, "not heard")
+    rows[2] = Verdict(rows[2].side, rows[2].what, True, AS_TOLD[rows[2].what], True)
     return Report(rows)
 
 
