@@ -78,8 +78,8 @@ def untrue(found: dict[str, Any]) -> list[str]:
 
 
 def _bare(text: str) -> str:
-    """Text without white space, and without the bars of an envelope."""
-    return "".join(text.replace("\\@", "@").replace("\n| ", "\n").split())
+    """Text without white space, and without the bars and signs that stand for ends of lines."""
+    return "".join(text.replace("\\@", "@").replace("\n| ", "\n").replace("⏎", "").split())
 
 
 def main() -> int:
@@ -96,6 +96,9 @@ def main() -> int:
     print("seen and not so at the model:", untrue(found) or "none")
     if not found["holds"]:
         print("\n".join(found["screen"]))
+    for one in found["messages"]:
+        if one["state"] == "seen" and not one["whole"]:
+            print(one["body"])
     return 0 if found["holds"] and not untrue(found) else 1
 
 
