@@ -85,15 +85,15 @@ class PromptWatch:
             self._saved.pastes = not self.rules.is_shell or self.rules.in_front() is not False
         self._away = self.rules.is_shell and self._is_away()
 
-    def pressed(self, sequence: int, kind: bytes, now: float) -> None:
-        """The person pressed keys; the screen is as it was before."""
+    def pressed(self, sequence: int, kind: bytes, now: float, *, paged: bool = False) -> None:
+        """The person pressed keys, for a pager if ``paged``; the screen is as it was before."""
         if self._watches and self._told == self._saved.last < sequence:
             # Before a first command is the last time to learn a prompt. The screen is as it was
             # then, but of the terminal the kernel tells what it is now: the command may run.
             proven = self._proven(now, typing=False)
             self._begun = proven if self._begins else self._begun
             self._saved.edits |= proven and self._edits_itself()
-        elif kind == frames.TYPED and not self._watches:
+        elif kind == frames.TYPED and not self._watches and not paged:
             raw = not self._terminal.cooked() and not self._screen.bracketed_paste
             self._saved.edits = self._saved.edits or raw
         self._begins = kind in (frames.ENTERED, frames.INTERRUPTED)

@@ -72,11 +72,12 @@ class Guards:
 
     def activity(self, sequence: int, kind: bytes, now: float) -> None:
         """The person pressed keys: one of the ACTIVITY bytes of ``frames``."""
+        paged = self._pager.takes_key(now)
         if self._prompt is not None:
-            self._prompt.pressed(sequence, kind, now)
+            self._prompt.pressed(sequence, kind, now, paged=paged)
         self.sequence = sequence
         self._last_key = now
-        if not self._pager.takes_key(now):
+        if not paged:
             self._answer = kind == frames.TYPED and not self._draft and self._asks()
             self._draft = kind == frames.TYPED
             self.entered = kind == frames.ENTERED
