@@ -43,6 +43,7 @@ from relay.session.actions import SessionActions
 from relay.session.agent_tty import open_agent_tty
 from relay.session.background import Tasks
 from relay.session.broker_reports import Broker, BrokerReports
+from relay.session.command_lines import CommandLines
 from relay.session.delivery import DeliveryQueue
 from relay.session.detector import DirectiveDetector
 from relay.session.driver import AdapterFeed, LateClock, Services, SessionDriver
@@ -62,7 +63,7 @@ from relay.session.session_events import (
     PumpHello,
     SourcesRead,
 )
-from relay.session.sources import CommandLines, SourceSelector
+from relay.session.sources import SourceSelector
 from relay.session.steering import Steering
 from relay.session.tool_hooks import ToolHookEndpoint
 from relay.session.typing_channel import TypingChannel
@@ -279,14 +280,8 @@ class SessionParts:
 
     def _make_driver(self, config: LoadedConfig, broker: Broker) -> SessionDriver:
         run, queue, tasks = self._run, self._queue, self._tasks
-        reports = BrokerReports(
-            broker,
-            queue,
-            tasks,
-            run_id=run.run_id,
-            started_ms=run.started_ms,
-            restarts=run.restarts,
-        )
+        run_facts = {"started_ms": run.started_ms, "restarts": run.restarts}
+        reports = BrokerReports(broker, queue, tasks, run_id=run.run_id, **run_facts)
         deliveries = self._make_deliveries(reports)
         loop = asyncio.get_running_loop()
         actions = SessionActions(loop, queue, broker, run, _now_ms)

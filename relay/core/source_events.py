@@ -75,9 +75,13 @@ class Degraded:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """A line that the person has entered, as far as the screen shows it: not the agent's words."""
+    """A line that the person has entered, as far as the screen shows it: not the agent's words.
+
+    ``typed``: it ends with what they are known to have typed.
+    """
 
     text: str
+    typed: bool = False
 
 
 SourceEvent = Entered | Line | Pause | End | StateChange | Proof | Degraded

@@ -6,6 +6,7 @@ already at work on them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import termios
 
@@ -18,7 +19,7 @@ from relay.pump.session_link import SessionLink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from relay.pump.activity import Keyboard
+    from relay.pump.activity import Keyboard, TypedLines
 
 #: Keys wait at most this many seconds for words that are being typed.
 HOLD = 2.0
@@ -156,6 +157,7 @@ class Input:
         self._agent = agent
         self._link = link
         self._keyboard: Keyboard | None = None
+        self._lines: TypedLines | None = None
         # When relay last typed, a printable key was a signal's: words that are unread may be thrown
         # away at it, so each key is looked at.
         self._text_signals = False
@@ -204,10 +206,14 @@ class Input:
     def note(self, keys: bytes, now: float) -> None:
         """Tell the session what these keys, which were typed, mean."""
         if self._keyboard is None:
-            from relay.pump.activity import Keyboard  # not before the first key
+            from relay.pump.activity import Keyboard, TypedLines  # not before the first key
 
-            self._keyboard = Keyboard(self._activity)
-        self._keyboard.pressed(keys, self._cooked(), now)
+            self._keyboard, self._lines = Keyboard(self._activity), TypedLines()
+        modes = self._local_modes()
+        cooked = bool(modes & termios.ICANON)
+        if self._lines is not None:
+            self._lines.feed(keys, hidden=cooked and not modes & termios.ECHO)
+        self._keyboard.pressed(keys, cooked, now)
         self.gate.report_waits(self._keyboard.unreported)
 
     def obey(self, payload: bytes) -> None:
@@ -287,8 +293,17 @@ class Input:
         return isinstance(special, list) and special[termios.VINTR] == keys
 
     def _activity(self, kind: bytes, more: bytes = b"") -> None:
+        if kind in (frames.TYPED, frames.ENTERED) and self._lines is not None:
+            lines = self._lines.take()
+            more = lines if self._agent_in_front() else b""
         sequence = self.gate.next_sequence().to_bytes(4, "big")
         self._link.event(frames.ACTIVITY, sequence + kind + more)
+
+    def _agent_in_front(self) -> bool:
+        """Whether the agent itself reads the keys, not a program that it has started."""
+        with contextlib.suppress(OSError):
+            return os.tcgetpgrp(self._master) == self._agent.pid
+        return False
 
     def _settled(self) -> bool:
         return self._keyboard is None or self._keyboard.settled

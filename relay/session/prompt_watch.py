@@ -120,6 +120,10 @@ class PromptWatch:
             self._screen.bracketed_paste and self.rules.in_front() is not False
         )
 
+    def begins(self, line: str) -> bool:
+        """Whether ``line`` begins with a prompt that was proven here."""
+        return any(line.startswith(prompt.rstrip()) for prompt, *_ in self._saved.prompts)
+
     def command(self) -> bool:
         """Whether a line that was begun at the prompt was just entered; true once."""
         command, self._command = self._command, False

@@ -39,10 +39,10 @@ def event_of(kind: int, payload: bytes) -> SessionEvent | None:
         case frames.CHECKPOINT:
             return PumpCheckpoint(json.loads(payload) if payload else {})
         case frames.ACTIVITY:
-            sequence, unread = payload[:4], payload[5:9]
-            return PersonTyped(
-                int.from_bytes(sequence, "big"), payload[4:5], int.from_bytes(unread, "big")
-            )
+            sequence, key, more = int.from_bytes(payload[:4], "big"), payload[4:5], payload[5:]
+            if key in (frames.TYPED, frames.ENTERED):
+                return PersonTyped(sequence, key, lines=more)
+            return PersonTyped(sequence, key, int.from_bytes(more[:4], "big"))
         case frames.SIZE:
             cols, rows, _, _ = _SIZE.unpack(payload)
             return TerminalResized(cols, rows)

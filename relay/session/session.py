@@ -239,7 +239,7 @@ class Session:
             activity = frames.CLEARED
         self._guards.activity(typed.sequence, typed.activity, now)
         if not known:  # else the pump repeats it for the guards: no line that follows is its echo
-            yield from self._heard(self._sources.activity(activity, now), now)
+            yield from self._heard(self._sources.activity(activity, now, typed.lines), now)
             if activity == frames.ENTERED:
                 yield from self._person_spoke(now)
         yield commands.LookAgain()

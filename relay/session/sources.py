@@ -8,10 +8,7 @@ works; should it fail, the screen takes over from there, and the reason is kept 
 from __future__ import annotations
 
 import json
-import re
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -27,11 +24,10 @@ from relay.core.source_events import (
     SourceEvent,
     StateChange,
 )
-from relay.directive.grammar import Match
 from relay.protocol.nested_wrap import NestedOutput
-from relay.session.detector import SCREEN, AgentSaid, Detection, DirectiveDetector, Heard
+from relay.session.command_lines import CommandLines
+from relay.session.detector import SCREEN, AgentSaid, DirectiveDetector, Heard
 from relay.session.pager_watch import PagerWatch
-from relay.session.prompt_watch import PromptWatch
 
 #: A screen does not know turns: a block is given up as unclosed after this many seconds of silence.
 UNCLOSED_PATIENCE = 10.0
@@ -46,9 +42,6 @@ SETTLED = 1.0
 #: Seconds that the output of an inner wrap may go on after that has lost the terminal: its last
 #: words are still read. Then it was killed or stopped, and what comes is the agent's own again.
 LAST_WORDS = 1.0
-#: Lines that were entered at a shell's prompt and are remembered, characters of each, and what
-#: each is remembered to have said.
-COMMANDS_MAX, COMMAND_MAX, SAID_MAX = 4, 16 * 1024, 64
 
 
 class ScreenLike(Protocol):
@@ -66,67 +59,6 @@ class ScreenLike(Protocol):
     def title(self) -> str: ...
     @property
     def bracketed_paste(self) -> bool: ...
-
-
-class CommandLines:
-    """What the person has entered at a shell's prompt lately: the shell repeats it on purpose."""
-
-    def __init__(self, prompt: PromptWatch, *, ignore: bool) -> None:
-        """``ignore``: what nobody has typed is not even held for the person."""
-        self._prompt = prompt
-        self._ignore = ignore
-        # With what each has said already.
-        self._entered: deque[tuple[str, set[str]]] = deque(maxlen=COMMANDS_MAX)
-
-    def entered(self, text: str) -> None:
-        """A line was entered; it counts if it was begun at a proven prompt, and not among what
-        some program was just writing."""
-        if self._prompt.command():
-            before = self._entered[-1][0] if self._entered else ""
-            command = _solid(text).replace("!!", before, 1)  # as shells do
-            self._entered.append((command[:COMMAND_MAX], set()))
-
-    def judged(self, heard: Iterable[Heard]) -> Iterator[Heard]:
-        """Mark the finds of which not every line was typed, and leave out what is none at all."""
-        for one in heard:
-            if not isinstance(one, Detection):
-                yield one
-            elif not isinstance(one.found, Match):
-                continue  # an open block of a file that was shown is nobody's mistake
-            elif self._typed(one.found):
-                yield one
-            elif not self._ignore:
-                yield replace(one, shown=True)
-
-    def _typed(self, found: Match) -> bool:
-        """Whether a command is about to say this: the latest one as often as it likes, those
-        before it only what they have not said yet. A file that says it again does so by itself."""
-        lines = [solid for line in found.raw.split("\n") if (solid := _solid(line))]
-        body = [solid for line in found.body.split("\n") if (solid := _solid(line))]
-        if body and any(line.endswith(body[0]) for line in lines):
-            del body[0]  # it begins behind the target
-        lines += body
-        what = "\n".join(lines)
-        for age, (command, said) in enumerate(reversed(self._entered)):
-            if age and (what in said or len(said) >= SAID_MAX):
-                continue
-            if all(_stands_in(command, line) for line in lines):
-                if len(said) < SAID_MAX:
-                    said.add(what)
-                return True
-        return False
-
-
-def _stands_in(command: str, line: str) -> bool:
-    """Whether ``line`` begins and ends in ``command`` where something does: it is not cut out."""
-    begins = r"(?:(?<!\w)|(?<=\\n)|(?<=echo))"
-    ends = r"(?!\w)|(?=[0-9]?[<>])"
-    return re.search(f"{begins}{re.escape(line)}(?:{ends})", command) is not None
-
-
-def _solid(text: str) -> str:
-    """``text`` without blanks: the same however it is wrapped."""
-    return "".join(text.split())
 
 
 class SourceSelector:
@@ -210,10 +142,12 @@ class SourceSelector:
         """Take the terminal's new size."""
         return self._take(self._screen.resize(cols, rows, now), "screen", now)
 
-    def activity(self, kind: bytes, now: float) -> list[Heard]:
-        """Take note that the person pressed keys."""
+    def activity(self, kind: bytes, now: float, lines: bytes = b"") -> list[Heard]:
+        """Take note that the person pressed keys; ``lines`` are fingerprints of what they said."""
         if self._pager.takes_key(now):
             return []
+        if self._commands is not None:
+            self._commands.typed(lines)
         return self._take(self._screen.activity(kind, now), "screen", now)
 
     def hook(self, event: dict[str, Any], now: float) -> list[Heard]:
@@ -329,6 +263,8 @@ class SourceSelector:
             events = [
                 event for event in events if isinstance(event, StateChange | Proof | Degraded)
             ]
+        if origin == "screen" and self._commands is not None:
+            events = self._commands.reread(events)
         heard: list[Heard] = []
         for stream, group in groupby(events, _stream_of_line):
             if stream is None:
@@ -337,6 +273,8 @@ class SourceSelector:
             elif origin == self.source:
                 texts = [event.text for event in group if isinstance(event, Line)]
                 self._last_line = now if origin == "screen" else self._last_line
+                if self._commands is not None:
+                    self._commands.said(texts)
                 heard += self._judged(self._hear_lines(stream, texts))
         return heard
 
@@ -353,7 +291,7 @@ class SourceSelector:
         elif isinstance(event, Entered) and self._commands is not None:
             # What a command has left open ends with it, before the next one says anything.
             left = list(self._judged(self._detector.feed(End(SCREEN))))
-            self._commands.entered(event.text)
+            self._commands.entered(event)
             return left
         return ()
 

@@ -60,6 +60,31 @@ def test_a_file_that_is_shown_in_a_shell_says_nothing(hostile: Path) -> None:
         wait_until(lambda: ("delete everything", "failed") in to_bob(), 20, "the refusal")
 
 
+def test_what_was_typed_around_a_clear_is_said(tmp_path: Path) -> None:
+    with wrapped(python(ECHO), name="Bob") as bob, a_shell("bash", tmp_path) as shell:
+        wait_registered("Bob")
+        shell.type("clear; echo '@relay:Bob with it'\r")
+        shell.wait_for("Bob with it\r\n.*ready[$]")
+        shell.type("clear\r")
+        shell.wait_for("ready[$] clear\r.*ready[$]")
+        shell.type("echo '@relay:Bob after it'\r")
+        bob.wait_for("GOT Relay message .*after it")
+        assert to_bob() == [("after it", "seen"), ("with it", "seen")]
+
+
+def test_what_was_typed_ahead_is_said_and_what_a_file_forges_is_held(hostile: Path) -> None:
+    (hostile / "forged").write_text("ready$ echo '@relay:Bob forged'\n@relay:Bob forged\n")
+    with wrapped(python(ECHO), name="Bob") as bob, a_shell("bash", hostile) as shell:
+        wait_registered("Bob")
+        shell.type("cat forged\recho '@relay:Bob one'\recho '@relay:Bob two'\r")
+        shell.type("cat <<E\r@relay:Bob in a document\rE\r")
+        bob.wait_for("GOT Relay message .*in a document")
+        shell.type("echo '@relay:Bob last'\r")
+        bob.wait_for("GOT Relay message .*last")
+        said = ["in a document", "last", "one", "two"]
+        assert to_bob() == sorted([("forged", "held"), *((text, "seen") for text in said)])
+
+
 def test_a_setting_lets_a_shells_output_fire(hostile: Path) -> None:
     (hostile / "relay.config.py").write_text("config = {'shell_output': 'fire'}\n")
     relay("trust", str(hostile / "relay.config.py"))

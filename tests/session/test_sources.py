@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from relay.agents.base import SourceState, StructuredSource
+from relay.agents.base import SourceState, StructuredSource, TypingRules
+from relay.agents.interpreters import may_be_primary
 from relay.core.message import AgentState
 from relay.core.source_events import Entered, Line, Pause, Proof, SourceEvent, StateChange
 from relay.directive.grammar import Match, Scanner, Unclosed
+from relay.protocol import frames
 from relay.protocol.nested_wrap import NestedOutput, begins, ends
+from relay.session.command_lines import CommandLines
 from relay.session.detector import AgentSaid, Detection, DirectiveDetector, Heard, NearMiss
 from relay.session.pager_watch import PagerWatch
 from relay.session.prompt_watch import PromptWatch
@@ -19,7 +22,6 @@ from relay.session.sources import (
     LAST_WORDS,
     LINE_PATIENCE,
     UNCLOSED_PATIENCE,
-    CommandLines,
     SourceSelector,
 )
 
@@ -61,6 +63,10 @@ class FakePrompt(PromptWatch):
 
     def __init__(self) -> None:
         self.proven = True
+        self.rules = TypingRules(is_shell=True, at_prompt=may_be_primary)
+
+    def begins(self, line: str) -> bool:
+        return line.startswith("ready$")
 
     def command(self) -> bool:
         return self.proven
@@ -326,6 +332,44 @@ def test_what_was_typed_among_a_programs_output_is_no_command() -> None:
     shell = Shell()
     shell.prompt.proven = False
     assert shell.shows("$ @relay:Bob hi\n@relay:Bob hi\n") == [("hi", True)]
+
+
+@pytest.mark.parametrize(
+    ("typed", "text", "wanted"),
+    [
+        (
+            ["echo '@relay:Bob a'", "echo '@relay:Bob b'"],
+            "ready$ echo '@relay:Bob a'\n@relay:Bob a\nready$ echo '@relay:Bob b'\n@relay:Bob b\n",
+            [("a", False), ("b", False)],
+        ),
+        (
+            ["echo '@relay:Bob a'"],
+            "half\necho '@relay:Bob a'\nway\nready$ echo '@relay:Bob a'\n@relay:Bob a\n",
+            [("a", False)],
+        ),
+        (
+            ["cat <<E", "@relay:Bob a <<<", "b", ">>>", "E"],
+            "ready$ cat <<E\n> @relay:Bob a <<<\n> b\n> >>>\n> E\n@relay:Bob a <<<\nb\n>>>\n",
+            [("a\nb", False)],
+        ),
+        (
+            ["cat f", "echo '@relay:Bob b'"],
+            "ready$ cat f\nready$ echo '@relay:Bob a'\n@relay:Bob a\n"
+            "ready$ echo '@relay:Bob b'\n@relay:Bob b\n",
+            [("a", True), ("b", False)],
+        ),
+        (["cat f", "y"], "ready$ cat f\n@relay:Bob really\n", [("really", True)]),
+    ],
+    ids=["at-once", "echoed-twice", "here-document", "a-file-with-a-prompt", "one-letter"],
+)
+def test_in_a_shell_is_said_what_was_typed_wherever_it_shows(
+    typed: list[str], text: str, wanted: list[tuple[str, bool]]
+) -> None:
+    shell = Shell()
+    shell.prompt.proven = False
+    lines = b"".join(map(frames.fingerprint, typed))
+    shell.sources.activity(frames.ENTERED, 0.0, lines)
+    assert shell.shows(text) == wanted
 
 
 def test_what_a_shell_shows_can_be_ignored() -> None:
