@@ -56,6 +56,7 @@ class _Typed:
     cursor: tuple[int, int]
     sequence: int | None  # of the person's last key then
     count: int = 0
+    entered: bool = False  # Enter was pressed, and nothing showed yet that it was taken
 
 
 class LineTyper:
@@ -110,7 +111,7 @@ class LineTyper:
         if typed is not None and typed.sequence is None:
             typed.sequence = self._guards.sequence
         if typed is not None and self._guards.sequence == typed.sequence:
-            shown = self._vouched or self._shows(typed)
+            shown = self._vouched or typed.entered or self._shows(typed)
             return None if shown else Blocked(NOT_SHOWN, 0.5)
         if typed is not None or self._vouched or composer == "empty":
             return None
@@ -129,6 +130,11 @@ class LineTyper:
             self._typed = typed = None
             if self._guards.entered and wrapped.marker in "".join(self._screen.visible()):
                 return None
+        elif typed is not None and typed.entered and not self._shows(typed):
+            if wrapped.marker not in "".join(self._screen.visible()):
+                return Blocked(NOT_SHOWN, 0.5)
+            self._typed = None
+            return None  # a slow one: it has begun to answer
         if typed is None or typed.id != message.id:
             before = self._screen.visible()
             cursor, sequence = self._screen.cursor, self._guards.sequence
@@ -152,10 +158,12 @@ class LineTyper:
         key = self._rules.enter(before)
         if not await self._write(key, write_id(message, "enter0"), typed):
             return Blocked(TYPING, 1.0)
+        typed.entered = True
         for _ in range(ECHO_LOOKS):
             await asyncio.sleep(ECHO_PAUSE)
             stands = self._screen.cursor_shown and self._shows(typed)
-            if not stands and self._screen.visible() != before:
+            # A line editor that hands its line over gives the terminal back to the kernel.
+            if self._terminal.cooked() or (not stands and self._screen.visible() != before):
                 break
         else:
             if not self._vouched:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from relay.agents.base import Blocked
-from relay.core.message import Message
+from relay.core.message import AgentState, Message
 from relay.core.source_events import Screen, Terminal
 from relay.directive.envelope import Envelope
 from relay.screen.questions import DIALOG
@@ -109,6 +109,8 @@ class PasteTyper:
                 return Blocked("the person is typing", 1.0)
         for attempt in range(ENTER_TRIES):
             await asyncio.sleep(PASTE_REST)
+            while attempt and self._guards.state is AgentState.BUSY:
+                await asyncio.sleep(ENTER_REST)  # it takes none while its turn runs
             asked = bool(self.asks())
             if not await self._until_it_stands(wrapped, None if resumed else before):
                 return None if attempt or self._seen(wrapped.marker) else self._lost()

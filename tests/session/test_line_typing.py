@@ -159,3 +159,36 @@ def test_a_key_that_means_something_to_a_program_goes_in_as_text() -> None:
     desk = Bound(rules=TypingRules(literal=b"\x16"))
     assert desk.send(message("a \\@ b and c:\\d")) == ""
     assert ["a \\@ b and c:\\d" in line for line in desk.took] == [True]
+
+
+class Slow(Editor):
+    """It hands its line over, gives the terminal back, and says nothing for a long while."""
+
+    def key(self, data: bytes) -> None:
+        if data != b"\r":
+            return super().key(data)
+        self.took.append(self.line)
+        self.terminal.is_cooked = True
+        self.screen.rows.append("")
+        self.screen.cursor = (0, len(self.screen.rows) - 1)
+
+
+def test_a_line_that_was_handed_over_is_submitted_before_an_answer_shows() -> None:
+    desk = Slow()
+    assert desk.send(message("hello")) == ""
+    assert len(desk.took) == 1
+
+
+class Silent(Slow):
+    def key(self, data: bytes) -> None:
+        super().key(data)
+        self.terminal.is_cooked = False
+
+
+def test_a_line_is_entered_once_where_the_answer_shows_late() -> None:
+    desk = Silent()
+    assert "Enter was not taken" in desk.send(message("hello"))
+    desk.screen.rows[-1:] = ["an answer", PROMPT]
+    desk.screen.cursor = (len(PROMPT), len(desk.screen.rows) - 1)
+    assert desk.send(message("hello")) == ""
+    assert desk.link.written.count(b"\r") == 1
