@@ -166,7 +166,8 @@ class Slow(Editor):
 
     def key(self, data: bytes) -> None:
         if data != b"\r":
-            return super().key(data)
+            super().key(data)
+            return
         self.took.append(self.line)
         self.terminal.is_cooked = True
         self.screen.rows.append("")
