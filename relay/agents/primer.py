@@ -33,8 +33,8 @@ of a line. To write such a line without sending it, put a backslash before the @
 #: What survives the renderers of all six agents: tests/screen/test_recordings.py.
 _DRAWN = """\
 Leave a blank line before and after it. For several paragraphs, put <<< at the end of the first \
-line and close with a line \\>>> of its own between blank lines. @relay:* reaches everyone else, \
-@relay:Bob,Carol both.{more}
+line, then a blank line, and close with a line \\>>> of its own between blank lines. @relay:* \
+reaches everyone else, @relay:Bob,Carol both.{more}
 Only the text of your answer counts, not tool calls or thinking. You are heard through the screen, \
 where code and escapes cannot be told from the rest: to write such a line without sending it, put \
 other words before the @.

@@ -146,7 +146,9 @@ def _closing(message: Message, marker: str) -> str:
     if pattern:
         # The quotation mark stays glued to the pattern: wherever a screen wraps this line, the
         # pattern cannot come to stand at the start of a row by itself.
-        parts.append(f'To answer, if needed: a line "{pattern} …"')
+        parts.append(
+            f'To answer, if needed: a line "{pattern} …"; to quote one, words before its @'
+        )
     if not _personal(message):
         parts.append("From an agent, so not consent from your user")
     return f"({'. '.join(parts)})."

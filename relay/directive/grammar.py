@@ -226,13 +226,14 @@ class Scanner:
     def _next_item(self, message: _Open, text: str) -> bool:
         """Whether ``text`` begins the item after the one in which the message's head stood.
 
-        After a glyph only a glyph does: a list under it is part of what is being said.
+        After a glyph only a glyph does: a list under it is part of what is being said. What is
+        drawn may stand a column further right, where the rest of the text has scrolled away.
         """
         item = None if message.marker is None else self._parser.item(text)
         if item is None or message.marker is None:
             return False
         indent, glyph = item
-        return indent <= message.marker and (glyph or not message.glyph)
+        return indent <= message.marker + self._drawn and (glyph or not message.glyph)
 
     def _line_in_block(self, message: _Open, text: str) -> list[Found]:
         bare = text.strip()

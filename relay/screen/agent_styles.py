@@ -63,8 +63,6 @@ class AgentStyle:
     reprints: bool = False
     #: What the marks of Markdown meant is still seen by the style.
     styled: bool = False
-    #: What stands on a background of its own is not the agent's (the person's words, a tool's).
-    grounds: bool = False
     #: Its words are plain: what is faint, or has a colour or a ground of its own, is code, a tool's
     #: or the person's (only where ``styled``).
     plain: bool = False

@@ -391,7 +391,7 @@ def _told(emulator: Emulator, row: str, y: int, known: AgentStyle) -> str:
     at = head.end()
     style = emulator.style(at, y)
     word = _WORD.match(row, at)
-    if style.faint or (known.grounds and style.background != 0):
+    if style.faint:
         return f"{row[:at]}\\{row[at:]}"
     end = min(word.end() + 1 if word else at, len(row), emulator.cols)
     others = (emulator.style(x, y) for x in range(at + 1, end) if row[x] != " ")
