@@ -197,7 +197,9 @@ def read_rows(
         margin = margins[raw.block]
         if margin and indent:
             text = text[min(margin, indent) :]
-        row = Row(text, raw.traits.solid, raw.kind, raw.gap, None, raw.marked, raw.number)
+        # A bullet may turn while the row stands or scrolls: it does not tell rows apart.
+        key = raw.traits.solid[1:] if raw.bullet else raw.traits.solid
+        row = Row(text, key, raw.kind, raw.gap, None, raw.marked, raw.number)
         row.blanks, row.closing = raw.blanks, raw.traits.closing
         row.finished, row.written = raw.traits.finished, raw.written
         if before is not None and before.kind is raw.kind:

@@ -28,6 +28,9 @@ LINE_REST = 1.0
 #: How often it is looked at whether what was typed is shown, and how long between two looks.
 ECHO_LOOKS = 30
 ECHO_PAUSE = 0.05
+#: Enter waits until nothing was drawn for this long: a program that has drawn the text may not have
+#: put it where its Enter takes it from yet (Ink's handlers follow the picture).
+ENTER_REST = 0.2
 #: By this many last characters a typed line is recognised.
 LINE_TAIL = 24
 
@@ -149,6 +152,10 @@ class LineTyper:
                 self._typed, typed.count = typed, count
             if not await self._is_shown(typed):
                 return Blocked(NOT_SHOWN, 0.5)
+        for _ in range(ECHO_LOOKS):
+            if self._guards.quiet_for(self._clock()) >= ENTER_REST:
+                break
+            await asyncio.sleep(ECHO_PAUSE)
         return await self._enter(typed, message)
 
     async def _enter(self, typed: _Typed, message: Message) -> Blocked | None:
