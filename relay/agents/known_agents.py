@@ -104,6 +104,9 @@ def profile_of_run(args: Mapping[str, Any], folder: str) -> tuple[Profile, list[
     return find_profile(name, folder)
 
 
+NO_BOX = "the agent does not read its input line now"
+
+
 def rules_of(
     profile: Profile, args: Mapping[str, Any], adapter: AgentAdapter | None, pid: int
 ) -> TypingRules:
@@ -117,6 +120,8 @@ def rules_of(
         rules = typing_rules(profile.name, pid)
         rules = replace(rules, enter=lambda rows: enter, shows_paste=shows, takes=profile.takes)
         rules = replace(rules, literal=profile.literal.encode())
+        if profile.input is not None and profile.input.below is not None:
+            rules = replace(rules, cooked=NO_BOX)  # the kernel edits no line in a box
     chosen = args.get("takes")  # by the person, with --type
     return replace(rules, takes=chosen, vouched=True) if chosen else rules
 

@@ -100,6 +100,7 @@ class _Traits(NamedTuple):
     quote: str | None  # the text with a mark that the grammar knows
     indent: int
     busy: bool
+    speaks: bool  # a bullet before words, be it one that turns while they grow
     person: bool
     bullet: int  # the column behind it, or 0
     tool: int  # the column of a tool's words, or -1
@@ -136,6 +137,7 @@ def _traits(row: str, style: AgentStyle) -> _Traits:
         quote=f"{quote[1]}>{quote[2]}" if quote else None,
         indent=len(text) - len(text.lstrip(" ")),
         busy=_BUSY.match(text) is not None,
+        speaks=bullet is not None and _BUSY.match(text, bullet.end()) is None,
         person=style.person.match(text) is not None,
         bullet=bullet.end() if bullet else 0,
         tool=len(tool[1]) if tool else -1,
@@ -254,7 +256,7 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyl
         indent, marked = traits.indent, True
         if traits.closing:
             this = kind = Kind.AGENT
-        elif traits.panel is not None or traits.busy:
+        elif traits.panel is not None or (traits.busy and not traits.speaks):
             this = Kind.OTHER
         elif traits.call:
             this, called, spoken, kind = Kind.TOOL, True, "", Kind.AGENT

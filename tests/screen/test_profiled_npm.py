@@ -23,7 +23,7 @@ KINDS = ("pi", "cline", "cn", "copilot", "grok")
 SMALL = [f"{kind}-80x24" for kind in KINDS]
 NAMES = [*SMALL, *(f"{kind}-120x40" for kind in KINDS)]
 
-ITEM = {"copilot": "•", "grok": "*"}
+ITEM = {"grok": "*"}
 #: What of the code and the escaped looks like any other line there, see docs/agents.md.
 LOOKS_LIVE = {"cline": "Fenced", "copilot": "Escaped", "grok": "Escaped", "pi": "Escaped"}
 INERT = {"Fenced": "inside code", "Escaped": "at a line start"}
@@ -89,8 +89,10 @@ def test_its_input_line_its_turns_and_its_dialog_are_known(name: str) -> None:
             told.append((data, state))
         elif told and told[-1][0] == "\r":
             while_it_works.add(state)
-    # Copilot draws late what is typed first. The last keys end it.
-    answered = [] if kind == "pi" else ["dialog"]
-    states = [state for _, state in told][2 : 12 + len(answered)]
-    assert states == ["empty", "draft"] * 5 + answered
+    asked, entered = told[0:12:2], told[1:12:2]
+    assert {state for _, state in asked} == {"empty"}
+    late = {"empty"} if kind == "copilot" else set()
+    # Copilot draws keys that came at once only with the next one, mostly.
+    assert {state for _, state in entered} - late == {"draft"}
+    assert kind == "pi" or told[12][1] == "dialog"
     assert "busy" in while_it_works
