@@ -11,7 +11,7 @@ import itertools
 
 import pytest
 
-from relay.agents.base import ComposerState
+from relay.agents.input_line import ComposerState
 from relay.agents.profile import find_profile
 from relay.core.source_events import SourceEvent
 from relay.screen.emulator import Emulator
