@@ -92,6 +92,8 @@ class ScreenAlignment:
             above = index == 0 and bool(pairs) and not anew
             placed, kept = _fill(gap, rows, now, replace=not above, inner=visible)
             if above:
+                text = "".join(rows)  # what stands there now, wrapped anew, has not left
+                kept = [e for e in kept if e.emitted or e.key not in text]
                 left = [e for e in kept if not e.emitted and e.seen_at >= last_look]
             else:
                 # What is gone was wiped. If it could be read, it was said; else it never was.

@@ -154,6 +154,8 @@ class RedrawReader:
         )
         self._view = list(zip(rows, aligned.entries, strict=True))
         keep_beginning(self._view, before)
+        if (at := place_of(self._view, self._last)) >= 0:
+            self._last = self._view[at][1]  # in other rows it is another entry
         self._state.looked_at = now
         if now - self._state.wiped_at < STALE:
             recall(self._view, self._last)

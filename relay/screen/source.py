@@ -248,12 +248,12 @@ class ScreenSource:
             self._tentative = True
         if cleared:
             self._frames.begin_picture()
+            self._tentative = not self._paints
 
     def _is_cleared(self) -> bool:
         """Whether nothing is on the screen, and the cursor did not just go up some rows."""
-        return (
-            self._homed and not self._emulator.cursor[1] and self._blank_below(self._cursor_row())
-        )
+        above = self._emulator.cursor[1]
+        return self._homed and not above and self._blank_below(self._cursor_row())
 
     def _redraws(self) -> bool:
         """Whether the program clears the screen to draw it again: in a shell not at a key."""

@@ -125,6 +125,15 @@ def test_random_conversations_drawn_in_random_ways_are_heard_as_they_were_said()
         assert not outcome.wrong, (number, outcome)
 
 
+@pytest.mark.parametrize(
+    "number",
+    [8312637, 8313062, 8313624, 8312802, 8310354],
+    ids=["broken-anew", "broken-anew-at-once", "region", "region-restored", "last-line-restored"],
+)
+def test_what_was_heard_wrongly_once(number: int) -> None:
+    assert not listen(number).wrong
+
+
 #: What the programs of tests/casts/renderers say: a long message, one that is said twice in a turn
 #: and once more in a later one, and a block.
 RENDERED = [
