@@ -1,6 +1,8 @@
 """``relay agent check`` with a real program of a recipe, and the scripted model for its model.
 
     python -m tests.real_agents.check qwen [--json] [OPTION ...]       (options of the verb)
+    python -m tests.real_agents.check pi --keep       (… and keep what holds in checked.json)
+    python -m tests.real_agents.check --docs          (write the table of docs/agents.md from that)
 
 What counts as ``seen`` is compared with what the model got: that is the last row's proof here.
 """
@@ -9,12 +11,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from relay.app.standard_conversation import ROWS
 from tests.real_agents import install
 from tests.real_agents.model import Repeat, ScriptedModel
 from tests.real_agents.people import plain_conversation
@@ -24,6 +28,12 @@ from tests.real_agents.recipes_pypi import PYPI
 
 #: Seconds that all of it may take.
 DEADLINE = 600
+MARKS = {True: "yes", False: "no", None: "–"}
+TOKEN = re.compile(r"\bT[0-9a-f]{6}\b")
+#: What held of each further program when it was last checked, and the page that tells it.
+KEPT = Path(__file__).with_name("checked.json")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "agents.md"
+BEGIN, END = "<!-- made by tests/real_agents/check.py -->\n", "<!-- end -->\n"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -82,17 +92,58 @@ def _bare(text: str) -> str:
     return "".join(text.replace("\\@", "@").replace("\n| ", "\n").replace("⏎", "").split())
 
 
+def mark(row: dict[str, Any]) -> str:
+    """What the table says of a row."""
+    return "as told" if row["holds"] and row["as_told"] else MARKS[row["holds"]]
+
+
+def keep(name: str, found: dict[str, Any]) -> None:
+    """Note what holds of a program in checked.json."""
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    rows = {row["what"]: [mark(row), TOKEN.sub("…", row["reason"])] for row in found["rows"]}
+    kept[name] = {"version": (install.PINS | install.PROFILED)[name].version, "rows": rows}
+    KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+
+
+def table() -> str:
+    """The table of docs/agents.md, with a line for each thing that does not plainly hold."""
+    kept = json.loads(KEPT.read_text())
+    names = sorted(kept)
+    lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    lines.append(f"| checked with | {' | '.join(kept[name]['version'] for name in names)} |")
+    notes: dict[tuple[str, str], list[str]] = {}
+    for what in ROWS:
+        cells = [kept[name]["rows"][what] for name in names]
+        lines.append(f"| {what} | {' | '.join(cell[0] for cell in cells)} |")
+        for name, (said, reason) in zip(names, cells, strict=True):
+            if said != "yes":
+                notes.setdefault((what, f"{said}: {reason}"), []).append(name)
+    told = [f"- {what}, {', '.join(of)}: {why}" for (what, why), of in notes.items()]
+    return "\n".join([*lines, "", *told, ""])
+
+
+def page() -> str:
+    """The page with its table as it should be."""
+    text = PAGE.read_text()
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
 def main() -> int:
-    name, options = sys.argv[1], sys.argv[2:]
+    if sys.argv[1:] == ["--docs"]:
+        PAGE.write_text(page())
+        return 0
+    name, options = sys.argv[1], [word for word in sys.argv[2:] if word != "--keep"]
     with tempfile.TemporaryDirectory(prefix="relay-check-agent-") as folder:
         os.chmod(folder, 0o700)
         found = check(name, install.binary(name), Path(folder), *options)
+    if "--keep" in sys.argv:
+        keep(name, found)
     if "--json" in options:
         print(json.dumps(found, indent=1))
     print(f"{name} {found['kind']}, heard by its {found['source']}")
     for row in found["rows"]:
-        mark = {True: "yes", False: "NO", None: "-"}[row["holds"]]
-        print(f"  {row['as']:<9} {row['what']:<20} {mark:<4} {row['reason']}")
+        print(f"  {row['as']:<9} {row['what']:<20} {mark(row):<8} {row['reason']}")
     print("seen and not so at the model:", untrue(found) or "none")
     if not found["holds"]:
         print("\n".join(found["screen"]))
