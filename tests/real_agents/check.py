@@ -28,6 +28,8 @@ from tests.real_agents.recipes_pypi import PYPI
 
 #: Seconds that all of it may take.
 DEADLINE = 600
+#: What opens a dialog of those that ask before no command.
+DIALOGS = {"pi": r"/settings\r"}
 MARKS = {True: "yes", False: "no", None: "–"}
 TOKEN = re.compile(r"\bT[0-9a-f]{6}\b")
 #: What held of each further program when it was last checked, and the page that tells it.
@@ -46,6 +48,8 @@ def check(
         recipe = (AGENTS | NODE | PYPI)[name].recipe(
             binary, folder, model.url_for(name), made or Options()
         )
+        if name in DIALOGS and "--dialog" not in options:
+            options = (*options, "--dialog", DIALOGS[name])
         found = run(name, recipe.argv, recipe.env, recipe.cwd, *options)
         got = [request.last_text for request in model.requests]
         told = plain_conversation(model.requests[-1]) if model.requests else ""
