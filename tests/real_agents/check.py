@@ -114,7 +114,7 @@ def table() -> str:
     kept = json.loads(KEPT.read_text())
     names = sorted(kept)
     lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    lines.append(f"| checked with | {' | '.join(kept[name]['version'] for name in names)} |")
+    lines.append(f"| version | {' | '.join(kept[name]['version'] for name in names)} |")
     notes: dict[tuple[str, str], list[str]] = {}
     for what in ROWS:
         cells = [kept[name]["rows"][what] for name in names]
