@@ -5,7 +5,7 @@ Apart from ``relay.screen.redraw_reader``, its one user, which would be too long
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +17,11 @@ View = list[tuple[Row, Entry]]
 #: A paragraph, whether it is the last text, and when it came.
 Unsettled = tuple[View, bool, float]
 
+#: For people: a message may stand where none is heard.
+HIDDEN = (
+    "a line that begins like a message stands in a frame or behind a bar, where relay takes it for"
+    " a dialog's or a quotation's: `relay agent learn` helps if it was the agent's (docs/screen.md)"
+)
 SPOKEN = (Kind.AGENT, Kind.PERSON)
 _OWNERS = (Kind.AGENT, Kind.PERSON, Kind.TOOL)
 
@@ -126,6 +131,15 @@ def unsettled(view: View) -> list[Unsettled]:
         if kind is Kind.AGENT and born > latest:
             latest = born
     return found[::-1]
+
+
+def is_hidden(row: Row, namespaces: Collection[str]) -> bool:
+    """Whether ``row`` begins like a message, in a frame or behind the bar of a quotation."""
+    if "@" not in row.text or row.kind not in (Kind.AGENT, Kind.OTHER):
+        return False
+    bare = row.text.lstrip(" >│┃║")
+    quoted = row.kind is Kind.OTHER or bare != row.text.lstrip()
+    return quoted and any(bare.startswith(f"@{name}:") for name in namespaces)
 
 
 def lines_of(rows: list[Row], begun: str = "") -> Iterator[str]:

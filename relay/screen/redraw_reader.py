@@ -18,10 +18,12 @@ from relay.screen.alignment import Entry, ScreenAlignment
 from relay.screen.checkpoint import beginning, size_of
 from relay.screen.line_events import LineEmitter, solid
 from relay.screen.paragraphs import (
+    HIDDEN,
     SPOKEN,
     Unsettled,
     View,
     fields_of,
+    is_hidden,
     keep_beginning,
     keep_owners,
     lines_of,
@@ -64,6 +66,8 @@ class _State:
 
     #: The agent was asked something. What a known agent draws before was said in another session.
     started: bool
+    #: It was told that a frame or a bar may hold a message.
+    told_hidden: bool = False
     #: Something was entered since the message that is open began.
     asked: bool = False
     #: When the screen was looked at, and when a look found a change.
@@ -143,6 +147,8 @@ class RedrawReader:
         self._state.patient = looks_busy(snapshot, self._style)
         self._state.started = self._state.started or self._state.patient
         rows = read_rows(snapshot, self._out.echo.part_of_text, self._style)
+        if self._style.panels:  # nothing is known of its frames and bars
+            self._tell_hidden(rows)
         keys = [row.key for row in rows]
         resized = now - self._state.resized_at < STALE
         before = self._view
@@ -169,6 +175,13 @@ class RedrawReader:
             fresh = {id(entry) for p in above for _, entry in p if not entry.emitted}
             self._put_gone(self._view, fresh)
         self._settle(now, everything=settle)
+
+    def _tell_hidden(self, rows: list[Row]) -> None:
+        """Tell once of a line that may be a message, in a frame or behind a bar."""
+        if self._state.told_hidden or not any(is_hidden(row, self._namespaces) for row in rows):
+            return
+        self._state.told_hidden = True
+        self._out.degraded(HIDDEN)
 
     def _standing(self) -> list[Entry]:
         """What stands at the top of the screen if nothing was drawn there since the last look."""

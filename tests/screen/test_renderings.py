@@ -9,8 +9,10 @@ from random import Random
 
 import pytest
 
+from relay.core.source_events import Degraded
 from relay.protocol import frames
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
+from relay.screen.paragraphs import HIDDEN
 from relay.screen.source import ScreenSource
 from tests.screen.conversation import Found, finds
 from tests.screen.renderings import CLOSINGS, Renderer, listen, renderer
@@ -101,6 +103,15 @@ def test_a_border_that_a_profile_names_is_no_quotation() -> None:
     assert heard([" ▌ @relay:Bob hello", " ▌", " ▌ ▌ @relay:Bob no"], style=style) == [
         Found("Bob", "hello")
     ]
+
+
+@pytest.mark.parametrize("row", ["▌ @relay:Bob hi", "│ @relay:Bob hi │"], ids=["bar", "frame"])
+def test_a_message_in_a_frame_or_behind_a_bar_is_told_of_once(row: str) -> None:
+    source = ScreenSource(40, 9)
+    events = source.feed(f"\x1b[?25l\x1b[Hone\r\n\r\n{row}\r\n\r\ntwo\r\n\r\n".encode(), 0.0)
+    events += until(source, 3.0) + source.feed(f"{row}\r\n".encode(), 3.0) + source.finish(6.0)
+    assert finds(events) == []
+    assert [one for one in events if isinstance(one, Degraded)] == [Degraded(HIDDEN)]
 
 
 def test_a_line_that_stops_growing_while_the_agent_says_that_it_works_is_heard_whole() -> None:
