@@ -266,8 +266,10 @@ class RedrawReader:
         changed = max(entry.changed_at for _, entry in paragraph)
         if not last:
             return changed + SETTLE + self._style.restyles
-        if self._state.patient or paragraph[-1][0].written:
+        if (self._state.patient and self._style.turns) or paragraph[-1][0].written:
             return changed + SETTLE_BUSY
+        if self._state.patient:  # what says so may as well stand there for good
+            return changed + SETTLE_LAST
         return min(max(changed, self._state.changed_at) + SETTLE_QUIET, changed + SETTLE_LAST)
 
     def _settle(self, now: float, *, everything: bool = False) -> None:
