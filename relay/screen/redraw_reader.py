@@ -147,8 +147,7 @@ class RedrawReader:
         self._state.patient = looks_busy(snapshot, self._style)
         self._state.started = self._state.started or self._state.patient
         rows = read_rows(snapshot, self._out.echo.part_of_text, self._style)
-        if self._style.panels:  # nothing is known of its frames and bars
-            self._tell_hidden(rows)
+        self._tell_hidden(rows)
         keys = [row.key for row in rows]
         resized = now - self._state.resized_at < STALE
         before = self._view
@@ -178,10 +177,10 @@ class RedrawReader:
 
     def _tell_hidden(self, rows: list[Row]) -> None:
         """Tell once of a line that may be a message, in a frame or behind a bar."""
-        if self._state.told_hidden or not any(is_hidden(row, self._namespaces) for row in rows):
-            return
-        self._state.told_hidden = True
-        self._out.degraded(HIDDEN)
+        new = self._style.panels and not self._state.told_hidden  # of known frames all is known
+        if new and any(is_hidden(row, self._namespaces) for row in rows):
+            self._state.told_hidden = True
+            self._out.degraded(HIDDEN)
 
     def _standing(self) -> list[Entry]:
         """What stands at the top of the screen if nothing was drawn there since the last look."""
