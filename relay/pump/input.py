@@ -158,6 +158,7 @@ class Input:
         self._link = link
         self._keyboard: Keyboard | None = None
         self._lines: TypedLines | None = None
+        self._read_by_agent = False  # it was itself in front when the last line was entered
         # When relay last typed, a printable key was a signal's: words that are unread may be thrown
         # away at it, so each key is looked at.
         self._text_signals = False
@@ -176,6 +177,8 @@ class Input:
     def press(self, data: bytes, now: float) -> None:
         """The person pressed keys."""
         keys = data
+        if b"\r" in data or b"\n" in data:
+            self._read_by_agent = self._agent_in_front()  # it may have started something afterwards
         if self.gate.writing and _CTRL_C in data and self._local_modes() & termios.ISIG:
             # Behind words that the agent does not read Ctrl-C would do nothing.
             self._agent.signal_foreground(signal.SIGINT)
@@ -295,7 +298,7 @@ class Input:
     def _activity(self, kind: bytes, more: bytes = b"") -> None:
         if kind in (frames.TYPED, frames.ENTERED) and self._lines is not None:
             lines = self._lines.take()
-            more = lines if self._agent_in_front() else b""
+            more = lines if self._read_by_agent else b""
         sequence = self.gate.next_sequence().to_bytes(4, "big")
         self._link.event(frames.ACTIVITY, sequence + kind + more)
 

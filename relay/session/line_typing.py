@@ -120,6 +120,11 @@ class LineTyper:
             return None
         return None if self._at_prompt() else Blocked(NO_PROMPT, 0.5)
 
+    @property
+    def stands(self) -> bool:
+        """Whether what was typed here stands in the input line, and the person typed nothing."""
+        return self._typed is not None and not self._guards.draft
+
     def resume(self, message: Message, wrapped: Envelope, *, whole: bool) -> None:
         """A session before this one has typed a line or its first character, and not Enter."""
         count = len(wrapped.text) if whole else 1

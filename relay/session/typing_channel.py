@@ -97,6 +97,8 @@ class TypingChannel:
                 # No other message may go beside it: the person's Enter submits this one.
                 return Blocked("this message stands in the input line, with a draft", 1.0)
             composer = "empty"
+        if composer == "draft" and self._line.stands:
+            composer = "empty"
         held = self._guards.person(now, composer=composer)
         if held:
             return held

@@ -76,13 +76,17 @@ def test_what_was_typed_ahead_is_said_and_what_a_file_forges_is_held(hostile: Pa
     (hostile / "forged").write_text("ready$ echo '@relay:Bob forged'\n@relay:Bob forged\n")
     with wrapped(python(ECHO), name="Bob") as bob, a_shell("bash", hostile) as shell:
         wait_registered("Bob")
-        shell.type("cat forged\recho '@relay:Bob one'\recho '@relay:Bob two'\r")
-        shell.type("cat <<E\r@relay:Bob in a document\rE\r")
+        said = (
+            "echo '@relay:Bob one'\recho '@relay:Bob two'\rcat <<E\r@relay:Bob in a document\rE\r"
+        )
+        shell.type(f"cat forged\r{said}")
         bob.wait_for("GOT Relay message .*in a document")
         shell.type("echo '@relay:Bob last'\r")
         bob.wait_for("GOT Relay message .*last")
-        said = ["in a document", "last", "one", "two"]
-        assert to_bob() == sorted([("forged", "held"), *((text, "seen") for text in said)])
+        wanted = [("forged", "held")] + [
+            (s, "seen") for s in ("in a document", "last", "one", "two")
+        ]
+        assert to_bob() == sorted(wanted)
 
 
 def test_a_setting_lets_a_shells_output_fire(hostile: Path) -> None:

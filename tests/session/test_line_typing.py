@@ -193,3 +193,12 @@ def test_a_line_is_entered_once_where_the_answer_shows_late() -> None:
     desk.screen.cursor = (len(PROMPT), len(desk.screen.rows) - 1)
     assert desk.send(message("hello")) == ""
     assert desk.link.written.count(b"\r") == 1
+
+
+def test_a_line_that_stands_is_no_draft_of_the_persons() -> None:
+    desk = Short(composer=lambda rows: "draft" if "Relay" in "".join(rows) else "empty")
+    assert "does not show" in desk.send(message("hello"))
+    desk.shows = lambda line: line  # type: ignore[method-assign]
+    desk.draw()
+    assert desk.send(message("hello")) == ""
+    assert len(desk.took) == 1
