@@ -32,8 +32,8 @@ CHECKER = "Checker"
 BOOT = 120.0
 #: How long a message must stay away from a draft or a dialog.
 STAYS_AWAY = 3.0
-#: The keys Backspace, Ctrl-U and Escape.
-_ERASE, _CLEAR, _ESCAPE = "\x7f", "\x15", "\x1b"
+#: The keys Backspace, Ctrl-U, Escape and Ctrl-G.
+_ERASE, _CLEAR, _ESCAPE, _ABORT = "\x7f", "\x15", "\x1b", "\x07"
 
 
 @dataclass
@@ -251,7 +251,8 @@ class _Conversation:
         self._post.step_for(STAYS_AWAY)
         touched = os.path.exists(ran) or self._program.shows(token)
         reason = self._post.state(sent)[1]
-        for keys in (_ESCAPE, "n\r"):
+        # To readline the next key belongs to Escape, and Ctrl-G ends whatever that began.
+        for keys in (_ESCAPE, f"{_ABORT}n\r"):
             self._program.type(keys)
             if self._post.until(lambda: self._post.state(sent)[0] == "seen", STAYS_AWAY):
                 break

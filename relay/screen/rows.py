@@ -75,6 +75,8 @@ _CLOSING = re.compile(r"[\s>│┃║▎▌▍▏┆╎›»]{2,9}")
 _SPINNER = re.compile(r"\s{0,4}[^\w\s@\"'(\[`#\\<>~$%&=-]\s+\S.*(…|\.\.\.|\besc\b)")
 #: A spinner, a cursor of the program's own that stands alone, or how to interrupt it.
 _BUSY = re.compile(r"\s*(?:[⠁-⣿](?: ?\S|$)|█$)|.*\besc (?:again )?(?:to )?(?:interrupt|cancel)\b")
+#: A cursor of the program's own behind text that still grows.
+_GROWS = re.compile(r"(?<=[^\s─-▟●])[●█▌▍▋]$")
 _DIRECTIVE = re.compile(r"\s*(?:(?:[-*+•◦▪]|\d+[.)])\s+)?(?:\\?@[\w*-]+:|>>>|```|~~~)")
 _NAMED = re.compile(r"\s*@[\w*-]+:")
 _OPENING = re.compile(r"(?:.*[\s:])?<<<$")
@@ -114,6 +116,7 @@ class _Traits(NamedTuple):
     closing: bool  # the end of a block, as it is drawn
     bars: bool  # nothing but bars
     finished: bool  # the end of a turn
+    grows: bool  # a cursor of the program's own stands behind it
 
 
 def _is_closing(text: str) -> bool:
@@ -126,6 +129,8 @@ def _is_closing(text: str) -> bool:
 @lru_cache(maxsize=2048)
 def _traits(row: str, style: AgentStyle) -> _Traits:
     text = shown_text(row, style)
+    grows = _GROWS.search(text)
+    text = text[: grows.start()] if grows else text
     panel, quote = PANEL.fullmatch(text), _QUOTE.fullmatch(text)
     closing = _is_closing(text)
     bullet, tool, word = style.bullet.match(text), style.tool.match(text), _WORD.search(text)
@@ -151,6 +156,7 @@ def _traits(row: str, style: AgentStyle) -> _Traits:
         closing=closing,
         bars=bool(text) and _BARS.fullmatch(text) is not None,
         finished=style.finished is not None and style.finished.match(text) is not None,
+        grows=grows is not None,
     )
 
 
@@ -285,6 +291,7 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyl
         raws.append(
             _Raw(traits.text, traits, number, this, gap, blanks, block, indent, bullet, marked)
         )
+        raws[-1].written = traits.grows
         if first_draft < number < last_draft:
             raws[-1].kind, draft_seen = Kind.DRAFT, True
         elif number == snapshot.cursor_line:

@@ -185,3 +185,15 @@ def test_rows_that_are_full_by_chance_are_joined_with_a_space() -> None:
     full = "@relay:Bob these words are forty columns"
     read = rows("", full, "and here it was broken between words as", "it likes", "", "x", cols=40)
     assert [row.joins for row in read[:3]] == [None, " ", " "]
+
+
+def test_a_cursor_behind_words_is_none_of_them_and_they_may_grow() -> None:
+    read = rows("first words", "", "@relay:Bob do th●", "", "done: ●", "", "x")
+    assert [(row.text, row.written) for row in read[:3]] == [
+        ("first words", False), ("@relay:Bob do th", True), ("done: ●", False),
+    ]  # fmt: skip
+
+
+def test_between_frames_that_have_a_title_stands_a_draft() -> None:
+    box = ["╭─ Your message… ────╮", "@relay:Bob not sent", "╰──────── [^j] Send ─╯"]
+    assert kinds("said", "", *box, "keys", cursor=3) == ["agent", "draft", "other"]
