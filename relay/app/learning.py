@@ -5,7 +5,9 @@ A file of its own, apart from the command line: it alone has the emulator read a
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -34,14 +36,15 @@ def learn(name: str, command: list[str]) -> str:
     with throwaway_home("relay-learn-") as home:
         file = os.path.join(home.root, "seen.cast")
         wrap = [sys.executable, "-P", "-m", "relay", "wrap", "--name", name, "--no-primer"]
-        with subprocess.Popen(
-            [*wrap, "--record", file, "--", *command], env={**os.environ, "RELAY_HOME": home.root}
-        ) as process:
-            while process.returncode is None:
-                try:
-                    process.wait()
-                except KeyboardInterrupt:  # the program's, which has the terminal
-                    continue
+        wrap += ["--record", file, "--", *command]
+        with subprocess.Popen(wrap, env={**os.environ, "RELAY_HOME": home.root}) as process:
+            try:
+                while process.returncode is None:
+                    with contextlib.suppress(KeyboardInterrupt):  # the program's own
+                        process.wait()
+            finally:
+                if process.returncode is None:
+                    process.send_signal(signal.SIGHUP)
         return _derived(name, file)
 
 

@@ -96,9 +96,7 @@ def check_verb(options: Any) -> int:
     command = options.command or [options.name]
     if not options.yes and not _agreed(command):
         return EXIT_FAILED
-    # Unlike Ctrl-C they would end Python at once, and leave the program behind.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    _end_in_order()
     report = check(
         options.name,
         command,
@@ -132,6 +130,7 @@ def learn_verb(options: Any) -> int:
     table.prose(_STEPS.format(command=" ".join(command), draft=DRAFT))
     if not _asked("Begin?"):
         return EXIT_FAILED
+    _end_in_order()
     text = learn(name, command)
     output.lines(text)
     there = " It takes the place of the one that is there." if os.path.exists(path) else ""
@@ -141,6 +140,12 @@ def learn_verb(options: Any) -> int:
     write_atomically(path, text)
     output.note("kept; relay agent check tells what holds now")
     return 0
+
+
+def _end_in_order() -> None:
+    """Let SIGTERM and SIGHUP end the program, too: by themselves they would end Python at once."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def _profile_path(name: str, home: Home) -> str:

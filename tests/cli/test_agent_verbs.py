@@ -90,14 +90,18 @@ def _report() -> Report:
     return Report(rows)
 
 
-def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_an_end_before_its_time_leaves_nothing(tmp_path: Path, ending: signal.Signals) -> None:
     checked = Wrapped.__new__(Wrapped)
     check = [*RELAY, "agent", "check", "parrot", "--yes", "--", sys.executable, str(PARROT)]
     checked._start(check, (24, 100), tmp_path, {"TMPDIR": str(tmp_path)})
     checked.wait_for("a long message …")
     [home] = tmp_path.glob("relay-check-*")
-    checked.type("\x03")
-    assert checked.wait(60) == 128 + signal.SIGINT
+    if ending == signal.SIGINT:
+        checked.type("\x03")
+    else:
+        os.kill(checked.pid, ending)
+    assert checked.wait(60) == 128 + ending
     checked.close()
     assert not home.exists()
     wait_until(lambda: _processes_of(home) == [], 10, "nothing to be left")
@@ -114,6 +118,7 @@ def _processes_of(home: Path) -> list[str]:
     return found
 
 
+@pytest.mark.agents
 def test_a_small_chat_holds_the_conversation(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
