@@ -174,37 +174,39 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
 
     if is_interactive_shell(argv):
         return Launch(list(argv), {}, "shell", {})
-    return _plan_by_profile(argv, interpreter(argv) or program(argv), run)
+    return _plan_by_profile(argv, interpreter(argv) or program(argv), env, run)
 
 
-def _plan_by_profile(argv: list[str], kind: str, run: Run) -> Launch:
+def _plan_by_profile(argv: list[str], kind: str, env: dict[str, str], run: Run) -> Launch:
     """The plan for a program of which a profile tells, if anything does."""
     from relay.agents.profile_start import start_facts
 
     facts = start_facts(kind, run.profiles)
-    words, place = argv[1:], 1
-    if facts.converses_with:
-        chosen = next((word for word in words if word in facts.converses_with), None)
-        place = argv.index(chosen, 1) + 1 if chosen else 0
-    if not place or any(word.partition("=")[0] in facts.answers_once for word in words):
+    place = facts.converses(argv)
+    if not place:
         return Launch(list(argv), {}, kind, {"headless": True})
-    option, _, form = facts.told_by.partition(" ")
-    if not option or not (run.primer and run.terminal) or option in words:
+    # An option or a variable (NAME=), and what it gets.
+    name, form = facts.told_by.partition("{")[::2]
+    name, sign = name[:-1], name[-1:]
+    if not sign or not (run.primer and run.terminal) or name in (*argv, *env):
         return Launch(list(argv), {}, kind, {})
     from relay.agents.primer import primer
 
     told = primer(run.name, run.namespaces, on_screen=True, spelling=facts.spelling)
-    if form == "{file}":
-        path = os.path.join(run.folder, "relay-primer.md")
+    if form != "text}":
+        file = form.partition("/")[2] or "relay-primer.md"
+        folder = os.path.join(run.folder, "told")
         try:
-            os.makedirs(run.folder, mode=0o700, exist_ok=True)
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(told)
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            with open(os.path.join(folder, file), "w", encoding="utf-8") as written:
+                written.write(told)
         except OSError as error:
             reason = f"{kind} was not told how to talk to others: {error.strerror}"
             return Launch(list(argv), {}, kind, {"degraded": reason})
-        told = path
-    return Launch([*argv[:place], option, told, *argv[place:]], {}, kind, {})
+        told = os.path.join(folder, file) if form == "file}" else folder
+    if sign == "=":
+        return Launch(list(argv), {name: told}, kind, {})
+    return Launch([*argv[:place], name, told, *argv[place:]], {}, kind, {})
 
 
 def _as_it_is(argv: list[str], error: Exception) -> Launch:

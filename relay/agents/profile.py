@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: A row that encloses an input line.
 _BORDER = "─" * 8
-_TOLD_BY = re.compile(r"-\S+ \{(?:text|file)\}")
+_TOLD_BY = re.compile(r"(?:-\S+ |\w+=)\{(?:text\}|file\}|folder\}/[\w.-]+)")
 #: Rows above the input line in which a turn shows; what waits may lie in between.
 _ABOVE = 12
 
@@ -222,7 +222,7 @@ def _check_start(made: Profile, text: str, path: str) -> None:
         if getattr(facts, key) != getattr(made, key):
             wrong = f"{key!r} must stand on one line, without a remark"
         elif key == "told_by" and made.told_by and not _TOLD_BY.fullmatch(made.told_by):
-            wrong = "an option and {text} or {file} are meant here"
+            wrong = "an option or VARIABLE= and {text}, {file} or {folder}/NAME are meant here"
         else:
             continue
         raise ProfileError(f"{path}:{number}: {wrong}")

@@ -31,14 +31,28 @@ class StartFacts:
             key, colon, value = line.partition(":")
             if colon and key in self.__slots__:
                 found[key] = value.strip()
-        #: Options and words with which it is no conversation.
+        #: Options, and first words, with which it is no conversation.
         self.answers_once = _list(found.get("answers_once", ""))
         #: Words of which one must be there for it to be a conversation; none where it always is.
         self.converses_with = _list(found.get("converses_with", ""))
-        #: The option that tells it something at its start, with ``{text}`` or ``{file}``.
+        #: What tells it something at its start: ``--option {text}``, ``--option {file}``,
+        #: ``VARIABLE={folder}/NAME``.
         self.told_by = _plain(found.get("told_by", ""))
         #: How it must write a block or an escape so that its renderer leaves it alone.
         self.spelling = _plain(found.get("spelling", ""))
+
+    def converses(self, argv: list[str]) -> int:
+        """Where in ``argv`` its options may stand, for a conversation; 0 for what is none."""
+        if argv[1:2] and argv[1] in self.answers_once:
+            return 0
+        for at, word in enumerate(argv[1:], 1):
+            if word == "--":
+                break
+            if word.startswith("-") and word.partition("=")[0] in self.answers_once:
+                return 0
+            if word in self.converses_with:
+                return at + 1
+        return 0 if self.converses_with else 1
 
 
 def path_of(name: str, folder: str) -> str:

@@ -279,6 +279,8 @@ def test_a_python_module_of_an_agents_name_is_not_that_agent(name: str, tmp_path
         ("told_by: -s {text}\nconverses_with: [chat]", "-m x hello", ["-m", "x", "hello"], True),
         ("told_by: -s {text}\nanswers_once: [-p, '--print']", "--print=x", ["--print=x"], True),
         ("told_by: -s {text}", "-s mine", ["-s", "mine"], False),
+        ("answers_once: [ls, -p]", "ls", ["ls"], True),
+        ("answers_once: [ls, -p]", "show ls -- -p", ["show", "ls", "--", "-p"], False),
         ("enter: x", "-x", ["-x"], False),
     ],
 )
@@ -300,11 +302,25 @@ def test_a_profile_says_how_a_program_is_told_and_when_it_is_no_conversation(
     )
     planned = plan(["chatty", *words.split()], {}, run)
     told = [word for word in planned.argv if "Your name here is Al" in word]
-    file = str(tmp_path / "run" / "relay-primer.md")
+    file = str(tmp_path / "run" / "told" / "relay-primer.md")
     shown = ["TOLD" if word in told else word.replace(file, "FILE") for word in planned.argv[1:]]
     assert shown == (started or ["-m", "x", "chat", "-s", "TOLD", "-c"])
     assert answers_once("chatty", planned.data) == headless
     assert ("FILE" in shown) == Path(file).exists()
+
+
+def test_a_program_that_looks_in_a_folder_for_what_it_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "profiles"
+    folder.mkdir(mode=0o700)
+    (folder / "chatty.yaml").write_text("told_by: 'LOOK_IN={folder}/AGENTS.md'")
+    (folder / "chatty.yaml").chmod(0o600)
+    run = Run(
+        name="Al", run_id="r", token="t", port=None, folder=str(tmp_path), profiles=str(folder)
+    )
+    planned = plan(["chatty"], {}, run)
+    assert planned.argv == ["chatty"] and list(planned.env) == ["LOOK_IN"]
+    assert "Your name here is Al" in Path(planned.env["LOOK_IN"], "AGENTS.md").read_text()
+    assert plan(["chatty"], {"LOOK_IN": "/theirs"}, run).env == {}
 
 
 def test_a_profile_that_others_can_write_to_is_not_asked_at_the_start(tmp_path: Path) -> None:

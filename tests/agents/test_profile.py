@@ -106,7 +106,7 @@ def test_a_link_is_not_used(own: Path, tmp_path: Path) -> None:
         ("enter: *x", "1: found undefined alias"),
         ("[" * 3000, ""),
         ("takes: all", "1: line or paste is meant here"),
-        ("told_by: --system", "1: an option and {text} or {file} are meant here"),
+        ("told_by: --system", "1: an option or VARIABLE= and {text}, {file} or"),
         ("told_by: -s {text} # so", "1: 'told_by' must stand on one line, without a remark"),
         ("answers_once:\n  - -p", "1: 'answers_once' must stand on one line, without a remark"),
         ("name: x", "1: there is no 'name' here"),
