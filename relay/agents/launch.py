@@ -196,14 +196,15 @@ def _plan_by_profile(argv: list[str], kind: str, env: dict[str, str], run: Run) 
     if form != "text}":
         file = form.partition("/")[2] or "relay-primer.md"
         folder = os.path.join(run.folder, "told")
+        path = os.path.join(folder, file)
         try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-            with open(os.path.join(folder, file), "w", encoding="utf-8") as written:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            with open(path, "w", encoding="utf-8") as written:
                 written.write(told)
         except OSError as error:
             reason = f"{kind} was not told how to talk to others: {error.strerror}"
             return Launch(list(argv), {}, kind, {"degraded": reason})
-        told = os.path.join(folder, file) if form == "file}" else folder
+        told = path if form == "file}" else folder
     if sign == "=":
         return Launch(list(argv), {name: told}, kind, {})
     return Launch([*argv[:place], name, told, *argv[place:]], {}, kind, {})

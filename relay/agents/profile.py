@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: A row that encloses an input line.
 _BORDER = "─" * 8
-_TOLD_BY = re.compile(r"(?:-\S+ |\w+=)\{(?:text\}|file\}|folder\}/[\w.-]+)")
+_TOLD_BY = re.compile(r"(?:-\S+ |\w+=)\{(?:text\}|file\}|folder\}(?:/[\w.-]*\w)+)")
 #: Rows above the input line in which a turn shows; what waits may lie in between.
 _ABOVE = 12
 

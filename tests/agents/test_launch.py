@@ -16,7 +16,7 @@ from relay.agents.claude.launch import OLDEST, PACKAGE, REPORTED
 from relay.agents.installed import version_of
 from relay.agents.known_agents import answers_once, make_adapter
 from relay.agents.launch import MODULES, PLANNERS, Launch, Run, plan, takes_primer, wants_tcp
-from relay.agents.profile import parse_profile
+from relay.agents.profile import ProfileError, parse_profile
 
 VERSION = ".".join(map(str, OLDEST))
 TOKEN = "5f0fe2a0d723"
@@ -312,14 +312,20 @@ def test_a_profile_says_how_a_program_is_told_and_when_it_is_no_conversation(
 def test_a_program_that_looks_in_a_folder_for_what_it_is_told(tmp_path: Path) -> None:
     folder = tmp_path / "profiles"
     folder.mkdir(mode=0o700)
-    (folder / "chatty.yaml").write_text("told_by: 'LOOK_IN={folder}/AGENTS.md'")
+    (folder / "chatty.yaml").write_text("told_by: 'LOOK_IN={folder}/.instructions/AGENTS.md'")
     (folder / "chatty.yaml").chmod(0o600)
     run = Run(
         name="Al", run_id="r", token="t", port=None, folder=str(tmp_path), profiles=str(folder)
     )
     planned = plan(["chatty"], {}, run)
     assert planned.argv == ["chatty"] and list(planned.env) == ["LOOK_IN"]
-    assert "Your name here is Al" in Path(planned.env["LOOK_IN"], "AGENTS.md").read_text()
+    assert (
+        "Your name here is Al"
+        in Path(planned.env["LOOK_IN"], ".instructions", "AGENTS.md").read_text()
+    )
+    parse_profile("told_by: 'LOOK_IN={folder}/.instructions/AGENTS.md'", "chatty.yaml")
+    with pytest.raises(ProfileError):
+        parse_profile("told_by: 'LOOK_IN={folder}/../AGENTS.md'", "chatty.yaml")
     assert plan(["chatty"], {"LOOK_IN": "/theirs"}, run).env == {}
 
 
