@@ -135,7 +135,7 @@ class SessionParts:
         for missed in (ungated, untold):
             notes += missed(self._kind, self._launch, has_hooks)
         self._sources = self._make_sources(notes, config.settings.shell_output)
-        self._guards = Guards(self._prompt, self._pager)
+        self._guards = Guards(self._prompt, self._pager, self._hello["offset"])
         self._feed = AdapterFeed(self._sources, queue)
         self.driver = self._make_driver(config, broker)
         self._wake = asyncio.Event()  # the agent's records are worth a look

@@ -21,6 +21,7 @@ Pump to session:
               session gets later than they were written, because it starts or starts again
     WRITTEN   uint32 id: a WRITE has reached the terminal whole
     REFUSED   uint32 id: not a byte of the WRITE was written, the person typed meanwhile
+    OVERTAKEN uint32 id: not a byte of the WRITE_AT was written, the agent wrote meanwhile
     GOING     nothing: the person's terminal has gone; the agent's follows (see FAREWELL)
     EXIT      JSON: status (int or null), signal (int or null), unread (bytes of input that the
               agent had not read, or null); the socket's end follows
@@ -28,6 +29,8 @@ Pump to session:
 Session to pump:
     WRITE     uint32 id, uint32 sequence, bytes: type this, unless an ACTIVITY of a higher
               sequence was sent (``ANY_SEQUENCE``: type it whatever was pressed)
+    WRITE_AT  uint32 id, uint32 sequence, uint64 offset, bytes: the same, and unless the agent has
+              written anything beyond ``offset``: it may ask something by now
     ACK       uint64 offset, bytes: all output before ``offset`` is dealt with; the bytes, if any,
               are the checkpoint from which a next session can go on at this offset
     FAREWELL  uint16: when the person's terminal goes, the agent's stays for this many seconds; 0:
@@ -49,10 +52,12 @@ JOB = ord("J")
 REST = ord("T")
 WRITTEN = ord("D")
 REFUSED = ord("N")
+OVERTAKEN = ord("V")
 GOING = ord("G")
 EXIT = ord("X")
 
 WRITE = ord("W")
+WRITE_AT = ord("L")
 ACK = ord("A")
 FAREWELL = ord("F")
 

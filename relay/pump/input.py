@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import termios
 
 from relay.core.signals import signal
@@ -37,13 +38,17 @@ TEXT = bytes((*range(0x20, 0x7F), *range(0x80, 0x100)))
 
 
 class Words:
-    """One WRITE frame: its id, the sequence it depends on, and what is left of it."""
+    """One WRITE frame: its id, the sequence it depends on, and what is left of it.
 
-    __slots__ = ("number", "sequence", "left", "begun")
+    ``offset``: it depends on the agent's having written nothing beyond that; None: it does not.
+    """
 
-    def __init__(self, number: int, sequence: int, text: bytes) -> None:
+    __slots__ = ("number", "sequence", "offset", "left", "begun")
+
+    def __init__(self, number: int, sequence: int, text: bytes, offset: int | None) -> None:
         self.number = number
         self.sequence = sequence
+        self.offset = offset
         self.left = bytearray(text)
         self.begun: float | None = None
 
@@ -91,25 +96,36 @@ class WriteGate:
         """Note whether keys were pressed after the last ACTIVITY."""
         self.unreported = waits
 
-    def words(self, number: int, sequence: int, text: bytes) -> bool:
+    def words(self, number: int, sequence: int, text: bytes, offset: int | None = None) -> bool:
         """Queue the words of a WRITE. False when too many wait already."""
         if len(self._queue) >= QUEUE_MAX:
             return False
-        self._queue.append(Words(number, sequence, text))
+        self._queue.append(Words(number, sequence, text, offset))
         return True
 
     def forget(self) -> None:
         """The session that asked has gone: what has not begun is not typed; the next asks anew."""
         del self._queue[1 if self.writing else 0 :]
 
-    def refused(self, settled: bool) -> list[int]:
-        """Take out and return the ids at the head that must not be typed any more.
+    @property
+    def looked(self) -> bool:
+        """Whether the next words depend on what the agent has written."""
+        return bool(self._queue) and not self.writing and self._queue[0].offset is not None
 
-        ``settled``: no key sequence is unfinished; otherwise nothing is decided yet.
+    def refused(self, settled: bool, written: int = 0) -> list[tuple[int, int]]:
+        """Take out the words at the head that must not be typed any more: how to say so, and ids.
+
+        ``settled``: no key sequence is unfinished; otherwise nothing is decided yet. ``written``:
+        where the agent's output ends.
         """
         refused = []
-        while settled and self._queue and not self.writing and self._stale(self._queue[0]):
-            refused.append(self._queue.pop(0).number)
+        while settled and self._queue and not self.writing:
+            first = self._queue[0]
+            overtaken = first.offset is not None and first.offset < written
+            if not overtaken and not self._stale(first):
+                break
+            kind = frames.REFUSED if self._stale(first) else frames.OVERTAKEN
+            refused.append((kind, self._queue.pop(0).number))
         return refused
 
     def head(self, now: float, settled: bool) -> bytearray | None:
@@ -219,11 +235,13 @@ class Input:
         self._keyboard.pressed(keys, cooked, now)
         self.gate.report_waits(self._keyboard.unreported)
 
-    def obey(self, payload: bytes) -> None:
-        """A WRITE frame of the session's."""
+    def obey(self, payload: bytes, *, looked: bool = False) -> None:
+        """A WRITE frame of the session's; with ``looked`` a WRITE_AT."""
         number = int.from_bytes(payload[:4], "big")
         sequence = int.from_bytes(payload[4:8], "big")
-        if self._master < 0 or not self.gate.words(number, sequence, payload[8:]):
+        offset = int.from_bytes(payload[8:16], "big") if looked else None
+        text = payload[16:] if looked else payload[8:]
+        if self._master < 0 or not self.gate.words(number, sequence, text, offset):
             self._link.event(frames.REFUSED, payload[:4])
         self._text_signals = any(key in TEXT for key in self._flushing_keys())
 
@@ -234,15 +252,16 @@ class Input:
         gate = self.gate
         self.direct = False
         while gate.waiting:
-            for number in gate.refused(self._settled()):
-                self._link.event(frames.REFUSED, number.to_bytes(4, "big"))
+            written = self._link.written + self._unheard() if gate.looked else 0
+            for kind, number in gate.refused(self._settled(), written):
+                self._link.event(kind, number.to_bytes(4, "big"))
             head = gate.head(now, self._settled())
             if head is None:
                 return
-            written = self._put(head) if head else 0
-            if head and not written:
+            count = self._put(head) if head else 0
+            if head and not count:
                 return  # full: poll says when it takes more; or gone: the exit is on its way
-            done = gate.taken(head, written)
+            done = gate.taken(head, count)
             if done is not None:
                 self._link.event(frames.WRITTEN, done.to_bytes(4, "big"))
         self.direct = not self._text_signals
@@ -271,6 +290,10 @@ class Input:
         self._master = -1
 
     # -- inside
+
+    def _unheard(self) -> bool:
+        """Whether the agent has written what nobody has read."""
+        return bool(select.select([self._master], [], [], 0)[0])
 
     def _put(self, data: bytes | bytearray) -> int:
         try:

@@ -247,6 +247,8 @@ class Pump:
         kind, payload = frame
         if kind == frames.WRITE and len(payload) >= 8:
             self.input.obey(payload)
+        elif kind == frames.WRITE_AT and len(payload) >= 16:
+            self.input.obey(payload, looked=True)
         elif kind == frames.FAREWELL and len(payload) == 2:
             self._farewell.grant(int.from_bytes(payload, "big"))
         else:

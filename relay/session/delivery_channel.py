@@ -26,7 +26,9 @@ class Submitted:
 class WriteLink(Protocol):
     """The part of the pump link that typing needs."""
 
-    async def write(self, data: bytes, *, write_id: int, sequence: int) -> bool: ...
+    async def write(
+        self, data: bytes, *, write_id: int, sequence: int, offset: int | None = None
+    ) -> bool | None: ...
 
 
 def write_id(message: Message, step: str) -> int:

@@ -169,7 +169,7 @@ class LineTyper:
         before = self._screen.visible()
         key = self._rules.enter(before)
         if not await self._write(key, write_id(message, "enter0"), typed):
-            return Blocked(TYPING, 1.0)
+            return Blocked(TYPING, 0.2)
         typed.entered = True
         for _ in range(ECHO_LOOKS):
             await asyncio.sleep(ECHO_PAUSE)
@@ -184,7 +184,8 @@ class LineTyper:
         return None
 
     async def _write(self, data: bytes, number: int, typed: _Typed) -> bool:
-        return await self._link.write(data, write_id=number, sequence=typed.sequence or 0)
+        sequence, heard = typed.sequence or 0, self._guards.heard
+        return bool(await self._link.write(data, write_id=number, sequence=sequence, offset=heard))
 
     async def _is_shown(self, typed: _Typed) -> bool:
         for _ in range(ECHO_LOOKS):

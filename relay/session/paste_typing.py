@@ -29,6 +29,9 @@ PASTE_LOOKS = 20
 #: How long the screen may take to show that Enter was taken.
 ENTER_REST = 0.5
 ENTER_TRIES = 3
+#: So often what the program draws may come between a look at it and Enter.
+OVERTAKEN_MAX = 200
+BUSY = "the agent is busy"
 #: After so many lost pastes in a row the person has to look.
 LOSSES_MAX = 3
 LOST = "what was pasted did not reach the input line"
@@ -105,26 +108,35 @@ class PasteTyper:
         if not resumed:
             data = _PASTE.format(wrapped.text).encode("utf-8", "replace")
             step = write_id(message, "paste")
-            if not await self._link.write(data, write_id=step, sequence=sequence):
-                return Blocked("the person is typing", 1.0)
+            heard = self._guards.heard
+            done = await self._link.write(data, write_id=step, sequence=sequence, offset=heard)
+            if not done:
+                return Blocked("the person is typing", 1.0) if done is False else Blocked(BUSY, 0.1)
         for attempt in range(ENTER_TRIES):
-            await asyncio.sleep(PASTE_REST)
-            while attempt and self._guards.state is AgentState.BUSY:
-                await asyncio.sleep(ENTER_REST)  # it takes none while its turn runs
-            asked = bool(self.asks())
-            if not await self._until_it_stands(wrapped, None if resumed else before):
-                return None if attempt or self._seen(wrapped.marker) else self._lost()
-            self._losses = 0
-            if asked:
-                sequence = self._guards.sequence  # those keys were for the dialog
-            look = self._look(wrapped)
-            self._entered = wrapped.marker, look
-            at = self._clock()
-            # A key pressed since the paste belongs to a draft, be it that our text is a part of it:
-            # the person's own Enter submits that.
-            key = self._rules.enter(self._screen.visible())
-            step = write_id(message, f"enter{attempt}")
-            if not await self._link.write(key, write_id=step, sequence=sequence):
+            written = None
+            for _ in range(OVERTAKEN_MAX):
+                await asyncio.sleep(PASTE_REST)
+                while attempt and self._guards.state is AgentState.BUSY:
+                    await asyncio.sleep(ENTER_REST)  # it takes none while its turn runs
+                asked = bool(self.asks())
+                if not await self._until_it_stands(wrapped, None if resumed else before):
+                    return None if attempt or self._seen(wrapped.marker) else self._lost()
+                self._losses = 0
+                if asked:
+                    sequence = self._guards.sequence  # those keys were for the dialog
+                look = self._look(wrapped)
+                self._entered, at = (wrapped.marker, look), self._clock()
+                # A key pressed since the paste belongs to a draft, be it that our text is a part of
+                # it: the person's own Enter submits that.
+                written = await self._link.write(
+                    self._rules.enter(self._screen.visible()),
+                    write_id=write_id(message, f"enter{attempt}"),
+                    sequence=sequence,
+                    offset=self._guards.heard,
+                )
+                if written is not None:
+                    break
+            if not written:
                 return None
             await asyncio.sleep(ENTER_REST)
             while self._in_the_dark(wrapped):

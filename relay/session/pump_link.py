@@ -27,6 +27,9 @@ from relay.session.session_events import (
 )
 
 _WRITE_HEAD = struct.Struct(">II")
+_WRITE_AT_HEAD = struct.Struct(">IIQ")
+#: What becomes of a write, by the frame that tells it.
+_SETTLED = {frames.WRITTEN: True, frames.REFUSED: False, frames.OVERTAKEN: None}
 _ACK_HEAD = struct.Struct(">Q")
 _SIZE = struct.Struct(">4H")
 
@@ -64,7 +67,7 @@ class PumpLink(asyncio.Protocol):
         self._events = events
         self._decoder = frames.Decoder()
         self._transport: asyncio.Transport | None = None
-        self._writes: dict[int, asyncio.Future[bool]] = {}
+        self._writes: dict[int, asyncio.Future[bool | None]] = {}
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -87,8 +90,8 @@ class PumpLink(asyncio.Protocol):
                 self._events.post(AgentWrote(data))
                 continue
             for payload in payloads:
-                if kind in (frames.WRITTEN, frames.REFUSED):
-                    self._settle(int.from_bytes(payload, "big"), kind == frames.WRITTEN)
+                if kind in _SETTLED:
+                    self._settle(int.from_bytes(payload, "big"), _SETTLED[kind])
                 elif (event := event_of(kind, payload)) is not None:
                     self._events.post(event)
 
@@ -108,19 +111,25 @@ class PumpLink(asyncio.Protocol):
         self._writes.clear()
         self._events.post(PumpLost())
 
-    async def write(self, data: bytes, *, write_id: int, sequence: int) -> bool:
+    async def write(
+        self, data: bytes, *, write_id: int, sequence: int, offset: int | None = None
+    ) -> bool | None:
         """Have ``data`` typed into the agent's terminal, whole.
 
-        False when the person pressed a key after ``sequence``: then not a byte was written. Waits
-        for as long as the agent does not read: the pump types it all the same, so giving up here
-        could only double it. Raises NotDelivered when the agent is gone.
+        False when the person pressed a key after ``sequence``, None when the agent wrote anything
+        beyond ``offset``: then not a byte was written. Waits for as long as the agent does not
+        read: the pump types it all the same, so giving up here could only double it. Raises
+        NotDelivered when the agent is gone.
         """
         await self._writable.wait()
         if self._transport is None:
             raise NotDelivered("the agent is gone", code="agent_gone")
-        waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
         self._writes[write_id] = waiting
-        self._send(frames.WRITE, _WRITE_HEAD.pack(write_id, sequence) + data)
+        if offset is None:
+            self._send(frames.WRITE, _WRITE_HEAD.pack(write_id, sequence) + data)
+        else:
+            self._send(frames.WRITE_AT, _WRITE_AT_HEAD.pack(write_id, sequence, offset) + data)
         try:
             return await waiting
         finally:
@@ -147,7 +156,7 @@ class PumpLink(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def _settle(self, write_id: int, written: bool) -> None:
+    def _settle(self, write_id: int, written: bool | None) -> None:
         waiting = self._writes.get(write_id)
         if waiting is not None and not waiting.done():
             waiting.set_result(written)

@@ -219,7 +219,7 @@ class Session:
 
     def _output(self, data: bytes, now: float) -> Iterator[DriverCommand]:
         self._acks.output(len(data), now)  # first: every byte counts, whatever fails on the way
-        self._guards.output(now)
+        self._guards.output(now, len(data))
         self.hangup.output(now)
         self.lifecycle.active(now)
         yield from self._heard(self._sources.output(data, now), now)

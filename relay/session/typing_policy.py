@@ -35,9 +35,15 @@ ON_ITS_WAY = 5.0
 class Guards:
     """What is known of the person and of the agent, and the verdict that follows from it."""
 
-    def __init__(self, prompt: PromptWatch | None = None, pager: PagerWatch | None = None) -> None:
+    def __init__(
+        self,
+        prompt: PromptWatch | None = None,
+        pager: PagerWatch | None = None,
+        offset: int = 0,
+    ) -> None:
         self._prompt = prompt
         self._pager = pager or PagerWatch()
+        self.heard = offset  # where the output ends of which the screen was judged
         self.state = AgentState.STARTING
         self.sequence = 0
         self._draft = False
@@ -82,9 +88,10 @@ class Guards:
             self._draft = kind == frames.TYPED
             self.entered = kind == frames.ENTERED
 
-    def output(self, now: float) -> None:
-        """The agent wrote something."""
+    def output(self, now: float, size: int = 0) -> None:
+        """The agent wrote ``size`` bytes."""
         self._last_output = now
+        self.heard += size
         if self._prompt is not None:
             self._prompt.output(now)
 

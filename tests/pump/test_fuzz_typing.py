@@ -72,7 +72,7 @@ class Desk:
     def write(self, room: int) -> None:
         """As the pump does it: the terminal takes ``room`` bytes and then no more."""
         while self.typing.waiting:
-            for number in self.typing.refused(self.settled):
+            for _, number in self.typing.refused(self.settled):
                 assert number not in self.begun and self.settled
                 self.answer(number, b"refused")
             before = self.typing.writing

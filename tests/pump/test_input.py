@@ -173,7 +173,7 @@ def test_words_are_refused_after_typing_but_not_once_begun() -> None:
     assert gate.refused(True) == []
     head = head_of(gate, 0.0, True)
     assert gate.taken(head, 1) == 1
-    assert gate.refused(True) == [2]
+    assert gate.refused(True) == [(frames.REFUSED, 2)]
     assert head_of(gate, 0.0, True) == b"c"
 
 
@@ -182,7 +182,7 @@ def test_nothing_is_decided_inside_a_key_sequence() -> None:
     gate.words(1, 0, b"a")
     gate.report_waits(True)
     assert gate.refused(False) == [] and head_of(gate, 0.0, False) == b""
-    assert gate.refused(True) == [1]
+    assert gate.refused(True) == [(frames.REFUSED, 1)]
 
 
 def test_keys_before_words() -> None:

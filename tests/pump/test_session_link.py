@@ -159,6 +159,26 @@ def test_a_session_comes_back_with_the_draft_known(outer: Outer, fake: Fake) -> 
     assert outer.wait() == -signal.SIGINT
 
 
+def test_words_that_depend_on_the_screen_are_refused_once_the_agent_has_written(
+    outer: Outer, fake: Fake
+) -> None:
+    outer.wrap("cat")
+    fake.wait(frames.HELLO)
+    fake.send(frames.WRITE_AT, write(1, 0, (0).to_bytes(8, "big") + b"first\r"))
+    assert fake.wait(frames.WRITTEN) == [(1).to_bytes(4, "big")]
+    outer.until(lambda seen: seen.count(b"first") == 2)
+    fake.send(frames.WRITE_AT, write(2, 0, (0).to_bytes(8, "big") + b"refused\r"))
+    assert fake.wait(frames.OVERTAKEN) == [(2).to_bytes(4, "big")]
+    wait_until(lambda: b"".join(fake.wait(frames.OUTPUT)).count(b"first") == 2)
+    heard = len(b"".join(fake.wait(frames.OUTPUT)))
+    fake.send(frames.WRITE_AT, write(3, 0, heard.to_bytes(8, "big") + b"third\r"))
+    fake.wait(frames.WRITTEN, 2)
+    outer.until(lambda seen: seen.count(b"third") == 2)
+    assert b"refused" not in outer.seen
+    outer.type(b"\x04")
+    assert outer.wait() == 0
+
+
 def test_words_go_in_and_are_refused_after_typing(outer: Outer, fake: Fake) -> None:
     outer.wrap("cat")
     fake.wait(frames.HELLO)

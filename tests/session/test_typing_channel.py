@@ -69,8 +69,13 @@ class FakeLink:
         self.pressed = 0  # the sequence of the person's last key
         self.refuse: Callable[[int], bool] = lambda count: False
         self.after: Callable[[bytes], None] = lambda data: None
+        self.overtaken: Callable[[bytes], bool] = lambda data: False
 
-    async def write(self, data: bytes, *, write_id: int, sequence: int) -> bool:
+    async def write(
+        self, data: bytes, *, write_id: int, sequence: int, offset: int | None = None
+    ) -> bool | None:
+        if offset is not None and self.overtaken(data):
+            return None
         if self.refuse(len(self.written)) or sequence < self.pressed:
             return False
         self.written.append(data)
@@ -327,6 +332,22 @@ def test_what_a_line_program_threw_away_was_not_read(reads: int) -> None:
     proof = asyncio.run(desk.door.read([message("hello")]))
     assert proof == ("read" if reads == 2 else None)
     assert (reads == 2) != ("thrown it away" in desk.door.unproven)
+
+
+def test_what_opens_between_the_look_and_enter_is_not_answered() -> None:
+    desk = Desk(cooked=False, paste=True)
+    opened: list[list[str]] = []
+
+    def overtaken(data: bytes) -> bool:
+        """A dialog opens while Enter is on its way, and closes a moment later."""
+        if data != b"\r" or len(opened) == 3:
+            return False
+        opened.append(desk.screen.rows)
+        return True
+
+    desk.link.overtaken = overtaken
+    assert asyncio.run(desk.door.submit([message("hello")])).count == 1
+    assert desk.link.written[-1] == b"\r" and len(desk.link.written) == 2
 
 
 def test_enter_is_never_pressed_into_a_dialog() -> None:
