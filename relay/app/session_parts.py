@@ -112,7 +112,7 @@ class SessionParts:
         self._home = home
         self._clock = LateClock()
         self._tasks = Tasks(queue)
-        self._terminal = open_agent_tty(self._hello.get("tty"))
+        self._terminal = open_agent_tty(self._hello.get("tty"), self._hello["pid"])
         self._launch: dict[str, Any] = start.args.get("launch") or {}
         self._profile, unusable = profile_of_run(start.args, home.profiles)
         self._kind = self._profile.name

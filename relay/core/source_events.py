@@ -132,3 +132,7 @@ class Terminal(Protocol):
     def reads(self) -> int | None:
         """How often the program has read something, or more seldom; None where nobody tells."""
         ...
+
+    def waits(self) -> bool | None:
+        """Whether the program waits for input of some kind; None where nobody tells."""
+        ...

@@ -18,12 +18,18 @@ import termios
 
 _IN_ACCESS = 1
 _EVENT_BYTES = 16
+#: Where a process sleeps in Linux that waits for a terminal's input, or for any event.
+_WAITING = frozenset(
+    ("n_tty_read", "wait_woken", "do_epoll_wait", "ep_poll", "do_poll", "do_select")
+    + ("poll_schedule_timeout", "do_sys_poll")
+)
 
 
 class InnerTerminal:
     """The slave of the agent's pseudo-terminal. Raises OSError when it cannot be opened."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, pid: int = 0) -> None:
+        self._pid = pid
         self._fd = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._watch = _watch_reads(path)
         self._reads = 0
@@ -54,6 +60,15 @@ class InnerTerminal:
             while events := os.read(self._watch, 4096):
                 self._reads += len(events) // _EVENT_BYTES
         return self._reads
+
+    def waits(self) -> bool | None:
+        """Whether the program waits for input of some kind; None where nobody tells."""
+        try:
+            with open(f"/proc/{self._pid}/wchan", encoding="ascii") as file:
+                where = file.read()
+        except (OSError, UnicodeDecodeError):
+            return None
+        return where in _WAITING
 
     def close(self) -> None:
         """Close our descriptions; calling it again does nothing."""
@@ -101,13 +116,16 @@ class NoTerminal:
     def reads(self) -> None:
         return None
 
+    def waits(self) -> None:
+        return None
+
     def close(self) -> None:
         pass
 
 
-def open_agent_tty(path: str | None) -> InnerTerminal | NoTerminal:
+def open_agent_tty(path: str | None, pid: int = 0) -> InnerTerminal | NoTerminal:
     """The program's own terminal, where the pump could say which it is."""
     if path:
         with contextlib.suppress(OSError):
-            return InnerTerminal(path)
+            return InnerTerminal(path, pid)
     return NoTerminal()

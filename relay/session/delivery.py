@@ -214,6 +214,7 @@ class DeliveryQueue:
         batch = channel.batch(ready)
         self._in_hand = {m.id for m in batch}
         batch = await self._not_withdrawn(batch, State.DELIVERING)
+        self._told -= self._in_hand  # should they wait again, that is news
         if not batch:
             return [], None
         now = self._clock()

@@ -28,7 +28,7 @@ PASTE_REST = 0.15
 PASTE_LOOKS = 20
 #: How long the screen may take to show that Enter was taken.
 ENTER_REST = 0.5
-ENTER_TRIES = 3
+ENTER_TRIES, ENTER_LOOKS = 3, 10
 #: So often what the program draws may come between a look at it and Enter.
 OVERTAKEN_MAX = 200
 BUSY = "the agent is busy"
@@ -84,6 +84,7 @@ class PasteTyper:
         self._seen = seen
         self._half: Message | None = None
         self._last: Envelope | None = None  # pasted last, and perhaps still in the input line
+        self._proven = ""  # the last marker that was seen outside of the input line
         self._losses = 0  # pastes in a row that were lost, …
         self._lost_at = 0  # … and the person's last key then
         self._entered: tuple[str, _Look] | None = None  # marker, and the screen before Enter
@@ -138,7 +139,11 @@ class PasteTyper:
                     break
             if not written:
                 return None
-            await asyncio.sleep(ENTER_REST)
+            for _ in range(ENTER_LOOKS):
+                await asyncio.sleep(ENTER_REST / ENTER_LOOKS)
+                if self.shown(wrapped):
+                    self._proven = wrapped.marker  # before an answer scrolls it away
+                    return None
             while self._in_the_dark(wrapped):
                 await asyncio.sleep(ENTER_REST)
             if not self._was_lost(wrapped, look, at):
@@ -177,6 +182,8 @@ class PasteTyper:
 
     def shown(self, wrapped: Envelope) -> bool:
         """Whether the screen shows the message where it is not in an input line or a dialog."""
+        if self._proven == wrapped.marker:
+            return True
         look = self._look(wrapped)
         if not look.marked or self.asks():
             return False

@@ -25,6 +25,8 @@ COOKED_MAX = 2048
 ONE_LINE = LINE_BYTES if sys.platform == "darwin" else 3800
 #: The pump refuses more writes at a time.
 BATCH_MAX = 16
+#: A program that was never seen to wait for input may read all the same after so many seconds.
+STARTING_MAX = 10.0
 #: Messages of which it is remembered that reading their bytes proves nothing.
 RAW_MAX = 1000
 #: So often, and with rests of this many seconds, a program's screen is looked at for a message.
@@ -80,6 +82,8 @@ class TypingChannel:
             link, terminal, screen, guards, prompt, clock, composer=composer, seen=seen
         )
         self._raw: OrderedDict[str, Message] = OrderedDict()  # that it was read proves nothing
+        self._built = clock()
+        self._started = False  # the program was seen to wait for input
         self._begun = "", 0  # of this message so many pieces have been typed
         self._reads: int | None = None  # how often the program had read before a batch
         self._unproven = ""
@@ -106,6 +110,8 @@ class TypingChannel:
         cooked = self._terminal.cooked()
         if cooked and self._rules.cooked:
             return Blocked(self._rules.cooked, 0.5)
+        if cooked and self._starts(now):
+            return Blocked("the program is starting", 0.1)
         if cooked and (self._line.is_away() or self._is_away()):
             return Blocked(AWAY, 0.5)
         typing = cooked or self._rules.comment or alone or self._line.applies or self._rules.takes
@@ -176,7 +182,10 @@ class TypingChannel:
         proven = self._seen(marker_of(last))
         if proven is not None:
             return "transcript" if proven else None
-        if last.id not in self._raw and self._terminal.cooked():
+        if last.id not in self._raw and not self._terminal.cooked():
+            self._unproven = UNSHOWN  # it has read it as keys, or thrown it away
+            return None
+        if last.id not in self._raw:
             for _ in range(PROOF_LOOKS):
                 if self._reads is None or self._reads != self._terminal.reads():
                     return None if self._terminal.secret() else "read"
@@ -207,6 +216,8 @@ class TypingChannel:
     def shown(self, message: Message) -> bool:
         if self._seen(marker_of(message)) is not None:
             return False  # the agent's records tell it
+        if message.id not in self._raw:
+            return False  # the kernel's echo shows it, whoever reads it
         return self._paste.shown(self._wrap(message, "paste"))
 
     @property
@@ -322,6 +333,12 @@ class TypingChannel:
         self._raw[message.id] = message
         while len(self._raw) > RAW_MAX:
             self._raw.popitem(last=False)
+
+    def _starts(self, now: float) -> bool:
+        """Whether the program may still be on its way to what it reads: most full-screen programs
+        begin in a cooked terminal, and throw away or misread what was typed there."""
+        self._started |= self._rules.is_shell or self._terminal.waits() is not False
+        return not self._started and now - self._built < STARTING_MAX
 
     def _is_away(self) -> bool:
         """Whether a program that takes pastes when it rests lets the kernel edit lines now."""

@@ -44,6 +44,9 @@ class FakeTerminal:
     def reads(self) -> int | None:
         return self.has_read
 
+    def waits(self) -> bool | None:
+        return None
+
 
 class FakeScreen:
     def __init__(self, paste: bool) -> None:
