@@ -328,7 +328,8 @@ class Input:
     def _agent_in_front(self) -> bool:
         """Whether the agent itself reads the keys, not a program that it has started."""
         with contextlib.suppress(OSError):
-            return os.tcgetpgrp(self._master) == self._agent.pid
+            # Without a number it has not started yet, and nothing in its place.
+            return not self._agent.pid or os.tcgetpgrp(self._master) == self._agent.pid
         return False
 
     def _settled(self) -> bool:

@@ -25,7 +25,7 @@ from relay.session.prompt_watch import PromptWatch
 COMMANDS_MAX, COMMAND_MAX, SAID_MAX = 4, 16 * 1024, 64
 #: Lines that were typed and not shown yet, and how many of them a line that is shown may be.
 #: Shorter ones stand alone or behind the sign of a command that goes on.
-AWAITED_MAX, LOOKED_AT, SHORT = 512, 8, 4
+AWAITED_MAX, LOOKED_AT, SHORT = 512, 64, 4
 
 
 class CommandLines:
@@ -63,27 +63,30 @@ class CommandLines:
     def _shows_typed(self, text: str, *, alone: bool = True) -> bool:
         """``alone``: with nothing before it, it is only a terminal's echo."""
         solid = _solid(text)
+        ends: dict[int, bytes] = {}
         for number, (mark, echoed) in enumerate(islice(self._awaited, LOOKED_AT)):
             length = int.from_bytes(mark[:2], "big")
             before = solid[: max(0, len(solid) - length)]
             behind = not before or not self._prompt.rules.at_prompt(before)
             if length > len(solid) or (length < SHORT and not behind):
                 continue
-            if (before or not alone or not echoed) and frames.fingerprint(
-                solid[len(before) :]
-            ) == mark:
+            if length not in ends:
+                ends[length] = frames.fingerprint(solid[len(before) :])
+            if ends[length] != mark or (echoed and alone and not before):
+                continue
+            if alone and not before:
+                self._awaited[number] = mark, True
+            else:
                 for _ in range(number + 1):
                     self._awaited.popleft()
-                if alone and not before:
-                    self._awaited.appendleft((mark, True))
-                return True
+            return True
         return False
 
     def entered(self, line: Entered) -> None:
         """A line was entered; it counts if it is known what was typed, or if it was begun at a
         proven prompt, and not among what some program was just writing."""
         begun = self._prompt.command()
-        if not (line.typed or self._shows_typed(line.text, alone=False) or begun):
+        if not (line.typed or self._shows_typed(line.text, alone=not begun) or begun):
             return
         command = _solid(line.text)
         if self._goes_on and self._entered and not begun:

@@ -69,7 +69,8 @@ def test_what_was_typed_around_a_clear_is_said(tmp_path: Path) -> None:
         shell.wait_for("ready[$] clear\r.*ready[$]")
         shell.type("echo '@relay:Bob after it'\r")
         bob.wait_for("GOT Relay message .*after it")
-        assert to_bob() == [("after it", "seen"), ("with it", "seen")]
+        wanted = [("after it", "seen"), ("with it", "seen")]
+        wait_until(lambda: to_bob() == wanted, 20, "both to be seen")
 
 
 def test_what_was_typed_ahead_is_said_and_what_a_file_forges_is_held(hostile: Path) -> None:
@@ -86,7 +87,7 @@ def test_what_was_typed_ahead_is_said_and_what_a_file_forges_is_held(hostile: Pa
         wanted = [("forged", "held")] + [
             (s, "seen") for s in ("in a document", "last", "one", "two")
         ]
-        assert to_bob() == sorted(wanted)
+        wait_until(lambda: to_bob() == sorted(wanted), 20, "all that was typed to be seen")
 
 
 def test_a_setting_lets_a_shells_output_fire(hostile: Path) -> None:

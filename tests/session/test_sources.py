@@ -358,9 +358,22 @@ def test_what_was_typed_among_a_programs_output_is_no_command() -> None:
             "ready$ echo '@relay:Bob b'\n@relay:Bob b\n",
             [("a", True), ("b", False)],
         ),
+        (
+            ["echo '@relay:Bob a'", "echo '@relay:Bob b'"],
+            "echo '@relay:Bob a'\necho '@relay:Bob b'\n"
+            "ready$ echo '@relay:Bob a'\n@relay:Bob a\nready$ echo '@relay:Bob b'\n@relay:Bob b\n",
+            [("a", False), ("b", False)],
+        ),
         (["cat f", "y"], "ready$ cat f\n@relay:Bob really\n", [("really", True)]),
     ],
-    ids=["at-once", "echoed-twice", "here-document", "a-file-with-a-prompt", "one-letter"],
+    ids=[
+        "at-once",
+        "echoed-twice",
+        "here-document",
+        "a-file-with-a-prompt",
+        "before-the-start",
+        "one-letter",
+    ],
 )
 def test_in_a_shell_is_said_what_was_typed_wherever_it_shows(
     typed: list[str], text: str, wanted: list[tuple[str, bool]]
