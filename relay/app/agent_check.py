@@ -167,17 +167,24 @@ class _Conversation:
     def _say(self, what: str, make: Callable[[str], Sequence[Ask]]) -> None:
         """Ask for the first that ``make`` makes; where the screen is all that is heard and it
         fails, for the second, which is as the primer tells."""
+        plain = self._ask_for(make(token := new_token())[0], token)
+        self._asked[what] = [plain]
         by_screen = self._post.agent().get("source") == "screen"
-        for number in (0, 1) if by_screen and what in talk.AS_TOLD else (0,):
-            sent = self._post.ask(make(token := new_token())[number], token)
-            self._post.step_for(SETTLE)
-            heard = self._post.heard_of(sent)
-            if not number or talk.judged(sent.ask, heard)[0]:
-                self._asked[what] = [sent]
-                if number:
-                    self._as_told.add(what)
-            if not number and talk.judged(sent.ask, heard)[0]:
-                return
+        if self._holds(plain) or not by_screen or what not in talk.AS_TOLD:
+            return
+        told = self._ask_for(make(token := new_token())[1], token)
+        if self._holds(told):
+            self._asked[what] = [told]
+            self._as_told.add(what)
+            plain.answered = True  # in a way that does not show
+
+    def _ask_for(self, ask: Ask, token: str) -> Sent:
+        sent = self._post.ask(ask, token)
+        self._post.step_for(SETTLE)
+        return sent
+
+    def _holds(self, sent: Sent) -> bool:
+        return talk.judged(sent.ask, self._post.heard_of(sent))[0]
 
     def _twice(self) -> None:
         ask = talk.twice(token := new_token())
@@ -200,6 +207,8 @@ class _Conversation:
             self._rows[talk.BUSY] = (False, "what it was saying was broken off")
         elif self._post.is_answered(second) and self._post.place(second) < self._post.place(first):
             self._rows[talk.BUSY] = (False, "it was answered before the work was over")
+        elif not self._post.is_answered(second):
+            self._rows[talk.BUSY] = (False, "no answer was heard")
         elif was_over:
             self._rows[talk.BUSY] = (None, "the work was over at once")
         else:
@@ -246,6 +255,9 @@ class _Conversation:
                 asked.answered = True
                 return
             asked.answered = True  # by the dialog
+            if not self._post.heard:
+                self._rows[talk.DIALOG] = (None, "none opened that can be told")
+                return
         before = self._program.rows()
         sent = self._post.send(talk.simple(token := new_token(), "after the dialog"), token)
         self._post.step_for(STAYS_AWAY)
@@ -318,7 +330,10 @@ class _Conversation:
             return None, "nothing that it says is heard"
         missing = [one for one in seen if not (one.answered or self._post.is_answered(one))]
         if missing:
-            return False, f"{len(missing)} of {len(seen)} were not answered as they ask"
+            said = [what for what, side in talk.ROWS.items() if side == talk.SENDER]
+            heard = all(self._row(what)[0] for what in said)
+            reason = f"{len(missing)} of {len(seen)} were not answered as they ask"
+            return (False, reason) if heard else (None, f"{reason}, or that was not heard")
         return True, f"{len(seen)} of {len(seen)} were answered"
 
 
