@@ -55,7 +55,7 @@ def test_1_sent_is_not_said_before_it_is_read(tmp_path: Path) -> None:
     with wrapped([*python(DEAF), str(go)], name="Bob") as bob:
         wait_registered("Bob")
         relay("send", "Bob", "are you listening", "--wait=2", status=5)
-        assert one_row("are you listening")["state"] == "submitted"
+        wait_until(lambda: one_row("are you listening")["state"] == "submitted", 20)
         go.write_text("")
         bob.wait_for("GOT Relay message .*are you listening")
         wait_until(lambda: one_row("are you listening")["state"] == "seen", 20)
