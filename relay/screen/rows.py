@@ -129,9 +129,10 @@ def _is_closing(text: str) -> bool:
 @lru_cache(maxsize=2048)
 def _traits(row: str, style: AgentStyle) -> _Traits:
     text = shown_text(row, style)
-    grows = _GROWS.search(text)
+    draws = not text.isascii()  # most rows hold nothing but words
+    grows = _GROWS.search(text) if draws else None
     text = text[: grows.start()] if grows else text
-    panel, quote = PANEL.fullmatch(text), _QUOTE.fullmatch(text)
+    panel, quote = (PANEL.fullmatch(text), _QUOTE.fullmatch(text)) if draws else (None, None)
     closing = _is_closing(text)
     bullet, tool, word = style.bullet.match(text), style.tool.match(text), _WORD.search(text)
     return _Traits(
@@ -152,9 +153,9 @@ def _traits(row: str, style: AgentStyle) -> _Traits:
         words=word is not None and word.end() < len(text),
         word=len(word[0]) if word else 0,
         call=style.call is not None and style.call.match(text) is not None,
-        opening=_OPENING.match(text) is not None,
+        opening=text.endswith("<<<") and _OPENING.match(text) is not None,
         closing=closing,
-        bars=bool(text) and _BARS.fullmatch(text) is not None,
+        bars=draws and _BARS.fullmatch(text) is not None,
         finished=style.finished is not None and style.finished.match(text) is not None,
         grows=grows is not None,
     )
