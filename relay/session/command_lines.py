@@ -57,6 +57,11 @@ class CommandLines:
                     continue
                 if self._prompt.begins(event.text):
                     found.append(Pause(event.stream))  # it does not go on with what stands above
+            elif isinstance(event, Entered) and self._awaited:
+                # A terminal's echo, or behind the shell's prompt, which is not a part of it.
+                known = self._shows_typed(event.text)
+                known = known or self._shows_typed(event.text, alone=False)
+                event = Entered(event.text, typed=known)
             found.append(event)
         return found
 
@@ -86,7 +91,7 @@ class CommandLines:
         """A line was entered; it counts if it is known what was typed, or if it was begun at a
         proven prompt, and not among what some program was just writing."""
         begun = self._prompt.command()
-        if not (line.typed or self._shows_typed(line.text, alone=not begun) or begun):
+        if not (line.typed or begun):
             return
         command = _solid(line.text)
         if self._goes_on and self._entered and not begun:

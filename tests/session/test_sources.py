@@ -364,6 +364,11 @@ def test_what_was_typed_among_a_programs_output_is_no_command() -> None:
             "ready$ echo '@relay:Bob a'\n@relay:Bob a\nready$ echo '@relay:Bob b'\n@relay:Bob b\n",
             [("a", False), ("b", False)],
         ),
+        (
+            ["echo '@relay:Bob a'", "echo '@relay:Bob b'"],
+            "$ echo '@relay:Bob a'\n@relay:Bob a\nready$ echo '@relay:Bob b'\n@relay:Bob b\n",
+            [("a", False), ("b", False)],
+        ),
         (["cat f", "y"], "ready$ cat f\n@relay:Bob really\n", [("really", True)]),
     ],
     ids=[
