@@ -35,7 +35,7 @@ ROWS = {
 AS_TOLD = {
     FENCE: "with words before the @",
     ESCAPE: "with words before the @",
-    BLOCK: "ended by \\>>> between empty lines",
+    BLOCK: "in paragraphs, ended by \\>>>",
 }
 #: Where a terminal takes one line at a time, a message of several lines is sent as one.
 IN_LINES = " So does ⏎ (or a lone |), where the text is one line."
@@ -115,12 +115,13 @@ def twice(token: str) -> Ask:
 
 
 def blocks(token: str) -> Sequence[Ask]:
-    """A block of several lines; as it is, and with the ending that an agent is told."""
+    """A block of several lines; as it is, and as an agent is told: in paragraphs."""
     lines = (f"first line {token}", "the second one", "", "and one behind an empty one")
-    inside = "[NL]".join(lines)
+    body = "\n".join(lines)
+    paragraphs = "".join(f"[NL][NL]{line}" for line in lines if line)
     return [
-        Ask(f"{TO} <<<[NL]{inside}{ending}", ("\n".join(lines),), lines=True)
-        for ending in ("[NL]>>>", "[NL][NL]\\>>>[NL]")
+        Ask(f"{TO} <<<[NL]{'[NL]'.join(lines)}[NL]>>>", (body,), lines=True),
+        Ask(f"{TO} <<<{paragraphs}[NL][NL]\\>>>[NL]", (body,), lines=True),
     ]
 
 
