@@ -170,7 +170,6 @@ class _Conversation:
         plain = self._ask_for(make(token := new_token())[0], token)
         self._asked[what] = [plain]
         by_screen = self._post.agent().get("source") == "screen"
-<<<<<<< HEAD
         if self._holds(plain) or not by_screen or what not in talk.AS_TOLD:
             return
         told = self._ask_for(make(token := new_token())[1], token)
@@ -186,22 +185,6 @@ class _Conversation:
 
     def _holds(self, sent: Sent) -> bool:
         return talk.judged(sent.ask, self._post.heard_of(sent))[0]
-=======
-        first: Sent | None = None
-        for number in (0, 1) if by_screen and what in talk.AS_TOLD else (0,):
-            sent = self._post.ask(make(token := new_token())[number], token)
-            self._post.step_for(SETTLE)
-            heard = self._post.heard_of(sent)
-            holds = talk.judged(sent.ask, heard)[0]
-            if number and holds:
-                self._as_told.add(what)
-            # Where neither holds, the one of which something is heard says more.
-            if not number or holds or (heard and first and not self._post.heard_of(first)):
-                self._asked[what] = [sent]
-            if holds:
-                return
-            first = sent
->>>>>>> f6f3db1 (Keep what holds with gptme, llm chat and Open Interpreter; of a block that was heard otherwise say so)
 
     def _twice(self) -> None:
         ask = talk.twice(token := new_token())
