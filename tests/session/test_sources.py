@@ -377,6 +377,7 @@ def test_what_was_typed_among_a_programs_output_is_no_command() -> None:
         "here-document",
         "a-file-with-a-prompt",
         "before-the-start",
+        "first-entered",
         "one-letter",
     ],
 )
