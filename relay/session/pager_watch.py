@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 #: The kernel is asked no oftener than after this many seconds, and this often while one is there.
-LOOK_GAP, LOOK_AGAIN = 0.05, 0.25
+LOOK_GAP, LOOK_AGAIN = 0.01, 0.25
 #: Within this many seconds after one was there, the session is told of the key that has ended it.
 KEY_LATE = 0.5
 
