@@ -66,6 +66,7 @@ class Row:
 _RULE = re.compile(
     r"[\s─━═╌╍┄┅╴╶▔▁▀▄╭╮╰╯┌┐└┘├┤┬┴┼╔╗╚╝╠╣┏┓┗┛_-]+|\s*[▊▎▛▙▗▝█][▔▁▀▄]{3,}[▎▋▜▟▖▘█]\s*"
     r"|\s*[╭╰┌└┏┗╔╚][─━═]+ .+ [─━═]+[╮╯┐┘┓┛╗╝]\s*"  # a frame's edge with a title in it
+    r"|\s*[─━═]{8,} .{1,40} [─━═]+\s*"  # a rule with one at its end
 )
 _QUOTE = re.compile(r"(\s*)[│┃║▎▌▍▏┆╎](\s?.*)")
 #: Nothing but the bars of quotations; three of them are how renderers draw ``>>>``.

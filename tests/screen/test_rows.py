@@ -197,3 +197,5 @@ def test_a_cursor_behind_words_is_none_of_them_and_they_may_grow() -> None:
 def test_between_frames_that_have_a_title_stands_a_draft() -> None:
     box = ["╭─ Your message… ────╮", "@relay:Bob not sent", "╰──────── [^j] Send ─╯"]
     assert kinds("said", "", *box, "keys", cursor=3) == ["agent", "draft", "other"]
+    rules = ["─" * 40, "  @relay:Bob said", "─" * 20 + " accept edits ─", "> ", "─" * 40]
+    assert kinds("> asked", *rules, "keys", cursor=4)[:3] == ["person", "agent", "draft"]
