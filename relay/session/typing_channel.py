@@ -182,6 +182,8 @@ class TypingChannel:
         proven = self._seen(marker_of(last))
         if proven is not None:
             return "transcript" if proven else None
+        if self._rules.is_shell or self._rules.comment:
+            return "read"  # at a proven prompt whatever was read is what its line editor has
         if last.id not in self._raw and not self._terminal.cooked():
             self._unproven = UNSHOWN  # it has read it as keys, or thrown it away
             return None
