@@ -199,7 +199,8 @@ class _Conversation:
         self._post.step_for(0.5)
         was_over = self._post.is_answered(first)
         second = self._post.ask(talk.simple(token := new_token(), "after the work"), token)
-        self._post.until(lambda: self._post.is_answered(first), QUIET)
+        both = (first, second)
+        self._post.until(lambda: all(map(self._post.is_answered, both)), 4 * QUIET)
         state, reason = self._post.state(second)
         if state != "seen":
             self._rows[talk.BUSY] = (False, _why(state, reason))
