@@ -47,6 +47,7 @@ class EchoMask:
     def __init__(self) -> None:
         self._lines: deque[tuple[str, float]] = deque(maxlen=_ECHO_LINES)
         self._texts: deque[str] = deque(maxlen=_ECHO_TEXTS)
+        self._fresh = False  # nothing of the text that was typed last has been seen
 
     def expect(self, text: str, now: float) -> None:
         """``text`` is about to be typed."""
@@ -54,6 +55,7 @@ class EchoMask:
             if squeezed := squeeze(line):
                 self._lines.append((squeezed, now))
         self._texts.append(solid(text))
+        self._fresh = True
 
     @property
     def waiting(self) -> bool:
@@ -86,6 +88,11 @@ class EchoMask:
                 break
         return None
 
+    def begins(self) -> bool:
+        """Whether the echo that was just matched is the first of what was typed last."""
+        begins, self._fresh = self._fresh, False
+        return begins
+
     @staticmethod
     def _before(text: str, expected: str) -> str | None:
         if text == expected:
@@ -106,12 +113,14 @@ class EchoMask:
                 ({"text": t, "at": at} for t, at in islice(self._lines, 200)), _ECHO_KEPT
             ),
             "texts": fitting(list(self._texts)[:-9:-1], _ECHO_KEPT)[::-1],
+            "fresh": self._fresh,
         }
 
     def load(self, saved: dict[str, Any]) -> None:
         """Go on from ``save``."""
         self._lines.extend((line["text"], line["at"]) for line in saved["lines"])
         self._texts.extend(saved["texts"])
+        self._fresh = saved.get("fresh", False)
 
 
 class LineEmitter:
@@ -129,6 +138,8 @@ class LineEmitter:
         if self.echo.waiting:
             before = self.echo.match(text, now)
             if before is not None:
+                if self.echo.begins():
+                    self.end()  # what was being said is over, a block that is open too
                 self.proof(text)
                 if before:
                     self._emit(before)

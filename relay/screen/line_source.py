@@ -200,10 +200,12 @@ class LineSource:
         raw = bytes(self._line)
         self._line.clear()
         if self._person is not None and self._entered:
-            text = render(raw[: self._person])
+            text, words = render(raw[: self._person]), render(raw[self._person :])
             self._person, self._entered = None, False
             if text:
                 self._out.line(text, now, plain=True)
+            if words:
+                self._out.end()  # what is left open ends with the person's next words
             return
         # A newline before Enter is the program's own: no way to tell whose the line was.
         self._person = None

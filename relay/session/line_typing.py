@@ -31,8 +31,9 @@ ECHO_PAUSE = 0.05
 #: Enter waits until nothing was drawn for this long: a program that has drawn the text may not have
 #: put it where its Enter takes it from yet (Ink's handlers follow the picture).
 ENTER_REST = 0.2
-#: By this many last characters a typed line is recognised.
-LINE_TAIL = 24
+#: By this many last characters a typed line is recognised, and by so many first ones, which hold
+#: the message's marker, where it begins.
+LINE_TAIL, LINE_HEAD = 24, 32
 
 WAY_OUT = "relay wrap --type line types there whenever it rests"
 NO_PROMPT = f"it takes no pastes and shows no prompt; {WAY_OUT}"
@@ -195,20 +196,26 @@ class LineTyper:
         return self._vouched
 
     def _shows(self, typed: _Typed) -> bool:
-        """Whether the end of what was typed stands where the program writes next."""
+        """Whether the end of what was typed stands where the program writes next, all of it above.
+
+        A character that is a key to the program would be missing.
+        """
         tail = bare(typed.text[: typed.count])[-LINE_TAIL:]
         rows = self._screen.visible()
         if self._screen.cursor_shown:
             column, row = self._screen.cursor
-            above = "".join(rows[max(0, row - 2) : row])
-            here = bare(above + "".join(rows[row : row + 1])[:column])
-            moved = self._screen.cursor != typed.cursor
-            return moved and (here.endswith(tail) or bool(PLACEHOLDER.search(here)))
+            here = "".join(rows[row : row + 1])[:column]
+            near = bare("".join(rows[max(0, row - 2) : row]) + here)
+            if self._screen.cursor == typed.cursor:
+                return False
+            whole = near.endswith(tail) and _lacks_nothing(bare("".join(rows[:row]) + here), typed)
+            return whole or bool(PLACEHOLDER.search(near))
         if typed.count == 1:
             pairs = zip(typed.before, rows, strict=False)
             return any(bare(new[_same(old, new) :]) == tail for old, new in pairs)
         drawn = bare("".join(row for row in rows if row not in typed.before))
-        return tail in drawn or bool(PLACEHOLDER.search(drawn))
+        whole = tail in drawn and _lacks_nothing(bare("".join(rows)), typed)
+        return whole or bool(PLACEHOLDER.search(drawn))
 
     def _at_prompt(self) -> bool:
         """Whether what stands before the cursor looks like a prompt."""
@@ -222,6 +229,17 @@ class LineTyper:
 def bare(text: str) -> str:
     """``text`` without white space and frames: the same however a screen lays it out."""
     return _NOT_TEXT.sub("", text)
+
+
+def _lacks_nothing(shown: str, typed: _Typed) -> bool:
+    """Whether ``shown`` has all that was typed, in order, unless it begins above what is in view.
+
+    More may stand between (marks before each row), and only ASCII is drawn alike everywhere.
+    """
+    text = bare(typed.text[: typed.count])
+    begins = shown.rfind(text[:LINE_HEAD])
+    left = iter(shown[begins:])
+    return begins < 0 or all(char in left for char in text if char.isascii())
 
 
 def _same(old: str, new: str) -> int:

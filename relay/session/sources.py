@@ -288,10 +288,11 @@ class SourceSelector:
             return (event,)
         if isinstance(event, Degraded):
             self.note(event.reason)
-        elif isinstance(event, Entered) and self._commands is not None:
-            # What a command has left open ends with it, before the next one says anything.
+        elif isinstance(event, Entered) and (event.text.strip() or self._commands is not None):
+            # What is left open ends with the person's next words, before anything answers them.
             left = list(self._judged(self._detector.feed(End(SCREEN))))
-            self._commands.entered(event)
+            if self._commands is not None:
+                self._commands.entered(event)
             return left
         return ()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.core.source_events import Line, Pause, Proof
+from relay.core.source_events import End, Line, Pause, Proof
 from relay.screen.line_events import PAUSE_SOON, EchoMask, LineEmitter
 from tests.screen.screens import texts
 
@@ -37,11 +37,17 @@ def test_the_end_of_a_line_proves_little_when_it_is_short() -> None:
     assert echo.match("^[[200~yes^[[201~", 0.0) == ""
 
 
-def test_an_echo_is_proof() -> None:
+def test_an_echo_is_proof_and_its_first_line_ends_what_was_said() -> None:
     out = LineEmitter()
-    out.echo.expect("Message [id1]", 0.0)
+    out.echo.expect("Message [id1]\nand more", 0.0)
     out.line("> Message [id1]", 0.0, plain=True)
-    assert out.take() == [Proof("> Message [id1]", "screen"), Line("screen", ">")]
+    assert out.take() == [
+        End("screen"),
+        Proof("> Message [id1]", "screen"),
+        Line("screen", ">"),
+    ]
+    out.line("and more", 0.0, plain=True)
+    assert out.take() == [Proof("and more", "screen")]
 
 
 def test_the_state_goes_on_elsewhere() -> None:

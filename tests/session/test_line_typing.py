@@ -45,7 +45,7 @@ class Editor(Desk):
 
     def draw(self) -> None:
         text = PROMPT + self.shows(self.line)
-        rows = [text[at : at + 40] for at in range(0, len(text), 40)]
+        rows = [row[at : at + 40] for row in text.split("\n") for at in range(0, len(row), 40)]
         self.screen.rows = [f"* {line}" for line in self.took] + rows
         self.screen.cursor = (len(rows[-1]), len(self.screen.rows) - 1)
         if not self.screen.cursor_shown:
@@ -73,21 +73,43 @@ class Short(Editor):
         return line[:30]
 
 
-@pytest.mark.parametrize("shown", [True, False], ids=["cursor", "hidden"])
-def test_a_line_is_typed_and_submitted_once(shown: bool) -> None:
-    desk = Editor(shown=shown)
+class Marked(Editor):
+    """It puts a mark before the second row of a line."""
+
+    def shows(self, line: str) -> str:
+        return "\n... ".join(part for part in (line[:35], line[35:]) if part)
+
+
+class Keyed(Editor):
+    """It takes a question mark for a key."""
+
+    def key(self, data: bytes) -> None:
+        super().key(data.replace(b"?", b""))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [(Editor, True), (Editor, False), (Marked, True)],
+    ids=["cursor", "hidden", "marks"],
+)
+def test_a_line_is_typed_and_submitted_once(kind: type[Editor], shown: bool) -> None:
+    desk = kind(shown=shown)
     assert desk.send(message("one\ntwo")) == ""
     assert [line.count("one ⏎ two") for line in desk.took] == [1]
     assert [len(data) for data in desk.link.written[::2]] == [1, 1]  # the first key, and Enter
 
 
 @pytest.mark.parametrize(
-    ("kind", "typed"), [(Masked, b"R"), (Short, None)], ids=["masked", "cut-off"]
+    ("kind", "shown", "typed"),
+    [(Masked, True, b"R"), (Short, True, None), (Keyed, True, None), (Keyed, False, None)],
+    ids=["masked", "cut-off", "a-key", "a-key-hidden"],
 )
-def test_nothing_is_submitted_that_is_not_shown(kind: type[Editor], typed: bytes | None) -> None:
-    desk = kind()
+def test_nothing_is_submitted_that_is_not_shown(
+    kind: type[Editor], shown: bool, typed: bytes | None
+) -> None:
+    desk = kind(shown=shown)
     for _ in range(3):  # however often it is tried
-        assert "does not show" in desk.send(message("hello"))
+        assert "does not show" in desk.send(message("hello? and so on"))
     written = b"".join(desk.link.written)
     assert b"\r" not in written and written.count(b"R") == 1
     assert typed is None or written == typed

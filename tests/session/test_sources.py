@@ -14,6 +14,8 @@ from relay.core.source_events import Entered, Line, Pause, Proof, SourceEvent, S
 from relay.directive.grammar import Match, Scanner, Unclosed
 from relay.protocol import frames
 from relay.protocol.nested_wrap import NestedOutput, begins, ends
+from relay.screen.line_source import LineSource
+from relay.screen.source import ScreenSource
 from relay.session.command_lines import CommandLines
 from relay.session.detector import AgentSaid, Detection, DirectiveDetector, Heard, NearMiss
 from relay.session.pager_watch import PagerWatch
@@ -260,6 +262,30 @@ def test_on_a_screen_nobody_is_told_of_near_misses() -> None:
     desk = Desk()
     desk.hear(desk.ears.output(b"@relay: Bob hello\n", 1.0))
     assert desk.misses == []
+
+
+@pytest.mark.parametrize("kind", [ScreenSource, LineSource], ids=["screen", "lines"])
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("Relay message one", [None, "closed"]), ("and now?", [None, "closed"]), ("", ["open"])],
+    ids=["relay", "person", "nothing"],
+)
+def test_the_next_words_that_are_shown_end_an_open_block(
+    kind: type[ScreenSource | LineSource], words: str, found: list[str | None]
+) -> None:
+    screen = kind(80, 24)
+    ears = SourceSelector(DirectiveDetector("run", 0, ["relay"]), screen, None)
+    heard = ears.output(b"@relay:Bob <<<\r\nopen\r\n", 0.0)
+    if words.startswith("Relay"):
+        screen.expect_echo(words, 1.0)
+    else:
+        heard += ears.activity(frames.ENTERED, 1.0)
+    heard += ears.output(f"{words}\r\n".encode(), 1.0)
+    if words:
+        heard += ears.output(b"@relay:Bob <<<\r\nclosed\r\n", 1.0)
+    heard += ears.output(b">>>\r\n", 1.0)
+    finds = [one.found for one in heard if isinstance(one, Detection)]
+    assert [one.body.strip() if isinstance(one, Match) else None for one in finds] == found
 
 
 class Shell(FakeScreen):
