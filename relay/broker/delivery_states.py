@@ -43,7 +43,7 @@ _ALLOWED: dict[State, frozenset[State]] = {
 #: What a session may report of its agent's deliveries; the rest is the broker's to decide.
 REPORTED = frozenset({State.QUEUED, State.DELIVERING, State.SUBMITTED, State.SEEN, State.FAILED})
 _NEED_REASON = frozenset({State.HELD, State.WAITING, State.FAILED, State.CANCELLED})
-_REASONED = _NEED_REASON | {State.QUEUED, State.SUBMITTED}
+_REASONED = _NEED_REASON | {State.QUEUED, State.DELIVERING, State.SUBMITTED}
 
 
 def advance(
@@ -60,7 +60,8 @@ def advance(
     A report that repeats what is known changes nothing and returns the same object, so that
     requests may be repeated in order after lost answers. For ``delivering``, ``attempt`` is the
     number of the try that begins: one already counted is a repetition, the next one a new try;
-    without it every report is a new try. Raises UsageError for a step that does not exist.
+    without it every report is a new try, but for one that tells why the try takes long. Raises
+    UsageError for a step that does not exist.
     """
     if state in _NEED_REASON and not reason:
         raise UsageError(f"a delivery that is {state} needs a reason")
@@ -78,7 +79,7 @@ def advance(
         proof=proof if proof is not None else delivery.proof,
         updated_ms=now_ms,
     )
-    if state is State.DELIVERING:
+    if state is State.DELIVERING and not _goes_on(delivery, state, reason):
         if attempt is not None and attempt != delivery.attempts + 1:
             raise UsageError(f"attempt {attempt} cannot follow attempt {delivery.attempts}")
         return replace(step, attempts=delivery.attempts + 1, delivering_ms=now_ms)
@@ -87,7 +88,13 @@ def advance(
     return step
 
 
+def _goes_on(delivery: Delivery, state: State, reason: str | None) -> bool:
+    return bool(reason) and state is delivery.state is State.DELIVERING
+
+
 def _repeats(delivery: Delivery, state: State, reason: str | None, attempt: int | None) -> bool:
+    if _goes_on(delivery, state, reason):
+        return reason == delivery.reason
     if state is State.DELIVERING:
         return attempt is not None and 1 <= attempt <= delivery.attempts
     if state is State.SUBMITTED and delivery.state is State.SEEN:

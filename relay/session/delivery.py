@@ -18,7 +18,7 @@ from relay.core.errors import RelayError
 from relay.core.message import Message, State
 from relay.directive.envelope import marker_of
 from relay.session.broker_reports import BrokerReports
-from relay.session.delivery_channel import DeliveryChannel
+from relay.session.delivery_channel import DeliveryChannel, Submitted
 from relay.session.native_channel import ChannelSelector
 from relay.session.typing_policy import Guards
 
@@ -223,12 +223,26 @@ class DeliveryQueue:
             # That took a moment, and a dialog or a question has come up in it.
             return [], held
         self._handed_over.clear()
-        submitted = await channel.submit(batch)
+        submitted = await self._submit(channel, batch)
         for message in batch[: submitted.count]:
             self._went_over(message)
         if submitted.count:
             self._guards.tried(self._clock())
         return batch[: submitted.count], submitted.hold
+
+    async def _submit(self, channel: DeliveryChannel, batch: list[Message]) -> Submitted:
+        """Hand the batch over; the senders learn what keeps it when that takes a while."""
+        told = ""
+        handing = asyncio.ensure_future(channel.submit(batch))
+        try:
+            while not (await asyncio.wait([handing], timeout=HELD_AFTER))[0]:
+                if (why := channel.unproven) and why != told:
+                    told = why
+                    reports = (self._reports.delivery(m, State.DELIVERING, why) for m in batch)
+                    await asyncio.gather(*reports)
+        finally:
+            handing.cancel()
+        return handing.result()
 
     def _went_over(self, message: Message) -> None:
         self._over_at = self._clock()

@@ -74,7 +74,8 @@ class DeliveryChannel(Protocol):
 
     @property
     def unproven(self) -> str:
-        """Why nothing has proven that the last batch was taken; empty where that comes later."""
+        """Why nothing has proven that the last batch was taken, or it is still being handed over;
+        empty where that comes later, or soon."""
         ...
 
     def landed(self, message: Message) -> bool:

@@ -88,11 +88,17 @@ class PasteTyper:
         self._losses = 0  # pastes in a row that were lost, …
         self._lost_at = 0  # … and the person's last key then
         self._entered: tuple[str, _Look] | None = None  # marker, and the screen before Enter
+        self._asked = ""  # the question for whose answer a message that was pasted waits
 
     @property
     def half(self) -> bool:
         """Whether a session before this one has pasted what it did not come to enter."""
         return self._half is not None
+
+    @property
+    def waits_for(self) -> str:
+        """The question for whose answer a message that was pasted waits."""
+        return self._asked
 
     def resume(self, message: Message) -> None:
         """An earlier session has pasted ``message``, and not pressed Enter."""
@@ -220,7 +226,8 @@ class PasteTyper:
         looks = 0
         while looks < PASTE_LOOKS:
             composer = self.composer()
-            if self.asks(composer):
+            self._asked = self.asks(composer)
+            if self._asked:
                 await asyncio.sleep(ENTER_REST)
                 looks = min(looks, PASTE_LOOKS - 2)
             elif self._stands_now(composer, wrapped, before):
@@ -264,7 +271,8 @@ class PasteTyper:
     def _in_the_dark(self, wrapped: Envelope) -> bool:
         """Whether the input line is away, Enter may be lost, and only its return will tell."""
         unproven = self._rules.shows_paste and self._seen(wrapped.marker) is False
-        return unproven and bool(self.asks())
+        self._asked = self.asks() if unproven else ""
+        return bool(self._asked)
 
     @staticmethod
     def _at_cursor(wrapped: Envelope, look: _Look) -> bool:

@@ -224,7 +224,7 @@ class TypingChannel:
 
     @property
     def unproven(self) -> str:
-        return self._unproven
+        return self._unproven or self._paste.waits_for
 
     @property
     def landing_takes(self) -> float:

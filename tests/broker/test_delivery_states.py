@@ -36,9 +36,9 @@ def test_whatever_is_reported(steps: list[tuple[State, str | None, int | None]])
         if before.state.final:
             assert delivery is before
             continue
-        # Whatever does not go on says why; what is queued may; nothing else does.
+        # Whatever does not go on says why; what takes long may; nothing else does.
         told = (State.HELD, State.WAITING, State.FAILED, State.CANCELLED)
-        if delivery.state is not State.QUEUED:
+        if delivery.state not in (State.QUEUED, State.DELIVERING, State.SUBMITTED):
             assert bool(delivery.reason) == (delivery.state in told)
         # Attempts only grow, one at a time, and only by a try that begins.
         assert delivery.attempts - before.attempts in (0, 1)
@@ -82,6 +82,13 @@ def test_reports_whose_answers_were_lost_may_be_repeated_in_order() -> None:
     assert advance(seen, State.DELIVERING, 5, attempt=1) is seen
     assert advance(seen, State.SUBMITTED, 6) is seen
     assert advance(seen, State.SEEN, 7) is seen
+
+
+def test_why_a_try_takes_long_is_told_and_is_no_other_try() -> None:
+    delivery = advance(Delivery(), State.DELIVERING, 1)
+    delivery = advance(delivery, State.DELIVERING, 2, reason="a dialog")
+    assert (delivery.reason, delivery.attempts, delivery.delivering_ms) == ("a dialog", 1, 1)
+    assert advance(delivery, State.SUBMITTED, 3).reason is None
 
 
 def test_an_attempt_cannot_be_skipped() -> None:

@@ -445,6 +445,35 @@ def test_what_nothing_proves_stays_submitted_with_the_reason_until_the_screen_sh
     assert asyncio.run(scenario()).channel.through == ["m1"]
 
 
+def test_what_keeps_a_message_that_is_being_handed_over_is_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delivery, "HELD_AFTER", 0.001)
+
+    async def scenario() -> Desk:
+        desk = Desk()
+
+        async def submit(batch: list[Message]) -> Submitted:
+            desk.channel.unproven = "a dialog waits for the person"
+            while len(desk.reports) < 2:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.01)  # longer than it takes to tell it again
+            desk.channel.unproven = ""
+            return Submitted(1)
+
+        monkeypatch.setattr(desk.channel, "submit", submit)
+        desk.queue.offer(message(1))
+        await desk.until(("m1", "seen", "read"))
+        return desk
+
+    assert [report[1:] for report in asyncio.run(scenario()).reports] == [
+        ("delivering", ""),
+        ("delivering", "a dialog waits for the person"),
+        ("submitted", ""),
+        ("seen", "read"),
+    ]
+
+
 def test_nothing_goes_to_a_model_that_does_not_answer() -> None:
     async def main() -> None:
         desk = Desk()

@@ -366,9 +366,10 @@ def test_enter_is_never_pressed_into_a_dialog() -> None:
         for _ in range(50):
             await asyncio.sleep(0)
         assert b"\r" not in desk.link.written
+        assert desk.door.unproven == "a dialog waits for the person"
         desk.screen.rows, desk.screen.cursor = ["> "], (2, 0)
         submitted = await task
-        assert submitted.count == 0
+        assert submitted.count == 0 and desk.door.unproven == ""
         assert submitted.hold is not None and "did not reach" in submitted.hold.reason
 
     asyncio.run(scenario())
