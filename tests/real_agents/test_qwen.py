@@ -50,11 +50,11 @@ def scripted(model: ScriptedModel) -> None:
     model.when("MARK-CLEAR", Say("@relay:Bob in a new conversation"))
 
 
-@pytest.mark.parametrize(("cols", "rows"), [(80, 24), (120, 40)])
 def test_what_it_says_is_heard_once_and_whole(
-    qwen: Path, tmp_path: Path, model: ScriptedModel, bob: None, cols: int, rows: int
+    qwen: Path, tmp_path: Path, model: ScriptedModel, bob: None
 ) -> None:
     scripted(model)
+    cols, rows = 80, 24
     with room(tmp_path, model) as agents:
         one = agents.start("Qwen", "qwen", qwen, Options(asks=False), cols=cols, rows=rows)
         one.ask("MARK-ALL @relay:Bob typed by the person")
