@@ -19,6 +19,8 @@ STREAM = "screen"
 #: The rest after a line that plainly ended, and after one that may go on, in seconds.
 PAUSE_SOON = 0.020
 PAUSE_LATE = 0.300
+#: After this rest, in seconds, an echo ends what was being said; before, the program may go on.
+SAID_REST = 1.0
 #: How long the person's echo may take to show; without one, what comes is the program's.
 PERSON_WAIT = 1.0
 
@@ -130,6 +132,7 @@ class LineEmitter:
         self.echo = EchoMask()
         self._events: list[SourceEvent] = []
         self._pause_at: float | None = None
+        self._appended_at = 0.0  # when a line was emitted that is no echo
 
     # -- lines ---------------------------------------------------------------------------------
 
@@ -138,7 +141,7 @@ class LineEmitter:
         if self.echo.waiting:
             before = self.echo.match(text, now)
             if before is not None:
-                if self.echo.begins():
+                if self.echo.begins() and now - self._appended_at >= SAID_REST:
                     self.end()  # what was being said is over, a block that is open too
                 self.proof(text)
                 if before:
@@ -146,6 +149,7 @@ class LineEmitter:
                 return
             if text:
                 self.proof(text)
+        self._appended_at = now if text else self._appended_at
         self._emit(text)
         self.rest(now, plain=plain)
 
@@ -156,6 +160,7 @@ class LineEmitter:
                 self.line(text, now, plain=True)
         elif texts:
             self._events.extend(map(_LINE, texts))
+            self._appended_at = now if any(texts) else self._appended_at
             self.rest(now, plain=True)
 
     def speak(self, text: str) -> None:

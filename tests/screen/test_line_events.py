@@ -39,14 +39,14 @@ def test_the_end_of_a_line_proves_little_when_it_is_short() -> None:
 
 def test_an_echo_is_proof_and_its_first_line_ends_what_was_said() -> None:
     out = LineEmitter()
-    out.echo.expect("Message [id1]\nand more", 0.0)
-    out.line("> Message [id1]", 0.0, plain=True)
+    out.echo.expect("Message [id1]\nand more", 1.0)
+    out.line("> Message [id1]", 1.0, plain=True)
     assert out.take() == [
         End("screen"),
         Proof("> Message [id1]", "screen"),
         Line("screen", ">"),
     ]
-    out.line("and more", 0.0, plain=True)
+    out.line("and more", 1.0, plain=True)
     assert out.take() == [Proof("and more", "screen")]
 
 

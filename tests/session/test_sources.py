@@ -266,22 +266,27 @@ def test_on_a_screen_nobody_is_told_of_near_misses() -> None:
 
 @pytest.mark.parametrize("kind", [ScreenSource, LineSource], ids=["screen", "lines"])
 @pytest.mark.parametrize(
-    ("words", "found"),
-    [("Relay message one", [None, "closed"]), ("and now?", [None, "closed"]), ("", ["open"])],
-    ids=["relay", "person", "nothing"],
+    ("words", "at", "found"),
+    [
+        ("Relay message one", 1.0, [None, "closed"]),
+        ("and now?", 1.0, [None, "closed"]),
+        ("Relay message two", 0.5, ["open"]),
+        ("", 1.0, ["open"]),
+    ],
+    ids=["relay", "person", "while-it-goes-on", "nothing"],
 )
 def test_the_next_words_that_are_shown_end_an_open_block(
-    kind: type[ScreenSource | LineSource], words: str, found: list[str | None]
+    kind: type[ScreenSource | LineSource], words: str, at: float, found: list[str | None]
 ) -> None:
     screen = kind(80, 24)
     ears = SourceSelector(DirectiveDetector("run", 0, ["relay"]), screen, None)
     heard = ears.output(b"@relay:Bob <<<\r\nopen\r\n", 0.0)
     if words.startswith("Relay"):
-        screen.expect_echo(words, 1.0)
+        screen.expect_echo(words, at)
     else:
-        heard += ears.activity(frames.ENTERED, 1.0)
-    heard += ears.output(f"{words}\r\n".encode(), 1.0)
-    if words:
+        heard += ears.activity(frames.ENTERED, at)
+    heard += ears.output(f"{words}\r\n".encode(), at)
+    if found[0] is None:
         heard += ears.output(b"@relay:Bob <<<\r\nclosed\r\n", 1.0)
     heard += ears.output(b">>>\r\n", 1.0)
     finds = [one.found for one in heard if isinstance(one, Detection)]
