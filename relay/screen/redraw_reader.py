@@ -231,9 +231,11 @@ class RedrawReader:
         """Whether anything on the screen may still be emitted."""
         return any(may_be_emitted(row, entry) for row, entry in self._view)
 
-    @property
-    def said_at_cursor(self) -> bool:
-        """Whether the row of the cursor is emitted."""
+    def stop(self, now: float) -> bool:
+        """Rest after the last message, whatever stands below; is the cursor's row emitted?"""
+        if not self._state.resting:
+            self._state.resting = True
+            self._out.rest(now, plain=False)
         return any(row.written and entry.emitted for row, entry in self._view)
 
     @property
@@ -295,8 +297,7 @@ class RedrawReader:
 
     def _close(self, now: float) -> None:
         """End the message after settling if its block of text is over."""
-        at = place_of(self._view, self._last)
-        below = [row for row, _ in self._view[at + 1 :]]
+        below = [row for row, _ in self._view[place_of(self._view, self._last) + 1 :]]
         if below and below[0].kind in _GOES_ON and not below[0].gap and not below[0].marked:
             return  # the block goes on, its next rows have not settled
         # A block may end with a mark that is not drawn, when nothing is said after it.
@@ -347,9 +348,8 @@ class RedrawReader:
 
     def _speak(self, text: str) -> None:
         self._out.speak(text)
-        inside = self._scanner.inside
+        self._state.asked = self._state.asked and bool(self._scanner.inside)
         self._scanner.line(text)
-        self._state.asked = self._state.asked and bool(inside)
 
     @property
     def _in_block(self) -> bool:

@@ -296,7 +296,7 @@ class ScreenSource:
         if below < self._emulator.total_rows and not self._blank_below(below):
             return
         self._painting = self._tentative = False
-        self._append.go_on_here(said=self._redraw.said_at_cursor)
+        self._append.go_on_here(said=self._redraw.stop(self._now))
 
     def _cursor_row(self) -> int:
         return self._emulator.history_rows + self._emulator.cursor[1]

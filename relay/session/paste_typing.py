@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from relay.agents.base import Blocked
@@ -53,6 +53,7 @@ class _Look:
     tails: int  # how often the text's end stands there
     placeholders: int
     marked: frozenset[tuple[str, str]]  # the rows that hold the marker, each with the one above
+    folded: frozenset[tuple[str, str]]  # those that hold a placeholder
 
 
 class PasteTyper:
@@ -192,7 +193,7 @@ class PasteTyper:
             return True
         look = self._look(wrapped)
         if not look.marked or self.asks():
-            return False
+            return not look.marked and self._shown_folded(wrapped, look) and not self.asks()
         composer = self.composer()
         if composer != "unknown" or self._rules.is_shell or self._rules.comment:
             return composer != "draft"
@@ -205,12 +206,20 @@ class PasteTyper:
             rows = self._screen.visible()
             last = max((n for n, row in enumerate(rows) if wrapped.marker in row), default=0)
             return self._screen.cursor[1] > last
-        new = look.marked - (entered.marked if entered else look.marked)
-        return any(
-            not _BORDER.fullmatch(above) and not _FRAMED.fullmatch(row) for above, row in new
-        )
+        return _said(look.marked - (entered.marked if entered else look.marked))
 
     # -- inside
+
+    def _shown_folded(self, wrapped: Envelope, look: _Look) -> bool:
+        """Whether the placeholder that stood for it at Enter stands among what was said now."""
+        marker, entered = self._entered or ("", None)
+        if entered is None or marker != wrapped.marker or self.composer() == "draft":
+            return False
+        places = [found[0] for found in PLACEHOLDER.finditer(entered.before_cursor)]
+        if not places or not entered.before_cursor.endswith(places[-1]):
+            return False
+        rows = {pair for pair in look.folded - entered.folded if places[-1] in bare(pair[1])}
+        return _said(rows) and not PLACEHOLDER.search(look.before_cursor)
 
     def _lost(self) -> Blocked:
         self._losses += 1
@@ -295,4 +304,14 @@ class PasteTyper:
             solid.count(bare(wrapped.text)[-TAIL:]),
             sum(1 for one in rows for _ in PLACEHOLDER.finditer(one)),
             marked,
+            frozenset(
+                (rows[n - 1] if n else "", one)
+                for n, one in enumerate(rows)
+                if PLACEHOLDER.search(one)
+            ),
         )
+
+
+def _said(rows: Set[tuple[str, str]]) -> bool:
+    """Whether one of the rows, each with the one above, stands in no box."""
+    return any(not _BORDER.fullmatch(above) and not _FRAMED.fullmatch(row) for above, row in rows)

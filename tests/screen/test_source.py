@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from relay.agents.profile import find_profile
 from relay.core.source_events import End, Entered, Line, Pause
 from relay.protocol import frames
-from relay.screen.line_events import PAUSE_LATE, PAUSE_SOON
+from relay.screen.line_events import PAUSE_LATE, PAUSE_SOON, STREAM
 from relay.screen.source import ScreenSource
 from tests.screen.conversation import finds
 from tests.screen.screens import cut, hear, proofs, spoken, texts, until
@@ -461,6 +461,20 @@ def test_a_spinner_above_a_line_program_is_drawn_over_and_lines_go_on() -> None:
     events += screen.feed(b"@relay:Ann afterwards\r\n", 8.0)
     heard = texts(events)
     assert heard.count(BOB) == heard.count("@relay:Ann afterwards") == 1
+
+
+def test_a_message_above_a_prompt_whose_words_were_typed_before_is_over() -> None:
+    screen = source()
+    events = screen.feed(b"one\r\n\x1b[2K\x1b[1Atwo\r\n>>> ", 0.0)
+    events += until(screen, 1.5)
+    question = "end your block with >>> please"
+    screen.expect_echo(question, 1.5)
+    events += screen.feed(question.encode(), 1.5)
+    events += screen.feed(b"\r\n\x1b[?25l", 1.6)
+    events += screen.feed(b"\r\x1b[2K" + BOB.encode() + b"\r\n\x1b[?25h>>> ", 1.7)
+    events += until(screen, 8.0)
+    heard = [event for event in events if isinstance(event, Line | Pause)]
+    assert Pause(STREAM) in heard[heard.index(Line(STREAM, BOB)) :]
 
 
 def test_leaving_the_full_screen_settles_and_repeats_nothing() -> None:

@@ -295,6 +295,34 @@ def test_what_is_not_shown_or_stands_in_a_box_or_beside_a_dialog_is_not_seen(
     assert after_enter(rows, cursor, shown) is None
 
 
+@pytest.mark.parametrize(
+    "rows, column, proof",
+    [
+        (["> [Pasted 70 characters]", "", "> "], 2, "screen"),
+        (["> [Pasted 69 characters]", "", "> "], 2, None),
+        (["working", "> [Pasted 70 characters]"], 24, None),
+        (["────────", "> [Pasted 70 characters]", "────────", ""], 0, None),
+        (["> [Pasted 70 characters]", "Trust it?", "❯ Yes", "  No"], 0, None),
+    ],
+    ids=["said", "another", "input", "box", "dialog"],
+)
+def test_a_message_that_a_placeholder_stands_for_is_seen_where_that_is_said(
+    rows: list[str], column: int, proof: str | None
+) -> None:
+    desk = Desk(cooked=False, paste=True)
+
+    def draw(data: bytes) -> None:
+        desk.draw_paste(data)
+        desk.screen.rows = ["────────", "> [Pasted 70 characters]", "────────"]
+        desk.screen.cursor = (24, 1)
+        if data == b"\r":
+            desk.screen.rows, desk.screen.cursor = rows, (column, len(rows) - 1)
+
+    desk.link.after = draw
+    assert asyncio.run(desk.door.submit([message("hello")])).count == 1
+    assert asyncio.run(desk.door.read([message("hello")])) == proof
+
+
 def test_nothing_is_typed_while_a_program_that_takes_pastes_lets_the_kernel_edit_lines() -> None:
     desk = Desk(cooked=False, paste=True)
     desk.guards.output(desk.now)
