@@ -47,6 +47,7 @@ def test_what_is_the_user_s_own_stays_and_no_daemon_is_left(
     codex: Path, tmp_path: Path, model: ScriptedModel
 ) -> None:
     marks = tmp_path / "marks"
+    marks.touch()
     command = f"echo hook >>{marks}"
     hook = f'{{type="command",command={json.dumps(command)},timeout=5}}'
     trusted = trusted_hash("Stop", {"type": "command", "command": command, "timeout": 5})
