@@ -15,6 +15,7 @@ import contextlib
 import os
 import re
 import sys
+from itertools import takewhile
 
 from relay.agents.installed import word_set
 
@@ -61,6 +62,8 @@ _RUNNERS = {
 #: Their words before the program's name.
 _RUN_WORDS = word_set("run tool dlx exec x")
 
+#: An option of interpreters: whatever they run, their prompt comes after it.
+_PROMPT_AFTER = re.compile(r"-[A-Za-z]*i|--interactive")
 # What an interpreter shows when it waits for a new statement. A continued one ("... ", "db-# ",
 # "'> ", "   -> ") is the person's.
 _PROMPT = re.compile(r"(?:[\w@(\[][^'\"]{0,78}?[\w)\]=~*]|)(?:>{1,3}|[#$%]|\]:|\)) ?")
@@ -83,14 +86,18 @@ _COMM_AT, _GROUP_AT, _FRONT_AT = 48, 100, 112
 def interpreter(argv: list[str]) -> str:
     """The kind of the interpreter whose prompt ``argv`` opens, such as ``python-repl``; else ''.
 
-    ``python3`` and ``psql shop`` do; ``python3 agent.py`` and ``node -e …`` run a program.
+    ``python3``, ``python3 -i agent.py`` and ``psql shop`` do; ``python3 agent.py`` and
+    ``node -e …`` run a program.
     """
     name = os.path.basename(argv[0]) if argv else ""
     known = name in _COMMENTS or name in _OTHERS
     name = name if known else re.sub(r"[0-9.]+$", "", name)
     if name not in _COMMENTS and name not in _OTHERS:
         return ""
-    if name not in _ALWAYS and any(not re.match(r"-(?![cemp]|$)", word) for word in argv[1:]):
+    options = list(takewhile(lambda word: word.startswith("-"), argv[1:]))
+    if name in _ALWAYS or any(_PROMPT_AFTER.fullmatch(word) for word in options):
+        return name + REPL
+    if any(not re.match(r"-(?![cemp]|$)", word) for word in argv[1:]):
         return ""
     return name + REPL
 

@@ -34,6 +34,8 @@ def rules_for(command: list[str]) -> TypingRules:
     [
         ("python3.13", "python-repl", "pass  # "),
         ("/usr/bin/python3 -q", "python-repl", "pass  # "),
+        ("python3 -q -i agent.py", "python-repl", "pass  # "),
+        ("node --interactive -e x", "node-repl", "// "),
         ("node", "node-repl", "// "),
         ("sqlite3 shop.db", "sqlite-repl", "-- "),
         ("psql -h db shop", "psql-repl", "-- "),
@@ -47,7 +49,15 @@ def test_an_interpreter_at_its_prompt_gets_comments(command: str, kind: str, com
 
 @pytest.mark.parametrize(
     "command",
-    ["python3 agent.py", "python -m agent", "python -c x", "node -e x", "node -", "lua x"],
+    [
+        "python3 agent.py",
+        "python -m agent",
+        "python -c x",
+        "python -c x -i",
+        "node -e x",
+        "node -",
+        "lua x",
+    ],
 )
 def test_a_program_that_an_interpreter_runs_is_no_interpreter(command: str) -> None:
     assert interpreter(command.split()) == ""
