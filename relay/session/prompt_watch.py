@@ -35,6 +35,8 @@ PROMPT_REST = 0.15
 NO_PROMPT = "the shell may be in the middle of something; Ctrl-C there brings a prompt"
 KEYS_PRESSED = "keys were pressed at the prompt; Enter or Ctrl-C there lets it in"
 
+#: How a program edits lines that takes pastes at its prompt.
+_PASTES = "pastes"
 # How prompts end, and questions do not.
 _SIGN = re.compile(r"[$#%>❯➜»λ✗✔]\s*$")
 
@@ -80,9 +82,7 @@ class PromptWatch:
     def output(self, now: float) -> None:
         """The program wrote something."""
         self._output_at = now
-        if not self._saved.pastes and self._screen.bracketed_paste:
-            # What a program that was started from the shell has turned on is not the shell's.
-            self._saved.pastes = not self.rules.is_shell or self.rules.in_front() is not False
+        self._saved.pastes |= self._screen.bracketed_paste
         self._away = self.rules.is_shell and self._is_away()
 
     def pressed(self, sequence: int, kind: bytes, now: float, *, paged: bool = False) -> None:
@@ -116,9 +116,11 @@ class PromptWatch:
     @property
     def pastes(self) -> bool:
         """Whether the program was seen to take pastes."""
-        return self._saved.pastes or (
-            self._screen.bracketed_paste and self.rules.in_front() is not False
-        )
+        if self.rules.is_shell:
+            # What a program that was started from it has turned on is not the shell's, and may
+            # stand on the screen for a moment longer than that program.
+            return any(mode == _PASTES for _, _, mode in self._saved.prompts)
+        return self._saved.pastes or self._screen.bracketed_paste
 
     def begins(self, line: str) -> bool:
         """Whether ``line`` begins with a prompt that was proven here."""
@@ -243,7 +245,7 @@ class PromptWatch:
         return (rows[row] if row < len(rows) else "")[:column].ljust(column)
 
     def _mode(self) -> str:
-        return "pastes" if self._screen.bracketed_paste else "lines"
+        return _PASTES if self._screen.bracketed_paste else "lines"
 
     def _variants(self, prompt: str, there: str, here: str) -> Iterator[str]:
         """A prompt that was seen in folder ``there``, as it is in folder ``here``."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from random import Random
@@ -174,10 +174,10 @@ class Hearing:
         return heard in (said, Found(said.target, None))
 
 
-def listen(number: int, of: Callable[[Random], Renderer] = renderer) -> Hearing:
+def listen(number: int) -> Hearing:
     """Draw answer ``number``, paragraph by paragraph, and hear it."""
     random = Random(number)
-    drawn, spoken, size = of(random), answer(random), random.choice(SIZES)
+    drawn, spoken, size = renderer(random), answer(random), random.choice(SIZES)
     cols, height = size
     source = ScreenSource(cols, height)
     events = source.feed(b"\x1b[?1049h\x1b[?25l", 0.0)

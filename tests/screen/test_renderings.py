@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import re
-from dataclasses import fields
-from random import Random
 
 import pytest
 
@@ -15,7 +12,7 @@ from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.paragraphs import HIDDEN
 from relay.screen.source import ScreenSource
 from tests.screen.conversation import Found, finds
-from tests.screen.renderings import CLOSINGS, Renderer, listen, renderer
+from tests.screen.renderings import CLOSINGS, listen
 from tests.screen.screens import until
 
 
@@ -34,29 +31,6 @@ def heard(*pictures: list[str], style: AgentStyle = UNKNOWN, keys: bytes = b"") 
 def test_an_answer_is_heard_as_it_was_said_or_reported_however_it_is_rendered() -> None:
     for number in range(1000, 1080):
         outcome = listen(number)
-        assert not outcome.wrong, (number, outcome)
-
-
-def test_an_answer_that_rich_renders_is_heard_as_it_was_said_or_reported() -> None:
-    console = pytest.importorskip("rich.console", reason="rich is not installed")
-    markdown = pytest.importorskip("rich.markdown")
-
-    class Rich(Renderer):
-        def rows(self, answer: list[list[str]], cols: int) -> list[str]:
-            out = console.Console(width=cols - 2, file=io.StringIO(), color_system=None)
-            out.print(markdown.Markdown("\n\n".join("\n".join(lines) for lines in answer)))
-            return [f" {row}".rstrip() for row in out.file.getvalue().splitlines()]
-
-    def of(random: Random) -> Renderer:
-        shape = {
-            field.name: getattr(one, field.name)
-            for one in (renderer(random),)
-            for field in fields(one)
-        }
-        return Rich(**{**shape, "closing": "nothing", "bullet": False, "streams": False})
-
-    for number in range(25):
-        outcome = listen(number, of)
         assert not outcome.wrong, (number, outcome)
 
 

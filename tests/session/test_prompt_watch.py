@@ -198,6 +198,17 @@ def test_a_prompt_that_another_program_shows_is_none() -> None:
     assert shell.shows("$ ").why
 
 
+def test_pastes_of_a_program_that_has_just_ended_are_not_the_shells() -> None:
+    shell = Shell(cooked=True)
+    shell.screen.bracketed_paste = False
+    shell.shows("$ ").press(TYPED, ENTERED)
+    shell.screen.bracketed_paste = True  # its last picture; by now the shell is in front again
+    shell.shows("Do you want to proceed?")
+    shell.screen.bracketed_paste = False
+    assert not shell.shows("$ ").why and not shell.watch.pastes
+    assert learned("$ ").watch.pastes
+
+
 def test_keys_that_another_program_has_read_open_nothing() -> None:
     shell = learned("$ ")
     shell.front = False
