@@ -140,6 +140,28 @@ def place(base: Path) -> Place:
     return made
 
 
+def make_recipe(
+    agent: str,
+    argv: list[str],
+    env: dict[str, str],
+    where: Place,
+    settings_file: Path,
+    marks: Marks,
+    options: Options,
+) -> Recipe:
+    """The recipe of ``agent`` in the folders ``where``, with the options' own words behind."""
+    return Recipe(
+        [*argv, *options.arguments],
+        {**env, **options.env},
+        where.project,
+        where.home,
+        where.scratch,
+        settings_file,
+        agent,
+        marks,
+    )
+
+
 def save(path: Path, value: dict[str, Any] | str) -> Path:
     """Write a settings file: JSON, or text as it is."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,8 +19,8 @@ from tests.real_agents.recipe import (
     NOWHERE,
     Marks,
     Options,
-    Place,
     Recipe,
+    make_recipe,
     merged,
     place,
     save,
@@ -75,7 +75,7 @@ def claude(binary: Path, base: Path, model_url: str, options: Options) -> Recipe
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     }
     marks = Marks(r"\? for shortcuts", r"esc to interrupt", r"Do you want to proceed\?")
-    return _recipe("claude", [str(binary)], env, where, file, marks, options)
+    return make_recipe("claude", [str(binary)], env, where, file, marks, options)
 
 
 def codex(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
@@ -113,7 +113,7 @@ def codex(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
         r"Would you like to run|Would you like to make",
         r"^[\u2800-\u28ff] |Action Required",
     )
-    return _recipe("codex", argv, env, where, file, marks, options)
+    return make_recipe("codex", argv, env, where, file, marks, options)
 
 
 def gemini(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
@@ -157,7 +157,7 @@ def gemini(binary: Path, base: Path, model_url: str, options: Options) -> Recipe
         taken=r"Type your message|esc to cancel|Allow execution of",
         booted=r"^ > \S" if resumes else r"Authenticated with",
     )
-    return _recipe("gemini", argv, env, where, file, marks, options)
+    return make_recipe("gemini", argv, env, where, file, marks, options)
 
 
 def qwen(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
@@ -184,7 +184,7 @@ def qwen(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
     # Without a mode a model judges what may run.
     argv = [str(binary), "--approval-mode", "default" if options.asks else "yolo"]
     marks = Marks(r"Type your message", r"esc to cancel", r"Waiting for user confirmation")
-    return _recipe("qwen", argv, env, where, file, marks, options)
+    return make_recipe("qwen", argv, env, where, file, marks, options)
 
 
 def opencode(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
@@ -225,7 +225,7 @@ def opencode(binary: Path, base: Path, model_url: str, options: Options) -> Reci
         "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
     }
     marks = Marks(r"ctrl\+p", r"esc (?:again to )?interrupt", r"Permission required")
-    return _recipe("opencode", [str(binary)], env, where, file, marks, options)
+    return make_recipe("opencode", [str(binary)], env, where, file, marks, options)
 
 
 def aider(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
@@ -259,28 +259,7 @@ def aider(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
     marks = Marks(
         r"^>\s*\Z", r"Waiting for \S+$", r"\(Y\)es/\(N\)o.*:\s*\Z", refuse="n\r", quit=("\x04",)
     )
-    return _recipe("aider", argv, env, where, file, marks, options)
-
-
-def _recipe(
-    agent: str,
-    argv: list[str],
-    env: dict[str, str],
-    where: Place,
-    settings_file: Path,
-    marks: Marks,
-    options: Options,
-) -> Recipe:
-    return Recipe(
-        [*argv, *options.arguments],
-        {**env, **options.env},
-        where.project,
-        where.home,
-        where.scratch,
-        settings_file,
-        agent,
-        marks,
-    )
+    return make_recipe("aider", argv, env, where, file, marks, options)
 
 
 def _toml(table: dict[str, Any], path: tuple[str, ...] = ()) -> str:

@@ -11,8 +11,8 @@ from tests.real_agents.recipe import (
     NOWHERE,
     Marks,
     Options,
-    Place,
     Recipe,
+    make_recipe,
     merged,
     place,
     save,
@@ -28,6 +28,9 @@ globalThis.fetch = (url, ...rest) =>
     ? real(url, ...rest)
     : Promise.reject(new Error("offline"));
 """
+
+#: Some have a worker of their own that would ask npm for a newer version.
+NO_NPM = {"npm_config_registry": f"{NOWHERE}/"}
 
 
 def pi(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
@@ -45,7 +48,7 @@ def pi(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
     file = save(folder / "settings.json", merged(settings, options.settings))
     env = {**where.env, "PI_OFFLINE": "1", "PI_TELEMETRY": "0"}
     marks = Marks(r"mock-model", r"[\u2800-\u28ff] Working", NEVER, quit=("\x04",))
-    return _recipe("pi", [str(binary)], env, where, file, marks, options)
+    return make_recipe("pi", [str(binary)], env | NO_NPM, where, file, marks, options)
 
 
 def cline(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
@@ -92,7 +95,7 @@ def cline(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
         refuse="n",
         again="Ctrl\\+C",
     )
-    return _recipe("cline", argv, env, where, file, marks, options)
+    return make_recipe("cline", argv, env | NO_NPM, where, file, marks, options)
 
 
 def cn(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
@@ -125,7 +128,7 @@ models:
     marks = Marks(
         r"Ask anything", r"esc to interrupt", r"Would you like to continue", again="again"
     )
-    return _recipe("cn", argv, env, where, file, marks, options)
+    return make_recipe("cn", argv, env | NO_NPM, where, file, marks, options)
 
 
 def copilot(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
@@ -147,7 +150,7 @@ def copilot(binary: Path, base: Path, model_url: str, options: Options) -> Recip
     }
     argv = [str(binary), *([] if options.asks else ["--allow-all-tools"])]
     marks = Marks(r"^❯$", r"Working", r"Do you want to")
-    return _recipe("copilot", argv, env, where, file, marks, options)
+    return make_recipe("copilot", argv, env | NO_NPM, where, file, marks, options)
 
 
 def grok(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
@@ -169,30 +172,7 @@ def grok(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
         quit=("exit", "\r"),
         again="exit",
     )
-    return _recipe("grok", argv, env, where, file, marks, options)
-
-
-def _recipe(
-    agent: str,
-    argv: list[str],
-    env: dict[str, str],
-    where: Place,
-    settings_file: Path,
-    marks: Marks,
-    options: Options,
-) -> Recipe:
-    # Some have a worker of their own that would ask npm for a newer version.
-    env = {**env, "npm_config_registry": f"{NOWHERE}/", **options.env}
-    return Recipe(
-        [*argv, *options.arguments],
-        env,
-        where.project,
-        where.home,
-        where.scratch,
-        settings_file,
-        agent,
-        marks,
-    )
+    return make_recipe("grok", argv, env | NO_NPM, where, file, marks, options)
 
 
 NODE: dict[str, Agent] = {

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.real_agents import install
-from tests.real_agents.recipe import KEY, NEVER, Marks, Options, Place, Recipe, place, save
+from tests.real_agents.recipe import KEY, NEVER, Marks, Options, Recipe, make_recipe, place, save
 from tests.real_agents.recipes import Agent
 
 MODEL = "mock-model"
@@ -30,7 +30,7 @@ def gptme(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
     marks = Marks(
         r"^User:\s*\Z", r"Thinking|Generating", r"\[Y/n/\S+\]", refuse="n\r", quit=("\x04",)
     )
-    return _recipe("gptme", argv, env, where, file, marks, options)
+    return make_recipe("gptme", argv, env, where, file, marks, options)
 
 
 def llm(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
@@ -41,7 +41,7 @@ def llm(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
     file = save(folder / "extra-openai-models.yaml", json.dumps([served]))
     env = {**where.env, "LLM_USER_PATH": str(folder), "OPENAI_API_KEY": KEY}
     marks = Marks(r"^>\s*\Z", NEVER, NEVER, quit=("\x04",))
-    return _recipe("llm", [str(binary), "chat", "-m", "mock"], env, where, file, marks, options)
+    return make_recipe("llm", [str(binary), "chat", "-m", "mock"], env, where, file, marks, options)
 
 
 def interpreter(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
@@ -54,7 +54,7 @@ def interpreter(binary: Path, base: Path, model_url: str, options: Options) -> R
     if not options.asks:
         argv.append("-y")
     marks = Marks(r"^>\s*\Z", NEVER, r"\(y/n\)", refuse="n\r", quit=("\x04",))
-    return _recipe("interpreter", argv, env, where, where.home, marks, options)
+    return make_recipe("interpreter", argv, env, where, where.home, marks, options)
 
 
 def elia(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
@@ -73,34 +73,13 @@ def elia(binary: Path, base: Path, model_url: str, options: Options) -> Recipe:
     marks = Marks(
         r"Enter your message", r"Agent is responding|Awaiting response", NEVER, quit=("\x03",)
     )
-    return _recipe("elia", [str(binary)], {**where.env, **LITELLM}, where, file, marks, options)
+    return make_recipe("elia", [str(binary)], {**where.env, **LITELLM}, where, file, marks, options)
 
 
 def _tokenizers() -> str:
     """The words of OpenAI's models, which aider brings: without them gptme warns at each turn."""
     within = "lib/python3*/site-packages/litellm/litellm_core_utils/tokenizers"
     return str(next(install.binary("aider").parents[1].glob(within)))
-
-
-def _recipe(
-    agent: str,
-    argv: list[str],
-    env: dict[str, str],
-    where: Place,
-    settings_file: Path,
-    marks: Marks,
-    options: Options,
-) -> Recipe:
-    return Recipe(
-        [*argv, *options.arguments],
-        {**env, **options.env},
-        where.project,
-        where.home,
-        where.scratch,
-        settings_file,
-        agent,
-        marks,
-    )
 
 
 PYPI: dict[str, Agent] = {
