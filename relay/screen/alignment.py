@@ -90,7 +90,8 @@ class ScreenAlignment:
             visible = index > 0 and entry_at < len(self.entries)
             # Above the first row that is still there nothing is redrawn: it scrolled away.
             above = index == 0 and bool(pairs) and not anew
-            placed, kept = _fill(gap, rows, now, replace=not above, inner=visible)
+            shown = [e for e in gap if e.emitted and e.seen_at >= last_look] if visible else []
+            placed, kept = _fill(gap, rows, now, replace=not above, shown=shown)
             if above:
                 text = "".join(rows)  # what stands there now, wrapped anew, has not left
                 kept = [e for e in kept if e.emitted or e.key not in text]
@@ -243,13 +244,13 @@ def _recut(gap: list[Entry], pieces: dict[int, str], without: Collection[int]) -
 
 
 def _fill(
-    gap: list[Entry], rows: Sequence[str], now: float, *, replace: bool, inner: bool
+    gap: list[Entry], rows: Sequence[str], now: float, *, replace: bool, shown: list[Entry]
 ) -> tuple[list[Entry], list[Entry]]:
     """Entries for ``rows``, none of which equals its place in ``gap``; and what is left of it.
 
     ``replace``: rows of the gap that have not settled are earlier forms of the new ones; else only
     those that a new one begins with.
-    ``inner``: rows that are still there stand above and below.
+    ``shown``: those of the gap over which something may be drawn now.
     """
     if not rows:
         return [], gap
@@ -262,7 +263,10 @@ def _fill(
         found = emitted.find(row, at)
         if found >= 0:
             at = found + len(row)
-        if found >= 0 or row in emitted or (inner and _overlaid(row, gap)):
+        under = None if row in emitted else _overlaid(row, shown)
+        if row in emitted or under:
+            if under:
+                under.seen_at = now
             # The same text in other rows. The old ones are kept: they are the better memory.
             placed.append(Entry(row, True, now, now, now, alias=True))
             continue
@@ -282,14 +286,13 @@ def _has_grown(key: str, rows: Sequence[str]) -> bool:
     return any(row.startswith(key) for row in rows)
 
 
-def _overlaid(row: str, gap: list[Entry]) -> bool:
-    """Whether ``row`` is one of ``gap`` with something (a hint, a menu) drawn over its end."""
+def _overlaid(row: str, shown: list[Entry]) -> Entry | None:
+    """The one of ``shown`` that ``row`` is, with something (a hint, a menu) drawn over its end."""
     need = max(_OVERLAID, len(row) * 2 // 5)
-    return any(
-        entry.emitted and entry.key[:need] == row[:need] and not row.startswith(entry.key)
-        for entry in gap
-        if len(row) >= need
-    )
+    for entry in shown if len(row) >= need else ():
+        if entry.key[:need] == row[:need] and not row.startswith(entry.key):
+            return entry
+    return None
 
 
 def match(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:

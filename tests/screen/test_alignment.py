@@ -82,6 +82,17 @@ def test_a_row_that_is_wrapped_anew_before_it_settled_was_not_wiped() -> None:
     assert "@relay:Bob one two three" not in [entry.key for entry in aligned.gone]
 
 
+def test_a_row_is_drawn_over_only_where_it_stands() -> None:
+    transcript = ScreenAlignment()
+    first = ["the chat", "@relay:Bob what was said first", "keys: Esc"]
+    notice = ["the chat", "@relay:Bob what a notice", "keys: Esc"]
+    assert new(transcript, first, 1.0) == first
+    assert new(transcript, notice, 2.0) == new(transcript, notice, 3.0) == []
+    assert new(transcript, ["another page", "keys: Esc"], 4.0) == ["another page"]
+    second = ["the chat", "@relay:Bob what was said second", "keys: Esc"]
+    assert new(transcript, second, 5.0) == [second[1]]
+
+
 ONCE = ["> go", "@relay:Bob onetwo", "threefour", "> again", "same words"]
 
 
