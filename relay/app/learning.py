@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from relay.agents.derive_profile import Picture, derive
 from relay.app.throwaway_home import throwaway_home
 from relay.core import asciicast
-from relay.core.asciicast import CastError, Event, Header
+from relay.core.asciicast import CastError, CastEvent, Header
 from relay.core.errors import RelayError
 from relay.screen.emulator import Emulator
 
@@ -59,7 +59,7 @@ def _derived(name: str, file: str) -> str:
         ) from error
 
 
-def pictures_of(header: Header, events: Iterable[Event]) -> list[Picture]:
+def pictures_of(header: Header, events: Iterable[CastEvent]) -> list[Picture]:
     """The screens of a recording, in order, each with how long it stood."""
     emulator = Emulator(header.cols, header.rows, history=0)
     found: list[Picture] = []

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from relay.core import asciicast
-from relay.core.asciicast import Event, event_line, header_line
+from relay.core.asciicast import CastEvent, event_line, header_line
 from relay.directive.redact import Redactor, redact
 from relay.protocol import frames
 from relay.pump import recorder_client
@@ -118,14 +118,16 @@ class Writer:
 
     def given_up(self, why: str) -> str:
         """The last line of a recording that lacks what came before it."""
-        return event_line(Event(self._last, asciicast.MARKER, f"recording given up: {why}")) + "\n"
+        return (
+            event_line(CastEvent(self._last, asciicast.MARKER, f"recording given up: {why}")) + "\n"
+        )
 
     def _ready(self) -> Iterator[str]:
         queue = self._queue
         while queue and not queue[0].missing:
             entry = queue.popleft()
             if entry.text:
-                yield event_line(Event(entry.at, entry.code, entry.text)) + "\n"
+                yield event_line(CastEvent(entry.at, entry.code, entry.text)) + "\n"
 
 
 def _header(data: bytes) -> str:

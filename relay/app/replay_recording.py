@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from relay.core import asciicast
-from relay.core.asciicast import Event, Header
+from relay.core.asciicast import CastEvent, Header
 from relay.directive.explain import Misses
 from relay.directive.grammar import Match
 from relay.hooks.registry import PatternHandler, Registry
@@ -20,7 +20,7 @@ from relay.pump.activity import Keyboard
 from relay.screen.line_events import squeeze
 from relay.screen.line_source import LineSource
 from relay.session.detector import SCREEN, Detection, DirectiveDetector, Heard, NearMiss
-from relay.session.dispatch import refusal
+from relay.session.handler_lanes import refusal
 from relay.session.sources import SourceSelector
 
 TYPE_CHECKING = False
@@ -89,7 +89,7 @@ class Replay:
     def notes(self) -> list[str]:
         return self._sources.notes
 
-    def run(self, events: Iterable[Event]) -> None:
+    def run(self, events: Iterable[CastEvent]) -> None:
         """Hear all of it, and the end of it. What ``events`` raises comes through."""
         for event in events:
             self._until(event.at)
@@ -111,7 +111,7 @@ class Replay:
                 self._look()
         self._now = max(self._now, now)
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: CastEvent) -> None:
         now = self._now
         if event.code == asciicast.OUTPUT:
             self._hear(self._sources.output(event.data.encode("utf-8", "replace"), now))

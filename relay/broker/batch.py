@@ -16,7 +16,7 @@ from typing import Protocol
 
 from relay.broker.routing import Routing
 from relay.core.errors import RelayError, StorageError
-from relay.core.message import Mode, State
+from relay.core.message import QueueMode, State
 from relay.core.processes import Process
 from relay.ledger import queries
 from relay.ledger.store import DeliveryTuple, EventTuple, Ledger, PlainDelivery, PlainEvent
@@ -26,7 +26,7 @@ from relay.protocol.broker import Json, encode, refusal
 BATCH_MAX = 1024
 #: Ops whose messages a batch collects. Before any other op they are written, so that it finds them.
 _COLLECTED = frozenset({"send", "event"})
-_FOLLOWUP = Mode.FOLLOWUP.value
+_FOLLOWUP = QueueMode.FOLLOWUP.value
 
 
 class Client(Protocol):

@@ -25,7 +25,7 @@ from relay.broker.routing import Route, Routing
 from relay.core.bounded import BoundedDict
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.ids import new_ulid
-from relay.core.message import Mode, State
+from relay.core.message import QueueMode, State
 from relay.ledger import queries
 from relay.ledger.schema import Row
 from relay.ledger.store import Ledger
@@ -255,7 +255,7 @@ class HeldMessages:
             kind="message",
             sender="relay",
             origin="relay",
-            mode=Mode.FOLLOWUP.value,
+            mode=QueueMode.FOLLOWUP.value,
             thread=THREAD,
             body=text,
             routing=Routing((Route(self._directory.owner),)),

@@ -16,14 +16,14 @@ from relay.broker.routing import EVERYONE, Route, Routing, route
 from relay.core.agent_names import valid_name
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
-from relay.core.message import BODY_MAX, BY_HOOK, MODES, Mode
+from relay.core.message import BODY_MAX, BY_HOOK, MODES, QueueMode
 from relay.core.visible import is_visible
 from relay.ledger import queries
 from relay.ledger.store import Ledger
 from relay.protocol.broker import ABOUT, Json, not_unicode
 
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
-_FOLLOWUP = Mode.FOLLOWUP.value
+_FOLLOWUP = QueueMode.FOLLOWUP.value
 #: Events by which a session claims that something is done once: nobody else may.
 _OF_SESSIONS = frozenset({"match", "session_start"})
 #: Characters of a thread's name.

@@ -17,7 +17,7 @@ from relay.cli.verbs import verb
 from relay.config.load import LoadedConfig, load_for_session
 from relay.core.errors import EXIT_FAILED, NotFound, UsageError
 from relay.core.ids import new_ulid
-from relay.core.message import Mode
+from relay.core.message import QueueMode
 from relay.core.paths import Home
 from relay.hooks.context import Context, Identity
 from relay.hooks.events import EVENTS, HookEventName, RegistrationError, event_name, problem
@@ -227,7 +227,7 @@ class _DryActions:
         return self._note(inject=text)
 
     def send(
-        self, to: str, text: str, *, mode: Mode | None, thread: str | None
+        self, to: str, text: str, *, mode: QueueMode | None, thread: str | None
     ) -> tuple[str, Future[Any]]:
         return self._note(send=text, to=to)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from relay.cli.output import Json
 
-#: What the broker takes; ``relay.core.message.Mode`` would import ``enum`` and ``dataclasses``.
+#: What the broker takes; ``QueueMode`` of relay.core.message imports ``enum`` and ``dataclasses``.
 MODES = ("followup", "steer")
 _UNDELIVERED = ("failed", "cancelled")
 #: Seconds between two questions of ``inbox --follow`` when the broker pushes nothing.

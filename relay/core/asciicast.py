@@ -42,7 +42,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class CastEvent:
     """``at`` is in seconds since the start of the recording, whatever the version."""
 
     at: float
@@ -62,7 +62,7 @@ def header_line(fields: dict[str, Any]) -> str:
     return json.dumps(fields, ensure_ascii=False)
 
 
-def event_line(event: Event) -> str:
+def event_line(event: CastEvent) -> str:
     """One further line."""
     return f'[{event.at:.6f}, "{event.code}", {_quoted(event.data)}]'
 
@@ -70,7 +70,7 @@ def event_line(event: Event) -> str:
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def read(lines: Iterable[str]) -> tuple[Header, Iterator[Event]]:
+def read(lines: Iterable[str]) -> tuple[Header, Iterator[CastEvent]]:
     """The header, and the events as they are read. Both raise CastError.
 
     A last line that was cut off in the middle, as by a crash of what recorded it, is left out.
@@ -119,7 +119,7 @@ def _checked_size(cols: object, rows: object) -> tuple[int, int] | None:
     return (cols, rows) if 0 < cols <= SIZE_MAX and 0 < rows <= SIZE_MAX else None
 
 
-def _events(numbered: Iterator[tuple[int, str]], relative: bool) -> Iterator[Event]:
+def _events(numbered: Iterator[tuple[int, str]], relative: bool) -> Iterator[CastEvent]:
     now = 0.0
     for number, line in numbered:
         if not line.strip() or line.startswith("#"):
@@ -133,10 +133,10 @@ def _events(numbered: Iterator[tuple[int, str]], relative: bool) -> Iterator[Eve
         event = _event(number, fields)
         # Times that go back (a file put together from two) would make time stand still.
         now = now + event.at if relative else max(now, event.at)
-        yield Event(now, event.code, event.data)
+        yield CastEvent(now, event.code, event.data)
 
 
-def _event(number: int, fields: object) -> Event:
+def _event(number: int, fields: object) -> CastEvent:
     if not isinstance(fields, list) or len(fields) != 3:
         raise CastError(number, "an event is a list of a time, a code and a text")
     at, code, data = fields
@@ -144,4 +144,4 @@ def _event(number: int, fields: object) -> Event:
         raise CastError(number, f"{at!r} is no time in seconds")
     if not isinstance(code, str) or not isinstance(data, str):
         raise CastError(number, "the code and the text of an event are strings")
-    return Event(float(at), code, data)
+    return CastEvent(float(at), code, data)

@@ -30,7 +30,7 @@ class State(StrEnum):
 BY_HOOK = {"by": "hook"}
 
 
-class Mode(StrEnum):
+class QueueMode(StrEnum):
     """What a message does when its receiver is busy."""
 
     FOLLOWUP = "followup"
@@ -40,7 +40,7 @@ class Mode(StrEnum):
 
 
 #: What may be asked for. The others are kept for older ledgers; nothing acts on them yet.
-MODES = (Mode.FOLLOWUP.value, Mode.STEER.value)
+MODES = (QueueMode.FOLLOWUP.value, QueueMode.STEER.value)
 
 
 class AgentState(StrEnum):
@@ -74,7 +74,7 @@ class Message:
     to: str
     body: str
     created_at: int
-    mode: Mode = Mode.FOLLOWUP
+    mode: QueueMode = QueueMode.FOLLOWUP
     thread: str | None = None
     sender_kind: str = "agent"  # agent | person | relay
     attempt: int = 0  # earlier tries that may have landed

@@ -17,7 +17,7 @@ from relay.hooks.hook_types import (
     Decision,
     Failure,
     HookOutput,
-    HookResult,
+    HookRun,
     Plan,
     ToolMode,
     ToolSelection,
@@ -31,7 +31,7 @@ _DECISIONS = list(Decision)
 _MODES = list(ToolMode)
 
 
-def aggregate(event: HookEventName, results: Sequence[HookResult], plan: Plan) -> Aggregated:
+def aggregate(event: HookEventName, results: Sequence[HookRun], plan: Plan) -> Aggregated:
     """``results`` of ``plan``, in whatever order they came, as one.
 
     The strongest decision counts (deny, ask, allow), with the different reasons of those who made
@@ -70,7 +70,7 @@ def aggregate(event: HookEventName, results: Sequence[HookResult], plan: Plan) -
     return whole
 
 
-def _in_order(results: Sequence[HookResult], plan: Plan) -> list[HookResult]:
+def _in_order(results: Sequence[HookRun], plan: Plan) -> list[HookRun]:
     if len(results) == len(plan.hooks) and all(
         one.hook is hook for one, hook in zip(results, plan.hooks, strict=True)
     ):
@@ -79,7 +79,7 @@ def _in_order(results: Sequence[HookResult], plan: Plan) -> list[HookResult]:
     return sorted(results, key=lambda result: place.get(result.hook, len(place)))
 
 
-def _failure(event: HookEventName, result: HookResult) -> Failure:
+def _failure(event: HookEventName, result: HookRun) -> Failure:
     why = result.error or "it failed without saying why"
     return Failure(
         stage="hook",
@@ -97,7 +97,7 @@ def _decide(whole: Aggregated, outputs: list[HookOutput]) -> None:
         whole.reason = "\n".join(dict.fromkeys(reason for reason in reasons if reason))
 
 
-def _stop(whole: Aggregated, said: list[tuple[HookResult, HookOutput]]) -> None:
+def _stop(whole: Aggregated, said: list[tuple[HookRun, HookOutput]]) -> None:
     for result, output in said:
         if output.stop:
             whole.stop = True

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from relay.core.errors import UsageError
-from relay.core.message import BODY_MAX, MODES, Message, Mode
+from relay.core.message import BODY_MAX, MODES, Message, QueueMode
 from relay.core.suggest import did_you_mean
 from relay.hooks.context_memory import ContextMemory, MemoryActions
 from relay.hooks.promises import WAIT_DEFAULT, LaterList, awaitable, wait
@@ -40,7 +40,7 @@ class Actions(MemoryActions, Protocol):
         ...
 
     def send(
-        self, to: str, text: str, *, mode: Mode | None, thread: str | None
+        self, to: str, text: str, *, mode: QueueMode | None, thread: str | None
     ) -> tuple[str, Future[Any]]:
         """Send as this agent. Returns the message's id; done once the broker has it."""
         ...
@@ -247,7 +247,7 @@ def checked_body(text: object) -> str:
     return text
 
 
-def _mode(text: str) -> Mode:
+def _mode(text: str) -> QueueMode:
     if text not in MODES:
         raise UsageError(f"there is no mode {text!r}", hint=did_you_mean(str(text), MODES))
-    return Mode(text)
+    return QueueMode(text)

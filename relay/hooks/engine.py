@@ -24,7 +24,7 @@ from relay.hooks.hook_types import (
     Decision,
     Failure,
     HookDefinition,
-    HookResult,
+    HookRun,
     OnFailure,
     Plan,
 )
@@ -63,7 +63,7 @@ class Config(Protocol):
 #: By the ends of the names of their methods, such as ``before_tool``.
 _BY_METHOD = {event.registration.removeprefix("on_"): event for event in HookEventName}
 
-Aggregate = Callable[[HookEventName, Sequence[HookResult], Plan], Aggregated]
+Aggregate = Callable[[HookEventName, Sequence[HookRun], Plan], Aggregated]
 
 
 class HookEventHandler:
@@ -149,7 +149,7 @@ class HookEventHandler:
     async def execute_hooks_core(self, event: HookEventName, payload: Payload) -> Aggregated:
         """Plan, run and aggregate for a whole input. Never raises, except to be cancelled."""
         stage, plan, correlation_id = "input", None, ""
-        results: list[HookResult] = []
+        results: list[HookRun] = []
         try:
             if "correlation_id" not in payload:
                 payload = {"correlation_id": str(uuid.uuid4()), **payload}
@@ -247,7 +247,7 @@ class HookEventHandler:
         error: Exception,
         correlation_id: str,
         plan: Plan | None = None,
-        results: Sequence[HookResult] = (),
+        results: Sequence[HookRun] = (),
     ) -> Aggregated:
         """The failure envelope. It denies where a hook that guards may not have had its say."""
         failure = Failure(

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from relay.hooks.events import HookEventName
-from relay.hooks.hook_types import NOTHING_SAID, Aggregated, Failure, HookOutput, HookResult
+from relay.hooks.hook_types import NOTHING_SAID, Aggregated, Failure, HookOutput, HookRun
 
 #: The kinds of record: one of each hook, another of each that failed, one of each event's hooks
 #: together, and one of what went wrong in the engine itself.
@@ -46,7 +46,7 @@ class HookLog(Protocol):
 def write(
     log: HookLog | None,
     event: HookEventName,
-    results: Sequence[HookResult],
+    results: Sequence[HookRun],
     correlation_id: str,
 ) -> None:
     """Log the records of one event's hooks, if there is a log, soon. Never raises.
@@ -73,7 +73,7 @@ def write_engine_failure(log: HookLog | None, failure: Failure) -> None:
         _soon(log, lambda: _write(log, ENGINE_FAILURE, lambda: asdict(failure)))
 
 
-def result_record(result: HookResult, correlation_id: str) -> Record:
+def result_record(result: HookRun, correlation_id: str) -> Record:
     """One hook's run: {event, hook, kind, source, duration, success, exit_status, stdout, stderr,
     error, correlation_id, decision, said}; ``decision`` is "" for a hook that made none, ``said``
     whether it said anything at all."""
@@ -95,7 +95,7 @@ def result_record(result: HookResult, correlation_id: str) -> Record:
     }
 
 
-def failure_record(result: HookResult, correlation_id: str) -> Record:
+def failure_record(result: HookRun, correlation_id: str) -> Record:
     """What ``result_record`` says, and {on_failure, trace}: what the failure meant, and where in
     the user's code it was."""
     return {
@@ -105,9 +105,7 @@ def failure_record(result: HookResult, correlation_id: str) -> Record:
     }
 
 
-def batch_summary(
-    event: HookEventName, results: Sequence[HookResult], correlation_id: str
-) -> Record:
+def batch_summary(event: HookEventName, results: Sequence[HookRun], correlation_id: str) -> Record:
     """{event, total, succeeded, failed, duration, correlation_id}; ``succeeded`` and ``failed``
     add up to ``total``, ``duration`` is the sum of all."""
     succeeded = sum(1 for result in results if result.success)

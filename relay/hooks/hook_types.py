@@ -1,7 +1,7 @@
 """Types that the parts of the hook engine hand to each other. Pure; no behaviour beyond views.
 
 registry -> planner -> runner -> aggregator: a ``HookDefinition`` is registered, a ``Plan`` holds
-those that an event selects, each of them ends as a ``HookResult``, and all results together are
+those that an event selects, each of them ends as a ``HookRun``, and all results together are
 one ``Aggregated``. Times are in seconds.
 """
 
@@ -188,7 +188,7 @@ NOTHING_SAID = HookOutput()
 
 
 @dataclass(frozen=True, slots=True)
-class HookResult:
+class HookRun:
     """How one hook ended."""
 
     hook: HookDefinition
@@ -228,7 +228,7 @@ class Aggregated:
 
     #: Every hook succeeded and so did the engine.
     success: bool = True
-    results: list[HookResult] = field(default_factory=list)
+    results: list[HookRun] = field(default_factory=list)
     errors: list[Failure] = field(default_factory=list)
     decision: Decision | None = None
     reason: str = ""

@@ -28,7 +28,7 @@ from relay.hooks.hook_types import (
     Dialect,
     HookDefinition,
     HookOutput,
-    HookResult,
+    HookRun,
     Plan,
     ToolMode,
     ToolSelection,
@@ -89,7 +89,7 @@ class HookRunner:
         self._grace = grace
         self._clock = clock
 
-    async def run(self, plan: Plan, payload: Mapping[str, Any], ctx: object) -> list[HookResult]:
+    async def run(self, plan: Plan, payload: Mapping[str, Any], ctx: object) -> list[HookRun]:
         """Run the hooks of ``plan`` and return their results in its order.
 
         ``payload`` is the event's input; no hook can change it, not even for another one. In a
@@ -110,9 +110,7 @@ class HookRunner:
         results = {one.hook: one for one in (*called.result(), *(task.result() for task in tasks))}
         return [results[hook] for hook in plan.hooks]
 
-    async def _in_turn(
-        self, plan: Plan, payload: Mapping[str, Any], ctx: object
-    ) -> list[HookResult]:
+    async def _in_turn(self, plan: Plan, payload: Mapping[str, Any], ctx: object) -> list[HookRun]:
         results = []
         given = _Input(plan.event, payload)
         ended: set[str] = set()  # files that have said that their further hooks do not run
@@ -130,7 +128,7 @@ class HookRunner:
             given = _Input(plan.event, rewritten(plan.event, given.payload, result.output))
         return results
 
-    async def _one(self, hook: HookDefinition, given: _Input, ctx: object) -> HookResult:
+    async def _one(self, hook: HookDefinition, given: _Input, ctx: object) -> HookRun:
         began = self._clock()
         try:
             if isinstance(hook.action, Callee):
@@ -154,7 +152,7 @@ class HookRunner:
 
     async def _call(
         self, hooks: Sequence[HookDefinition], given: _Input, ctx: object
-    ) -> list[HookResult]:
+    ) -> list[HookRun]:
         """The results of ``hooks``, which are functions, in their order."""
         event = given.event
 
@@ -179,7 +177,7 @@ class HookRunner:
 
     async def _start(
         self, hook: HookDefinition, command: Command, given: _Input, began: float
-    ) -> HookResult:
+    ) -> HookRun:
         why = run_programs.refused(command)
         if why:
             result = self._failed(hook, given.event, why, began)
@@ -211,7 +209,7 @@ class HookRunner:
         result = self._read(hook, given, began, error, ended.stdout, ended.stderr, ended.status)
         return replace(result, exit_status=ended.status)
 
-    async def _ask(self, hook: HookDefinition, url: Url, given: _Input, began: float) -> HookResult:
+    async def _ask(self, hook: HookDefinition, url: Url, given: _Input, began: float) -> HookRun:
         body, error = b"", ""
         limit = self._limit(hook, self._timeout)
         try:
@@ -234,14 +232,14 @@ class HookRunner:
         stdout: bytes,
         stderr: bytes = b"",
         status: int | None = 0,
-    ) -> HookResult:
+    ) -> HookRun:
         """What a program printed, or an endpoint answered; ``error``: why that does not count."""
         if error:
             output = outputs.on_failure(hook, given.event, error)
         else:
             reading = outputs.read_process(hook, given.event, status, stdout, stderr)
             output, error = reading.output, reading.error
-        return HookResult(
+        return HookRun(
             hook,
             not error,
             output,
@@ -253,9 +251,9 @@ class HookRunner:
 
     def _failed(
         self, hook: HookDefinition, event: HookEventName, error: str, began: float
-    ) -> HookResult:
+    ) -> HookRun:
         output = outputs.on_failure(hook, event, error)
-        return HookResult(hook, False, output, error=error, duration=self._clock() - began)
+        return HookRun(hook, False, output, error=error, duration=self._clock() - began)
 
     def _limit(self, hook: HookDefinition, otherwise: float) -> float:
         return otherwise if hook.timeout is None else hook.timeout
@@ -327,10 +325,10 @@ def _to_copy(event: HookEventName, takes: frozenset[int]) -> tuple[tuple[int, ..
     return mutable, any(names[index] == "event" for index in takes)
 
 
-def _result(hook: HookDefinition, outcome: CallOutcome[HookOutput]) -> HookResult:
+def _result(hook: HookDefinition, outcome: CallOutcome[HookOutput]) -> HookRun:
     ok = outcome.ok
     output = outcome.result if ok else outputs.on_failure(hook, hook.event, outcome.error)
-    return HookResult(hook, ok, output, outcome.error, outcome.duration, trace=outcome.trace)
+    return HookRun(hook, ok, output, outcome.error, outcome.duration, trace=outcome.trace)
 
 
 def _said(error: Exception) -> str:

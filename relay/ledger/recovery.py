@@ -123,6 +123,7 @@ def recover(path: str) -> str:
         for name in (fresh, fresh + "-wal", fresh + "-shm"):
             unlink_if_there(name)
         with closing(sqlite.connect(fresh, SCHEMA)) as db:
+            db.execute("PRAGMA foreign_keys=OFF")  # what a row belongs to may not be readable
             kept, problem = _copy(path, db)
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         os.link(path, aside)

@@ -8,109 +8,8 @@ from typing import Any
 
 from relay.core import sqlite
 from relay.core.message import State
+from relay.ledger.migrations import MIGRATIONS
 
-#: One tuple of statements for each version, applied in one transaction each.
-#:
-#: ``events`` is append-only: everything that happens is a row, a message is one of kind
-#: ``message``. ``agent`` is who it came from, ``origin`` what that is (agent, person, relay).
-#: ``deliveries`` is keyed so that new rows are appended, and has one index: by recipient, the open
-#: ones first. That serves the queue, the inbox and the count of unread with one B-tree to write.
-#: ``senders`` says in which blocks of ``1 << BLOCK_BITS`` events somebody spoke: it lets a search
-#: for one sender skip the others' blocks, for a row a block instead of an index entry a message.
-#: ``hops`` counts the messages between agents that led to this one, itself included; one that is
-#: ``parked`` is offered to nobody before the person lets it go on (see relay.broker.loop_guard);
-#: those of an agent are of what made it speak: a broker that is killed does not begin anew.
-#: ``hook_invocations`` holds each run of a hook (relay.hooks.hook_log); ``duration`` in seconds.
-#: ``nonce_key`` is what the nonces of messages are made with (relay.core.message).
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        """CREATE TABLE events (
-            seq INTEGER PRIMARY KEY,
-            id TEXT NOT NULL UNIQUE,
-            kind TEXT NOT NULL,
-            agent TEXT COLLATE NOCASE,
-            origin TEXT NOT NULL,
-            mode TEXT,
-            thread TEXT,
-            body TEXT,
-            meta_json TEXT,
-            created_ms INTEGER NOT NULL
-        )""",
-        """CREATE TABLE deliveries (
-            event INTEGER NOT NULL REFERENCES events (seq),
-            recipient TEXT NOT NULL COLLATE NOCASE,
-            n INTEGER NOT NULL,
-            open INTEGER NOT NULL,
-            state TEXT NOT NULL,
-            reason TEXT,
-            proof TEXT,
-            attempts INTEGER NOT NULL DEFAULT 0,
-            delivering_ms INTEGER,
-            submitted_ms INTEGER,
-            updated_ms INTEGER NOT NULL,
-            PRIMARY KEY (event, recipient)
-        ) WITHOUT ROWID""",
-        "CREATE INDEX deliveries_recipient ON deliveries (recipient, open, event)",
-        """CREATE TABLE agents (
-            name TEXT PRIMARY KEY COLLATE NOCASE,
-            person INTEGER NOT NULL,
-            run TEXT,
-            token_hash TEXT,
-            kind TEXT NOT NULL,
-            pid INTEGER,
-            cwd TEXT,
-            command TEXT,
-            state TEXT NOT NULL,
-            reason TEXT,
-            since_ms INTEGER NOT NULL,
-            last_seen_ms INTEGER NOT NULL
-        ) WITHOUT ROWID""",
-    ),
-    (
-        """CREATE TABLE senders (
-            agent TEXT NOT NULL COLLATE NOCASE,
-            block INTEGER NOT NULL,
-            PRIMARY KEY (agent, block)
-        ) WITHOUT ROWID""",
-        "INSERT INTO senders SELECT DISTINCT agent, seq >> 12 FROM events WHERE agent NOT NULL",
-    ),
-    (
-        "ALTER TABLE deliveries ADD COLUMN hops INTEGER NOT NULL DEFAULT 0",
-        "ALTER TABLE deliveries ADD COLUMN parked INTEGER NOT NULL DEFAULT 0",
-    ),
-    (
-        """CREATE TABLE hook_invocations (
-            seq INTEGER PRIMARY KEY,
-            created_ms INTEGER NOT NULL,
-            run TEXT NOT NULL,
-            agent TEXT NOT NULL COLLATE NOCASE,
-            event TEXT NOT NULL,
-            hook TEXT NOT NULL,
-            kind TEXT NOT NULL,
-            source TEXT NOT NULL,
-            correlation_id TEXT NOT NULL,
-            success INTEGER NOT NULL,
-            decision TEXT NOT NULL,
-            duration REAL NOT NULL,
-            exit_status INTEGER,
-            stdout TEXT NOT NULL,
-            stderr TEXT NOT NULL,
-            error TEXT NOT NULL
-        )""",
-    ),
-    ("ALTER TABLE agents ADD COLUMN hops INTEGER NOT NULL DEFAULT 0",),
-    (
-        "CREATE TABLE nonce_key (key BLOB NOT NULL)",
-        "INSERT INTO nonce_key VALUES (randomblob(32))",
-    ),
-    (
-        # Once ``held`` was also what waited for a name, or for a draft to be sent.
-        "UPDATE deliveries SET state = 'waiting' WHERE state = 'held' AND parked = 0"
-        " AND recipient NOT IN (SELECT name FROM agents)",
-        "UPDATE deliveries SET state = 'queued' WHERE state = 'held' AND parked = 0",
-    ),
-    ("ALTER TABLE deliveries ADD COLUMN decided TEXT",),
-)
 #: The ledger's file. 16 MB of log before it is moved: pages that change often are moved once, with
 #: fewer syncs.
 SCHEMA = sqlite.Schema(
@@ -118,7 +17,7 @@ SCHEMA = sqlite.Schema(
     noun="a ledger",
     application_id=0x72656C79,  # "rely"
     migrations=MIGRATIONS,
-    pragmas=("wal_autocheckpoint=4000", "foreign_keys=OFF", "journal_size_limit=67108864"),
+    pragmas=("wal_autocheckpoint=4000", "foreign_keys=ON", "journal_size_limit=67108864"),
 )
 #: ``senders`` holds blocks of ``1 << BLOCK_BITS`` events.
 BLOCK_BITS = 12

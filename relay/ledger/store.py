@@ -20,7 +20,7 @@ from typing import Any
 from relay.core import sqlite
 from relay.core.agent_names import owner_name
 from relay.core.ids import new_ulid, nonce
-from relay.core.message import Mode, State
+from relay.core.message import QueueMode, State
 from relay.ledger.recovery import LedgerFile, recover
 from relay.ledger.schema import (
     BLOCK_BITS,
@@ -33,11 +33,10 @@ from relay.ledger.schema import (
     message_row,
 )
 
-#: (seq, id, kind, agent, origin, mode, thread, body, meta_json, created_ms)
 EventTuple = tuple[
     int, str, str, str | None, str, str | None, str | None, str | None, str | None, int
 ]
-#: (event, recipient, n, open, state, reason, updated_ms, hops, parked)
+#: As ``_DELIVERIES`` names them.
 DeliveryTuple = tuple[int, str, int, int, str, str | None, int, int, int]
 
 #: (seq, id, agent, origin, body, created_ms) of a followup without thread and attributes
@@ -64,7 +63,8 @@ class _Insert:
             db.executemany(self._one, rows[rest:])
 
 
-_EVENTS = _Insert("events", "(?,?,?,?,?,?,?,?,?,?)")
+_COLUMNS = "seq, id, kind, agent, origin, mode, thread, body, meta_json, created_ms"
+_EVENTS = _Insert(f"events ({_COLUMNS})", "(?,?,?,?,?,?,?,?,?,?)")
 _DELIVERIES = _Insert(
     "deliveries (event, recipient, n, open, state, reason, updated_ms, hops, parked)",
     "(?,?,?,?,?,?,?,?,?)",
@@ -72,7 +72,7 @@ _DELIVERIES = _Insert(
 # What all of them have in common is in the statement: a value to bind costs as much as to store.
 _PLAIN_EVENTS = _Insert(
     "events (seq, id, kind, agent, origin, mode, body, created_ms)",
-    f"(?,?,'message',?,?,'{Mode.FOLLOWUP.value}',?,?)",
+    f"(?,?,'message',?,?,'{QueueMode.FOLLOWUP.value}',?,?)",
 )
 _PLAIN_DELIVERIES = _Insert(
     "deliveries (event, recipient, n, open, state, updated_ms, hops)",
@@ -172,7 +172,7 @@ class Ledger:
         now_ms, to = int(time() * 1000), owner_name()
         self.begin()
         seq = self.next_seq()
-        row = (seq, new_ulid(now_ms), "message", "relay", "relay", Mode.FOLLOWUP.value)
+        row = (seq, new_ulid(now_ms), "message", "relay", "relay", QueueMode.FOLLOWUP.value)
         self.add(
             [(*row, "ledger", text, None, now_ms)],
             [(seq, to, self.next_number(to), 1, State.QUEUED.value, None, now_ms, 0, 0)],

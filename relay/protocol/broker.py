@@ -214,7 +214,7 @@ def error_from(fields: Json) -> RelayError:
 def message_from(row: Json) -> Message:
     """The message in a ``deliver`` push or in any row."""
     # Imported on use: a verb of the command line does without dataclasses and enums.
-    from relay.core.message import Message, Mode
+    from relay.core.message import Message, QueueMode
 
     return Message(
         id=row["id"],
@@ -222,7 +222,7 @@ def message_from(row: Json) -> Message:
         to=row["to"],
         body=row["body"],
         created_at=row["created_ms"],
-        mode=Mode(row.get("mode") or Mode.FOLLOWUP),
+        mode=QueueMode(row.get("mode") or QueueMode.FOLLOWUP),
         thread=row.get("thread"),
         sender_kind=row.get("from_kind") or "agent",
         attempt=row.get("attempt") or 0,

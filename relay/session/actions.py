@@ -11,7 +11,7 @@ from typing import Any
 
 from relay.core.errors import RelayError
 from relay.core.ids import derived_ulid, new_ulid
-from relay.core.message import Mode
+from relay.core.message import QueueMode
 from relay.directive.grammar import Match
 from relay.hooks.add_ons import AddOnCommand
 from relay.hooks.context import checked_body
@@ -110,7 +110,7 @@ class SessionActions:
         return False
 
     def send(
-        self, to: str, text: str, *, mode: Mode | None, thread: str | None
+        self, to: str, text: str, *, mode: QueueMode | None, thread: str | None
     ) -> tuple[str, Future[Any]]:
         """A message from this agent to others."""
         names = [name.strip() for name in to.split(",") if name.strip()]
@@ -201,7 +201,7 @@ class MatchActions(SessionActions):
         self._commanded = False
 
     def send(
-        self, to: str, text: str, *, mode: Mode | None, thread: str | None
+        self, to: str, text: str, *, mode: QueueMode | None, thread: str | None
     ) -> tuple[str, Future[Any]]:
         match = self._heard.found
         if not isinstance(match, Match) or (to, text) != _said(match):

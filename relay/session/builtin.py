@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from relay.core.message import Mode
+from relay.core.message import QueueMode
 from relay.directive.grammar import Match
 from relay.hooks.context import Context
 from relay.hooks.registry import BUILTIN, Registry
@@ -33,7 +33,7 @@ def send_fields(match: Match, message_id: str) -> dict[str, Any]:
         "to": [name for name in match.target.split(",") if name],
         "body": match.body,
         # The broker knows which there are, and says so of any other.
-        "mode": match.attributes.get("mode", Mode.FOLLOWUP.value).lower(),
+        "mode": match.attributes.get("mode", QueueMode.FOLLOWUP.value).lower(),
         "thread": match.attributes.get("thread"),
     }
 

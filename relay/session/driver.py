@@ -30,7 +30,7 @@ from relay.session.background import Tasks, failure
 from relay.session.broker_reports import Broker, BrokerReports
 from relay.session.delivery import DeliveryQueue
 from relay.session.detector import Detection, Heard
-from relay.session.dispatch import not_done
+from relay.session.handler_lanes import not_done
 from relay.session.hook_setup import SessionHooks
 from relay.session.pump_link import PumpLink
 from relay.session.session import Session
@@ -329,7 +329,7 @@ class SessionDriver:
         await self.until(lambda: session.lifecycle.quiet, min(HOOKS_DEADLINE, end - loop.time()))
         self.take(events.LastHooksDue(max(0.0, end - loop.time())))
         await self.until(lambda: not session.lifecycle.ending, end - loop.time() + 1.0)
-        await self.until(lambda: session.dispatcher.idle, end - loop.time())
+        await self.until(lambda: session.handlers.idle, end - loop.time())
         for name, add_on in services.add_ons.items():
             if not await add_on.settle(SENDING_DEADLINE):
                 print(f"given up: {name} that the broker did not take", file=sys.stderr)

@@ -24,7 +24,7 @@ from relay.session import session_events as events
 from relay.session.acknowledgement import AckTracker
 from relay.session.builtin import await_seconds
 from relay.session.detector import AgentSaid, Detection, Heard, NearMiss
-from relay.session.dispatch import Dispatcher, not_done
+from relay.session.handler_lanes import HandlerLanes, not_done
 from relay.session.hangup import HangupTimer
 from relay.session.lifecycle import Lifecycle
 from relay.session.outbox import Outbox, ReplyTimeouts
@@ -73,7 +73,7 @@ class Session:
         #: What the agent said and got lately, for handlers.
         self.output = recent_output()
         self.messages = recent_messages()
-        self.dispatcher = Dispatcher(registry, new_id)
+        self.handlers = HandlerLanes(registry, new_id)
         self.lifecycle = Lifecycle(registry, new_id, idle_seconds=run.idle_seconds)
         self.outbox = Outbox()
         self.hangup = HangupTimer(run.end_seconds)
@@ -162,7 +162,7 @@ class Session:
                 self._acks.changed(now)
                 yield commands.CheckSteered()
             case events.HandlersEnded():
-                yield from self.dispatcher.ended(event)
+                yield from self.handlers.ended(event)
                 self._acks.changed(now)
                 yield from self._acks.pace(self._busy, now, moved=True)
             case events.HooksFired():
@@ -228,7 +228,7 @@ class Session:
     @property
     def _busy(self) -> bool:
         """Whether so much waits that no more should be heard for the moment."""
-        return self.outbox.busy or self.dispatcher.busy
+        return self.outbox.busy or self.handlers.busy
 
     def _typed(self, typed: events.PersonTyped, now: float) -> Iterator[DriverCommand]:
         activity, known = typed.activity, typed.sequence <= self._keys_dealt_with
@@ -301,7 +301,7 @@ class Session:
             self.messages.append(said)
             if (seconds := await_seconds(found)) is not None:
                 self._replies.ask(heard.id, found.target, seconds, now)
-        yield from self.dispatcher.take(heard)
+        yield from self.handlers.take(heard)
 
     def _state_changed(self, change: StateChange, now: float) -> Iterator[DriverCommand]:
         self._state = change
@@ -331,7 +331,7 @@ class Session:
         """Go on where an earlier session of this run was; the sources have their part already."""
         self.lifecycle.restore(checkpoint.get("fired", {}))
         self._keys_dealt_with = checkpoint.get("pressed", 0)
-        yield from self.dispatcher.restore(checkpoint.get("unfinished", []))
+        yield from self.handlers.restore(checkpoint.get("unfinished", []))
         yield from self.outbox.restore(checkpoint.get("pending", []))
 
     def _not_injected(
@@ -382,7 +382,7 @@ class Session:
 
     def _checkpoint(self) -> bytes:
         extra: dict[str, Any] = {
-            "unfinished": self.dispatcher.state(),
+            "unfinished": self.handlers.state(),
             "pending": self.outbox.state(),
             "fired": self.lifecycle.state(),
             "pressed": self._guards.sequence,

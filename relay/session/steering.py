@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from relay.agents.hook_codec import AgentHookCall
 from relay.agents.injection_proof import InjectionProof
-from relay.core.message import AgentState, Message, Mode, State
+from relay.core.message import AgentState, Message, QueueMode, State
 from relay.directive.envelope import Envelope, envelope, marker_of
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated
@@ -173,7 +173,7 @@ class Steering:
             self._records.kept([marker_of(m) for m in messages])
 
     def _wanted(self, message: Message) -> bool:
-        if message.mode is not Mode.STEER:
+        if message.mode is not QueueMode.STEER:
             return False
         # Of an earlier try the records have to be read first.
         return not message.attempt or (

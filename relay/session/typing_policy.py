@@ -7,7 +7,7 @@ a person garbles both. Each rule here names its reason, which the sender of a me
 from __future__ import annotations
 
 from relay.agents.base import Blocked
-from relay.core.message import AgentState, Message, Mode
+from relay.core.message import AgentState, Message, QueueMode
 from relay.core.source_events import StateChange
 from relay.protocol import frames
 from relay.session.pager_watch import PagerWatch
@@ -156,7 +156,7 @@ def waits(message: Message, guards: Guards, now: float, underway: float | None) 
 
     ``underway``: for this many seconds another one has been on its way, None where none is.
     """
-    if message.mode is Mode.STEER or message.sender_kind == "relay":
+    if message.mode is QueueMode.STEER or message.sender_kind == "relay":
         return None
     if underway is not None and underway < ON_ITS_WAY:
         return Blocked("another message is on its way", 0.1)

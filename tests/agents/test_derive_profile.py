@@ -12,14 +12,14 @@ from relay.agents.aider import screen as aider_screen
 from relay.agents.derive_profile import Picture, derive
 from relay.agents.profile import find_profile, parse_profile
 from relay.app.learning import ANSWER, DRAFT, pictures_of
-from relay.core.asciicast import Event, Header, read
+from relay.core.asciicast import CastEvent, Header, read
 
 CASTS = Path(__file__).parents[1] / "casts"
 RENDERERS = ("claude", "claude-classic", "codex", "codex-inline", "gemini", "opencode", "qwen")
 BUSY = {"gemini": "esc to cancel", "opencode": "esc interrupt", "qwen": "esc to cancel"}
 
 
-def recording(path: Path) -> tuple[Header, list[Event]]:
+def recording(path: Path) -> tuple[Header, list[CastEvent]]:
     with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
         header, events = read(file)
         return header, list(events)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from relay.app import recorder
 from relay.app.recorder import QUEUE_MAX, Writer, main
-from relay.core.asciicast import Event, read
+from relay.core.asciicast import CastEvent, read
 from relay.directive.redact import redact
 from relay.pump import recorder_client
 
@@ -24,7 +24,7 @@ HIDDEN = "ghp_" + "*" * 36
 HEADER = b'{"version": 2, "command": ["sh", "-c", "a b"], "title": "T", "width": 80, "height": 24}'
 
 
-def written(*records: tuple[int, float, bytes], end: bool = True) -> list[Event]:
+def written(*records: tuple[int, float, bytes], end: bool = True) -> list[CastEvent]:
     """What a file holds after these records."""
     writer = Writer()
     text = writer.record(recorder_client.HEADER, 0.0, HEADER)
@@ -52,13 +52,13 @@ def test_events_keep_their_times_and_kinds() -> None:
         (recorder_client.INPUT, 1.5, b"ls\r"),
     )
     assert events == [
-        Event(0.5, "o", "hello\r\n"),
-        Event(0.6, "r", "90x30"),
-        Event(0.7, "k", "typed"),
-        Event(0.8, "k", "cleared"),
-        Event(0.9, "w", "\x1b[200~from Bob\x1b[201~"),
-        Event(1.0, "m", "the agent is stopped"),
-        Event(1.5, "i", "ls\r"),
+        CastEvent(0.5, "o", "hello\r\n"),
+        CastEvent(0.6, "r", "90x30"),
+        CastEvent(0.7, "k", "typed"),
+        CastEvent(0.8, "k", "cleared"),
+        CastEvent(0.9, "w", "\x1b[200~from Bob\x1b[201~"),
+        CastEvent(1.0, "m", "the agent is stopped"),
+        CastEvent(1.5, "i", "ls\r"),
     ]
 
 
@@ -66,7 +66,7 @@ def test_characters_that_are_cut_are_joined_and_what_is_none_is_replaced() -> No
     events = written(
         (recorder_client.OUTPUT, 1, b"\xe2\x82"), (recorder_client.OUTPUT, 2, b"\xac\xff.")
     )
-    assert events == [Event(2.0, "o", "€\ufffd.")]
+    assert events == [CastEvent(2.0, "o", "€\ufffd.")]
     assert written((recorder_client.OUTPUT, 1, b"x\xe2\x82"))[-1].data == "\ufffd"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from relay.app.replay_recording import Finding, Replay
 from relay.config.memory_settings import MemorySettings
-from relay.core.asciicast import Event, Header, read
+from relay.core.asciicast import CastEvent, Header, read
 from relay.hooks.registry import Registry
 from relay.memory.session_addon import register_memory
 from relay.screen.line_source import LineSource
@@ -30,7 +30,7 @@ def registry() -> Registry:
 
 
 def replay(
-    events: list[Event],
+    events: list[CastEvent],
     *,
     handlers: Registry | None = None,
     relay: bool = True,
@@ -42,8 +42,8 @@ def replay(
     return player.found
 
 
-def said(text: str, at: float = 0.0) -> Event:
-    return Event(at, "o", text.replace("\n", "\r\n"))
+def said(text: str, at: float = 0.0) -> CastEvent:
+    return CastEvent(at, "o", text.replace("\n", "\r\n"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -107,26 +107,26 @@ def test_why_lines_did_not_fire() -> None:
 
 def test_a_person_who_types_is_not_the_agent() -> None:
     echo = said("@relay:Bob typed\n", 1.1)
-    keys = [Event(1.0, "k", "typed"), Event(1.05, "k", "entered")]
+    keys = [CastEvent(1.0, "k", "typed"), CastEvent(1.05, "k", "entered")]
     assert [one.fires for one in replay([echo])] == [True]
     assert not any(one.fires for one in replay([*keys, echo]))
     # A recording of another program's making knows the keys themselves.
-    typed = Event(1.0, "i", "@relay:Bob typed\r")
+    typed = CastEvent(1.0, "i", "@relay:Bob typed\r")
     assert not any(one.fires for one in replay([typed, echo], relay=False))
     # In relay's own the reports count, as they do live.
     assert [one.fires for one in replay([typed, echo])] == [True]
 
 
 def test_what_relay_typed_is_not_the_agent() -> None:
-    words = Event(1.0, "w", "\x1b[200~@relay:Bob echoed\x1b[201~")
+    words = CastEvent(1.0, "w", "\x1b[200~@relay:Bob echoed\x1b[201~")
     assert not any(one.fires for one in replay([words, said("@relay:Bob echoed\n", 1.1)]))
 
 
 def test_a_resize_is_one_for_the_screen() -> None:
     long = "@relay:Bob " + "word " * 30
-    narrow = [Event(0.0, "r", "40x10"), said(long + "\n", 0.1)]
+    narrow = [CastEvent(0.0, "r", "40x10"), said(long + "\n", 0.1)]
     assert [one.body for one in replay(narrow)] == [long[11:].strip()]
-    assert replay([Event(0.0, "r", "nonsense"), said("x\n")]) == []
+    assert replay([CastEvent(0.0, "r", "nonsense"), said("x\n")]) == []
 
 
 def test_plain_lines_do_without_the_emulator() -> None:

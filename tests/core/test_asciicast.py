@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.core.asciicast import CastError, Event, Header, event_line, header_line, read
+from relay.core.asciicast import CastError, CastEvent, Header, event_line, header_line, read
 
 V2 = '{"version": 2, "width": 80, "height": 24, "title": "T", "relay": {"agent": "Bob"}}\n'
 V3 = '{"version": 3, "term": {"cols": 100, "rows": 30, "type": "xterm"}}\n'
 
 
-def play(*lines: str) -> tuple[Header, list[Event]]:
+def play(*lines: str) -> tuple[Header, list[CastEvent]]:
     header, events = read(lines)
     return header, list(events)
 
@@ -22,14 +22,15 @@ def play(*lines: str) -> tuple[Header, list[Event]]:
 def test_version_2_has_absolute_times() -> None:
     header, events = play(V2, '[0.5, "o", "a"]\n', '[1.25, "r", "90x20"]\n', "\n", '[2, "m", ""]\n')
     assert (header.cols, header.rows, header.title, header.relay) == (80, 24, "T", {"agent": "Bob"})
-    assert events == [Event(0.5, "o", "a"), Event(1.25, "r", "90x20"), Event(2.0, "m", "")]
+    wanted = [(0.5, "o", "a"), (1.25, "r", "90x20"), (2.0, "m", "")]
+    assert events == [CastEvent(*one) for one in wanted]
     assert events[1].size() == (90, 20)
 
 
 def test_version_3_has_intervals_comments_and_an_exit() -> None:
     header, events = play(V3, "# hello\n", '[0.5, "o", "a"]\n', '[0.25, "x", "0"]\n')
     assert (header.version, header.cols, header.rows) == (3, 100, 30)
-    assert events == [Event(0.5, "o", "a"), Event(0.75, "x", "0")]
+    assert events == [CastEvent(0.5, "o", "a"), CastEvent(0.75, "x", "0")]
 
 
 def test_times_never_go_back() -> None:
@@ -40,7 +41,7 @@ def test_times_never_go_back() -> None:
 def test_a_last_line_that_was_cut_off_is_left_out() -> None:
     whole = V2 + '[0.5, "o", "a"]\n[0.6, "o", "b'
     _, events = play(*whole.splitlines(keepends=True))
-    assert events == [Event(0.5, "o", "a")]
+    assert events == [CastEvent(0.5, "o", "a")]
 
 
 @pytest.mark.parametrize(
@@ -75,12 +76,12 @@ def test_what_is_no_recording_is_named_with_its_line(
 
 @pytest.mark.parametrize("data", ["", "80", "x", "0x24", "80x0", "80x99999", "80x24x1", "-1x2"])
 def test_no_terminal_has_such_a_size(data: str) -> None:
-    assert Event(0.0, "r", data).size() is None
+    assert CastEvent(0.0, "r", data).size() is None
 
 
 @given(st.text(), st.floats(0, 1e6))
 def test_what_is_written_is_read(data: str, at: float) -> None:
-    line = event_line(Event(at, "o", data)) + "\n"
+    line = event_line(CastEvent(at, "o", data)) + "\n"
     assert line.count("\n") == 1
     fields: dict[str, object] = {"version": 2, "width": 80, "height": 24}
     _, events = play(header_line(fields) + "\n", line)

@@ -14,7 +14,7 @@ from relay.hooks.hook_types import (
     Decision,
     HookDefinition,
     HookOutput,
-    HookResult,
+    HookRun,
     OnFailure,
     Plan,
 )
@@ -48,8 +48,8 @@ def result(
     error: str = "",
     duration: float = 0.5,
     event: HookEventName = BEFORE_TOOL,
-) -> HookResult:
-    return HookResult(
+) -> HookRun:
+    return HookRun(
         hook=definition(name, event),
         success=success,
         output=output,
@@ -114,7 +114,7 @@ class FakeRunner:
         self.gate: asyncio.Event | None = None
         self.cancelled = 0
 
-    async def run(self, plan: Plan, payload: dict[str, Any], ctx: object) -> list[HookResult]:
+    async def run(self, plan: Plan, payload: dict[str, Any], ctx: object) -> list[HookRun]:
         self.ran.append(payload)
         self.contexts.append(ctx)
         if self.gate is not None:
@@ -125,16 +125,14 @@ class FakeRunner:
                 raise
         if self.error is not None:
             raise self.error
-        return [HookResult(hook, True, self.output, duration=0.25) for hook in plan.hooks]
+        return [HookRun(hook, True, self.output, duration=0.25) for hook in plan.hooks]
 
 
 class FakeAggregate:
     def __init__(self) -> None:
         self.error: Exception | None = None
 
-    def __call__(
-        self, event: HookEventName, results: Sequence[HookResult], plan: Plan
-    ) -> Aggregated:
+    def __call__(self, event: HookEventName, results: Sequence[HookRun], plan: Plan) -> Aggregated:
         if self.error is not None:
             raise self.error
         denied = any(r.output and r.output.decision is Decision.DENY for r in results)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any
 
-from relay.core.message import Mode
+from relay.core.message import QueueMode
 from relay.hooks.context import Agent, Context, Identity
 from relay.hooks.engine import HookEventHandler
 from relay.hooks.registry import Registry
@@ -26,7 +26,7 @@ class FakeActions:
         return self._did("inject", text)
 
     def send(
-        self, to: str, text: str, *, mode: Mode | None, thread: str | None
+        self, to: str, text: str, *, mode: QueueMode | None, thread: str | None
     ) -> tuple[str, Future[Any]]:
         return self._did("send", to, text, mode, thread)
 

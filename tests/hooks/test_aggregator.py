@@ -15,7 +15,7 @@ from relay.hooks.hook_types import (
     Decision,
     HookDefinition,
     HookOutput,
-    HookResult,
+    HookRun,
     Plan,
     ToolMode,
     ToolSelection,
@@ -26,10 +26,10 @@ AFTER = HookEventName.AFTER_TOOL
 CHOOSING = HookEventName.BEFORE_TOOL_SELECTION
 
 
-def results_of(*outputs: HookOutput | None) -> list[HookResult]:
+def results_of(*outputs: HookOutput | None) -> list[HookRun]:
     """One successful hook for each output, named h1, h2 and so on."""
     return [
-        HookResult(
+        HookRun(
             HookDefinition(BEFORE, f"h{number}", Command(shell=str(number)), "a file"),
             success=True,
             output=output,
@@ -38,7 +38,7 @@ def results_of(*outputs: HookOutput | None) -> list[HookResult]:
     ]
 
 
-def merge(results: list[HookResult], event: HookEventName = BEFORE) -> Aggregated:
+def merge(results: list[HookRun], event: HookEventName = BEFORE) -> Aggregated:
     return aggregate(event, results, Plan(event, tuple(result.hook for result in results)))
 
 
@@ -289,7 +289,7 @@ ENDED = st.lists(st.tuples(OUTPUTS, st.booleans()), max_size=6)
 EVENTS = st.sampled_from([BEFORE, AFTER, CHOOSING])
 
 
-def ended(pairs: list[tuple[HookOutput | None, bool]]) -> list[HookResult]:
+def ended(pairs: list[tuple[HookOutput | None, bool]]) -> list[HookRun]:
     results = results_of(*(output for output, _ in pairs))
     return [
         replace(result, success=success, duration=0.25)

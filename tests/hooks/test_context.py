@@ -6,7 +6,7 @@ from concurrent.futures import Future
 import pytest
 
 from relay.core.errors import NotFound, Timeout, UsageError
-from relay.core.message import BODY_MAX, Message, Mode
+from relay.core.message import BODY_MAX, Message, QueueMode
 from relay.hooks.context import (
     MESSAGES_MAX,
     OUTPUT_BYTES_MAX,
@@ -54,7 +54,7 @@ def test_actions_are_handed_over_and_give_ids() -> None:
     assert ctx.notify("errors", "one") == "ID5"
     assert actions.done == [
         ("inject", "to you"),
-        ("send", "Bob", "hello", Mode.STEER, "t1"),
+        ("send", "Bob", "hello", QueueMode.STEER, "t1"),
         ("send", "Bob", "hello", None, None),
         ("send", "*", "everyone", None, None),
         ("notify", "errors", "one"),

@@ -20,7 +20,7 @@ from relay.hooks.hook_types import (
     Decision,
     Dialect,
     HookOutput,
-    HookResult,
+    HookRun,
     OnFailure,
     Plan,
     Url,
@@ -81,11 +81,11 @@ def _run(
     *,
     sequential: bool = False,
     **options: Any,
-) -> list[HookResult]:
-    async def scenario(runner: HookRunner) -> list[HookResult]:
+) -> list[HookRun]:
+    async def scenario(runner: HookRunner) -> list[HookRun]:
         return await runner.run(_plan(registry, event, sequential=sequential), payload, "the ctx")
 
-    results: list[HookResult] = _within(registry, scenario, **options)
+    results: list[HookRun] = _within(registry, scenario, **options)
     return results
 
 
@@ -527,7 +527,7 @@ def test_what_is_handed_on_is_what_the_event_is_about(
 
 async def _with_endpoint(
     registry: Registry, answer: bytes, asked: list[bytes], runner: HookRunner
-) -> HookResult:
+) -> HookRun:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
@@ -544,13 +544,13 @@ async def _with_endpoint(
     return result
 
 
-def _endpoint(registry: Registry, answer: bytes) -> HookResult:
+def _endpoint(registry: Registry, answer: bytes) -> HookRun:
     asked: list[bytes] = []
 
-    async def scenario(runner: HookRunner) -> HookResult:
+    async def scenario(runner: HookRunner) -> HookRun:
         return await _with_endpoint(registry, answer, asked, runner)
 
-    result: HookResult = _within(registry, scenario)
+    result: HookRun = _within(registry, scenario)
     assert json.loads(asked[0]) == {**PAYLOAD, "hook_event_name": "PreToolUse"}
     return result
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from relay.core.errors import RelayError, UsageError
-from relay.core.message import Mode
+from relay.core.message import QueueMode
 from relay.directive.grammar import Match
 from relay.hooks.add_ons import AddOnCommand
 from relay.session.actions import SessionActions
@@ -55,7 +55,7 @@ def test_each_action_is_a_message_with_an_id() -> None:
     async def scenario() -> None:
         desk = Desk()
         injected, _ = desk.actions.inject("for me")
-        sent, _ = desk.actions.send("Bob, Carol", "hello", mode=Mode.STEER, thread="t")
+        sent, _ = desk.actions.send("Bob, Carol", "hello", mode=QueueMode.STEER, thread="t")
         noted, _ = desk.actions.notify("errors", "it broke")
         assert desk.sent() == [
             {"id": injected, "to": ["Alice"], "body": "for me", "notice": True, "by_hook": True},

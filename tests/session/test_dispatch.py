@@ -12,7 +12,7 @@ from relay.hooks.outputs import Result
 from relay.hooks.registry import BUILTIN, Registry
 from relay.protocol import frames
 from relay.session.detector import Detection
-from relay.session.dispatch import Dispatcher
+from relay.session.handler_lanes import HandlerLanes
 from relay.session.session_commands import (
     AgentNotice,
     CallBuiltin,
@@ -24,14 +24,14 @@ from relay.session.session_events import HandlersEnded
 from tests.session.playbook import find
 
 
-def dispatcher(*names: str, builtin: str = "") -> Dispatcher:
+def dispatcher(*names: str, builtin: str = "") -> HandlerLanes:
     registry = Registry()
     for name in names:
         namespace, _, target = name.partition(":")
         registry.add_pattern(namespace, target or "*", lambda target: None)
     if builtin:
         registry.add_pattern(builtin, "*", lambda target, message: None, source=BUILTIN)
-    return Dispatcher(registry, lambda: "new")
+    return HandlerLanes(registry, lambda: "new")
 
 
 def told(commands: object) -> list[str]:

@@ -17,7 +17,7 @@ from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
 from relay.hooks.registry import BUILTIN, Registry
 from relay.protocol import frames
-from relay.session import dispatch, outbox
+from relay.session import handler_lanes, outbox
 from relay.session import session_events as events
 from relay.session.acknowledgement import ACK_BYTES
 from relay.session.detector import Detection, NearMiss
@@ -118,7 +118,7 @@ def test_a_handler_of_the_users_runs_and_its_answer_is_injected() -> None:
     playbook >> InjectionRefused("new1", heard.found, why) << notice("new1", told)
     playbook >> HandlersEnded(heard)
     playbook.done()
-    assert playbook.session.dispatcher.idle
+    assert playbook.session.handlers.idle
 
 
 def test_an_answer_that_does_not_come_in_time_is_missed_aloud() -> None:
@@ -167,7 +167,7 @@ def test_while_much_waits_for_the_broker_the_pump_is_not_read(
 def test_while_much_waits_for_handlers_the_pump_is_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dispatch, "BUSY_AT", 1)
+    monkeypatch.setattr(handler_lanes, "BUSY_AT", 1)
     registry = Registry()
     registry.add_pattern("deploy", "*", lambda target, message, ctx: None)
     heard = find("deploy", "x")

@@ -11,7 +11,7 @@ import pytest
 from relay.agents.base import Blocked
 from relay.agents.hook_codec import AgentHookCall
 from relay.agents.injection_proof import TranscriptProof, TurnProof
-from relay.core.message import AgentState, Message, Mode, State
+from relay.core.message import AgentState, Message, QueueMode, State
 from relay.core.source_events import StateChange
 from relay.directive.envelope import marker_of
 from relay.hooks.events import HookEventName
@@ -28,7 +28,7 @@ from tests.session.test_delivery import FakeChannel, FakeChannels, FakeReports
 AFTER = AgentHookCall(HookEventName.AFTER_TOOL, {"tool_use_id": "call-1"}, True)
 
 
-def message(number: int, mode: Mode = Mode.STEER, attempt: int = 0) -> Message:
+def message(number: int, mode: QueueMode = QueueMode.STEER, attempt: int = 0) -> Message:
     return Message(
         id=f"01K{number:023d}", sender="Ann", to="Ben", body=f"m{number}", created_at=0, mode=mode,
         attempt=attempt,
@@ -100,7 +100,9 @@ async def given(desk: Desk) -> HookAttachment:
 
 def test_a_steer_message_goes_with_the_answer_and_the_others_wait() -> None:
     async def test(desk: Desk) -> None:
-        for number, mode in enumerate((Mode.FOLLOWUP, Mode.STEER, Mode.COLLECT, Mode.STEER)):
+        for number, mode in enumerate(
+            (QueueMode.FOLLOWUP, QueueMode.STEER, QueueMode.COLLECT, QueueMode.STEER)
+        ):
             desk.queue.offer(message(number, mode))
         attachment = await given(desk)
         assert [marker_of(message(n)) in attachment.text for n in range(4)] == [0, 1, 0, 1]
@@ -123,7 +125,9 @@ def test_a_steer_message_goes_with_the_answer_and_the_others_wait() -> None:
 def test_an_answer_that_did_not_go_out_gives_nothing() -> None:
     async def test(desk: Desk) -> None:
         for number in range(3):
-            desk.queue.offer(message(number, Mode.FOLLOWUP if number == 2 else Mode.STEER))
+            desk.queue.offer(
+                message(number, QueueMode.FOLLOWUP if number == 2 else QueueMode.STEER)
+            )
         (await given(desk)).sent(False)
         assert desk.left() == ["m0", "m1", "m2"]
         assert ("m0", "submitted") not in desk.reports
@@ -353,7 +357,7 @@ def test_a_few_go_at_a_time_and_what_never_fits_is_passed_over() -> None:
 
 def test_only_what_is_meant_for_it_goes_into_a_running_turn() -> None:
     guards = Guards()
-    steer, later = message(1), message(2, Mode.FOLLOWUP)
+    steer, later = message(1), message(2, QueueMode.FOLLOWUP)
     notice = Message(id="01K", sender="relay", to="Ben", body="", created_at=0, sender_kind="relay")
 
     def reasons(now: float, underway: float | None = None) -> list[str]:

@@ -18,7 +18,7 @@ from relay.hooks.hook_types import (
     Failure,
     HookDefinition,
     HookOutput,
-    HookResult,
+    HookRun,
 )
 from relay.session.hook_server import Reply
 from relay.session.session_commands import PersonNote
@@ -194,7 +194,7 @@ def test_a_refusal_is_never_without_a_reason(reason: str) -> None:
     async def test(bench: Bench) -> None:
         denial = HookOutput(decision=Decision.DENY, reason=reason)
         hook = HookDefinition(HookEventName.BEFORE_TOOL, "guard.sh", Command(("x",)), "a file")
-        results = [HookResult(hook, True, denial), HookResult(hook, True, HookOutput())]
+        results = [HookRun(hook, True, denial), HookRun(hook, True, HookOutput())]
         bench.engine.result = Aggregated(decision=Decision.DENY, reason=reason, results=results)
         assert await bench.gate.answer(dict(TOOL)) == {"deny": "guard.sh refuses this"}
         bench.engine.result = Aggregated(decision=Decision.DENY)

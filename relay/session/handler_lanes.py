@@ -40,7 +40,7 @@ UNFINISHED_MAX = 4 * 1024 * 1024
 DRAWN_CLOSING = "\\>>> of its own (with the backslash), a blank line before and after it"
 
 
-class Dispatcher:
+class HandlerLanes:
     """Brings each find to its handlers."""
 
     def __init__(self, registry: Registry, new_id: Callable[[], str]) -> None:

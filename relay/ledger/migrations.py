@@ -1,0 +1,335 @@
+"""What is in the ledger's file, version by version. A file of its own: it only grows."""
+
+from __future__ import annotations
+
+#: One tuple of statements for each version, applied in one transaction each.
+#:
+#: ``events`` is append-only: everything that happens is a row, a message is one of kind
+#: ``message``. ``agent`` is who it came from, ``origin`` what that is (agent, person, relay).
+#: ``deliveries`` is keyed so that new rows are appended, and has one index: by recipient, the open
+#: ones first. That serves the queue, the inbox and the count of unread with one B-tree to write.
+#: ``senders`` says in which blocks of ``1 << BLOCK_BITS`` events somebody spoke: it lets a search
+#: for one sender skip the others' blocks, for a row a block instead of an index entry a message.
+#: ``hops`` counts the messages between agents that led to this one, itself included; one that is
+#: ``parked`` is offered to nobody before the person lets it go on (see relay.broker.loop_guard);
+#: those of an agent are of what made it speak: a broker that is killed does not begin anew.
+#: ``hook_invocations`` holds each run of a hook (relay.hooks.hook_log); ``duration`` in seconds.
+#: ``nonce_key`` is what the nonces of messages are made with (relay.core.message).
+#:
+#: Version 9 is the broker's (docs/broker.md). An event of another channel than relay's is known by
+#: (channel, source_id). ``evaluations_due`` is written with its event, and goes with the commit
+#: that has its ``hook_evaluations`` and ``dispatches``: a broker that is killed in between
+#: evaluates again. ``dispatches`` is the queue too: ``open`` until a turn has answered it, or it is
+#: dead. ``fence`` counts leases: what a former holder reports is refused. ``answers`` is what goes
+#: out on channels. ``agent_*`` is the agent ledger: relay's own turns, and those of
+#: ``ingested_files``.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE events (
+            seq INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            kind TEXT NOT NULL,
+            agent TEXT COLLATE NOCASE,
+            origin TEXT NOT NULL,
+            mode TEXT,
+            thread TEXT,
+            body TEXT,
+            meta_json TEXT,
+            created_ms INTEGER NOT NULL
+        )""",
+        """CREATE TABLE deliveries (
+            event INTEGER NOT NULL REFERENCES events (seq),
+            recipient TEXT NOT NULL COLLATE NOCASE,
+            n INTEGER NOT NULL,
+            open INTEGER NOT NULL,
+            state TEXT NOT NULL,
+            reason TEXT,
+            proof TEXT,
+            attempts INTEGER NOT NULL DEFAULT 0,
+            delivering_ms INTEGER,
+            submitted_ms INTEGER,
+            updated_ms INTEGER NOT NULL,
+            PRIMARY KEY (event, recipient)
+        ) WITHOUT ROWID""",
+        "CREATE INDEX deliveries_recipient ON deliveries (recipient, open, event)",
+        """CREATE TABLE agents (
+            name TEXT PRIMARY KEY COLLATE NOCASE,
+            person INTEGER NOT NULL,
+            run TEXT,
+            token_hash TEXT,
+            kind TEXT NOT NULL,
+            pid INTEGER,
+            cwd TEXT,
+            command TEXT,
+            state TEXT NOT NULL,
+            reason TEXT,
+            since_ms INTEGER NOT NULL,
+            last_seen_ms INTEGER NOT NULL
+        ) WITHOUT ROWID""",
+    ),
+    (
+        """CREATE TABLE senders (
+            agent TEXT NOT NULL COLLATE NOCASE,
+            block INTEGER NOT NULL,
+            PRIMARY KEY (agent, block)
+        ) WITHOUT ROWID""",
+        "INSERT INTO senders SELECT DISTINCT agent, seq >> 12 FROM events WHERE agent NOT NULL",
+    ),
+    (
+        "ALTER TABLE deliveries ADD COLUMN hops INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE deliveries ADD COLUMN parked INTEGER NOT NULL DEFAULT 0",
+    ),
+    (
+        """CREATE TABLE hook_invocations (
+            seq INTEGER PRIMARY KEY,
+            created_ms INTEGER NOT NULL,
+            run TEXT NOT NULL,
+            agent TEXT NOT NULL COLLATE NOCASE,
+            event TEXT NOT NULL,
+            hook TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            source TEXT NOT NULL,
+            correlation_id TEXT NOT NULL,
+            success INTEGER NOT NULL,
+            decision TEXT NOT NULL,
+            duration REAL NOT NULL,
+            exit_status INTEGER,
+            stdout TEXT NOT NULL,
+            stderr TEXT NOT NULL,
+            error TEXT NOT NULL
+        )""",
+    ),
+    ("ALTER TABLE agents ADD COLUMN hops INTEGER NOT NULL DEFAULT 0",),
+    (
+        "CREATE TABLE nonce_key (key BLOB NOT NULL)",
+        "INSERT INTO nonce_key VALUES (randomblob(32))",
+    ),
+    (
+        # Once ``held`` was also what waited for a name, or for a draft to be sent.
+        "UPDATE deliveries SET state = 'waiting' WHERE state = 'held' AND parked = 0"
+        " AND recipient NOT IN (SELECT name FROM agents)",
+        "UPDATE deliveries SET state = 'queued' WHERE state = 'held' AND parked = 0",
+    ),
+    ("ALTER TABLE deliveries ADD COLUMN decided TEXT",),
+    (
+        *(
+            f"ALTER TABLE events ADD COLUMN {column}"
+            for column in (
+                "channel TEXT NOT NULL DEFAULT 'relay'",
+                "source_id TEXT",
+                "account TEXT",
+                "peer_kind TEXT",
+                "peer TEXT",
+                "reply_to TEXT",
+                "content_type TEXT",
+                "occurred_ms INTEGER",
+            )
+        ),
+        "CREATE UNIQUE INDEX events_source ON events (channel, source_id)"
+        " WHERE source_id IS NOT NULL",
+        *(
+            f"CREATE TRIGGER events_no_{what.lower()} BEFORE {what} ON events"
+            " BEGIN SELECT RAISE(ABORT, 'events are never changed'); END"
+            for what in ("UPDATE", "DELETE")
+        ),
+        """CREATE TABLE threads (
+            id TEXT PRIMARY KEY,
+            channel TEXT NOT NULL,
+            name TEXT,
+            is_group INTEGER NOT NULL,
+            peer TEXT,
+            created_ms INTEGER NOT NULL
+        ) WITHOUT ROWID""",
+        """CREATE TABLE persons (
+            id TEXT PRIMARY KEY,
+            name TEXT NOT NULL,
+            type TEXT NOT NULL,
+            relationship TEXT,
+            merged_into TEXT REFERENCES persons (id),
+            created_ms INTEGER NOT NULL,
+            updated_ms INTEGER NOT NULL
+        ) WITHOUT ROWID""",
+        """CREATE TABLE person_addresses (
+            channel TEXT NOT NULL,
+            address TEXT NOT NULL COLLATE NOCASE,
+            person TEXT NOT NULL REFERENCES persons (id),
+            PRIMARY KEY (channel, address)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE event_participants (
+            event INTEGER NOT NULL REFERENCES events (seq),
+            person TEXT NOT NULL REFERENCES persons (id),
+            role TEXT NOT NULL,
+            PRIMARY KEY (event, person, role)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE event_state (
+            event INTEGER PRIMARY KEY REFERENCES events (seq),
+            status TEXT,
+            read INTEGER NOT NULL DEFAULT 0,
+            flagged INTEGER NOT NULL DEFAULT 0,
+            archived INTEGER NOT NULL DEFAULT 0,
+            updated_ms INTEGER NOT NULL
+        )""",
+        """CREATE TABLE event_tags (
+            event INTEGER NOT NULL REFERENCES events (seq),
+            tag TEXT NOT NULL,
+            source TEXT NOT NULL,
+            created_ms INTEGER NOT NULL,
+            PRIMARY KEY (event, tag)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE event_files (
+            event INTEGER NOT NULL REFERENCES events (seq),
+            n INTEGER NOT NULL,
+            sha256 TEXT NOT NULL,
+            name TEXT NOT NULL,
+            content_type TEXT NOT NULL,
+            size INTEGER NOT NULL,
+            PRIMARY KEY (event, n)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE evaluations_due (
+            event INTEGER NOT NULL REFERENCES events (seq),
+            config TEXT NOT NULL,
+            PRIMARY KEY (event, config)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE hook_evaluations (
+            event INTEGER NOT NULL REFERENCES events (seq),
+            hook_id TEXT NOT NULL,
+            started_ms INTEGER NOT NULL,
+            latency_us INTEGER NOT NULL,
+            fired INTEGER NOT NULL,
+            result_json TEXT,
+            error TEXT,
+            PRIMARY KEY (event, hook_id)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE disabled_hooks (
+            hook_id TEXT PRIMARY KEY,
+            reason TEXT NOT NULL,
+            event INTEGER REFERENCES events (seq),
+            disabled_ms INTEGER NOT NULL
+        ) WITHOUT ROWID""",
+        """CREATE TABLE agent_sessions (
+            id TEXT PRIMARY KEY,
+            source TEXT NOT NULL,
+            persona TEXT,
+            label TEXT,
+            external_id TEXT,
+            head_turn TEXT,
+            model TEXT,
+            project TEXT,
+            parent_session TEXT,
+            created_ms INTEGER NOT NULL,
+            updated_ms INTEGER NOT NULL,
+            message_count INTEGER NOT NULL DEFAULT 0,
+            meta_json TEXT
+        ) WITHOUT ROWID""",
+        "CREATE UNIQUE INDEX agent_sessions_label ON agent_sessions (persona, label)"
+        " WHERE label IS NOT NULL",
+        "CREATE UNIQUE INDEX agent_sessions_external ON agent_sessions (source, external_id)"
+        " WHERE external_id IS NOT NULL",
+        """CREATE TABLE session_aliases (
+            persona TEXT NOT NULL,
+            alias TEXT NOT NULL,
+            label TEXT NOT NULL,
+            reason TEXT NOT NULL,
+            created_ms INTEGER NOT NULL,
+            PRIMARY KEY (persona, alias)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE dispatches (
+            id TEXT PRIMARY KEY,
+            event INTEGER NOT NULL REFERENCES events (seq),
+            hook_id TEXT NOT NULL,
+            persona TEXT NOT NULL,
+            session TEXT NOT NULL,
+            mode TEXT NOT NULL,
+            priority INTEGER NOT NULL,
+            created_ms INTEGER NOT NULL,
+            hops INTEGER NOT NULL,
+            config TEXT NOT NULL,
+            permissions_json TEXT NOT NULL,
+            context_json TEXT NOT NULL,
+            delivery_json TEXT NOT NULL,
+            open INTEGER NOT NULL,
+            state TEXT NOT NULL,
+            reason TEXT,
+            attempts INTEGER NOT NULL DEFAULT 0,
+            fence INTEGER NOT NULL DEFAULT 0,
+            lease_owner TEXT,
+            lease_until_ms INTEGER,
+            updated_ms INTEGER NOT NULL,
+            turn TEXT
+        ) WITHOUT ROWID""",
+        "CREATE INDEX dispatches_open ON dispatches (persona, session, priority DESC, id)"
+        " WHERE open",
+        "CREATE INDEX dispatches_event ON dispatches (event)",
+        """CREATE TABLE agent_turns (
+            id TEXT PRIMARY KEY,
+            session TEXT NOT NULL REFERENCES agent_sessions (id),
+            parent_turn TEXT REFERENCES agent_turns (id),
+            source_id TEXT,
+            model TEXT,
+            state TEXT NOT NULL,
+            inferred INTEGER NOT NULL DEFAULT 0,
+            started_ms INTEGER NOT NULL,
+            ended_ms INTEGER,
+            tokens_in INTEGER,
+            tokens_out INTEGER,
+            tool_call_count INTEGER NOT NULL DEFAULT 0,
+            compacted_ms INTEGER
+        ) WITHOUT ROWID""",
+        "CREATE UNIQUE INDEX agent_turns_source ON agent_turns (session, source_id)"
+        " WHERE source_id IS NOT NULL",
+        """CREATE TABLE agent_messages (
+            seq INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            session TEXT NOT NULL REFERENCES agent_sessions (id),
+            turn TEXT REFERENCES agent_turns (id),
+            role TEXT NOT NULL,
+            content TEXT NOT NULL,
+            number INTEGER NOT NULL,
+            event INTEGER REFERENCES events (seq),
+            dispatch TEXT REFERENCES dispatches (id),
+            created_ms INTEGER NOT NULL,
+            UNIQUE (session, number)
+        )""",
+        "CREATE INDEX agent_messages_turn ON agent_messages (turn)",
+        """CREATE TABLE agent_tool_calls (
+            id TEXT PRIMARY KEY,
+            session TEXT NOT NULL REFERENCES agent_sessions (id),
+            turn TEXT REFERENCES agent_turns (id),
+            message TEXT,
+            name TEXT NOT NULL,
+            number INTEGER NOT NULL,
+            params_json TEXT,
+            result_json TEXT,
+            state TEXT NOT NULL,
+            child_session TEXT,
+            started_ms INTEGER,
+            completed_ms INTEGER
+        ) WITHOUT ROWID""",
+        "CREATE INDEX agent_tool_calls_turn ON agent_tool_calls (turn)",
+        """CREATE TABLE answers (
+            id TEXT PRIMARY KEY,
+            turn TEXT NOT NULL REFERENCES agent_turns (id),
+            dispatch TEXT REFERENCES dispatches (id),
+            channel TEXT NOT NULL,
+            delivery_json TEXT NOT NULL,
+            content TEXT NOT NULL,
+            open INTEGER NOT NULL,
+            state TEXT NOT NULL,
+            reason TEXT,
+            attempts INTEGER NOT NULL DEFAULT 0,
+            due_ms INTEGER NOT NULL,
+            created_ms INTEGER NOT NULL,
+            updated_ms INTEGER NOT NULL
+        ) WITHOUT ROWID""",
+        "CREATE INDEX answers_open ON answers (channel, due_ms) WHERE open",
+        """CREATE TABLE ingested_files (
+            path TEXT PRIMARY KEY,
+            source TEXT NOT NULL,
+            session TEXT REFERENCES agent_sessions (id),
+            device_inode TEXT NOT NULL,
+            offset INTEGER NOT NULL,
+            state_json TEXT NOT NULL,
+            updated_ms INTEGER NOT NULL
+        ) WITHOUT ROWID""",
+    ),
+)
