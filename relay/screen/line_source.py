@@ -136,6 +136,7 @@ class LineSource:
         self._line = bytearray()  # of the line being written, escape sequences and all
         self._held = b""  # an escape sequence that is not complete
         self._told = False
+        self.changed_at = now  # when anything was written
         self._draws_until = now
         # Where on the line being written the person's own typing starts, and since when.
         self._person: int | None = None
@@ -146,7 +147,7 @@ class LineSource:
 
     def feed(self, data: bytes, now: float) -> list[SourceEvent]:
         """Take what the program wrote; return Line, Pause, Proof and Degraded events."""
-        self._now = now
+        self._now = self.changed_at = now
         self._out.tick(now)
         data = whole_sequences(self._held + data)
         cut = _incomplete(data)

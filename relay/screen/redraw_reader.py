@@ -231,6 +231,11 @@ class RedrawReader:
         """Whether anything on the screen may still be emitted."""
         return any(may_be_emitted(row, entry) for row, entry in self._view)
 
+    @property
+    def changed_at(self) -> float:
+        """When a look last found a change."""
+        return self._state.changed_at
+
     def stop(self, now: float) -> bool:
         """Rest after the last message, whatever stands below; is the cursor's row emitted?"""
         if not self._state.resting:
@@ -245,14 +250,13 @@ class RedrawReader:
         return self._scanner.open or any(is_marked(row.text) for row in fresh)
 
     def _next_settling(self, waiting: list[Unsettled]) -> float | None:
-        earliest: float | None = None
+        times: list[float] = []
         blocked = 0.0
         for paragraph, last, born in waiting:
             due = self._due(paragraph, last)
-            when = max(due, blocked)
-            earliest = when if earliest is None else min(earliest, when)
+            times.append(max(due, blocked))
             blocked = max(blocked, min(due, born + RESTLESS))
-        return earliest
+        return min(times, default=None)
 
     def tick(self, now: float) -> None:
         """Settle what has rested for long enough."""
@@ -373,16 +377,13 @@ class RedrawReader:
         for entry in reversed(self._alignment.entries[-_KEPT_ROWS:]):
             row = visible.get(id(entry))
             kept = {"entry": fields_of(entry), "row": row, "last": entry is self._last}
-            room -= size_of(kept)
-            if room < 0:
+            if (room := room - size_of(kept)) < 0:
                 break
             seen.append(kept)
         begun = beginning(self._state.begun, _BEGUN_KEPT)
         above = self._state.above if self._absorbed is None else ALL_ROWS
-        state = to_json(
-            replace(self._state, begun=begun, above=above, grammar=self._scanner.state())
-        )
-        return {**state, "seen": seen[::-1]}
+        state = replace(self._state, begun=begun, above=above, grammar=self._scanner.state())
+        return {**to_json(state), "seen": seen[::-1]}
 
     def load(self, saved: dict[str, Any]) -> None:
         """Go on from ``save``."""
@@ -391,8 +392,7 @@ class RedrawReader:
             self._alignment.entries.append(entry)
             if kept["row"]:
                 self._view.append((from_json(Row, kept["row"]), entry))
-            if kept["last"]:
-                self._last = entry
+            self._last = entry if kept["last"] else self._last
         self._state = from_json(_State, saved)
         self._scanner = Scanner.from_state(
             self._state.grammar, self._namespaces, body_max=0, drawn=True

@@ -89,13 +89,10 @@ class ScreenSource:
     def feed(self, data: bytes, now: float) -> list[SourceEvent]:
         """Take what the program wrote; return Line, Pause and Proof events."""
         self._advance(now)
-        if self._held:
-            data = self._held + data
+        data = self._held + data
         partial = _PARTIAL.search(data, max(0, len(data) - 72))
-        if partial:
-            self._held, data = data[partial.start() :], data[: partial.start()]
-        else:
-            self._held = b""
+        cut = partial.start() if partial else len(data)
+        self._held, data = data[cut:], data[:cut]
         self._write(self._concealed.blank(whole_sequences(data)))
         self._out.tick(now)
         return self._out.take()
@@ -107,9 +104,8 @@ class ScreenSource:
 
     def next_deadline(self) -> float | None:
         """Return when ``tick`` should be called, or None."""
-        times = [self._out.deadline, self._redraw.deadline]
-        if self._painting:
-            times.append(self._frames.deadline)
+        frames = self._frames.deadline if self._painting else None
+        times = (self._out.deadline, self._redraw.deadline, frames)
         return min((time for time in times if time is not None), default=None)
 
     def resize(self, cols: int, rows: int, now: float) -> list[SourceEvent]:
@@ -143,9 +139,8 @@ class ScreenSource:
     def finish(self, now: float) -> list[SourceEvent]:
         """Settle everything: the program has exited."""
         self._advance(now)
-        if self._held:
-            self._emulator.feed(self._held)
-            self._held = b""
+        self._emulator.feed(self._held)
+        self._held = b""
         if self._painting:
             self._frames.look_at_whole(now, settle=True)
         else:
@@ -304,6 +299,11 @@ class ScreenSource:
     def _blank_below(self, row: int) -> bool:
         bottom = self._emulator.total_rows - 1
         return not self._emulator.text((0, row), (self._emulator.cols - 1, bottom)).strip()
+
+    @property
+    def changed_at(self) -> float:
+        """When a row last changed, as far as is known yet: no blinking cursor changes one."""
+        return max(self._wrote_at, self._redraw.changed_at)
 
     # What is known of the terminal, see Screen.
     @property

@@ -29,9 +29,10 @@ from relay.session.command_lines import CommandLines
 from relay.session.detector import SCREEN, AgentSaid, DirectiveDetector, Heard
 from relay.session.pager_watch import PagerWatch
 
-#: A screen does not know turns: a block is given up as unclosed after this many seconds of silence.
+#: A screen does not know turns: a block is given up as unclosed when for so many seconds no row has
+#: changed.
 UNCLOSED_PATIENCE = 10.0
-#: ... or this many after its last line, where a clock or a cursor is drawn again and again.
+#: ... or this many after its last line, where a clock is drawn again and again.
 LINE_PATIENCE = 60.0
 #: Notes that are kept for ``relay status``; older ones give way.
 NOTES_MAX = 20
@@ -55,6 +56,8 @@ class ScreenLike(Protocol):
     def finish(self, now: float) -> list[SourceEvent]: ...
     def checkpoint(self) -> bytes: ...
     def visible(self) -> list[str]: ...
+    @property
+    def changed_at(self) -> float: ...
     @property
     def title(self) -> str: ...
     @property
@@ -88,8 +91,7 @@ class SourceSelector:
         self._paged = False  # what comes now is a pager's
         self._inner = nested.pid if nested else 0  # the inner wrap that hears what comes now
         self._inner_lost: float | None = None  # since when that has not had the terminal
-        self._last_output: float | None = None
-        self._last_line = 0.0  # when a line was heard on the screen
+        self._last_line = screen.changed_at  # when a line was heard on the screen
         self._believed = self.source
         self._looks = structured is not None and structured.reads_screen
         self._look_at: float | None = None
@@ -110,7 +112,6 @@ class SourceSelector:
 
     def output(self, data: bytes, now: float) -> list[Heard]:
         """Read what the agent wrote."""
-        self._last_output = now
         if self._looks and self._look_at is None:
             self._look_at = now + LOOK_AFTER
         if self._pager.there(now) == self._paged:
@@ -240,9 +241,9 @@ class SourceSelector:
 
     def _silence_ends(self) -> float | None:
         """When an open block of the screen's is given up."""
-        if self._last_output is None or not self._detector.is_open(SCREEN):
+        if not self._detector.is_open(SCREEN):
             return None
-        return min(self._last_output + UNCLOSED_PATIENCE, self._last_line + LINE_PATIENCE)
+        return min(self._screen.changed_at + UNCLOSED_PATIENCE, self._last_line + LINE_PATIENCE)
 
     def _heard_inside(self, now: float) -> bool:
         """Whether a wrap inside this one hears what is on the screen now."""

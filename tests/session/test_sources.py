@@ -31,7 +31,10 @@ from relay.session.sources import (
 class FakeScreen:
     """Takes UTF-8 lines for bytes."""
 
+    changed_at = 0.0
+
     def feed(self, data: bytes, now: float) -> list[SourceEvent]:
+        self.changed_at = now
         lines = [Line("screen", text) for text in data.decode().splitlines()]
         return [*lines, Pause("screen")]
 
@@ -199,15 +202,21 @@ def test_a_block_that_nobody_closes_is_given_up_after_a_silence() -> None:
     assert desk.ears.next_deadline() is None
 
 
-def test_a_clock_does_not_keep_a_block_open_for_ever() -> None:
-    desk = Desk()
-    desk.hear(desk.ears.output(b"@relay:Bob <<<\nsome text\n", 10.0))
+@pytest.mark.parametrize(
+    ("drawn", "patience"),
+    [("\x1b[{}m \x1b[m", UNCLOSED_PATIENCE), ("{} seconds", LINE_PATIENCE)],
+    ids=["cursor", "clock"],
+)
+def test_what_goes_on_being_drawn_keeps_no_block_open_for_ever(drawn: str, patience: float) -> None:
+    ears = SourceSelector(DirectiveDetector("run", 0, ["relay"]), ScreenSource(40, 10), None)
+    heard = ears.output(b"\x1b[?1049h\x1b[?25l\x1b[H@relay:Bob <<<\r\n\r\nsome text", 10.0)
     at = 10.0
-    while not desk.heard and at < 100.0:
-        at += 1.0
-        desk.hear([*desk.ears.output(b"", at), *desk.ears.tick(at)])
-    assert [type(h.found) for h in desk.heard] == [Unclosed]
-    assert at == 10.0 + LINE_PATIENCE
+    while not heard and at < 100.0:
+        at += 0.5
+        ears.output(f"\x1b[9;3H{drawn.format(int(at * 2) % 9)}".encode(), at)
+        heard = [one for one in ears.tick(at + 0.1) if isinstance(one, Detection)]
+    assert [type(one.found) for one in heard if isinstance(one, Detection)] == [Unclosed]
+    assert patience <= at - 10.0 <= patience + 2.0
 
 
 def test_the_checkpoint_holds_every_part() -> None:
