@@ -234,7 +234,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (persona, alias)
         ) WITHOUT ROWID""",
         """CREATE TABLE dispatches (
-            id TEXT PRIMARY KEY,
+            seq INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
             event INTEGER NOT NULL REFERENCES events (seq),
             hook_id TEXT NOT NULL,
             persona TEXT NOT NULL,
@@ -256,9 +257,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             lease_until_ms INTEGER,
             updated_ms INTEGER NOT NULL,
             turn TEXT
-        ) WITHOUT ROWID""",
-        "CREATE INDEX dispatches_open ON dispatches (persona, session, priority DESC, id)"
-        " WHERE open",
+        )""",
+        "CREATE INDEX dispatches_open ON dispatches (persona, session, seq) WHERE open",
         "CREATE INDEX dispatches_event ON dispatches (event)",
         """CREATE TABLE agent_turns (
             id TEXT PRIMARY KEY,
