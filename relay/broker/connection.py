@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from relay.broker.batch import ClientRequest, Committer, Handler
+from relay.broker.batch import ClientRequest, Handler
+from relay.broker.committer import Committer
 from relay.core.descriptors import is_own_peer
 from relay.core.errors import RelayError, UsageError
 from relay.core.processes import Process, peer

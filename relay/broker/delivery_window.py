@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from relay.broker.batch import Accepted, Batch, Client, Committer
+from relay.broker.batch import Accepted, Batch, Client
+from relay.broker.committer import Committer
 from relay.broker.directory import Directory
 from relay.core.message import State
 from relay.ledger.schema import Row

@@ -3,7 +3,7 @@
 The service is started when memory is first asked for. A request goes to it as it came, and its
 answer is passed on unread. When the service dies, another is started and gets again what was not
 answered: a save under the same id, so that nothing is there twice. relay.memory.service describes
-the lines, relay.broker.memory_process runs the service.
+the lines, relay.broker.service_process runs the service.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from relay.broker.batch import Batch, ClientRequest, Handler
-from relay.broker.memory_process import SERVICE, MemoryProcess
+from relay.broker.service_process import ServiceProcess, python
 from relay.core.errors import RelayError, StorageError, Timeout, UsageError
+from relay.core.files import make_private_folder
 from relay.protocol.broker import refusal
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ OPS = (
     *("memory_save", "memory_search", "memory_get", "memory_list", "memory_forget"),
     *("memory_stats", "memory_export", "memory_import", "memory_extract"),
 )
+#: What starts the service.
+SERVICE = python("relay.memory.service")
 #: Requests that wait for an answer, and their bytes; a further one is refused as ``busy``.
 PENDING_MAX = 1000
 PENDING_SIZE_MAX = 32 * 1024 * 1024
@@ -88,7 +91,7 @@ class MemoryProxy:
         self._deaths: deque[tuple[float, str]] = deque(maxlen=STARTS_MAX * STORE_DEATHS_MAX)
         self._log_path = os.path.join(home.logs, "memory.log")
         self._silent_since: float | None = None
-        self._service: MemoryProcess | None = None
+        self._service: ServiceProcess | None = None
         self._closing = False
         self._gone = asyncio.Event()
 
@@ -176,9 +179,11 @@ class MemoryProxy:
         if now - self._silent_since > SILENCE_MAX and self._service is not None:
             self._service.kill()
 
-    def _on_answer(self, id_: int, line: bytes) -> None:
+    def _on_line(self, line: bytes) -> None:
+        id_, _, answer = line.partition(b" ")
+        number = int(id_)
         self._silent_since = None
-        self._settle(id_, line)
+        self._settle(number, answer)
 
     def _settle(self, id_: int, line: bytes) -> None:
         job = self._pending.get(id_)
@@ -207,8 +212,13 @@ class MemoryProxy:
         self._starts.append(now)
         self._gone.clear()
         try:
-            self._service = MemoryProcess(
-                self._command, self._home, self._log_path, self._on_answer, self._on_end
+            make_private_folder(self._home.memory)
+            self._service = ServiceProcess(
+                [*self._command, self._home.root],
+                cwd=self._home.memory,
+                log=self._log_path,
+                received=self._on_line,
+                ended=self._on_end,
             )
         except OSError as error:
             why = f"cannot be started: {error.strerror or error}"

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Batch, Client, ClientRequest, Committer
+from relay.broker.batch import Batch, Client, ClientRequest
+from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member, token_hash
 from relay.config import names

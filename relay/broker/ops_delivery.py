@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from relay.broker.batch import Batch, Client, ClientRequest, Committer
+from relay.broker.batch import Batch, Client, ClientRequest
+from relay.broker.committer import Committer
 from relay.broker.delivery_states import (
     REPORTED,
     WAITING_FOR_MS,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from functools import partial
 
-from relay.broker.batch import Batch, ClientRequest, Committer
+from relay.broker.batch import Batch, ClientRequest
+from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.core.errors import NotFound, UsageError

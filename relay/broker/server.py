@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from relay import __version__
-from relay.broker.batch import Batch, ClientRequest, Committer, Handler
+from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.committer import Committer
 from relay.broker.connection import ClientConnection
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory

@@ -1,6 +1,6 @@
-"""Runs the memory service (relay.memory.service) as a child of the broker: its socket, its log.
+"""Runs a process beside the broker as its child: its socket, its log, its end.
 
-relay.broker.memory_proxy decides when it is started, and what it is asked.
+The memory service (relay.broker.memory_proxy) and the workers (relay.broker.workers) run so.
 """
 
 from __future__ import annotations
@@ -12,43 +12,44 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
-from relay.core.files import make_private_folder
 from relay.core.log import Log
 
-if TYPE_CHECKING:
-    from relay.core.paths import Home
-
-#: Bytes of one answer: a page of memories whose every byte is escaped fits.
+#: Bytes of one line: a page of memories whose every byte is escaped fits.
 _LINE_MAX = 32 * 1024 * 1024
 #: Bytes a second that are read of what the service prints: a flood slows down only the service.
 _OUTPUT_RATE = 1024 * 1024
 
-_RUN = "import sys; sys.path.append(sys.argv.pop(1)); from relay.memory.service import main; main()"
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-#: What starts the service. -P: nothing in its folder may take a module's place.
-SERVICE = (sys.executable, "-P", "-u", "-c", _RUN, _ROOT)
 
 
-class MemoryProcess(asyncio.Protocol):
-    """The running service. Raises OSError when it cannot be started.
+def python(module: str) -> tuple[str, ...]:
+    """The command that runs ``main`` of ``module``. -P: nothing in its folder may take a module's
+    place."""
+    run = f"import sys; sys.path.append(sys.argv.pop(1)); from {module} import main; main()"
+    return (sys.executable, "-P", "-u", "-c", run, _ROOT)
 
-    ``answered(id, line)`` gets each answer; ``ended(how)`` is called once, when the process is
-    reaped and all its answers are read.
+
+class ServiceProcess(asyncio.Protocol):
+    """The running process; its standard input is the socket. Raises OSError when it cannot start.
+
+    ``received`` gets each line, and may raise ValueError for one that is none: the process is then
+    killed. ``ended(how)`` is called once, when it is reaped and all its lines are read.
     """
 
     def __init__(
         self,
         command: Sequence[str],
-        home: Home,
+        *,
+        cwd: str,
         log: str,
-        answered: Callable[[int, bytes], None],
+        received: Callable[[bytes], None],
         ended: Callable[[str], None],
+        env: Mapping[bytes, bytes] | None = None,
     ) -> None:
-        self._answered = answered
+        self._received = received
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
@@ -58,16 +59,16 @@ class MemoryProcess(asyncio.Protocol):
         self._finished = False
         self._how = ""  # how the process ended, once it is reaped
         self._read_all = False
-        make_private_folder(home.memory)
         ours, theirs = socket.socketpair()
         self._output, their_output = socket.socketpair()
         try:
             self._popen = subprocess.Popen(
-                [*command, home.root],
+                command,
                 stdin=theirs.fileno(),
                 stdout=their_output.fileno(),
                 stderr=their_output.fileno(),
-                cwd=home.memory,
+                cwd=cwd,
+                env=env,
                 start_new_session=True,
             )
         except BaseException:
@@ -84,14 +85,14 @@ class MemoryProcess(asyncio.Protocol):
         threading.Thread(target=self._reap, daemon=True).start()
 
     def send(self, line: bytes) -> None:
-        """Send one request."""
+        """Send one line."""
         if self._transport is None:
             self._early.append(line)
         else:
             self._transport.write(line)
 
     def finish(self) -> None:
-        """Say that nothing more will be asked."""
+        """Say that nothing more will come."""
         self._finished = True
         if self._transport is not None and self._transport.can_write_eof():
             self._transport.write_eof()
@@ -114,20 +115,21 @@ class MemoryProcess(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         while (end := self._buffer.find(b"\n", self._searched)) >= 0:
-            id_, _, line = bytes(self._buffer[: end + 1]).partition(b" ")
+            line = bytes(self._buffer[: end + 1])
             del self._buffer[: end + 1]
             self._searched = 0
-            if not id_.isdigit():
+            try:
+                self._received(line)
+            except ValueError:
                 self.kill()
                 return
-            self._answered(int(id_), line)
         self._searched = len(self._buffer)
         if self._searched > _LINE_MAX:
             self.kill()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._read_all = True
-        self.kill()  # it can answer no more
+        self.kill()  # it can say no more
         self._report_end()
 
     # -- the process

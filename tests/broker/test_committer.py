@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from relay.broker.batch import Batch, ClientRequest, Committer
+from relay.broker.batch import Batch, ClientRequest
+from relay.broker.committer import Committer
 from relay.core.errors import RelayError, StorageError
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json, decode
