@@ -1,37 +1,34 @@
 """Writing to the ledger: events, deliveries, agents. One connection, one owner.
 
-The owner calls ``begin``, any of the writers, then ``commit``. ``commit`` may run in another
-thread, while nothing else is called. Every failure is a StorageError; ``rollback`` then puts the
-ledger back to the last commit.
+The owner calls ``begin``, any of the writers, then ``commit``. Writers are here, or in the modules
+of rows beside this one, whose functions take the Ledger and use its ``guard``. Every failure is a
+StorageError; ``rollback`` then puts the ledger back to the last commit.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import astuple, fields
 from itertools import chain
 from os import urandom
 from time import time
 from typing import Any
 
-from relay.core import sqlite
 from relay.core.agent_names import owner_name
 from relay.core.ids import new_ulid, nonce
 from relay.core.message import QueueMode, State
-from relay.ledger.recovery import LedgerFile, recover
 from relay.ledger.schema import (
     BLOCK_BITS,
     COLUMNS,
     INVOCATION_COLUMNS,
-    SCHEMA,
     AgentRecord,
     Delivery,
     Row,
     message_row,
 )
+from relay.ledger.transactions import Transactions
 
 EventTuple = tuple[
     int, str, str, str | None, str, str | None, str | None, str | None, str | None, int
@@ -94,78 +91,43 @@ _AGENT_COLUMNS = tuple(field.name for field in fields(AgentRecord))
 _SAVED = tuple(name for name in _AGENT_COLUMNS if name != "hops")
 
 
-class Ledger:
-    """The ledger's file. Raises StorageError wherever SQLite fails."""
+class Ledger(Transactions):
+    """The ledger: its file, and the rows that the broker writes with every message."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
         self._seq: int | None = None
         self._numbers: dict[str, int] = {}
         self._newest: str | None = None
         self._senders: set[tuple[str | None, int]] = set()  # some of those that are noted
-        self._untold = ""  # for the person, with the next commit
-        self._open()
+        super().__init__(path)
 
     def _open(self) -> None:
-        self._db = sqlite.connect(self.path, SCHEMA)
-        self._file = LedgerFile(self.path)
+        super()._open()
         with self.guard() as db:
             found = db.execute("SELECT key FROM nonce_key").fetchone()
         self._nonce_key: bytes = found[0] if found else urandom(32)
 
-    def close(self) -> None:
-        """Close the file; what was not committed is gone."""
-        self._db.close()
-
-    @contextmanager
-    def guard(self) -> Iterator[sqlite3.Connection]:
-        """The connection, with SQLite's errors turned into StorageError."""
-        try:
-            yield self._db
-        except sqlite3.Error as error:
-            raise SCHEMA.error(error, self.path) from error
-
-    # -- transactions
-
-    def begin(self) -> None:
-        """Start a transaction if none is open, in a file that has its name."""
-        if not self._db.in_transaction:
-            self._check()
-        with self.guard() as db:
-            if not db.in_transaction:
-                db.execute("BEGIN IMMEDIATE")
-
-    @property
-    def in_transaction(self) -> bool:
-        """Whether something waits for ``commit``."""
-        return self._db.in_transaction
+    # -- transactions: see relay.ledger.transactions
 
     def commit(self) -> None:
         """Put everything since ``begin`` on the disk, synchronously."""
-        with self.guard() as db:
-            db.execute("COMMIT")
-        self._check()
-        self._file.note()
+        super().commit()
         told, self._untold = self._untold, ""
         if told:
             self.tell(told)
 
-    def _check(self) -> None:
-        """Put the file back where it was removed. Raises StorageError where it cannot be."""
-        if not self._file.check():
-            self._file.put_back(self._db)
-            self._db.close()
-            self._open()
-            self._untold = f"The ledger {self.path} was removed. It has been put back, as it was."
+    def rollback(self) -> None:
+        """Forget everything since the last commit. Never raises."""
+        self._seq = None
+        self._numbers.clear()
+        self._senders.clear()
+        super().rollback()
 
     def mend(self) -> None:
         """Set the damaged file aside; go on with what can be read of it. Raises StorageError."""
         self.rollback()
         self._newest = None
-        self._db.close()
-        told = recover(self.path)
-        self._open()
-        self.tell(told)
+        self.tell(self.put_in_order())
 
     def tell(self, text: str) -> None:
         """Store a message of relay's to the person."""
@@ -178,24 +140,6 @@ class Ledger:
             [(seq, to, self.next_number(to), 1, State.QUEUED.value, None, now_ms, 0, 0)],
         )
         self.commit()
-
-    def rollback(self) -> None:
-        """Forget everything since the last commit. Never raises."""
-        self._seq = None
-        self._numbers.clear()
-        self._senders.clear()
-        if self._db.in_transaction:
-            try:
-                self._db.execute("ROLLBACK")
-            except sqlite3.Error:
-                # SQLite rolls back by itself after the errors that end up here.
-                return
-
-    def checkpoint(self) -> None:
-        """Move the log into the main file. A log that cannot be moved now stays where it is."""
-        with self.guard() as db:
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        self._file.note()
 
     # -- numbers
 

@@ -1,0 +1,95 @@
+"""One connection to the ledger's file: begin, write, commit, or roll back. One owner.
+
+A file of its own: what is stored, and in which tables, is said in relay.ledger.store and beside it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from relay.core import sqlite
+from relay.ledger.recovery import LedgerFile, recover
+from relay.ledger.schema import SCHEMA
+
+
+class Transactions:
+    """The ledger's file, open for writing. Raises StorageError wherever SQLite fails.
+
+    ``commit`` may run in another thread, while nothing else is called.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._untold = ""  # of what was done to the file: for the person, with the next commit
+        self._open()
+
+    def _open(self) -> None:
+        self._db = sqlite.connect(self.path, SCHEMA)
+        self._file = LedgerFile(self.path)
+
+    def close(self) -> None:
+        """Close the file; what was not committed is gone."""
+        self._db.close()
+
+    @contextmanager
+    def guard(self) -> Iterator[sqlite3.Connection]:
+        """The connection, with SQLite's errors turned into StorageError."""
+        try:
+            yield self._db
+        except sqlite3.Error as error:
+            raise SCHEMA.error(error, self.path) from error
+
+    # -- transactions
+
+    def begin(self) -> None:
+        """Start a transaction if none is open, in a file that has its name."""
+        if not self._db.in_transaction:
+            self._check()
+        with self.guard() as db:
+            if not db.in_transaction:
+                db.execute("BEGIN IMMEDIATE")
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether something waits for ``commit``."""
+        return self._db.in_transaction
+
+    def commit(self) -> None:
+        """Put everything since ``begin`` on the disk, synchronously."""
+        with self.guard() as db:
+            db.execute("COMMIT")
+        self._check()
+        self._file.note()
+
+    def _check(self) -> None:
+        """Put the file back where it was removed. Raises StorageError where it cannot be."""
+        if not self._file.check():
+            self._file.put_back(self._db)
+            self._db.close()
+            self._open()
+            self._untold = f"The ledger {self.path} was removed. It has been put back, as it was."
+
+    def rollback(self) -> None:
+        """Forget everything since the last commit. Never raises."""
+        if self._db.in_transaction:
+            try:
+                self._db.execute("ROLLBACK")
+            except sqlite3.Error:
+                # SQLite rolls back by itself after the errors that end up here.
+                return
+
+    def checkpoint(self) -> None:
+        """Move the log into the main file. A log that cannot be moved now stays where it is."""
+        with self.guard() as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        self._file.note()
+
+    def put_in_order(self) -> str:
+        """Set the damaged file aside; go on with what can be read of it. Returns what to tell the
+        person. Raises StorageError."""
+        self._db.close()
+        told = recover(self.path)
+        self._open()
+        return told
