@@ -43,8 +43,10 @@ class TurnState(StrEnum):
 class TurnRequest:
     """One turn for a headless persona. ``persona`` is its section of the configuration.
 
-    ``attempt``: earlier tries that may have begun; the prompt says so already. ``external_id``:
-    the agent's own session to go on with, as an earlier turn's end told it. ``deadline``: seconds.
+    ``prompt`` is all that the agent is told, with the history; ``resumed_prompt`` the same without
+    it, for an agent that goes on with its own session ``external_id``. ``attempt``: earlier tries
+    that may have begun; the prompts say so already. ``deadline``: seconds. ``environment``: the
+    credentials; they travel over this pipe only.
     """
 
     turn: str
@@ -54,12 +56,13 @@ class TurnRequest:
     permissions: PermissionSet
     deadline: float
     persona: Mapping[str, Any] = field(default_factory=dict)
+    home: str = ""
+    resumed_prompt: str = ""
     system_prompt: str | None = None
     external_id: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
     attempt: int = 0
-    fence: int = 0
     dispatches: tuple[str, ...] = ()
-    cwd: str | None = None
 
     def to_json(self) -> Json:
         made = {one.name: getattr(self, one.name) for one in fields(self)}
