@@ -12,6 +12,7 @@ from typing import Protocol
 
 from relay.broker.routing import Routing
 from relay.core.processes import Process
+from relay.ledger.event_rows import OutsideEvent
 from relay.protocol.broker import Json, encode
 
 
@@ -69,6 +70,7 @@ class Accepted:
     meta: str | None = None
     routing: Routing | None = None
     hops: int = 0
+    outside: OutsideEvent | None = None  # it came over a channel that is not relay's own
     # Known once it is written:
     seq: int = 0
     numbers: Sequence[int] = ()

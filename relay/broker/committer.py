@@ -14,8 +14,9 @@ from collections.abc import Callable
 from relay.broker.batch import Accepted, Batch, ClientRequest, Handler, Job
 from relay.broker.routing import Routing
 from relay.core.errors import RelayError, StorageError
+from relay.core.ids import new_ulid
 from relay.core.message import QueueMode, State
-from relay.ledger import queries
+from relay.ledger import event_rows, queries
 from relay.ledger.store import DeliveryTuple, EventTuple, Ledger, PlainDelivery, PlainEvent
 from relay.protocol.broker import Json, refusal
 
@@ -167,13 +168,18 @@ class Committer:
         plain_deliveries: list[PlainDelivery] = []
         repeated: list[Accepted] = []
         for message in sends:
-            if message.id in known:
+            if _is_repeated(message, known, ledger):
                 repeated.append(message)
                 continue
             known.add(message.id)
             message.seq = ledger.next_seq()
             message.created_ms = batch.now_ms
             batch.stored.append(message)
+            if message.outside is not None:
+                ledger.begin()
+                event_rows.add(ledger, _outside(message), message.outside)
+                _answer(message, batch)
+                continue
             if not _is_plain(message):
                 events.append(_event(message))
                 deliveries += _deliveries(message, ledger)
@@ -193,6 +199,25 @@ class Committer:
             ledger.add_plain(plain_events, plain_deliveries)
         for message in repeated:
             _answer_repeated(ledger, message, batch)
+
+
+def _is_repeated(message: Accepted, known: set[str], ledger: Ledger) -> bool:
+    """Whether it is stored already; ``known`` are ids that are. What another channel has told of
+    before gets the id that it got at that time, whatever else has its own."""
+    outside = message.outside
+    if outside is None or outside.source_id is None:
+        return message.id in known
+    found = event_rows.id_of(ledger, outside.channel, outside.source_id)
+    if found is not None:
+        message.id = found
+    elif message.id in known or ledger.known([message.id]):
+        message.id = new_ulid(outside.occurred_ms)
+    return found is not None
+
+
+def _outside(message: Accepted) -> event_rows.OutsideRow:
+    head = (message.seq, message.id, message.kind, message.sender)
+    return (*head, message.thread, message.body, message.meta, message.created_ms)
 
 
 def _is_plain(message: Accepted) -> bool:

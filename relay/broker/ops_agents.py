@@ -13,12 +13,13 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member, token_hash
 from relay.config import names
 from relay.core.agent_names import valid_name
+from relay.core.dispatch import RELAY_CHANNEL, PersonType
 from relay.core.errors import NameTaken, RelayError, UsageError
 from relay.core.message import AgentState
 from relay.core.paths import Home
 from relay.core.processes import ancestry
 from relay.core.visible import is_visible
-from relay.ledger import queries
+from relay.ledger import persons, queries
 from relay.ledger.schema import AgentRecord
 from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
@@ -57,19 +58,22 @@ class AgentOps:
             if not record.person and record.state != AgentState.GONE.value:
                 self._begin_grace(member)
         known = self._directory.get(self._directory.owner)
-        if known is None or known.record.kind != "owner":
-            self._store_owner(now_ms)
-
-    def _store_owner(self, now_ms: int) -> None:
-        owner = person_record(self._directory.owner, "owner", now_ms)
-        self._ledger.begin()
         try:
-            self._ledger.save_agent(owner)
-            self._ledger.commit()
+            if known is None or known.record.kind != "owner":
+                owner = person_record(self._directory.owner, "owner", now_ms)
+                self._ledger.begin()
+                self._ledger.save_agent(owner)
+                self._directory.put(owner)
+            persons.ensure_members(
+                self._ledger,
+                [(one.name, _type_of(one.record)) for one in self._directory.members.values()],
+                now_ms,
+            )
+            if self._ledger.in_transaction:
+                self._ledger.commit()
         except RelayError:
             self._ledger.rollback()
             raise
-        self._directory.put(owner)
 
     # -- agents
 
@@ -121,6 +125,14 @@ class AgentOps:
         self._ledger.save_agent(record)
         if known is None or known.record.run != run:
             self._ledger.save_hops(name, 0)  # see Directory.put
+        persons.ensure(
+            self._ledger,
+            RELAY_CHANNEL,
+            name,
+            name=name,
+            type_=PersonType.AGENT,
+            now_ms=batch.now_ms,
+        )
         released = self._ledger.release_waiting(name, batch.now_ms)
         batch.cut = True
         memory = fields.get("memory")
@@ -261,6 +273,12 @@ def person_record(name: str, kind: str, now_ms: int) -> AgentRecord:
         since_ms=now_ms,
         last_seen_ms=now_ms,
     )
+
+
+def _type_of(record: AgentRecord) -> PersonType:
+    if not record.person:
+        return PersonType.AGENT
+    return PersonType.OWNER if record.kind == "owner" else PersonType.KNOWN
 
 
 def _check_claim(known: Member, run: str, hashed: str, client: Client) -> None:

@@ -14,18 +14,19 @@ from relay.broker.loop_guard import HeldMessages
 from relay.broker.ops_agents import person_record
 from relay.broker.routing import EVERYONE, Route, Routing, route
 from relay.core.agent_names import valid_name
+from relay.core.dispatch import PersonType
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.message import BODY_MAX, BY_HOOK, MODES, QueueMode
 from relay.core.visible import is_visible
-from relay.ledger import queries
+from relay.ledger import persons, queries
 from relay.ledger.store import Ledger
 from relay.protocol.broker import ABOUT, Json, not_unicode
 
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _FOLLOWUP = QueueMode.FOLLOWUP.value
 #: Events by which a session claims that something is done once: nobody else may.
-_OF_SESSIONS = frozenset({"match", "session_start"})
+OF_SESSIONS = frozenset({"match", "session_start"})
 #: Characters of a thread's name.
 THREAD_MAX = 256
 #: What the attributes of a message may take, in bytes of JSON.
@@ -66,7 +67,7 @@ class MessageOps:
         # By position: this is the broker's hottest call, and names cost half a microsecond.
         message = Accepted(
             request,
-            new_ulid(batch.now_ms) if id_ is None else _checked_id(id_),
+            new_ulid(batch.now_ms) if id_ is None else checked_id(id_),
             id_ is not None,
             "message",
             sender,
@@ -106,7 +107,7 @@ class MessageOps:
             raise UsageError("only a registered session can leave its agent a notice")
         id_ = request.fields.get("id")
         message = Accepted(
-            id=new_ulid(batch.now_ms) if id_ is None else _checked_id(id_),
+            id=new_ulid(batch.now_ms) if id_ is None else checked_id(id_),
             kind="message",
             sender="relay",
             origin="relay",
@@ -130,7 +131,7 @@ class MessageOps:
             raise UsageError("an event needs a kind: lower-case letters, digits, _ . -")
         if kind == "message":
             raise UsageError("a message is sent with the op send")
-        if kind in _OF_SESSIONS and self._directory.member_of(request.client) is None:
+        if kind in OF_SESSIONS and self._directory.member_of(request.client) is None:
             raise RelayError(f"only an agent's session tells of a {kind}", code="forbidden")
         body = fields.get("body")
         text = "" if body is None else _text(body, "body")
@@ -139,7 +140,7 @@ class MessageOps:
         id_, meta = fields.get("id"), fields.get("meta")
         member = self._directory.speaker(request)
         event = Accepted(
-            id=new_ulid(batch.now_ms) if id_ is None else _checked_id(id_),
+            id=new_ulid(batch.now_ms) if id_ is None else checked_id(id_),
             kind=kind,
             sender=self._sender(member, fields.get("from"), batch),
             origin="person" if member is None else "agent",
@@ -181,6 +182,8 @@ class MessageOps:
         record = person_record(name, "person", batch.now_ms)
         self._ledger.begin()
         self._ledger.save_agent(record)
+        known = (name, PersonType.KNOWN)
+        persons.ensure_members(self._ledger, [known], batch.now_ms)
         self._ledger.release_waiting(name, batch.now_ms)
         batch.after.append(partial(self._directory.put_new, record))
         batch.cut = True  # the next message may be to this person
@@ -230,7 +233,7 @@ def _text(value: Any, what: str) -> str:
     return value
 
 
-def _checked_id(id_: Any) -> str:
+def checked_id(id_: Any) -> str:
     if type(id_) is not str or not _ID.fullmatch(id_):
         raise UsageError(f"{id_!r} is not a ULID")
     return id_

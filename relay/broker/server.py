@@ -20,8 +20,10 @@ from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.memory_proxy import MemoryProxy
 from relay.broker.ops_agents import GRACE, AgentOps
 from relay.broker.ops_delivery import DeliveryOps
+from relay.broker.ops_events import EventOps
 from relay.broker.ops_hooks import HookRuns, SessionRequests
 from relay.broker.ops_messages import MessageOps
+from relay.broker.ops_persons import PersonOps
 from relay.broker.ops_query import QueryOps
 from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError
 from relay.core.paths import Home
@@ -95,6 +97,8 @@ class BrokerServer:
             ledger, directory, windows, self._deliveries, guard or LoopGuard()
         )
         self._messages = MessageOps(ledger, directory, windows, self._held)
+        self._events = EventOps(directory, windows, self._messages)
+        self._persons = PersonOps(ledger, directory)
         self._hook_log = HookRuns(ledger, directory)
         self._hooks = SessionRequests(directory)
         self._memory = MemoryProxy(home, directory, log=log)
@@ -111,7 +115,10 @@ class BrokerServer:
             "person": self._held.person,
             "agents": self._agents.agents,
             "send": self._messages.send,
-            "event": self._messages.event,
+            "event": self._events.event,
+            "persons": self._persons.persons,
+            "person_add": self._persons.add,
+            "person_merge": self._persons.merge,
             "state": self._deliveries.state,
             "read": self._deliveries.read,
             "wait": self._deliveries.wait,

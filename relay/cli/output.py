@@ -141,6 +141,8 @@ def error(failure: RelayError, *, in_json: bool) -> None:
 
 def state_text(row: Json) -> str:
     """``state`` or ``state (reason)``."""
+    if row["state"] is None:
+        return "-"  # it was sent to nobody
     return f"{row['state']} ({row['reason']})" if row.get("reason") else str(row["state"])
 
 

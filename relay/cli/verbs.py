@@ -16,6 +16,8 @@ VERBS = {
     "cancel": ("messages", "withdraw a message that nobody has got yet"),
     "show": ("messages", "one message and its deliveries"),
     "history": ("messages", "all messages, oldest first"),
+    "ingest": ("ingest", "bring in what happened elsewhere: a mail, a webhook, a chat message"),
+    "person": ("person_verbs", "who is behind the addresses of mails and chats: add, merge, list"),
     "held": ("held", "messages between agents that wait for you to let them go on"),
     "allow": ("held", "let held messages go on"),
     "refuse": ("held", "let held messages fail"),

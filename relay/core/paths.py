@@ -22,6 +22,7 @@ class Home:
         self.names = os.path.join(self.root, "names")
         self.logs = os.path.join(self.root, "log")
         self.memory = os.path.join(self.root, "memory")
+        self.content = os.path.join(self.root, "content")
         self.models = os.path.join(self.root, "models")
         self.profiles = os.path.join(self.root, "profiles")
         self.trust = os.path.join(self.root, "trust.json")

@@ -133,12 +133,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             for what in ("UPDATE", "DELETE")
         ),
         """CREATE TABLE threads (
-            id TEXT PRIMARY KEY,
             channel TEXT NOT NULL,
+            id TEXT NOT NULL,
             name TEXT,
             is_group INTEGER NOT NULL,
             peer TEXT,
-            created_ms INTEGER NOT NULL
+            created_ms INTEGER NOT NULL,
+            PRIMARY KEY (channel, id)
         ) WITHOUT ROWID""",
         """CREATE TABLE persons (
             id TEXT PRIMARY KEY,
@@ -155,6 +156,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             person TEXT NOT NULL REFERENCES persons (id),
             PRIMARY KEY (channel, address)
         ) WITHOUT ROWID""",
+        "CREATE INDEX person_addresses_person ON person_addresses (person)",
         """CREATE TABLE event_participants (
             event INTEGER NOT NULL REFERENCES events (seq),
             person TEXT NOT NULL REFERENCES persons (id),
@@ -209,7 +211,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE agent_sessions (
             id TEXT PRIMARY KEY,
             source TEXT NOT NULL,
-            persona TEXT COLLATE NOCASE,
+            persona TEXT,
             label TEXT,
             external_id TEXT,
             head_turn TEXT REFERENCES agent_turns (id),
@@ -226,7 +228,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE UNIQUE INDEX agent_sessions_external ON agent_sessions (source, external_id)"
         " WHERE external_id IS NOT NULL",
         """CREATE TABLE session_aliases (
-            persona TEXT NOT NULL COLLATE NOCASE,
+            persona TEXT NOT NULL,
             alias TEXT NOT NULL,
             label TEXT NOT NULL,
             reason TEXT NOT NULL,
@@ -238,7 +240,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             id TEXT NOT NULL UNIQUE,
             event INTEGER NOT NULL REFERENCES events (seq),
             hook_id TEXT NOT NULL,
-            persona TEXT NOT NULL COLLATE NOCASE,
+            persona TEXT NOT NULL,
             session TEXT NOT NULL,
             mode TEXT NOT NULL,
             priority INTEGER NOT NULL,
@@ -256,11 +258,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             lease_owner TEXT,
             lease_until_ms INTEGER,
             updated_ms INTEGER NOT NULL,
-            turn TEXT REFERENCES agent_turns (id),
-            message TEXT REFERENCES events (id) DEFERRABLE INITIALLY DEFERRED
+            turn TEXT REFERENCES agent_turns (id)
         )""",
-        "CREATE INDEX dispatches_message ON dispatches (message) WHERE open",
-        "CREATE INDEX dispatches_dead ON dispatches (seq) WHERE state = 'dead'",
         "CREATE INDEX dispatches_open ON dispatches (persona, session, seq) WHERE open",
         "CREATE INDEX dispatches_event ON dispatches (event)",
         """CREATE TABLE agent_turns (
@@ -270,7 +269,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             source_id TEXT,
             model TEXT,
             state TEXT NOT NULL,
-            reason TEXT,
             inferred INTEGER NOT NULL DEFAULT 0,
             started_ms INTEGER NOT NULL,
             ended_ms INTEGER,
@@ -278,7 +276,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             tokens_out INTEGER,
             tool_call_count INTEGER NOT NULL DEFAULT 0,
             compacted_ms INTEGER
-        )""",
+        ) WITHOUT ROWID""",
         "CREATE UNIQUE INDEX agent_turns_source ON agent_turns (session, source_id)"
         " WHERE source_id IS NOT NULL",
         """CREATE TABLE agent_messages (
@@ -308,11 +306,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             child_session TEXT REFERENCES agent_sessions (id),
             started_ms INTEGER,
             completed_ms INTEGER
-        )""",
+        ) WITHOUT ROWID""",
         "CREATE INDEX agent_tool_calls_turn ON agent_tool_calls (turn)",
         """CREATE TABLE answers (
             id TEXT PRIMARY KEY,
-            turn TEXT REFERENCES agent_turns (id),
+            turn TEXT NOT NULL REFERENCES agent_turns (id),
             dispatch TEXT REFERENCES dispatches (id),
             channel TEXT NOT NULL,
             delivery_json TEXT NOT NULL,
@@ -324,7 +322,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             due_ms INTEGER NOT NULL,
             created_ms INTEGER NOT NULL,
             updated_ms INTEGER NOT NULL
-        )""",
+        ) WITHOUT ROWID""",
         "CREATE INDEX answers_open ON answers (channel, due_ms) WHERE open",
         """CREATE TABLE ingested_files (
             path TEXT PRIMARY KEY,

@@ -195,7 +195,7 @@ class Ledger(Transactions):
             self._newest = str(found[0])
         return self._newest
 
-    def _note(
+    def note_events(
         self, events: Sequence[tuple[Any, ...]], senders: set[tuple[str | None, int]]
     ) -> None:
         """Keep what searches rely on: the newest id, and who spoke in which block."""
@@ -212,14 +212,14 @@ class Ledger(Transactions):
 
     def add(self, events: Sequence[EventTuple], deliveries: Sequence[DeliveryTuple]) -> None:
         """Append events and their deliveries."""
-        self._note(events, {(event[3], event[0] >> BLOCK_BITS) for event in events})
+        self.note_events(events, {(event[3], event[0] >> BLOCK_BITS) for event in events})
         with self.guard() as db:
             _EVENTS.run(db, events)
             _DELIVERIES.run(db, deliveries)
 
     def add_plain(self, events: Sequence[PlainEvent], deliveries: Sequence[PlainDelivery]) -> None:
         """Append messages of the commonest kind, with one queued delivery each."""
-        self._note(events, {(event[2], event[0] >> BLOCK_BITS) for event in events})
+        self.note_events(events, {(event[2], event[0] >> BLOCK_BITS) for event in events})
         with self.guard() as db:
             _PLAIN_EVENTS.run(db, events)
             _PLAIN_DELIVERIES.run(db, deliveries)

@@ -32,6 +32,15 @@ Ops (``?`` marks what may be left out):
               -> id, state. Only from the connection of the recipient.
 ``agent_state`` state, reason?, source?, notes? -> state. Of the registered agent.
 ``event``     kind, body?, meta?, thread?, id?, auth? -> id, duplicate
+              With ``outside`` instead it is of another channel, and from the person: {channel,
+              source_id?, kind? (message), sender?, sender_name?, content?, content_type?,
+              timestamp? (ms), account?, peer_kind?, peer?, thread?, reply_to?, metadata?, files?}.
+              What has the channel and the source_id of a stored event is that event, whatever
+              else it says.
+``persons``   who? (a name, an id or its end, channel:address) -> persons [{id, name, type,
+              relationship, created_ms, updated_ms, addresses [[channel, address]]}], more?
+``person_add`` name, addresses?, type?, relationship?, auth? -> person. Not for agents.
+``person_merge`` one, into, auth? -> person. Not for agents.
 ``agents``    -> agents [{name, state, reason, kind, pid, cwd, command, unread, since_ms,
               last_seen_ms, source, notes, run}], persons [name]
 ``inbox``     name?, all?, limit?, after? (a delivery number), follow?, auth? -> name, kind

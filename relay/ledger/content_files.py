@@ -1,0 +1,45 @@
+"""Content that is no text: files beside the ledger, each named by the hash of what is in it.
+
+A file of its own, because who brings an event stores its files, and the broker only their rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from relay.core.errors import StorageError, UsageError
+from relay.core.files import make_private_folder, sync_folder, write_atomically
+from relay.core.paths import Home
+
+#: Bytes of one file.
+CONTENT_MAX = 16 * 1024 * 1024
+
+
+def store(home: Home, data: bytes) -> str:
+    """Put ``data`` on the disk; its hash. Raises UsageError for too much, StorageError."""
+    if len(data) > CONTENT_MAX:
+        raise UsageError(
+            f"the content has {len(data)} bytes; at most {CONTENT_MAX} are possible",
+            hint="put it where its reader finds it, and name that place in the text",
+            code="too_large",
+        )
+    sha256 = hashlib.sha256(data).hexdigest()
+    path = path_of(home, sha256)
+    folder = os.path.dirname(path)
+    try:
+        if not os.path.exists(path):
+            make_private_folder(folder)
+            write_atomically(path, data)
+            sync_folder(os.path.dirname(folder))
+    except OSError as error:
+        raise StorageError(
+            f"the content cannot be stored in {folder}: {error.strerror}",
+            hint="free some space on that disk; nothing was stored",
+        ) from error
+    return sha256
+
+
+def path_of(home: Home, sha256: str) -> str:
+    """Where the content with this hash is."""
+    return os.path.join(home.content, sha256[:2], sha256)

@@ -1,0 +1,101 @@
+"""Rows of what happens on other channels than relay's own: events, threads, participants, files.
+
+One connection, one owner: see relay.ledger.store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relay.core.dispatch import PeerKind, PersonType
+from relay.ledger import persons
+from relay.ledger.schema import BLOCK_BITS
+from relay.ledger.store import Ledger
+
+#: What ``events.origin`` is of them.
+OUTSIDE = "channel"
+
+#: (seq, id, kind, sender, thread, body, meta_json, created_ms)
+OutsideRow = tuple[int, str, str, str, str | None, str | None, str | None, int]
+
+_EVENT = (
+    "INSERT INTO events (seq, id, kind, agent, origin, thread, body, meta_json, created_ms,"
+    " channel, source_id, account, peer_kind, peer, reply_to, content_type, occurred_ms)"
+    f" VALUES (?,?,?,?,'{OUTSIDE}',?,?,?,?,?,?,?,?,?,?,?,?)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ContentFile:
+    """Content that is no text: a file of relay.ledger.content_files, by its hash. Size in bytes."""
+
+    sha256: str
+    name: str
+    content_type: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideEvent:
+    """What an event of another channel has beyond what every event has. ``occurred_ms``: when, by
+    its channel. ``sender_type``: what its sender is as long as nobody says otherwise."""
+
+    channel: str
+    source_id: str | None
+    account: str | None
+    peer_kind: PeerKind
+    peer: str | None
+    reply_to: str | None
+    content_type: str
+    occurred_ms: int
+    sender_type: PersonType = PersonType.UNKNOWN
+    sender_name: str | None = None
+    files: tuple[ContentFile, ...] = ()
+
+
+def id_of(ledger: Ledger, channel: str, source_id: str) -> str | None:
+    """The id of an event that is known by its channel and that one's own id of it."""
+    with ledger.guard() as db:
+        found = db.execute(
+            "SELECT id FROM events WHERE channel=? AND source_id=?", (channel, source_id)
+        ).fetchone()
+    return None if found is None else str(found[0])
+
+
+def add(ledger: Ledger, row: OutsideRow, outside: OutsideEvent) -> None:
+    """Append one event."""
+    seq, _, _, sender, thread, _, _, now_ms = row
+    where = (outside.channel, outside.source_id, outside.account, outside.peer_kind.value)
+    what = (outside.peer, outside.reply_to, outside.content_type, outside.occurred_ms)
+    name = outside.sender_name or sender
+    person = persons.ensure(
+        ledger, outside.channel, sender, name=name, type_=outside.sender_type, now_ms=now_ms
+    )
+    ledger.note_events([row], {(sender, seq >> BLOCK_BITS)})
+    with ledger.guard() as db:
+        db.execute(_EVENT, (*row, *where, *what))
+        db.execute("INSERT INTO event_participants VALUES (?,?,'from')", (seq, person))
+        if thread is not None:
+            group = outside.peer_kind is PeerKind.GROUP
+            db.execute(
+                "INSERT OR IGNORE INTO threads (channel, id, is_group, peer, created_ms)"
+                " VALUES (?,?,?,?,?)",
+                (outside.channel, thread, int(group), outside.peer, now_ms),
+            )
+        db.executemany(
+            "INSERT INTO event_files VALUES (?,?,?,?,?,?)",
+            [
+                (seq, n, one.sha256, one.name, one.content_type, one.size)
+                for n, one in enumerate(outside.files)
+            ],
+        )
+
+
+def files_of(ledger: Ledger, seq: int) -> list[ContentFile]:
+    """The files of one event, in its order."""
+    with ledger.guard() as db:
+        rows = db.execute(
+            "SELECT sha256, name, content_type, size FROM event_files WHERE event=? ORDER BY n",
+            (seq,),
+        ).fetchall()
+    return [ContentFile(*row) for row in rows]
