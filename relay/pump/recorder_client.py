@@ -312,8 +312,8 @@ class RecordedLink(SessionLink):
         """See SessionLink."""
         found = super().receive(now)
         for kind, payload in found:
-            if kind == frames.WRITE:
-                self._client.words(payload[8:], now)
+            if kind in (frames.WRITE, frames.WRITE_AT):
+                self._client.words(payload[8 if kind == frames.WRITE else 16 :], now)
         return found
 
     def tick(self, now: float) -> None:

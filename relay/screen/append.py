@@ -15,6 +15,7 @@ from relay.protocol import frames
 from relay.screen import checkpoint
 from relay.screen.agent_styles import UNKNOWN, AgentStyle, without_notices
 from relay.screen.emulator import Emulator, Mark
+from relay.screen.inputbox import CURSOR_SHOWN
 from relay.screen.line_events import PERSON_WAIT, LineEmitter
 
 #: A line that goes on for longer than this many characters is read without its rest.
@@ -216,6 +217,12 @@ class AppendReader:
         """The cursor in screen coordinates."""
         x, y = self._emulator.cursor
         return x, self._emulator.history_rows + y
+
+    def prompt(self) -> str:
+        """What stands on the cursor's row before it, where the program shows the cursor."""
+        x, y = self._cursor()
+        shown = x and self._emulator.mode(CURSOR_SHOWN)
+        return self._emulator.text((0, y), (x - 1, y)) if shown else ""
 
     # -- the person ----------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Iterable
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -29,6 +30,10 @@ _ECHO_AGE = 30.0
 _ECHO_LINES = 8192  # about one message of the largest size; older ones are forgotten
 _ECHO_TEXTS = 32
 _ECHO_KEPT = 16 * 1024  # bytes of each in a checkpoint
+_PROMPTS = 4
+_PROMPT_MAX = 80  # characters
+#: So many first characters of a typed text hold its marker, which nobody else can know.
+_ECHO_HEAD = 30
 _SPACE = re.compile(r"\s+")
 _PASTE = re.compile(r"\^\[\[20[01]~")
 
@@ -49,15 +54,26 @@ class EchoMask:
     def __init__(self) -> None:
         self._lines: deque[tuple[str, float]] = deque(maxlen=_ECHO_LINES)
         self._texts: deque[str] = deque(maxlen=_ECHO_TEXTS)
+        self._alone: deque[str] = deque(maxlen=_ECHO_TEXTS)  # since the person's last key
+        self._prompts: deque[str] = deque(maxlen=_PROMPTS)  # what stood before them
         self._fresh = False  # nothing of the text that was typed last has been seen
 
-    def expect(self, text: str, now: float) -> None:
-        """``text`` is about to be typed."""
+    def expect(self, text: str, now: float, prompt: str = "") -> None:
+        """``text`` is about to be typed behind ``prompt``."""
         for line in text.splitlines():
             if squeezed := squeeze(line):
                 self._lines.append((squeezed, now))
-        self._texts.append(solid(text))
+        typed, before = solid(text), solid(prompt)
+        if before and typed not in self._texts:
+            self._alone.append(typed)
+        self._texts.append(typed)
+        if 0 < len(before) <= _PROMPT_MAX and before not in self._prompts:
+            self._prompts.append(before)
         self._fresh = True
+
+    def keyed(self) -> None:
+        """The person pressed a key: it may have gone behind what was typed."""
+        self._alone.clear()
 
     @property
     def waiting(self) -> bool:
@@ -108,6 +124,29 @@ class EchoMask:
         """Whether a text, without its whitespace, stands in anything that was typed lately."""
         return any(solid_text in text for text in self._texts)
 
+    def begun(self, row: str) -> str:
+        """What of a typed text the row, without its whitespace, shows behind its prompt."""
+        for prompt in self._prompts:
+            shown = row[len(prompt) :] if row.startswith(prompt) else ""
+            if len(shown) >= _ECHO_HEAD and any(t.startswith(shown) for t in self._texts):
+                return shown
+        return ""
+
+    def is_end(self, solid_text: str) -> bool:
+        """Whether that is the end of a typed text, to which the person cannot have added."""
+        return len(solid_text) >= _ECHO_HEAD and any(t.endswith(solid_text) for t in self._alone)
+
+    def rest(self, rows: Iterable[str]) -> int:
+        """How many of the first rows are the end of a typed text that begins above them."""
+        shown = ""
+        for count, row in enumerate(rows, 1):
+            shown += row
+            if self.is_end(shown):
+                return count
+            if not self.part_of_text(shown):
+                break
+        return 0
+
     def save(self) -> dict[str, Any]:
         """Return as JSON values the lines that are due first and the latest texts that fit."""
         return {
@@ -115,6 +154,7 @@ class EchoMask:
                 ({"text": t, "at": at} for t, at in islice(self._lines, 200)), _ECHO_KEPT
             ),
             "texts": fitting(list(self._texts)[:-9:-1], _ECHO_KEPT)[::-1],
+            "prompts": list(self._prompts),
             "fresh": self._fresh,
         }
 
@@ -122,6 +162,7 @@ class EchoMask:
         """Go on from ``save``."""
         self._lines.extend((line["text"], line["at"]) for line in saved["lines"])
         self._texts.extend(saved["texts"])
+        self._prompts.extend(saved.get("prompts", ()))
         self._fresh = saved.get("fresh", False)
 
 

@@ -146,7 +146,7 @@ class RedrawReader:
         self._learn_noted(now)
         self._state.patient = looks_busy(snapshot, self._style)
         self._state.started = self._state.started or self._state.patient
-        rows = read_rows(snapshot, self._out.echo.part_of_text, self._style)
+        rows = read_rows(snapshot, self._out.echo, self._style)
         self._tell_hidden(rows)
         keys = [row.key for row in rows]
         resized = now - self._state.resized_at < STALE
@@ -191,7 +191,7 @@ class RedrawReader:
     def absorb(self, snapshot: Snapshot, now: float) -> None:
         """Take all of ``snapshot``, which the screen shows, for emitted."""
         self._learn_noted(now)
-        keys = [row.key for row in read_rows(snapshot, self._out.echo.part_of_text, self._style)]
+        keys = [row.key for row in read_rows(snapshot, self._out.echo, self._style)]
         if not keys:  # the screen was wiped
             self.scrolled(ALL_ROWS)
             return

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
 from relay.screen.agent_styles import PANEL, UNKNOWN, AgentStyle, shown_text, width, without_bars
-from relay.screen.line_events import solid
+from relay.screen.line_events import EchoMask, solid
 
 
 class Snapshot(NamedTuple):
@@ -182,14 +181,12 @@ def looks_busy(snapshot: Snapshot, style: AgentStyle) -> bool:
     return any(_traits(row, style).busy for row in snapshot.rows)
 
 
-def read_rows(
-    snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyle = UNKNOWN
-) -> list[Row]:
+def read_rows(snapshot: Snapshot, echo: EchoMask, style: AgentStyle = UNKNOWN) -> list[Row]:
     """The rows that are not blank, classified, without the agent's own indentation.
 
-    ``typed`` tells whether a text without its whitespace is part of what relay typed.
+    ``echo`` knows what relay typed.
     """
-    raws = _classify(snapshot, typed, style)
+    raws = _classify(snapshot, echo, style)
     margins = _margins(raws)
     exact = style.wraps_at is not None
     if style.wraps_at is None:
@@ -239,7 +236,7 @@ def _breaks_words(sizes: list[int], cols: int) -> bool:
     return full > 1 and full * 2 > len(sizes) and min(sizes) >= cols - 1
 
 
-def _classify(snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyle) -> list[_Raw]:
+def _classify(snapshot: Snapshot, echo: EchoMask, style: AgentStyle) -> list[_Raw]:
     seen = [_traits(row, style) for row in without_bars(snapshot.rows, snapshot.cols, style)]
     panels = sum(1 for traits in seen if traits.panel is not None) if style.panels else 0
     written = sum(1 for traits in seen if traits.text and not traits.rule)
@@ -250,6 +247,7 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyl
     blanks, corner, tool_column, called = 0, 0, 0, False
     first_draft, last_draft = _input_box(seen, snapshot.cursor_line)
     draft_seen, empty = False, _empty_quotations(seen)
+    rest = echo.rest(traits.solid for traits in seen)
     for number, traits in enumerate(seen):
         if not traits.text or traits.rule or number in empty:
             gap, called = True, False
@@ -268,10 +266,11 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyl
             this = Kind.OTHER
         elif traits.call:
             this, called, spoken, kind = Kind.TOOL, True, "", Kind.AGENT
-        elif traits.person:
-            this, block, spoken, called = Kind.PERSON, block + 1, traits.solid[1:], False
-            kind = this
-        elif spoken and typed(spoken + traits.solid):
+        elif (begun := echo.begun(traits.solid)) or traits.person:
+            this, block, called = Kind.PERSON, block + 1, False
+            kind = this if traits.person else Kind.AGENT
+            spoken = begun or traits.solid[1:]
+        elif number < rest or (spoken and echo.part_of_text(spoken + traits.solid)):
             this, spoken = Kind.PERSON, spoken + traits.solid
         elif traits.bullet:
             this = kind = Kind.AGENT
@@ -297,12 +296,14 @@ def _classify(snapshot: Snapshot, typed: Callable[[str], bool], style: AgentStyl
         if first_draft < number < last_draft:
             raws[-1].kind, draft_seen = Kind.DRAFT, True
         elif number == snapshot.cursor_line:
-            if snapshot.typing or this is Kind.PERSON or typed(traits.solid):
+            if snapshot.typing or this is Kind.PERSON or echo.part_of_text(traits.solid):
                 draft_seen = _mark_draft(raws) or draft_seen
             else:
                 raws[-1].written = True
         elif draft_seen and this is Kind.AGENT:
             raws[-1].kind = Kind.DRAFT if not gap else Kind.OTHER
+        if this is Kind.PERSON and echo.is_end(spoken):
+            kind, block = Kind.AGENT, block + 1  # below what relay typed the agent speaks
         gap, blanks = False, 0
     return raws
 

@@ -122,13 +122,14 @@ class ScreenSource:
 
     def expect_echo(self, text: str, now: float) -> None:
         """Expect the echo of ``text``, which relay is about to type: it is not speech."""
-        self._out.echo.expect(text, now)
+        self._out.echo.expect(text, now, self._append.prompt())
         self._redraw.start()
 
     def activity(self, kind: bytes, now: float) -> list[SourceEvent]:
         """Note that the person pressed keys: frames.TYPED, ENTERED or CLEARED."""
         self._advance(now)
         self._keyed = True
+        self._out.echo.keyed()
         if kind == frames.ENTERED:
             self._redraw.start()
         self._frames.activity(kind)
@@ -229,8 +230,7 @@ class ScreenSource:
         if not scrolls and self._append.below_front():
             self._painting = self._tentative = False
             return
-        if cleared and not self._redraws():
-            # A line program that starts again at the top.
+        if cleared and not self._redraws():  # a line program that starts again at the top
             self._painting = self._tentative = False
             self._keyed, self._wrote_at = False, self._now - FRAME_WITHIN
             self._frames.clean()

@@ -196,6 +196,8 @@ def test_what_a_recording_holds(outer: Outer, fake: Fake, tmp_path: Path) -> Non
     outer.until(b"name?")
     fake.send(frames.WRITE, (7).to_bytes(4, "big") + b"\xff" * 4 + b"\x1b[200~hi\x1b[201~")
     fake.wait(frames.WRITTEN)
+    fake.send(frames.WRITE_AT, (8).to_bytes(4, "big") + b"\xff" * 12 + b"!")
+    fake.wait(frames.WRITTEN)
     outer.resize(100, 30)
     os.kill(outer.process.pid, signal.SIGWINCH) if outer.process else None
     fake.wait(frames.SIZE)
@@ -208,7 +210,7 @@ def test_what_a_recording_holds(outer: Outer, fake: Fake, tmp_path: Path) -> Non
     assert (header["version"], header["width"], header["height"]) == (2, 80, 24)
     assert header["title"] == "Ann" and header["relay"]["profile"]
     assert bytes(outer.seen).decode() == text(path)
-    assert text(path, "w") == "\x1b[200~hi\x1b[201~"
+    assert text(path, "w") == "\x1b[200~hi\x1b[201~!"
     assert "100x30" in text(path, "r")
     assert text(path, "k").endswith("entered")
     assert text(path, "i") == "" and "hunter2" not in path.read_text()

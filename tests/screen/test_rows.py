@@ -4,12 +4,37 @@ from __future__ import annotations
 
 import pytest
 
+from relay.screen.line_events import EchoMask
 from relay.screen.rows import Kind, Row, Snapshot, read_rows
 
+#: What relay types, and how a program that breaks it anywhere shows it behind a prompt.
+ECHO = (
+    'Relay message [AB12CD34_EF56GH] from agent Ann: go (End of [AB12CD34_EF56GH]: "@relay:Ann …").'
+)
+PROMPTED = (f"?? > {ECHO[:35]}", ECHO[35 : ECHO.index("@")], ECHO[ECHO.index("@") :])
 
-def rows(*texts: str, cursor: int | None = None, cols: int = 80, typed: str = "") -> list[Row]:
+
+def rows(
+    *texts: str,
+    cursor: int | None = None,
+    cols: int = 80,
+    typed: str = "",
+    prompt: str = "",
+    keyed: bool = False,
+) -> list[Row]:
     at = len(texts) - 1 if cursor is None else cursor
-    return read_rows(Snapshot(list(texts), at, cols), lambda text: bool(typed) and text in typed)
+    echo = EchoMask()
+    if typed:
+        echo.expect(typed, 0.0, prompt)
+    if keyed:
+        echo.keyed()
+    return read_rows(Snapshot(list(texts), at, cols), echo)
+
+
+def echoed(*texts: str, prompt: str = "?? > ", keyed: bool = False) -> list[str]:
+    """Whose the rows are, in short, where relay has typed ECHO behind ``prompt``."""
+    read = rows(*texts, "", "x", cols=40, typed=ECHO, prompt=prompt, keyed=keyed)
+    return [row.kind.value for row in read[:-1]]
 
 
 def kinds(*texts: str, cursor: int | None = None, typed: str = "") -> list[str]:
@@ -40,6 +65,44 @@ def test_what_relay_typed_is_the_persons_beyond_blank_rows() -> None:
         "❯ one two", "", "  @relay:Bob three", "", "● four", "", "x", typed="onetwo@relay:Bobthree"
     )
     assert found[:3] == [Kind.PERSON, Kind.PERSON, Kind.AGENT]
+
+
+def test_behind_any_prompt_what_relay_typed_is_the_persons_and_the_agent_speaks_below() -> None:
+    assert echoed("said", *PROMPTED, "@relay:Bob hi") == [
+        Kind.AGENT, Kind.PERSON, Kind.PERSON, Kind.PERSON, Kind.AGENT,
+    ]  # fmt: skip
+    chevron = (PROMPTED[0].replace("?? ", ""), *PROMPTED[1:])
+    assert echoed(*chevron, "@relay:Bob hi", prompt="> ")[3:] == [Kind.AGENT]
+
+
+def test_the_end_of_what_relay_typed_is_known_where_its_beginning_has_scrolled_away() -> None:
+    assert echoed(*PROMPTED[1:], "@relay:Bob hi") == [Kind.PERSON, Kind.PERSON, Kind.AGENT]
+
+
+@pytest.mark.parametrize(
+    ("texts", "kinds"),
+    [
+        pytest.param(("Ann said: " + ECHO[:28], *PROMPTED[1:]), [Kind.AGENT] * 3, id="quoted"),
+        pytest.param(("?? > Relay message [AB12CD34_EF56XX] no",), [Kind.AGENT], id="another"),
+        pytest.param((PROMPTED[0] + " and more",), [Kind.AGENT], id="other-words"),
+        pytest.param(("?? > Relay message",), [Kind.AGENT], id="without-the-marker"),
+        pytest.param((PROMPTED[2], "more"), [Kind.AGENT] * 2, id="a-short-end"),
+    ],
+)
+def test_what_only_looks_like_what_relay_typed_changes_nothing(
+    texts: tuple[str, ...], kinds: list[Kind]
+) -> None:
+    assert echoed(*texts) == kinds == echoed(*texts, prompt="")
+
+
+def test_where_the_person_may_have_added_to_what_relay_typed_what_stands_below_is_theirs() -> None:
+    rows = (PROMPTED[0].replace("?? ", ""), *PROMPTED[1:], "@relay:Bob mine")
+    assert echoed(*rows, prompt="> ", keyed=True)[3:] == [Kind.PERSON]
+
+
+def test_a_list_of_what_may_complete_what_relay_types_is_no_speech() -> None:
+    read = rows(*PROMPTED, "@relay:Bob a file", cursor=2, cols=40, typed=ECHO, prompt="?? > ")
+    assert {row.kind for row in read} == {Kind.DRAFT}
 
 
 def test_a_tools_output_is_the_tools_as_far_as_it_is_indented() -> None:

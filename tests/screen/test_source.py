@@ -408,6 +408,23 @@ def test_a_draft_is_never_heard_and_what_was_submitted_is_proof() -> None:
     assert "my draft" in "\n".join(proofs(events))
 
 
+def test_what_relay_types_behind_a_prompt_of_no_known_form_ends_a_block_and_is_not_heard() -> None:
+    screen = source()
+    begin = b"\x1b[2K\x1b[1Aone\r\n@relay:Bob <<<\r\nnever closed\r\n\r\n ?? > "
+    events = screen.feed(begin, 0.0) + until(screen, 5.0)
+    typed = "Relay message [AB12CD34_EF56GH] from agent Ann: go (To answer: a line "
+    screen.expect_echo(f'{typed}"@relay:Ann …").', 5.0)
+    screen = ScreenSource.restore(screen.checkpoint(), 80, 24, 5.0)
+    drawn = f'\r\x1b[J ?? > {typed}"\r\n@relay:Ann …").\x1b[?25h'.encode()
+    events += screen.feed(b"\x1b[?25l" + drawn, 5.1) + until(screen, 6.0)
+    entered = b"\x1b[?25l\x1b[1A" + drawn + b"\r\n"
+    events += screen.feed(entered + BOB.encode() + b"\r\n\r\n ?? > ", 6.0)
+    heard = [line for line in spoken(events + until(screen, 12.0)) if line]
+    assert [line for line in heard if line not in ("(other)", "(pause)")] == [
+        "one", "@relay:Bob <<<", "never closed", "(end)", BOB, " ?? >",
+    ]  # fmt: skip
+
+
 def test_no_look_in_the_middle_of_a_frame() -> None:
     screen = source()
     screen.feed(frame("● start", *BOX), 0.0)
