@@ -105,6 +105,11 @@ class Screen(Protocol):
         """Whether the cursor can be seen, and so marks where the program writes next."""
         ...
 
+    @property
+    def changed_at(self) -> float:
+        """When a row last changed, as far as is known yet; a cursor that blinks changes none."""
+        ...
+
     def visible(self) -> list[str]:
         """The rows as displayed."""
         ...

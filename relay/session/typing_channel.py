@@ -136,7 +136,7 @@ class TypingChannel:
             return None
         if not any(row.strip() for row in rows):
             return Blocked("the program has shown nothing yet", 0.5)
-        return self._paste.hold() or self._guards.drawing(now)
+        return self._paste.hold() or self._guards.drawing(now, self._screen.changed_at)
 
     def batch(self, waiting: Sequence[Message]) -> list[Message]:
         if not self._by_lines():

@@ -17,6 +17,8 @@ from relay.session.prompt_watch import PromptWatch
 KEY_REST = 1.0
 #: A full-screen program is left alone until it has written nothing for this long.
 OUTPUT_REST = 0.4
+#: ... or until no row has changed for this long: a cursor may blink for ever.
+UNCHANGED_REST = 1.5
 #: Why nothing is typed beside what the person has written and not sent.
 DRAFT = "a draft stands in the input line"
 #: What is typed into a pager is a command.
@@ -145,9 +147,9 @@ class Guards:
         """Whether the agent itself cannot take Enter now: stopped, or asking for permission."""
         return self._stopped or self.state is AgentState.BLOCKED
 
-    def drawing(self, now: float) -> Blocked | None:
-        """Whether a full-screen program is at rest."""
-        rest = OUTPUT_REST - self.quiet_for(now)
+    def drawing(self, now: float, changed_at: float) -> Blocked | None:
+        """Whether a full-screen program rests; ``changed_at`` is when a row of it last changed."""
+        rest = min(OUTPUT_REST - self.quiet_for(now), UNCHANGED_REST - (now - changed_at))
         return Blocked("the agent is busy", max(rest, 0.02)) if rest > 0 else None
 
 

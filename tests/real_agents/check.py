@@ -29,7 +29,7 @@ from tests.real_agents.recipes_pypi import PYPI
 #: Seconds that all of it may take.
 DEADLINE = 600
 #: What opens a dialog of those that ask before no command.
-DIALOGS = {"pi": r"/settings\r", "elia": r"\x12"}
+DIALOGS = {"pi": r"/settings\r", "elia": "\x12"}
 MARKS = {True: "yes", False: "no", None: "–"}
 TOKEN = re.compile(r"\bT[0-9a-f]{6}\b")
 #: What held of each further program when it was last checked, and the page that tells it.

@@ -54,6 +54,7 @@ class FakeScreen:
         self.rows = [""]
         self.cursor = (0, 0)
         self.cursor_shown = True
+        self.changed_at = 100.0
         self.expected: list[str] = []
 
     def visible(self) -> list[str]:

@@ -8,7 +8,16 @@ from relay.core.message import AgentState
 from relay.core.source_events import StateChange
 from relay.protocol import frames
 from relay.session.pager_watch import PagerWatch
-from relay.session.typing_policy import DRAFT, KEY_REST, OUTPUT_REST, PAGER, RETRY, TRIAL, Guards
+from relay.session.typing_policy import (
+    DRAFT,
+    KEY_REST,
+    OUTPUT_REST,
+    PAGER,
+    RETRY,
+    TRIAL,
+    UNCHANGED_REST,
+    Guards,
+)
 
 
 def test_nothing_stands_in_the_way_of_an_idle_agent() -> None:
@@ -82,9 +91,16 @@ def test_a_stopped_agent_gets_nothing_until_it_goes_on() -> None:
 def test_a_full_screen_program_is_left_to_finish_its_frame() -> None:
     guards = Guards()
     guards.output(10.0)
-    held = guards.drawing(10.1)
+    held = guards.drawing(10.1, 10.0)
     assert held is not None and held.reason == "the agent is busy"
-    assert guards.drawing(10.0 + OUTPUT_REST) is None
+    assert guards.drawing(10.0 + OUTPUT_REST, 10.0) is None
+
+
+def test_a_cursor_that_blinks_keeps_nothing_waiting() -> None:
+    guards = Guards()
+    guards.output(20.0)
+    assert guards.drawing(20.0, 20.1 - UNCHANGED_REST) is not None
+    assert guards.drawing(20.0, 20.0 - UNCHANGED_REST) is None
 
 
 def test_a_model_that_does_not_answer_is_tried_again_in_time() -> None:
