@@ -212,6 +212,15 @@ class HeldMessages:
         if any(one.parked for one in routes):
             message.routing = replace(message.routing, routes=routes)
 
+    def admit_answer(self, message: Accepted, hops: int, batch: Batch) -> None:
+        """Count what a persona answers, which follows from ``hops`` messages, and park it where
+        the guard says so."""
+        assert message.routing is not None
+        message.hops = hops
+        routes = message.routing.routes
+        admitted = tuple(self._admitted(message, one, message.sender, batch) for one in routes)
+        message.routing = replace(message.routing, routes=admitted)
+
     def _admitted(self, message: Accepted, one: Route, counts: str, batch: Batch) -> Route:
         to = self._directory.get(one.to)
         if one.state is not State.QUEUED or to is None or to.person:

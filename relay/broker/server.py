@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from relay import __version__
+from relay.broker.answers import AnswerDeliveries, NoAdapters
 from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.committer import Committer
 from relay.broker.connection import ClientConnection
@@ -102,6 +103,9 @@ class BrokerServer:
         self._hook_log = HookRuns(ledger, directory)
         self._hooks = SessionRequests(directory)
         self._memory = MemoryProxy(home, directory, log=log)
+        self._answers = AnswerDeliveries(
+            ledger, directory, windows, committer, self._held, NoAdapters(), log=log
+        )
         self._handlers = self._table()
         self._agents.restore(now_ms())
         self._held.restore(now_ms())
@@ -148,6 +152,7 @@ class BrokerServer:
         self._sweep()
         self._look_if_idle()
         self._memory.start()
+        self._answers.wake()
         try:
             await self._stopped.wait()
         finally:
@@ -155,6 +160,7 @@ class BrokerServer:
             server.close()
             for connection in self._connections:
                 connection.stop_reading()
+            await self._answers.close()
             await self._committer.drain()
             await self._memory.close()
             await self._close_connections()
@@ -194,7 +200,7 @@ class BrokerServer:
 
     def _look_if_idle(self) -> None:
         now = time.monotonic()
-        if self._connections or self._agents.waits_for_agents:
+        if self._connections or self._agents.waits_for_agents or self._answers.busy:
             self._needed = now
         elif now - self._needed >= self._idle:
             self._log("nobody needs the broker; it ends")

@@ -310,7 +310,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX agent_tool_calls_turn ON agent_tool_calls (turn)",
         """CREATE TABLE answers (
             id TEXT PRIMARY KEY,
-            turn TEXT NOT NULL REFERENCES agent_turns (id),
+            turn TEXT REFERENCES agent_turns (id),
             dispatch TEXT REFERENCES dispatches (id),
             channel TEXT NOT NULL,
             delivery_json TEXT NOT NULL,

@@ -1,0 +1,246 @@
+"""Answers go out: to the asking agent or person as a message, elsewhere by a channel adapter.
+
+The ledger is the queue: what is open when the broker is killed goes on. An adapter is asked once a
+row says so, and has ``SEND_LIMIT`` seconds; a try that failed, or of which nobody knows, is
+followed by others, each later, and told as such. What goes to one place goes in order. After
+``TRIES_MAX`` an answer is dead, and the person is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from relay.broker.batch import Accepted, Batch
+from relay.broker.committer import Committer
+from relay.broker.delivery_window import DeliveryWindows
+from relay.broker.directory import Directory
+from relay.broker.loop_guard import HeldMessages
+from relay.broker.routing import Route, Routing, route
+from relay.core.dispatch import RELAY_CHANNEL
+from relay.core.errors import RelayError
+from relay.core.ids import derived_ulid, new_ulid
+from relay.core.message import BODY_MAX, QueueMode
+from relay.core.visible import visible
+from relay.ledger import answer_rows
+from relay.ledger.answer_rows import AnswerRow
+from relay.ledger.store import Ledger
+from relay.protocol.broker import Json
+
+#: Seconds that an adapter has for one answer.
+SEND_LIMIT = 60.0
+#: Tries of one answer, and the longest time between two, in seconds: 48 minutes in all.
+TRIES_MAX, PAUSE_MAX = 12, 900.0
+#: Answers that are looked at at a time, and that adapters have in hand.
+LOOKED_AT_MAX, IN_HAND_MAX = 256, 32
+#: Characters of a dead answer that the person is shown.
+SHOWN_MAX = 2000
+#: Seconds after a commit that failed.
+AGAIN_AFTER = 1.0
+
+
+class ChannelSender(Protocol):
+    """What sends over channels: the worker that runs their adapters."""
+
+    async def send(self, channel: str, answer: Json, limit: float) -> None:
+        """Have the channel's adapter send it. Raises RelayError: it says why it has not arrived."""
+
+
+class NoAdapters:
+    """No channel has an adapter."""
+
+    async def send(self, channel: str, answer: Json, limit: float) -> None:
+        raise no_adapter(channel)
+
+
+def no_adapter(channel: str) -> RelayError:
+    """The error for a channel over which nothing can be sent."""
+    return RelayError(
+        f"no channel adapter sends over {channel}",
+        hint="@relay.adapter in your own configuration registers one; relay trust lets it run",
+    )
+
+
+class AnswerDeliveries:
+    """Sends what personas have answered."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        directory: Directory,
+        windows: DeliveryWindows,
+        committer: Committer,
+        held: HeldMessages,
+        sender: ChannelSender,
+        *,
+        log: Callable[[str], None],
+    ) -> None:
+        self._ledger = ledger
+        self._directory = directory
+        self._windows = windows
+        self._committer = committer
+        self._held = held
+        self._sender = sender
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._in_hand: dict[str, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._looking = False
+
+    def wake(self) -> None:
+        """There may be something to send."""
+        if not self._looking:
+            self._looking = True
+            self._committer.submit_job(self._look)
+
+    @property
+    def busy(self) -> bool:
+        """Whether answers wait for their channel."""
+        return self._timer is not None or bool(self._in_hand)
+
+    async def close(self) -> None:
+        """The broker stops: what is under way goes on with the next one."""
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = list(self._in_hand.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- choosing
+
+    def _look(self, batch: Batch) -> None:
+        self._looking = False
+        batch.on_failure.append(partial(self._later, AGAIN_AFTER))
+        rows = answer_rows.open_answers(self._ledger, LOOKED_AT_MAX)
+        before: set[str] = set()
+        due: list[int] = []
+        for row in rows:
+            if row.channel == RELAY_CHANNEL:
+                self._tell(row, batch)
+                continue
+            first, free = row.place not in before, len(self._in_hand) < IN_HAND_MAX
+            before.add(row.place)
+            if row.id in self._in_hand or not first:
+                continue
+            if row.due_ms > batch.now_ms:
+                due.append(row.due_ms)
+            elif free:
+                self._begin(row, batch)
+        wait = min(due) - batch.now_ms if due else None
+        batch.after.append(partial(self._set_timer, None if wait is None else wait / 1000))
+        if any(row.channel == RELAY_CHANNEL for row in rows) and len(rows) == LOOKED_AT_MAX:
+            batch.after.append(self.wake)
+
+    def _set_timer(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self._loop.call_later(seconds, self._on_timer)
+
+    def _later(self, seconds: float) -> None:
+        self._set_timer(seconds)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.wake()
+
+    # -- relay's own channel
+
+    def _tell(self, row: AnswerRow, batch: Batch) -> None:
+        """The answer becomes a message from the persona to who asked, in this commit."""
+        to = row.delivery.get("peer") or row.sender
+        if not row.content.strip():
+            answer_rows.close(self._ledger, row.id, "sent", "it is empty", batch.now_ms)
+            return
+        try:
+            if len(row.content.encode()) > BODY_MAX:
+                raise RelayError(f"it is longer than {BODY_MAX} bytes")
+            routing = route([to], row.persona, self._directory.members, strict=False)
+        except RelayError as error:
+            self._give_up(row, error.message, batch)
+            return
+        message = Accepted(
+            request=None,
+            id=derived_ulid(row.created_ms, "answer", row.id),
+            given=True,
+            kind="message",
+            sender=row.persona,
+            origin="agent",
+            body=row.content,
+            mode=QueueMode.FOLLOWUP.value,
+            thread=row.delivery.get("thread") or row.thread,
+            meta=f'{{"cause": "{row.event_id}"}}',
+            routing=routing,
+        )
+        self._held.admit_answer(message, row.hops + 1, batch)
+        self._windows.collect(message, batch)
+        answer_rows.close(self._ledger, row.id, "sent", None, batch.now_ms)
+
+    # -- other channels
+
+    def _begin(self, row: AnswerRow, batch: Batch) -> None:
+        now_ms = batch.now_ms
+        answer_rows.sending(self._ledger, row.id, now_ms + int(SEND_LIMIT * 1000), now_ms)
+        batch.after.append(partial(self._start, row))
+
+    def _start(self, row: AnswerRow) -> None:
+        self._in_hand[row.id] = self._loop.create_task(self._send(row))
+
+    async def _send(self, row: AnswerRow) -> None:
+        answer: Json = {
+            "id": row.id,
+            "context": {**row.delivery, "channel": row.channel},
+            "text": row.content,
+            "to": row.delivery.get("peer") or row.sender,
+            "event": row.event_id,
+            "persona": row.persona,
+            "attempt": row.tries,
+        }
+        reason = None
+        try:
+            await self._sender.send(row.channel, answer, SEND_LIMIT)
+        except RelayError as error:
+            reason = visible(error.line)[:500]
+        except Exception as error:  # the row says that it is under way: somebody must close it
+            reason = visible(f"{type(error).__name__}: {error}")[:500]
+        self._committer.submit_job(partial(self._sent, row, reason))
+
+    def _sent(self, row: AnswerRow, reason: str | None, batch: Batch) -> None:
+        def over() -> None:
+            self._in_hand.pop(row.id, None)
+            self.wake()
+
+        batch.after.append(over)
+        batch.on_failure.append(over)  # it is due again when its time is up
+        if reason is None:
+            answer_rows.close(self._ledger, row.id, "sent", None, batch.now_ms)
+        elif row.tries + 1 >= TRIES_MAX:
+            self._give_up(row, reason, batch)
+        else:
+            pause = min(2.0**row.tries, PAUSE_MAX)
+            due_ms = batch.now_ms + int(pause * 1000)
+            answer_rows.failed(self._ledger, row.id, reason, due_ms, batch.now_ms)
+
+    def _give_up(self, row: AnswerRow, reason: str, batch: Batch) -> None:
+        """It is dead; the person is told, since nobody else can be."""
+        answer_rows.close(self._ledger, row.id, "dead", reason, batch.now_ms)
+        to = row.delivery.get("peer") or row.sender
+        self._log(f"the answer {row.id} on {row.channel} is dead: {reason}")
+        notice = Accepted(
+            request=None,
+            id=new_ulid(batch.now_ms),
+            given=False,
+            kind="message",
+            sender="relay",
+            origin="relay",
+            body=(
+                f"The answer of {row.persona} to {to} could not be sent over {row.channel}:"
+                f" {reason}. It begins with:\n{row.content[:SHOWN_MAX]}"
+            ),
+            mode=QueueMode.FOLLOWUP.value,
+            thread="answers",
+            routing=Routing((Route(self._directory.owner),)),
+        )
+        self._windows.collect(notice, batch)

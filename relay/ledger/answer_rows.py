@@ -1,0 +1,82 @@
+"""The rows of answers: what goes out on channels, and how far it is.
+
+``queued`` -> ``sending`` -> ``sent`` or ``dead``. One that is ``sending`` may have arrived when
+the broker is killed: it is due again at the end of its time, and its next try says that it is one.
+A file of its own: what answers are made of is relay.ledger.dispatch_rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from relay.ledger.store import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """One answer, with the event that it answers. ``tries``: how many there were. Times in
+    milliseconds."""
+
+    id: str
+    channel: str
+    delivery: Mapping[str, Any]
+    content: str
+    tries: int
+    due_ms: int
+    created_ms: int
+    persona: str
+    hops: int
+    event_id: str
+    sender: str
+    thread: str | None
+
+    @property
+    def place(self) -> str:
+        """Where it goes: what goes to one place goes in order."""
+        to = {key: value for key, value in self.delivery.items() if key != "reply_to"}
+        return json.dumps([sorted(to.items()), "" if to.get("peer") else self.sender])
+
+
+_COLUMNS = (
+    "a.id, a.channel, a.delivery_json, a.content, a.attempts, a.due_ms, a.created_ms, d.persona,"
+    " d.hops, e.id, e.agent, e.thread"
+)
+
+
+def open_answers(ledger: Ledger, limit: int) -> list[AnswerRow]:
+    """The oldest that are still to go out."""
+    with ledger.guard() as db:
+        found = db.execute(
+            f"SELECT {_COLUMNS} FROM answers a JOIN dispatches d ON d.id = a.dispatch"
+            " JOIN events e ON e.seq = d.event WHERE a.open ORDER BY a.created_ms, a.id LIMIT ?",
+            (limit,),
+        ).fetchall()
+    rows = []
+    for id_, channel, delivery, *rest in found:
+        rows.append(AnswerRow(id_, channel, json.loads(delivery), *rest))
+    return rows
+
+
+def sending(ledger: Ledger, id_: str, until_ms: int, now_ms: int) -> None:
+    """Somebody tries it now, and has until ``until_ms`` for it."""
+    _update(ledger, id_, "state='sending', attempts=attempts+1, due_ms=?", until_ms, now_ms)
+
+
+def failed(ledger: Ledger, id_: str, reason: str, due_ms: int, now_ms: int) -> None:
+    """It has not arrived, and is tried again."""
+    _update(ledger, id_, "state='queued', reason=?, due_ms=?", reason, due_ms, now_ms)
+
+
+def close(ledger: Ledger, id_: str, state: str, reason: str | None, now_ms: int) -> None:
+    """It is ``sent`` or ``dead``."""
+    _update(ledger, id_, "open=0, state=?, reason=?", state, reason, now_ms)
+
+
+def _update(ledger: Ledger, id_: str, what: str, *values: object) -> None:
+    ledger.begin()
+    with ledger.guard() as db:
+        # One that was decided on meanwhile stays as it is.
+        db.execute(f"UPDATE answers SET {what}, updated_ms=? WHERE id=? AND open", (*values, id_))
