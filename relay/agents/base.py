@@ -140,6 +140,8 @@ class StructuredSource:
 
     #: Whether :meth:`look` is called soon after the agent has drawn; else only while it is blocked.
     reads_screen = False
+    #: Whether the end of a turn is only inferred from what the screen shows.
+    infers_turns = False
 
     def __init__(self, saved: SourceState, profile: Profile | None = None) -> None:
         self.saved = saved

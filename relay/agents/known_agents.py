@@ -138,7 +138,7 @@ def make_adapter(kind: str, start: AgentStart) -> AgentAdapter | None:
 class ScreenStates(StructuredSource):
     """Tells what a program does by its screen and its profile. Its words the screen source has."""
 
-    reads_screen = True
+    reads_screen = infers_turns = True
 
     def __init__(self, profile: Profile) -> None:
         super().__init__(SourceState(AgentState.IDLE, failed=True), profile)

@@ -66,6 +66,7 @@ from relay.session.session_events import (
 from relay.session.sources import SourceSelector
 from relay.session.steering import Steering
 from relay.session.tool_hooks import ToolHookEndpoint
+from relay.session.turn_report import TurnReports
 from relay.session.typing_channel import TypingChannel
 from relay.session.typing_policy import Guards
 
@@ -301,6 +302,9 @@ class SessionParts:
         kept: dict[str, Checkpointed] = {"memory": memories, "prompt": self._prompt}
         if self._adapter is not None:
             kept["native"] = self._adapter
+        turns = TurnReports(self._sources, _now_ms, deliveries.at_prompt, self._guards.quiet_for)
+        turns.restore(self._checkpoint.state.get("turns"), self._clock())
+        kept["turns"] = turns
         session = Session(
             run,
             self._registry,
@@ -308,6 +312,7 @@ class SessionParts:
             self._guards,
             self._adapter,
             kept,
+            turns,
             new_id=lambda: new_ulid(_now_ms()),
             now_ms=_now_ms,
         )

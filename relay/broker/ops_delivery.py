@@ -20,6 +20,7 @@ from relay.broker.ops_query import one_id
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.message import AgentState, State
 from relay.ledger import queries
+from relay.ledger.agent_ledger import answers_to
 from relay.ledger.schema import Delivery, Row
 from relay.ledger.store import Ledger
 from relay.protocol.broker import ROWS_MAX, Json
@@ -33,11 +34,12 @@ _SWEEP_ROWS = 500
 class _Wait:
     """One ``wait`` that has no answer yet."""
 
-    __slots__ = ("request", "id", "timer")
+    __slots__ = ("request", "id", "answer", "timer")
 
-    def __init__(self, request: ClientRequest, id_: str) -> None:
+    def __init__(self, request: ClientRequest, id_: str, answer: bool) -> None:
         self.request = request
         self.id = id_
+        self.answer = answer  # it is waited for, too
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -200,18 +202,18 @@ class DeliveryOps:
         timeout = request.fields.get("timeout")
         if not isinstance(timeout, (int, float)) or not 0 <= timeout <= WAIT_MAX:
             raise UsageError(f"a timeout is a number of seconds up to {WAIT_MAX:.0f}")
-        deliveries = self._directory.with_absence(queries.deliveries(self._ledger, id_))
-        if not deliveries and queries.message(self._ledger, id_) is None:
+        answer = bool(request.fields.get("answer"))
+        found = self._how_far(id_, answer)
+        if not found["deliveries"] and queries.message(self._ledger, id_) is None:
             raise NotFound(f"there is no message {id_}")
-        done = _done(deliveries)
-        if done or timeout == 0:
-            return {"id": id_, "done": done, "deliveries": deliveries}
+        if found["done"] or timeout == 0:
+            return found
         request.client.defer()
-        waiting = _Wait(request, id_)
+        waiting = _Wait(request, id_, answer)
         # At once, not after the commit: a change later in this very batch must find it.
         self._waits.setdefault(id_, []).append(waiting)
-        answer = partial(self._committer.submit_job, partial(self._answer_waits, id_, waiting))
-        waiting.timer = asyncio.get_running_loop().call_later(timeout, answer)
+        late = partial(self._committer.submit_job, partial(self._answer_waits, id_, waiting))
+        waiting.timer = asyncio.get_running_loop().call_later(timeout, late)
         batch.on_failure.append(partial(self._forget, waiting))
         return None
 
@@ -226,17 +228,37 @@ class DeliveryOps:
         for waiting in [one for group in self._waits.values() for one in group]:
             self._forget(waiting)
 
+    def answered(self, id_: str) -> None:
+        """The turn that answers this message is stored."""
+        if id_ in self._waits:
+            self._committer.submit_job(partial(self._answer_waits, id_, None))
+
+    def _how_far(self, id_: str, answer: bool) -> Json:
+        """What a ``wait`` is answered now."""
+        deliveries = self._directory.with_absence(queries.deliveries(self._ledger, id_))
+        if not answer:
+            done = all(State(row["state"]).final for row in deliveries)
+            return {"id": id_, "done": done, "deliveries": deliveries}
+        answers = answers_to(self._ledger, id_)
+        by = {one["from"].lower() for one in answers}
+        over = [row["to"].lower() in by or self._never_answered(row) for row in deliveries]
+        return {"id": id_, "done": all(over), "deliveries": deliveries, "answers": answers}
+
+    def _never_answered(self, row: Row) -> bool:
+        """Whether nobody will answer a delivery any more: who has seen it is gone, say."""
+        state, member = State(row["state"]), self._directory.get(row["to"])
+        gone = member is None or member.person or not member.live
+        return state.final and (state is not State.SEEN or gone)
+
     def _answer_waits(self, id_: str, late: _Wait | None, batch: Batch) -> None:
         """Answer those who wait for a message that is final, and the one whose time is up."""
-        deliveries = self._directory.with_absence(queries.deliveries(self._ledger, id_))
-        done = _done(deliveries)
         for waiting in list(self._waits.get(id_, ())):
-            if done or waiting is late:
+            fields = self._how_far(id_, waiting.answer)
+            if fields["done"] or waiting is late:
                 # At once: a second job for this message may be in this very batch.
                 self._forget(waiting)
                 request = waiting.request
                 batch.owed.append(request)
-                fields: Json = {"id": id_, "done": done, "deliveries": deliveries}
                 batch.answer(request.client, request.n, fields)
 
     def _forget(self, waiting: _Wait) -> None:
@@ -272,10 +294,6 @@ def caused_by(ledger: Ledger, member: Member, id_: str, hops: int) -> None:
         ledger.begin()
         ledger.save_hops(member.name, hops)
     member.caused_by(id_, hops)
-
-
-def _done(deliveries: list[Row]) -> bool:
-    return all(State(row["state"]).final for row in deliveries)
 
 
 def _short(value: object) -> str | None:

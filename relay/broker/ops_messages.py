@@ -17,7 +17,7 @@ from relay.core.agent_names import valid_name
 from relay.core.dispatch import PersonType
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
-from relay.core.message import BODY_MAX, BY_HOOK, MODES, QueueMode
+from relay.core.message import BODY_MAX, BY_HOOK, MODES, REPORTED, QueueMode
 from relay.core.visible import is_visible
 from relay.ledger import persons, queries
 from relay.ledger.store import Ledger
@@ -263,6 +263,8 @@ def _meta(fields: Json, to: Any, member: Member | None, terminal: str) -> str | 
     attributes = fields.get("attributes") or {}
     if not isinstance(attributes, dict):
         raise UsageError("attributes are names with values")
+    if fields.get("answer"):
+        attributes = {**attributes, **REPORTED}
     if to == EVERYONE or (isinstance(to, list) and EVERYONE in to):
         # Each recipient gets a row of its own, and should know that it is not the only one.
         attributes = {**attributes, "audience": "everyone"}

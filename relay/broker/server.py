@@ -26,6 +26,7 @@ from relay.broker.ops_hooks import HookRuns, SessionRequests
 from relay.broker.ops_messages import MessageOps
 from relay.broker.ops_persons import PersonOps
 from relay.broker.ops_query import QueryOps
+from relay.broker.ops_turns import TurnOps
 from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError
 from relay.core.paths import Home
 from relay.core.processes import marks_above
@@ -100,6 +101,7 @@ class BrokerServer:
         self._messages = MessageOps(ledger, directory, windows, self._held)
         self._events = EventOps(directory, windows, self._messages)
         self._persons = PersonOps(ledger, directory)
+        self._turns = TurnOps(ledger, directory, self._deliveries)
         self._hook_log = HookRuns(ledger, directory)
         self._hooks = SessionRequests(directory)
         self._memory = MemoryProxy(home, directory, log=log)
@@ -126,6 +128,7 @@ class BrokerServer:
             "state": self._deliveries.state,
             "read": self._deliveries.read,
             "wait": self._deliveries.wait,
+            "turn": self._turns.turn,
             "cancel": self._deliveries.cancel,
             "inbox": self._queries.inbox,
             "sent": self._queries.sent,

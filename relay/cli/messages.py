@@ -1,16 +1,15 @@
-"""The verbs about messages: send, inbox, sent, show, history."""
+"""The verbs about messages that are there: inbox, sent, cancel, show, history."""
 
 from __future__ import annotations
 
 import sys
-import time
 
 from relay.broker.client import BrokerClient, connect
 from relay.cli import output, table
-from relay.cli.parser import WAIT, Parser, count, moment, wait_seconds
+from relay.cli.parser import Parser, count, moment
 from relay.cli.verbs import verb
 from relay.core import signals
-from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, BrokerUnavailable, UsageError
+from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home
 from relay.core.processes import wrapped
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
     from relay.cli.output import Json
 
-#: What the broker takes; ``QueueMode`` of relay.core.message imports ``enum`` and ``dataclasses``.
-MODES = ("followup", "steer")
 _UNDELIVERED = ("failed", "cancelled")
 #: Seconds between two questions of ``inbox --follow`` when the broker pushes nothing.
 _FOLLOW_CHECK = 30.0
@@ -29,7 +26,6 @@ _FOLLOW_CHECK = 30.0
 
 def add(verbs: Parser) -> None:
     """Declare the verbs."""
-    _add_send(verbs)
     inbox = verb(
         verbs,
         "inbox",
@@ -75,146 +71,6 @@ def add(verbs: Parser) -> None:
 def _limit_and_json(parser: Parser) -> None:
     parser.add_argument("--limit", type=count, metavar="N", help="at most so many")
     parser.add_argument("--json", action="store_true", help="for programs")
-
-
-def _add_send(verbs: Parser) -> None:
-    parser = verb(
-        verbs,
-        "send",
-        'relay send Bob "please run the tests"\n'
-        "  git diff | relay send Bob,Carol -\n"
-        '  relay send "*" --wait=30 "who is there?"',
-    )
-    parser.add_argument("to", metavar="TO", help="a name, names with commas, or * for everyone")
-    parser.add_argument("text", nargs="?", metavar="TEXT", help="the text; - reads it from stdin")
-    parser.add_argument("--from", dest="sender", metavar="NAME", help="your name (not an agent's)")
-    parser.add_argument(
-        "--mode",
-        choices=MODES,
-        metavar="MODE",
-        help="when TO is busy: followup (default) waits, steer joins the turn",
-    )
-    parser.add_argument("--thread", metavar="T", help="the thread it belongs to")
-    parser.add_argument(
-        "--wait",
-        type=wait_seconds,
-        bare="",
-        metavar="S",
-        help=f"wait until it is seen, at most S seconds ({WAIT:.0f}); write --wait or --wait=S",
-    )
-    parser.add_argument(
-        "--offline", action="store_true", help="leave it for a name that never was there"
-    )
-    parser.add_argument("--json", action="store_true", help="for programs")
-    parser.set_defaults(run=send_verb)
-
-
-# -- send
-
-
-def send_verb(options: Any) -> int:
-    """``relay send``."""
-    body = _body(options.text)
-    targets = [name.strip() for name in options.to.split(",") if name.strip()]
-    fields: Json = {
-        "to": targets[0] if len(targets) == 1 else targets,
-        "body": body,
-        "mode": options.mode,
-        "thread": options.thread,
-        "offline": options.offline,
-        **output.speaker(),
-    }
-    if options.sender is not None:
-        fields["from"] = options.sender
-    with connect(Home.from_env()) as client:
-        answer = client.request("send", **fields)
-        if options.wait is not None:
-            return _wait(client, answer, options)
-    _print_sent(answer, options.json)
-    return EXIT_NOT_DELIVERED if _is_undelivered(answer["deliveries"]) else 0
-
-
-def _is_undelivered(rows: list[Json]) -> bool:
-    return any(row["state"] in _UNDELIVERED for row in rows)
-
-
-def _wait(client: BrokerClient, answer: Json, options: Any) -> int:
-    if not options.json:
-        # At once: whoever stops waiting has the id, and knows what it is waiting for.
-        _print_sent(answer, in_json=False)
-        output.flush()
-    found = _wait_all(client, answer["id"], options.wait)
-    before = {row["to"]: output.state_text(row) for row in answer["deliveries"]}
-    if options.json:
-        _print_sent({**answer, "deliveries": found["deliveries"], "done": found["done"]}, True)
-    else:
-        for row in found["deliveries"]:
-            if before.get(row["to"]) != output.state_text(row):
-                output.note(f"{row['to']}: {output.state_text(row)}")
-    if _is_undelivered(found["deliveries"]):
-        return EXIT_NOT_DELIVERED
-    if not found["done"]:
-        if not options.json:
-            output.note(f"relay: not seen within {options.wait:g} s; it is not lost")
-            output.note(f"  relay show {answer['id']}")
-        return EXIT_TIMEOUT
-    return 0
-
-
-def _wait_all(client: BrokerClient, id_: str, seconds: float) -> Json:
-    end = time.monotonic() + seconds
-    while True:
-        left = max(0.0, end - time.monotonic())
-        # In pieces, so that the request's own deadline never ends a long wait.
-        step = min(left, 600.0)
-        found = client.request("wait", deadline=step + 30, id=id_, timeout=step)
-        if found["done"] or left <= step:
-            return found
-
-
-def _print_sent(answer: Json, in_json: bool) -> None:
-    rows = [
-        {"to": row["to"], "state": row["state"], "reason": row["reason"]}
-        for row in answer["deliveries"]
-    ]
-    if in_json:
-        shown: Json = {"id": answer["id"], "from": answer["from"], "deliveries": rows}
-        shown["duplicate"] = answer["duplicate"]
-        for name in ("did_you_mean", "present", "done"):
-            if name in answer:
-                shown[name] = answer[name]
-        output.as_json(shown)
-        return
-    output.data(answer["id"])
-    for row in rows:
-        output.note(f"{row['to']}: {output.state_text(row)}")
-    if answer.get("did_you_mean"):
-        output.note(f"did you mean {' or '.join(answer['did_you_mean'])}?")
-
-
-def _body(text: str | None) -> str:
-    if text is None and sys.stdin.isatty():
-        raise UsageError("a message needs a text", hint='relay send NAME "TEXT", or - for stdin')
-    if text is not None and text != "-":
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError("the text is not valid UTF-8") from error
-        return text
-    from relay.core.message import BODY_MAX
-
-    # One byte more than is possible shows that it is too much, without reading it all.
-    raw = sys.stdin.buffer.read(BODY_MAX + 2)
-    if len(raw) > BODY_MAX + 1:
-        raise UsageError(
-            f"the text is more than {BODY_MAX} bytes long",
-            hint="put it in a file and send its path",
-            code="too_large",
-        )
-    try:
-        return raw.decode().removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise UsageError("the text on stdin is not valid UTF-8") from error
 
 
 # -- cancel

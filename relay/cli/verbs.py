@@ -10,7 +10,7 @@ from relay.cli.parser import Parser
 #: name -> (module of this folder, what the verb does).
 VERBS = {
     "wrap": ("wrap", "run a program as an agent that others can write to"),
-    "send": ("messages", "write to an agent or a person"),
+    "send": ("send", "write to an agent or a person"),
     "inbox": ("messages", "what agents wrote to you; reading it marks it as seen"),
     "sent": ("messages", "the messages you sent, and how far they are"),
     "cancel": ("messages", "withdraw a message that nobody has got yet"),

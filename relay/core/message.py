@@ -28,6 +28,8 @@ class State(StrEnum):
 
 #: The attribute of a notice whose words are those of a person's hook or handler.
 BY_HOOK = {"by": "hook"}
+#: The attribute of a message whose sender waits for the end of the turn that answers it.
+REPORTED = {"report": "turn"}
 
 
 class QueueMode(StrEnum):
@@ -80,3 +82,8 @@ class Message:
     attempt: int = 0  # earlier tries that may have landed
     nonce: str = ""
     attributes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether its sender is to be told of the turn that answers it."""
+        return self.attributes.items() >= REPORTED.items()

@@ -269,6 +269,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             source_id TEXT,
             model TEXT,
             state TEXT NOT NULL,
+            reason TEXT,
             inferred INTEGER NOT NULL DEFAULT 0,
             started_ms INTEGER NOT NULL,
             ended_ms INTEGER,
@@ -293,6 +294,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             UNIQUE (session, number)
         )""",
         "CREATE INDEX agent_messages_turn ON agent_messages (turn)",
+        "CREATE INDEX agent_messages_event ON agent_messages (event) WHERE event IS NOT NULL",
         """CREATE TABLE agent_tool_calls (
             id TEXT PRIMARY KEY,
             session TEXT NOT NULL REFERENCES agent_sessions (id),

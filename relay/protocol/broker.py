@@ -20,7 +20,8 @@ Ops (``?`` marks what may be left out):
               each request about memories that the run makes; of a run the first ones count.
               Binds the connection to the agent; everything open for that name is then pushed
               again, in order. ``resume`` keeps the state that the broker knew of the same run.
-``send``      to (str or list), body, id?, from?, mode?, thread?, attributes?, offline?, auth?
+``send``      to (str or list), body, id?, from?, mode?, thread?, attributes?, offline?, answer?
+              (the turn that answers it is reported, see ``turn``), auth?
               -> id, from, duplicate, deliveries [{to, state, reason, parked?}], did_you_mean,
               present.
               Answered once the message is on the disk. The same id again changes nothing.
@@ -54,7 +55,11 @@ Ops (``?`` marks what may be left out):
               refused it), delivery, delivering_ms, submitted_ms, updated_ms}]
 ``history``   agent?, thread?, since_ms?, grep?, limit?, kind? -> rows (the newest,
               oldest first), more. ``kind`` ``*`` is every event, without one: messages.
-``wait``      id, timeout -> done, deliveries
+``wait``      id, timeout, answer? -> done, deliveries, answers? [{from, text, state, reason,
+              inferred, model, turn}]: once all deliveries are final; with ``answer``, once each
+              is answered, or nobody will answer it any more
+``turn``      ids (messages that were answered in it), started_ms, and the fields of TurnEnded
+              -> duplicate. Of the registered agent; the same turn told again changes nothing.
 ``cancel``    id (as for ``show``), auth? -> id, withdrawn (how many), deliveries. An agent's own.
 ``person``    The person has spoken to the registered agent: what it says next follows from nothing.
 ``ask``       agent, kind, request, timeout? (30, at most 120), auth? -> response: the agent's

@@ -14,7 +14,7 @@ from relay.directive.grammar import Match
 from relay.session.background import Tasks
 from relay.session.detector import Detection
 from relay.session.session_commands import PersonNote, ReportAgent
-from relay.session.session_events import DeliveryReported, EventQueue
+from relay.session.session_events import DeliveryReported, EventQueue, TurnReported
 
 T = TypeVar("T")
 
@@ -86,6 +86,16 @@ class BrokerReports:
                 return False
             self._events.post(PersonNote(f"a delivery could not be recorded: {error.message}"))
         return True
+
+    async def turn(self, fields: dict[str, Any]) -> None:
+        """How a turn ended, told until the broker has it."""
+        try:
+            await self._until_answered(
+                lambda: self._broker.request("turn", **fields), "the answer to a message waits"
+            )
+        except RelayError as error:
+            self._events.post(PersonNote(f"an answer could not be recorded: {error.message}"))
+        self._events.post(TurnReported(fields["ids"]))
 
     async def claim_match(self, heard: Detection) -> bool:
         """Whether no earlier session of this run has begun to act on this find."""

@@ -20,7 +20,7 @@ from relay.directive.envelope import marker_of
 from relay.session.broker_reports import BrokerReports
 from relay.session.delivery_channel import DeliveryChannel, Submitted
 from relay.session.native_channel import ChannelSelector
-from relay.session.typing_policy import Guards
+from relay.session.typing_policy import DRAFT, TYPING, Guards
 
 #: A wait shorter than this is not worth telling the sender about.
 HELD_AFTER = 1.0
@@ -116,6 +116,12 @@ class DeliveryQueue:
                 reason = "Ctrl-C threw a part of it away before it was read"
                 await self._reports.delivery(message, State.FAILED, reason)
         self._wake.set()
+
+    def at_prompt(self, now: float) -> bool:
+        """Whether the agent could take a message now, but for what the person is doing."""
+        channel = self._channels.current()
+        held = channel.hold(now) if channel is not None else None
+        return held is None or held.reason in (DRAFT, TYPING)
 
     def tell_again(self) -> None:
         """The broker has come back: it may have forgotten why messages are held."""

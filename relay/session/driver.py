@@ -200,6 +200,8 @@ class SessionDriver:
             case commands.ReportDelivery():
                 report = services.reports.delivery(command.message, command.state, command.reason)
                 services.tasks.spawn(report)
+            case commands.ReportTurn():
+                services.tasks.spawn(services.reports.turn(command.fields))
             case commands.DeliverMessage():
                 services.deliveries.offer(command.message)
             case commands.StartDelivering():
@@ -336,6 +338,7 @@ class SessionDriver:
         if not await self.until(lambda: session.outbox.empty, SENDING_DEADLINE):
             left = len(session.outbox.state())
             print(f"given up: {left} messages that the broker did not take", file=sys.stderr)
+        await self.until(lambda: session.turns.empty, end - loop.time() + TELLING_DEADLINE)
         for add_on in services.add_ons.values():
             await add_on.end()
         self.take(events.EverythingSettled())

@@ -27,7 +27,7 @@ from relay.session.session_commands import (
     PersonNote,
     RunHandlers,
 )
-from relay.session.session_events import HandlersEnded
+from relay.session.session_events import HandlersEnded, InjectionRefused
 
 #: What may wait in one lane. Beyond it nothing is done, and the agent is told how often.
 LANE_MAX = 10_000
@@ -136,6 +136,15 @@ class HandlerLanes:
         assert isinstance(done.found, Match)
         del self._unfinished[done.id]
         self._size -= _size(done.found)
+
+
+def not_injected(refused: InjectionRefused) -> Iterator[DriverCommand]:
+    """Tell who should know that a text for the agent cannot be sent."""
+    if refused.match is not None:
+        yield AgentNotice(not_done(refused.match, refused.error.line))
+    else:
+        why = refused.error.message
+        yield PersonNote(f"what a hook has for the agent cannot be sent: {why}")
 
 
 def not_done(match: Match, why: str) -> str:

@@ -346,8 +346,9 @@ class ReplyTimeouts:
         """When the next question runs out."""
         return min((question.due for question in self._questions), default=None)
 
-    def overdue(self, now: float) -> list[Question]:
-        """The questions whose time is up, taken out."""
-        late = [question for question in self._questions if question.due <= now]
-        self._questions = [question for question in self._questions if question.due > now]
-        return late
+    def tick(self, now: float) -> Iterator[DriverCommand]:
+        """Tell the agent of the questions whose time is up."""
+        for question in [question for question in self._questions if question.due <= now]:
+            self._questions.remove(question)
+            text = f"no answer from {question.to} within {question.seconds:g} s"
+            yield AgentNotice(text, each_time=True)

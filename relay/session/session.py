@@ -24,7 +24,7 @@ from relay.session import session_events as events
 from relay.session.acknowledgement import AckTracker
 from relay.session.builtin import await_seconds
 from relay.session.detector import AgentSaid, Detection, Heard, NearMiss
-from relay.session.handler_lanes import HandlerLanes, not_done
+from relay.session.handler_lanes import HandlerLanes, not_injected
 from relay.session.hangup import HangupTimer
 from relay.session.lifecycle import Lifecycle
 from relay.session.outbox import Outbox, ReplyTimeouts
@@ -32,6 +32,7 @@ from relay.session.run_info import RunInfo
 from relay.session.session_commands import DriverCommand
 from relay.session.session_events import SessionEvent
 from relay.session.sources import SourceSelector
+from relay.session.turn_report import TurnReports
 from relay.session.typing_policy import Guards
 
 #: Ids of messages that came from the broker; offered again they are not delivered again.
@@ -59,6 +60,7 @@ class Session:
         guards: Guards,
         adapter: AgentAdapter | None,
         kept: Mapping[str, Checkpointed],
+        turns: TurnReports,
         *,
         new_id: Callable[[], str],
         now_ms: Callable[[], int],
@@ -77,6 +79,7 @@ class Session:
         self.lifecycle = Lifecycle(registry, new_id, idle_seconds=run.idle_seconds)
         self.outbox = Outbox()
         self.hangup = HangupTimer(run.end_seconds)
+        self.turns = turns
         self._acks = AckTracker(run.offset)
         self._replies = ReplyTimeouts()
         self._state = StateChange(AgentState.STARTING)
@@ -105,14 +108,8 @@ class Session:
 
     def deadline(self) -> float | None:
         """When TimePassed is due."""
-        due = (
-            self._sources.next_deadline(),
-            self.lifecycle.deadline(),
-            self.outbox.deadline(),
-            self._acks.deadline(),
-            self._replies.deadline(),
-            self.hangup.deadline(),
-        )
+        timed = (self.lifecycle, self.outbox, self._acks, self._replies, self.hangup, self.turns)
+        due = (self._sources.next_deadline(), *(one.deadline() for one in timed))
         return min((one for one in due if one is not None), default=None)
 
     # -- routing ----------------------------------------------------------------------------------
@@ -150,7 +147,10 @@ class Session:
                 yield from self.outbox.failed(event.id, event.error, now)
                 yield from self._acks.pace(self._busy, now)
             case events.DeliveryReported():
-                self._delivered(event, now)
+                yield from self._delivered(event, now)
+            case events.TurnReported():
+                self.turns.told(event.ids)
+                self._acks.changed(now)
             case events.HookReported():
                 yield from self._heard(self._sources.hook(event.event, now), now)
                 yield from self._report_agent()
@@ -177,7 +177,8 @@ class Session:
             case events.HooksObserved():
                 yield from self.lifecycle.observe(event.hook, event.fields)
             case events.InjectionRefused():
-                yield from self._not_injected(event, now)
+                self.hangup.delivery(event.id, State.FAILED, now)
+                yield from not_injected(event)
             case commands.AgentNotice() | commands.PersonNote():
                 yield event
             case events.SessionStarted():
@@ -185,6 +186,7 @@ class Session:
             case events.AgentGone():
                 self.lifecycle.agent_gone()
                 yield from self._heard(self._sources.finish(now), now)
+                yield from self.turns.gone(now)
                 yield from self.hangup.agent_gone()
             case events.LastHooksDue():
                 yield from self.lifecycle.end("exit", event.seconds)
@@ -208,12 +210,14 @@ class Session:
                 for text in one.texts[-OUTPUT_ENTRIES_MAX:]:
                     self.output.append(text)
                 yield commands.TellAddOns(one.texts)
+                self.turns.said(one.texts, now)
                 yield from self.lifecycle.output(one.texts, now)
             elif isinstance(one, StateChange):
                 yield from self._state_changed(one, now)
             elif isinstance(one, Proof) and one.by != "screen":
                 # A terminal echoes what its program has not read: typing looks for itself.
                 yield commands.TextProven(one.text, one.by)
+                yield from self.turns.proven(one.text, now)
 
     # -- from the pump ----------------------------------------------------------------------------
 
@@ -274,18 +278,22 @@ class Session:
             return
         if not self._known.add(message.id):
             return
-        yield commands.DeliverMessage(message)
+        if self.turns.arrived(message):
+            self._acks.changed(now)
+        else:
+            yield commands.DeliverMessage(message)
         if not by_relay:
             self._replies.answered_by(message.sender)
             self.messages.append(message)
             yield from self.lifecycle.message(message.id, message.sender, message.body)
             self._acks.changed(now)
 
-    def _delivered(self, event: events.DeliveryReported, now: float) -> None:
+    def _delivered(self, event: events.DeliveryReported, now: float) -> Iterator[DriverCommand]:
         self._reached |= event.state in (State.SUBMITTED, State.SEEN)
         self.hangup.delivery(event.id, event.state, now)
         if event.state.final:
             self.lifecycle.settled(event.id)
+        yield from self.turns.delivered(event.id, event.state, now)
 
     # -- from the sources -------------------------------------------------------------------------
 
@@ -306,7 +314,8 @@ class Session:
     def _state_changed(self, change: StateChange, now: float) -> Iterator[DriverCommand]:
         self._state = change
         self._guards.changed(change, now)
-        self.hangup.agent_state(change.state, now, tells=self._sources.source != "screen")
+        self.hangup.agent_state(change.state, now, tells=not self._sources.screen_only)
+        self.turns.state_changed(change, now)
         yield commands.LookAgain()
         yield commands.TurnChanged(change.state)
         yield from self._report_agent()
@@ -334,26 +343,15 @@ class Session:
         yield from self.handlers.restore(checkpoint.get("unfinished", []))
         yield from self.outbox.restore(checkpoint.get("pending", []))
 
-    def _not_injected(
-        self, refused: events.InjectionRefused, now: float
-    ) -> Iterator[DriverCommand]:
-        self.hangup.delivery(refused.id, State.FAILED, now)
-        if refused.match is not None:
-            yield commands.AgentNotice(not_done(refused.match, refused.error.line))
-        else:
-            why = refused.error.message
-            yield commands.PersonNote(f"what a hook has for the agent cannot be sent: {why}")
-
     def _started(self, now: float) -> Iterator[DriverCommand]:
         """Start delivering, and fire the session-start hooks unless an earlier session has."""
-        if self._sources.source == "screen":
-            # Nothing says when such a program is at rest; what can be seen, typing looks at.
-            self._state = StateChange(AgentState.IDLE)
-            self._guards.state = AgentState.IDLE
-        elif self._sources.agent_state is not AgentState.STARTING:
-            # As the session before this one left it: the source tells only of changes.
-            self._state = StateChange(self._sources.agent_state)
+        # Nothing says when a program that is only seen is at rest; typing looks at what is shown.
+        # Any other one is as the session before this one left it: its source tells of changes only.
+        state = AgentState.IDLE if self._sources.screen_only else self._sources.agent_state
+        if state is not AgentState.STARTING:
+            self._state = StateChange(state)
             self._guards.changed(self._state, now)
+        self.turns.state_changed(self._state, now)
         yield commands.StartDelivering()
         self.lifecycle.begin(now)
         yield from self.lifecycle.start()
@@ -369,6 +367,7 @@ class Session:
         elif self._acks.due(now):
             # Only in a turn of its own: what other commands lead to belongs into the checkpoint.
             yield from self._acks.acknowledge(self._checkpoint())
+            yield from self.turns.written()
 
     def _due(self, now: float) -> Iterator[DriverCommand]:
         yield from self._heard(self._sources.tick(now), now)
@@ -376,9 +375,8 @@ class Session:
         yield from self.outbox.tick(now)
         yield from self._acks.tick(now)
         yield from self.hangup.tick(now)
-        for question in self._replies.overdue(now):
-            text = f"no answer from {question.to} within {question.seconds:g} s"
-            yield commands.AgentNotice(text, each_time=True)
+        yield from self.turns.tick(now)
+        yield from self._replies.tick(now)
 
     def _checkpoint(self) -> bytes:
         extra: dict[str, Any] = {

@@ -79,6 +79,13 @@ class ReportDelivery(DriverCommand):
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ReportTurn(DriverCommand):
+    """Tell the broker how a turn ended (its op ``turn``); a TurnReported follows."""
+
+    fields: dict[str, Any]
+
+
 # -- to the deliveries ------------------------------------------------------------------
 
 

@@ -146,6 +146,13 @@ class DeliveryReported(SessionEvent):
     state: State
 
 
+@dataclass(frozen=True, slots=True)
+class TurnReported(SessionEvent):
+    """The broker has the report of a turn with these messages, or will never take it."""
+
+    ids: list[str]
+
+
 # -- from the agent's own interfaces ------------------------------------------------------
 
 

@@ -106,6 +106,16 @@ class SourceSelector:
         return "structured" if trusted else "screen"
 
     @property
+    def screen_only(self) -> bool:
+        """Whether nothing but the screen tells what the agent says."""
+        return self.source == "screen"
+
+    @property
+    def infers_turns(self) -> bool:
+        """Whether the end of a turn is inferred from what the screen shows."""
+        return self._structured is None or self._structured.infers_turns
+
+    @property
     def agent_state(self) -> AgentState:
         """What the structured source knows of the agent; idle where there is none."""
         return self._structured.agent_state if self._structured else AgentState.IDLE

@@ -21,6 +21,8 @@ OUTPUT_REST = 0.4
 UNCHANGED_REST = 1.5
 #: Why nothing is typed beside what the person has written and not sent.
 DRAFT = "a draft stands in the input line"
+#: Why nothing is typed while keys come.
+TYPING = "the person is typing"
 #: What is typed into a pager is a command.
 PAGER = "a pager or an editor is in front of the agent"
 #: A model that does not answer is tried again after this many seconds, unless it has said when.
@@ -132,7 +134,7 @@ class Guards:
         if composer == "busy":
             return Blocked("the agent is busy", 0.1)
         if self._last_key is not None and now - self._last_key < KEY_REST:
-            return Blocked("the person is typing", KEY_REST - (now - self._last_key))
+            return Blocked(TYPING, KEY_REST - (now - self._last_key))
         if self._answer and not self._asks():
             self._draft = self._answer = False  # the question went with that key
         if composer == "draft" or (self._draft and not self._answer and composer != "empty"):

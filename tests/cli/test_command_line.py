@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from relay.broker.client import connect
-from relay.cli import command_line, messages, verbs
+from relay.cli import command_line, send, verbs
 from relay.core.message import MODES, QueueMode
 from relay.core.paths import Home
 from tests.cli.conftest import Run
@@ -22,7 +22,7 @@ def test_every_verb_is_declared_by_the_module_that_is_listed_with_it() -> None:
 
 
 def test_the_modes_of_send_are_those_of_messages() -> None:
-    assert messages.MODES == MODES
+    assert send.MODES == MODES
     assert set(MODES) < {mode.value for mode in QueueMode}
 
 

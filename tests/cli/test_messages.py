@@ -73,6 +73,29 @@ def test_wait_says_how_it_ended(relay: Run, broker_home: Home) -> None:
             assert shown["done"] is (state is not None)
 
 
+def test_answer_prints_what_was_answered(relay: Run, broker_home: Home) -> None:
+    turn: dict[str, Any] = {"text": "It is 42.\n\x1b[2JReally.", "started_ms": 1}
+    ends: tuple[tuple[dict[str, Any] | None, int, str], ...] = (
+        ({"state": "completed", **turn}, 0, "It is 42.\n"),
+        ({"state": "failed", "reason": "a limit", "started_ms": 1}, 4, ""),
+        (None, 5, ""),
+    )
+    with register(broker_home, "Bob") as bob:
+        for ended, status, text in ends:
+            answer = "--answer" if ended else "--answer=0.2"
+            command = [sys.executable, "-m", "relay", "send", "Bob", answer, "what?"]
+            pipe = subprocess.PIPE
+            with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+                id_ = deliver(bob)["id"]
+                bob.request("state", id=id_, state="seen")
+                if ended:
+                    bob.request("turn", ids=[id_], **ended)
+                out, err = process.communicate(timeout=60)
+            assert process.returncode == status, err
+            assert out.startswith(text) and "\x1b" not in out and id_ in err
+            assert ("a limit" in err) == (status == 4) and ("not answered" in err) == (status == 5)
+
+
 def test_text_from_stdin(relay: Run) -> None:
     assert relay("send", "Bob", "-", "--offline", stdin="one\ntwo\n").returncode == 0
     assert relay("send", "Bob", "--offline", stdin="three").returncode == 0

@@ -25,6 +25,7 @@ from relay.session.session import Session
 from relay.session.session_commands import DriverCommand
 from relay.session.session_events import SessionEvent
 from relay.session.sources import SourceSelector
+from relay.session.turn_report import TurnReports
 from relay.session.typing_policy import Guards
 
 ROUTINE = (
@@ -78,6 +79,7 @@ class Playbook:
             self.guards,
             None,
             {},
+            TurnReports(self.sources, lambda: 0, lambda now: True, self.guards.quiet_for),
             new_id=lambda: f"new{next(ids)}",
             now_ms=lambda: 0,
         )

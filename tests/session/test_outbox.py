@@ -200,9 +200,9 @@ def test_a_question_without_an_answer_runs_out_once() -> None:
     waiting.ask("id1", "Bob", 30.0, now=100.0)
     waiting.ask("id1", "Bob", 30.0, now=101.0)
     assert waiting.deadline() == 130.0
-    assert waiting.overdue(129.0) == []
-    assert [question.to for question in waiting.overdue(130.0)] == ["Bob"]
-    assert waiting.overdue(200.0) == [] and waiting.deadline() is None
+    assert list(waiting.tick(129.0)) == []
+    assert list(waiting.tick(130.0)) == [AgentNotice("no answer from Bob within 30 s", True)]
+    assert list(waiting.tick(200.0)) == [] and waiting.deadline() is None
 
 
 def test_an_answer_settles_the_oldest_question_to_its_sender() -> None:
@@ -213,14 +213,14 @@ def test_an_answer_settles_the_oldest_question_to_its_sender() -> None:
     waiting.answered_by("bob")
     waiting.answered_by("Carol")
     waiting.answered_by("Somebody")
-    assert [question.id for question in waiting.overdue(100.0)] == ["id2"]
+    assert list(waiting.tick(100.0)) == [AgentNotice("no answer from Bob within 10 s", True)]
 
 
 def test_questions_are_bounded() -> None:
     waiting = ReplyTimeouts()
     for number in range(QUESTIONS_MAX + 5):
         waiting.ask(f"id{number}", "Bob", 1.0, now=0.0)
-    assert len(waiting.overdue(10.0)) == QUESTIONS_MAX
+    assert len(list(waiting.tick(10.0))) == QUESTIONS_MAX
 
 
 def test_durations() -> None:

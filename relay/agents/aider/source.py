@@ -81,6 +81,7 @@ class AiderSource(StructuredSource):
     """Makes events of one aider's log and screen."""
 
     saved: AiderState
+    infers_turns = True
 
     def __init__(self, *, hears: bool = True, mark: str = "") -> None:
         """``hears``: it was told to log its conversation; ``mark`` as in ``History``."""

@@ -80,7 +80,7 @@ class GeminiSource(StructuredSource):
     """
 
     saved: GeminiState
-    reads_screen = True
+    reads_screen = infers_turns = True
 
     def __init__(
         self, started: float, wake: Callable[[], None], profile: Profile | None = None

@@ -1,0 +1,74 @@
+"""The ``turn`` op: a wrapped agent's session tells how a turn ended that somebody waits for.
+
+A file of its own, as each group of ops has one.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from relay.broker.batch import Batch, ClientRequest
+from relay.broker.directory import Directory
+from relay.broker.ops_delivery import DeliveryOps
+from relay.core.dispatch import MAIN_SESSION
+from relay.core.errors import NotFound, UsageError
+from relay.core.ids import derived_ulid
+from relay.ledger.agent_ledger import TurnPrompt, add_turn, answered, session_of
+from relay.ledger.store import Ledger
+from relay.protocol.broker import Json
+from relay.protocol.turns import TurnEnded
+
+#: Messages that one turn can answer.
+IDS_MAX = 1000
+
+
+class TurnOps:
+    """Stores the turns that sessions report, and tells those who wait for them."""
+
+    def __init__(self, ledger: Ledger, directory: Directory, deliveries: DeliveryOps) -> None:
+        self._ledger = ledger
+        self._directory = directory
+        self._deliveries = deliveries
+
+    def turn(self, request: ClientRequest, batch: Batch) -> Json:
+        """A turn is over; told again, after a kill, it changes nothing."""
+        member = self._directory.member_of(request.client)
+        if member is None:
+            raise UsageError("only an agent's registered session can report its turn")
+        fields = request.fields
+        ids, started_ms = fields.get("ids"), fields.get("started_ms")
+        if not isinstance(ids, list) or not 0 < len(ids) <= IDS_MAX:
+            raise UsageError("a turn is reported with the ids of its messages")
+        if type(started_ms) is not int:
+            raise UsageError("started_ms is a number of milliseconds")
+        ended = TurnEnded.from_json(fields)
+        found = {}
+        for id_ in map(str, ids):
+            asked = self._asked(id_, member.name)
+            found[asked.event] = asked
+        self._ledger.begin()
+        session = session_of(self._ledger, member.name, MAIN_SESSION, batch.now_ms)
+        done = answered(self._ledger, session, list(found))
+        fresh = [asked for event, asked in found.items() if event not in done]
+        if fresh:
+            # Derived, so that a report that is repeated in another grouping is no second turn.
+            turn = derived_ulid(batch.now_ms, "turn", session, str(fresh[0].event))
+            add_turn(
+                *(self._ledger, session, turn, fresh, ended),
+                started_ms=started_ms,
+                now_ms=batch.now_ms,
+            )
+        for id_ in map(str, ids):
+            batch.after.append(partial(self._deliveries.answered, id_))
+        return {"duplicate": not fresh}
+
+    def _asked(self, id_: str, recipient: str) -> TurnPrompt:
+        with self._ledger.guard() as db:
+            row = db.execute(
+                "SELECT e.seq, ifnull(e.body,''), e.created_ms FROM events e JOIN deliveries d"
+                " ON d.event=e.seq WHERE e.id=? AND d.recipient=?",
+                (id_, recipient),
+            ).fetchone()
+        if row is None:
+            raise NotFound(f"no message {id_} was sent to {recipient}")
+        return TurnPrompt(*row)

@@ -1,0 +1,212 @@
+"""The verb send: write to an agent or a person, and wait until it is seen or answered."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from relay.broker.client import BrokerClient, connect
+from relay.cli import output
+from relay.cli.parser import WAIT, Parser, wait_seconds
+from relay.cli.verbs import verb
+from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, UsageError
+from relay.core.paths import Home
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from relay.cli.output import Json
+
+#: What the broker takes; ``QueueMode`` of relay.core.message imports ``enum`` and ``dataclasses``.
+MODES = ("followup", "steer")
+_UNDELIVERED = ("failed", "cancelled")
+#: How long an answer is waited for, if nothing else is said. Seconds.
+_ANSWER = "600"
+#: Seconds between two looks whether somebody who owes an answer is still there.
+_LOOK_FOR_ANSWER = 5.0
+
+
+def add(verbs: Parser) -> None:
+    """Declare the verb."""
+    parser = verb(
+        verbs,
+        "send",
+        'relay send Bob "please run the tests"\n'
+        "  git diff | relay send Bob,Carol -\n"
+        '  relay send "*" --wait=30 "who is there?"',
+    )
+    parser.add_argument("to", metavar="TO", help="a name, names with commas, or * for everyone")
+    parser.add_argument("text", nargs="?", metavar="TEXT", help="the text; - reads it from stdin")
+    parser.add_argument("--from", dest="sender", metavar="NAME", help="your name (not an agent's)")
+    parser.add_argument(
+        "--mode",
+        choices=MODES,
+        metavar="MODE",
+        help="when TO is busy: followup (default) waits, steer joins the turn",
+    )
+    parser.add_argument("--thread", metavar="T", help="the thread it belongs to")
+    parser.add_argument(
+        "--wait",
+        type=wait_seconds,
+        bare="",
+        metavar="S",
+        help=f"wait until it is seen, at most S seconds ({WAIT:.0f}); write --wait or --wait=S",
+    )
+    parser.add_argument(
+        "--answer",
+        type=wait_seconds,
+        bare=_ANSWER,
+        metavar="S",
+        help=f"wait for the answer and print it, at most S seconds ({_ANSWER})",
+    )
+    parser.add_argument(
+        "--offline", action="store_true", help="leave it for a name that never was there"
+    )
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=send_verb)
+
+
+def send_verb(options: Any) -> int:
+    """``relay send``."""
+    body = _body(options.text)
+    targets = [name.strip() for name in options.to.split(",") if name.strip()]
+    fields: Json = {
+        "to": targets[0] if len(targets) == 1 else targets,
+        "body": body,
+        "mode": options.mode,
+        "thread": options.thread,
+        "offline": options.offline,
+        **output.speaker(),
+    }
+    if options.answer is not None:
+        fields["answer"] = True
+    if options.sender is not None:
+        fields["from"] = options.sender
+    with connect(Home.from_env()) as client:
+        answer = client.request("send", **fields)
+        if options.answer is not None:
+            return _await_answer(client, answer, options)
+        if options.wait is not None:
+            return _wait(client, answer, options)
+    _print_sent(answer, options.json)
+    return EXIT_NOT_DELIVERED if _is_undelivered(answer["deliveries"]) else 0
+
+
+def _is_undelivered(rows: list[Json]) -> bool:
+    return any(row["state"] in _UNDELIVERED for row in rows)
+
+
+def _wait(client: BrokerClient, answer: Json, options: Any) -> int:
+    if not options.json:
+        # At once: whoever stops waiting has the id, and knows what it is waiting for.
+        _print_sent(answer, in_json=False)
+        output.flush()
+    found = _wait_all(client, answer["id"], options.wait)
+    before = {row["to"]: output.state_text(row) for row in answer["deliveries"]}
+    if options.json:
+        _print_sent({**answer, "deliveries": found["deliveries"], "done": found["done"]}, True)
+    else:
+        for row in found["deliveries"]:
+            if before.get(row["to"]) != output.state_text(row):
+                output.note(f"{row['to']}: {output.state_text(row)}")
+    if _is_undelivered(found["deliveries"]):
+        return EXIT_NOT_DELIVERED
+    if not found["done"]:
+        if not options.json:
+            output.note(f"relay: not seen within {options.wait:g} s; it is not lost")
+            output.note(f"  relay show {answer['id']}")
+        return EXIT_TIMEOUT
+    return 0
+
+
+def _await_answer(client: BrokerClient, sent: Json, options: Any) -> int:
+    """Wait for the answers: they go to stdout, everything else to stderr."""
+    if not options.json:
+        output.note(sent["id"])
+        for row in sent["deliveries"]:
+            output.note(f"{row['to']}: {output.state_text(row)}")
+    found = _wait_all(client, sent["id"], options.answer, answer=True)
+    answers, rows = found["answers"], found["deliveries"]
+    if options.json:
+        _print_sent({**sent, "deliveries": rows, "done": found["done"], "answers": answers}, True)
+    else:
+        _print_answers(answers, rows, several=len(rows) > 1)
+    if not found["done"]:
+        if not options.json:
+            output.note(f"relay: not answered within {options.answer:g} s; it is not lost")
+            output.note(f"  relay show {sent['id']}")
+        return EXIT_TIMEOUT
+    good = sum(one["state"] == "completed" for one in answers)
+    return 0 if good == len(rows) else EXIT_NOT_DELIVERED
+
+
+def _print_answers(answers: list[Json], rows: list[Json], *, several: bool) -> None:
+    for one in answers:
+        if several:
+            output.data(f"{one['from']}:")
+        if one["text"]:
+            output.lines(one["text"] + "\n")
+        if one["state"] != "completed":
+            output.note(f"{one['from']}: {one['state']} ({one['reason'] or 'no reason is known'})")
+    by = {one["from"].lower() for one in answers}
+    for row in rows:
+        if row["to"].lower() not in by:
+            output.note(f"{row['to']}: {output.state_text(row)}, no answer")
+
+
+def _wait_all(client: BrokerClient, id_: str, seconds: float, *, answer: bool = False) -> Json:
+    end = time.monotonic() + seconds
+    while True:
+        left = max(0.0, end - time.monotonic())
+        # In pieces, so that the request's own deadline never ends a long wait; nobody tells when
+        # an agent has gone that owes an answer.
+        step = min(left, _LOOK_FOR_ANSWER if answer else 600.0)
+        found = client.request("wait", deadline=step + 30, id=id_, timeout=step, answer=answer)
+        if found["done"] or left <= step:
+            return found
+
+
+def _print_sent(answer: Json, in_json: bool) -> None:
+    rows = [
+        {"to": row["to"], "state": row["state"], "reason": row["reason"]}
+        for row in answer["deliveries"]
+    ]
+    if in_json:
+        shown: Json = {"id": answer["id"], "from": answer["from"], "deliveries": rows}
+        shown["duplicate"] = answer["duplicate"]
+        for name in ("did_you_mean", "present", "done", "answers"):
+            if name in answer:
+                shown[name] = answer[name]
+        output.as_json(shown)
+        return
+    output.data(answer["id"])
+    for row in rows:
+        output.note(f"{row['to']}: {output.state_text(row)}")
+    if answer.get("did_you_mean"):
+        output.note(f"did you mean {' or '.join(answer['did_you_mean'])}?")
+
+
+def _body(text: str | None) -> str:
+    if text is None and sys.stdin.isatty():
+        raise UsageError("a message needs a text", hint='relay send NAME "TEXT", or - for stdin')
+    if text is not None and text != "-":
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError("the text is not valid UTF-8") from error
+        return text
+    from relay.core.message import BODY_MAX
+
+    # One byte more than is possible shows that it is too much, without reading it all.
+    raw = sys.stdin.buffer.read(BODY_MAX + 2)
+    if len(raw) > BODY_MAX + 1:
+        raise UsageError(
+            f"the text is more than {BODY_MAX} bytes long",
+            hint="put it in a file and send its path",
+            code="too_large",
+        )
+    try:
+        return raw.decode().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise UsageError("the text on stdin is not valid UTF-8") from error

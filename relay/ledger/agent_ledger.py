@@ -1,0 +1,132 @@
+"""The agent ledger: sessions of personas, their turns, and what was said in them.
+
+Each turn hangs from the one before it (``parent_turn``); ``head_turn`` of a session is the last.
+A turn's messages are numbered on within its session, without gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relay.core.ids import derived_ulid
+from relay.ledger.schema import Row
+from relay.ledger.store import Ledger
+from relay.protocol.turns import TurnEnded
+
+#: The ``source`` of relay's own sessions; others are those of ingested files.
+OWN = "relay"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPrompt:
+    """What a turn answers: a message of the event ledger, and its dispatch if it has one."""
+
+    event: int
+    content: str
+    created_ms: int
+    dispatch: str | None = None
+
+
+def session_of(ledger: Ledger, persona: str, label: str, now_ms: int) -> str:
+    """The id of a persona's session, which is made when it is missing."""
+    with ledger.guard() as db:
+        found = db.execute(
+            "SELECT id FROM agent_sessions WHERE persona=? AND label=?", (persona, label)
+        ).fetchone()
+        if found:
+            return str(found[0])
+        id_ = derived_ulid(now_ms, "session", persona, label)
+        db.execute(
+            "INSERT INTO agent_sessions (id, source, persona, label, created_ms, updated_ms)"
+            " VALUES (?,?,?,?,?,?)",
+            (id_, OWN, persona, label, now_ms, now_ms),
+        )
+    return id_
+
+
+def answered(ledger: Ledger, session: str, events: Sequence[int]) -> set[int]:
+    """Those of ``events`` that a turn of this session has answered."""
+    with ledger.guard() as db:
+        marks = ",".join("?" * len(events))
+        rows = db.execute(
+            f"SELECT event FROM agent_messages WHERE event IN ({marks}) AND session=?",
+            (*events, session),
+        )
+        return {int(row[0]) for row in rows}
+
+
+def add_turn(
+    ledger: Ledger,
+    session: str,
+    turn: str,
+    asked: Sequence[TurnPrompt],
+    ended: TurnEnded,
+    *,
+    started_ms: int,
+    now_ms: int,
+) -> None:
+    """Append a turn that is over to its session, in the open transaction; it becomes the head."""
+    with ledger.guard() as db:
+        head, number = db.execute(
+            "SELECT s.head_turn, (SELECT ifnull(max(number),0) FROM agent_messages"
+            " WHERE session=s.id) FROM agent_sessions s WHERE s.id=?",
+            (session,),
+        ).fetchone()
+        db.execute(
+            "INSERT INTO agent_turns (id, session, parent_turn, model, state, reason, inferred,"
+            " started_ms, ended_ms, tokens_in, tokens_out, tool_call_count)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+            (
+                *(turn, session, head, ended.model, ended.state.value, ended.reason),
+                *(int(ended.inferred), started_ms, ended.ended_ms or now_ms),
+                *(ended.tokens_in, ended.tokens_out, len(ended.tool_calls)),
+            ),
+        )
+        rows: list[tuple[object, ...]] = [
+            ("user", one.content, one.event, one.dispatch, one.created_ms) for one in asked
+        ]
+        rows.append(("assistant", ended.text, None, None, ended.ended_ms or now_ms))
+        ids = [derived_ulid(now_ms, turn, str(n)) for n in range(len(rows))]
+        db.executemany(
+            "INSERT INTO agent_messages (id, session, turn, role, content, number, event,"
+            " dispatch, created_ms) VALUES (?,?,?,?,?,?,?,?,?)",
+            [
+                (id_, session, turn, *row[:2], number + n, *row[2:])
+                for n, (id_, row) in enumerate(zip(ids, rows, strict=True), 1)
+            ],
+        )
+        db.executemany(
+            "INSERT INTO agent_tool_calls (id, session, turn, message, name, number, params_json,"
+            " result_json, state, started_ms, completed_ms) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+            [
+                (
+                    *(derived_ulid(now_ms, turn, "call", str(n)), session, turn, ids[-1]),
+                    *(call.name, n, call.params, call.result, call.state),
+                    *(call.started_ms, call.completed_ms),
+                )
+                for n, call in enumerate(ended.tool_calls, 1)
+            ],
+        )
+        db.execute(
+            "UPDATE agent_sessions SET head_turn=?, message_count=message_count+?, updated_ms=?,"
+            " model=ifnull(?, model) WHERE id=?",
+            (turn, len(rows), now_ms, ended.model, session),
+        )
+
+
+def answers_to(ledger: Ledger, message: str) -> list[Row]:
+    """What came of the message with this id, from each that has answered it."""
+    with ledger.guard() as db:
+        rows = db.execute(
+            "SELECT s.persona, t.id, t.state, t.reason, t.inferred, t.model, ifnull((SELECT content"
+            " FROM agent_messages a WHERE a.turn=t.id AND a.role='assistant'"
+            " ORDER BY number DESC LIMIT 1), '') FROM events e"
+            " JOIN agent_messages m ON m.event=e.seq AND m.role='user'"
+            " JOIN agent_turns t ON t.id=m.turn JOIN agent_sessions s ON s.id=m.session"
+            " WHERE e.id=? ORDER BY m.seq",
+            (message,),
+        ).fetchall()
+    names = ("from", "turn", "state", "reason", "inferred", "model", "text")
+    found = [dict(zip(names, row, strict=True)) for row in rows]
+    return [{**one, "inferred": bool(one["inferred"])} for one in found]

@@ -1,0 +1,285 @@
+"""Which messages the agent answered in which of its turns, and with which words. Pure.
+
+Only for messages that ask for it (``Message.wants_turn``). A turn ends when the agent's own source
+says so; of a program that tells nothing, after some seconds of silence at its prompt, and the
+report says that this was inferred.
+
+Killed at any moment, nothing is lost and nothing is told twice: a message is brought to the agent
+only once the checkpoint names it, what the agent said after the checkpoint the next session hears
+again, and the broker knows of each message whether its turn was told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from relay.core.bounded import BoundedDict
+from relay.core.message import AgentState, Message, State
+from relay.core.source_events import StateChange
+from relay.core.state import from_json, to_json
+from relay.directive.envelope import marker_of
+from relay.protocol.turns import TurnEnded, TurnState
+from relay.session.session_commands import DeliverMessage, DriverCommand, ReportTurn
+
+#: Messages whose turns are awaited; the oldest is given up for a further one.
+OWED_MAX = 1000
+#: Characters of one turn's words; of more the last. All that the broker does not have yet have
+#: room for so many, and at least so many each.
+TEXT_MAX = 128 * 1024
+PENDING_MAX = 2 * 1024 * 1024
+TEXT_LEAST = 4096
+#: Seconds after the end of a turn, and after the words that came last, in which more may come;
+#: the screen may show the end before the agent's records have the words.
+SETTLE, SETTLE_SHOWN = 0.5, 1.0
+#: Seconds after words, or after the message, in which an agent that tells of its turns begins one.
+LATE, NEVER = 3.0, 30.0
+#: Seconds of silence at the prompt after which a turn of a program that tells nothing is over:
+#: with words of its own since the message, and without.
+SILENCE, MUTE = 2.0, 10.0
+#: So often a program that tells nothing is looked at meanwhile.
+LOOK = 0.5
+
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class TurnCheckpoint:
+    """The part of the checkpoint."""
+
+    #: Messages that ask for their turn and are on their way: the marker, by the id.
+    owed: BoundedDict[str, str] = field(default_factory=lambda: BoundedDict(OWED_MAX))
+    #: Ids of those that are in the turn that runs, in the order in which they were seen.
+    ids: list[str] = field(default_factory=list)
+    #: The turn has certainly begun.
+    began: bool = False
+    lines: list[str] = field(default_factory=list)
+    size: int = 0
+    left_out: int = 0
+    started_ms: int = 0
+    #: Reports that the broker has not confirmed.
+    pending: list[Json] = field(default_factory=list)
+
+
+class TurnSource(Protocol):
+    """What is known of how an agent is heard."""
+
+    @property
+    def screen_only(self) -> bool:
+        """Whether nothing but the screen tells what it says."""
+        ...
+
+    @property
+    def infers_turns(self) -> bool:
+        """Whether the end of a turn is inferred from what the screen shows."""
+        ...
+
+
+class TurnReports:
+    """Collects what a turn consists of, and reports it once it is over."""
+
+    def __init__(
+        self,
+        sources: TurnSource,
+        now_ms: Callable[[], int],
+        at_prompt: Callable[[float], bool],
+        quiet_for: Callable[[float], float],
+    ) -> None:
+        """``at_prompt`` tells of a program whose screen alone is heard whether it can take another
+        message, ``quiet_for`` for how many seconds it has written nothing."""
+        self._sources = sources
+        self._now_ms = now_ms
+        self._at_prompt = at_prompt
+        self._quiet_for = quiet_for
+        self._saved = TurnCheckpoint()
+        self._held: deque[Message] = deque()  # until the checkpoint names them
+        self._state = AgentState.STARTING
+        self._begun_at = 0.0  # of this turn: when its first message was seen
+        self._heard_at: float | None = None  # … when its last words were heard
+        self._over_at: float | None = None  # … when it was said to be over
+        self._failed = ""  # … why the model did not answer
+        self._look_at: float | None = None
+        self._untold: list[Json] = []  # reports of a session before this one
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    def arrived(self, message: Message) -> bool:
+        """Take a message that has come; whether it has to wait until a checkpoint is written."""
+        if message.wants_turn:
+            self._saved.owed.put(message.id, marker_of(message))
+        elif not self._held:
+            return False
+        self._held.append(message)  # one that wants nothing keeps its place behind the other
+        return True
+
+    def written(self) -> Iterator[DriverCommand]:
+        """A checkpoint is written: what waited for it goes to the agent."""
+        while self._held:
+            yield DeliverMessage(self._held.popleft())
+
+    def proven(self, text: str, now: float) -> Iterator[DriverCommand]:
+        """``text`` has reached the agent: messages in it are in the turn that runs."""
+        for id_ in [id_ for id_, marker in self._saved.owed.items() if marker in text]:
+            yield from self._seen(id_, now)
+
+    def delivered(self, id_: str, state: State, now: float) -> Iterator[DriverCommand]:
+        """A delivery has got this far."""
+        if id_ not in self._saved.owed:
+            return
+        if state in (State.FAILED, State.CANCELLED):
+            del self._saved.owed[id_]
+        elif state is State.SEEN or (state is State.SUBMITTED and self._sources.screen_only):
+            yield from self._seen(id_, now)
+        elif state is State.DELIVERING and self._sources.screen_only and not self._saved.ids:
+            self._begin(now)  # its answer may be there before its delivery is accounted for
+
+    def _seen(self, id_: str, now: float) -> Iterator[DriverCommand]:
+        del self._saved.owed[id_]
+        if self._over_at is not None or self._state is AgentState.GONE:
+            yield from self._report(now)  # the next turn has begun
+        if not self._saved.ids:
+            if not self._sources.screen_only or not self._saved.started_ms:
+                self._begin(now)
+            self._saved.began = self._state in (AgentState.BUSY, AgentState.BLOCKED)
+        self._saved.ids.append(id_)
+        if self._state is AgentState.GONE:
+            yield from self._report(now)
+
+    def _begin(self, now: float) -> None:
+        self._saved.lines, self._saved.size, self._saved.left_out = [], 0, 0
+        self._saved.started_ms, self._begun_at = self._now_ms(), now
+        self._heard_at = self._over_at = self._look_at = None
+        self._failed = ""
+
+    # -- what the agent does ----------------------------------------------------------------------
+
+    def said(self, texts: list[str], now: float) -> None:
+        """The agent said these lines."""
+        saved = self._saved
+        if not saved.started_ms:
+            return
+        saved.lines += texts
+        saved.size += sum(map(len, texts)) + len(texts)
+        room = self._room()
+        drop = 0
+        while saved.size > room and drop < len(saved.lines) - 1:
+            saved.size -= len(saved.lines[drop]) + 1
+            drop += 1
+        del saved.lines[:drop]
+        saved.left_out += drop
+        if saved.size > room:  # one line that is too long
+            saved.lines[0] = saved.lines[0][-room:]
+            saved.size = room
+        self._heard_at = now
+
+    def _room(self) -> int:
+        used = sum(len(one["text"]) for one in self._saved.pending)
+        return max(TEXT_LEAST, min(TEXT_MAX, PENDING_MAX - used))
+
+    def state_changed(self, change: StateChange, now: float) -> None:
+        """The agent does something else now."""
+        self._state = state = change.state
+        if not self._saved.ids:
+            return
+        if state in (AgentState.BUSY, AgentState.BLOCKED):
+            self._saved.began, self._over_at = True, None
+        elif state is AgentState.LIMITED:
+            self._failed, self._over_at = change.reason or "its model does not answer", now
+        elif state is AgentState.IDLE and self._saved.began:
+            self._over_at = now
+
+    def gone(self, now: float) -> Iterator[DriverCommand]:
+        """The agent has ended: of the turn that ran there is no more."""
+        self._state = AgentState.GONE
+        if self._saved.ids:
+            yield from self._report(now)
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def deadline(self) -> float | None:
+        """When ``tick`` is due."""
+        if self._untold:
+            return self._begun_at
+        if not self._saved.ids:
+            return None
+        if self._sources.screen_only:
+            return self._look_at or self._begun_at + LOOK
+        if self._over_at is not None:
+            settle = SETTLE_SHOWN if self._sources.infers_turns else SETTLE
+            return max(self._over_at, self._heard_at or 0.0) + settle
+        if self._saved.began:
+            return None
+        return self._begun_at + NEVER if self._heard_at is None else self._heard_at + LATE
+
+    def tick(self, now: float) -> Iterator[DriverCommand]:
+        """Report a turn that is over by now."""
+        due = self.deadline()
+        if due is None or now < due:
+            return
+        if self._untold:
+            yield from map(ReportTurn, self._untold)
+            self._untold.clear()
+            return
+        if self._sources.screen_only:
+            self._look_at = now + LOOK
+            if not self._rests(now):
+                return
+        yield from self._report(now)
+
+    def _rests(self, now: float) -> bool:
+        """Whether a program that tells nothing has rested at its prompt for long enough."""
+        if self._state in (AgentState.BUSY, AgentState.BLOCKED):
+            return False
+        patience = MUTE if self._heard_at is None else SILENCE
+        quiet = min(self._quiet_for(now), now - self._begun_at)
+        return quiet >= patience and self._at_prompt(now)
+
+    # -- reports ----------------------------------------------------------------------------------
+
+    def _report(self, now: float) -> Iterator[DriverCommand]:
+        saved = self._saved
+        ids, saved.ids = saved.ids, []
+        text = "\n".join(saved.lines).strip("\n")
+        if saved.left_out:
+            text = f"[the first {saved.left_out} lines are left out]\n{text}"
+        state, reason = TurnState.COMPLETED, None
+        if self._failed:
+            state, reason = TurnState.FAILED, self._failed
+        elif self._state is AgentState.GONE:
+            state, reason = TurnState.INTERRUPTED, "the agent ended before its turn was over"
+        ended = TurnEnded(
+            state,
+            text,
+            reason,
+            again=state is not TurnState.COMPLETED,
+            inferred=self._sources.infers_turns or not (saved.began or self._failed),
+            ended_ms=self._now_ms(),
+        )
+        fields: Json = {**ended.to_json(), "ids": ids, "started_ms": saved.started_ms}
+        self._begin(now)
+        saved.started_ms, saved.began = 0, False
+        if ids:
+            saved.pending.append(fields)
+            yield ReportTurn(fields)
+
+    def told(self, ids: list[str]) -> None:
+        """The broker has this report, or will never take it."""
+        self._saved.pending = [one for one in self._saved.pending if one["ids"] != ids]
+
+    @property
+    def empty(self) -> bool:
+        """Whether the broker has everything."""
+        return not self._saved.pending
+
+    def state(self) -> Any:
+        """For the checkpoint."""
+        return to_json(self._saved)
+
+    def restore(self, state: Any, now: float) -> None:
+        """Go on where an earlier session of this run was."""
+        self._saved = from_json(TurnCheckpoint, state or {})
+        self._begun_at = now
+        self._heard_at = now if self._saved.lines else None
+        self._untold = list(self._saved.pending)

@@ -1,0 +1,103 @@
+"""What sessions report of turns, and who waits for that: over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from relay.broker.client import BrokerClient, connect
+from relay.core.errors import NotFound, UsageError
+from relay.core.message import REPORTED
+from relay.core.paths import Home
+from relay.ledger.store import Ledger
+from tests.broker.support import Json, register
+
+TURN: Json = {"state": "completed", "text": "It is 42.", "started_ms": 5, "ended_ms": 9}
+
+
+@pytest.fixture
+def client(home: Home, served: None) -> Iterator[BrokerClient]:
+    with connect(home) as client:
+        yield client
+
+
+def ask(client: BrokerClient, to: str | list[str] = "Bob") -> str:
+    sent = client.request("send", to=to, body="what is it?", answer=True)
+    return str(sent["id"])
+
+
+def see(agent: BrokerClient, id_: str) -> None:
+    while (push := agent.next_push(20)) is None or push.get("id") != id_:
+        assert push is not None
+    assert push["attributes"] == REPORTED
+    agent.request("state", id=id_, state="delivering")
+    agent.request("state", id=id_, state="seen")
+
+
+def looked_up(client: BrokerClient, id_: str) -> Json:
+    return client.request("wait", id=id_, timeout=0, answer=True)
+
+
+def test_who_waits_for_an_answer_gets_it_from_everybody(home: Home, client: BrokerClient) -> None:
+    with register(home, "Bob") as bob, register(home, "Cy") as cy, ThreadPoolExecutor() as pool:
+        id_ = ask(client, ["Bob", "Cy"])
+        with connect(home) as other:
+            waiting = pool.submit(other.request, "wait", id=id_, timeout=20, answer=True)
+            see(bob, id_)
+            see(cy, id_)
+            bob.request("turn", ids=[id_], **TURN)
+            assert not looked_up(client, id_)["done"] and not waiting.done()
+            cy.request("turn", ids=[id_], **{**TURN, "text": "Nobody knows.", "inferred": True})
+            found = waiting.result()
+        answers = [(one["from"], one["text"], one["inferred"]) for one in found["answers"]]
+        assert answers == [("Bob", "It is 42.", False), ("Cy", "Nobody knows.", True)]
+        assert found["done"]
+
+
+def test_a_turn_that_is_told_again_is_no_other_one(home: Home, client: BrokerClient) -> None:
+    with register(home, "Bob") as bob:
+        first, second = ask(client), ask(client)
+        see(bob, first)
+        see(bob, second)
+        call = {"name": "shell", "params": "{}"}
+        told = bob.request("turn", ids=[first], **TURN, model="m", tool_calls=[call])
+        assert not told["duplicate"]
+        # As a session reports it that was killed, and heard both in one.
+        again = bob.request("turn", ids=[first, second], **{**TURN, "text": "It is 43."})
+        assert not again["duplicate"]
+        assert bob.request("turn", ids=[second], **TURN)["duplicate"]
+        assert looked_up(client, first)["answers"][0]["text"] == "It is 42."
+        assert looked_up(client, second)["answers"][0]["text"] == "It is 43."
+    ledger = Ledger(home.ledger)
+    with ledger.guard() as db:
+        turns = db.execute("SELECT id, parent_turn, tool_call_count FROM agent_turns").fetchall()
+        [(head, count)] = db.execute("SELECT head_turn, message_count FROM agent_sessions")
+        numbers = [row[0] for row in db.execute("SELECT number FROM agent_messages ORDER BY seq")]
+    ledger.close()
+    (root,) = [turn for turn in turns if turn[1] is None]
+    (tip,) = [turn for turn in turns if turn[1] is not None]
+    assert (tip[1], head, count, numbers) == (root[0], tip[0], 4, [1, 2, 3, 4])
+    assert (root[2], tip[2]) == (1, 0)
+
+
+def test_nobody_waits_for_one_who_has_gone(home: Home, client: BrokerClient) -> None:
+    with register(home, "Bob") as bob:
+        id_ = ask(client)
+        see(bob, id_)
+        bob.request("agent_state", state="gone")
+        assert looked_up(client, id_)["done"] and not looked_up(client, id_)["answers"]
+
+
+def test_a_turn_is_told_by_who_got_the_message(home: Home, client: BrokerClient) -> None:
+    id_ = client.request("send", to="Bob", body="x", offline=True, answer=True)["id"]
+    with pytest.raises(UsageError, match="registered session"):
+        client.request("turn", ids=[id_], **TURN)
+    with register(home, "Eve") as eve:
+        with pytest.raises(NotFound, match="sent to Eve"):
+            eve.request("turn", ids=[id_], **TURN)
+        wrongs: list[Json] = [{"ids": []}, {"started_ms": "5"}, {"state": "running"}, {"text": 5}]
+        for wrong in wrongs:
+            with pytest.raises(UsageError):
+                eve.request("turn", **{"ids": [id_], **TURN, **wrong})

@@ -1,0 +1,190 @@
+"""Which messages were answered in which turn, and with which words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from relay.core.message import REPORTED, AgentState, State
+from relay.core.source_events import StateChange
+from relay.directive.envelope import marker_of
+from relay.session import turn_report as module
+from relay.session.session_commands import DeliverMessage, ReportTurn
+from relay.session.turn_report import TurnReports
+from tests.session.playbook import MESSAGE
+
+ASKED = replace(MESSAGE, attributes=dict(REPORTED))
+OTHER = replace(ASKED, id=f"01K{2:023d}")
+BUSY, IDLE = StateChange(AgentState.BUSY), StateChange(AgentState.IDLE)
+
+
+@dataclass
+class Heard:
+    """How the agent is heard."""
+
+    screen_only: bool = False
+    infers_turns: bool = False
+
+
+class Program:
+    """What the screen of a program tells."""
+
+    def __init__(self) -> None:
+        self.last_output = 0.0
+        self.prompt = True
+
+
+def reports(heard: Heard | None = None, program: Program | None = None) -> TurnReports:
+    seen = program or Program()
+    return TurnReports(
+        heard or Heard(),
+        lambda: 7,
+        lambda now: seen.prompt,
+        lambda now: now - seen.last_output,
+    )
+
+
+def told(commands: Any) -> list[dict[str, Any]]:
+    return [command.fields for command in commands if isinstance(command, ReportTurn)]
+
+
+def asked(turns: TurnReports, *messages: Any) -> None:
+    for message in messages or (ASKED,):
+        assert turns.arrived(message)
+    list(turns.written())
+
+
+def test_it_goes_to_the_agent_once_the_checkpoint_names_it_and_keeps_its_place() -> None:
+    turns = reports()
+    assert not turns.arrived(MESSAGE)
+    assert turns.arrived(ASKED)
+    later = replace(MESSAGE, id=OTHER.id)
+    assert turns.arrived(later)
+    assert turns.state()["owed"] == {ASKED.id: marker_of(ASKED)}
+    assert list(turns.written()) == [DeliverMessage(ASKED), DeliverMessage(later)]
+    assert list(turns.written()) == []
+
+
+def test_a_turn_has_its_messages_and_the_words_since_the_first_of_them() -> None:
+    turns = reports()
+    asked(turns, ASKED, OTHER)
+    turns.state_changed(BUSY, 1.0)
+    turns.said(["of another turn"], 1.0)
+    assert not told(turns.proven(f"{marker_of(ASKED)} do it", 2.0))
+    turns.said(["one", "two"], 3.0)
+    assert not told(turns.proven(marker_of(OTHER), 3.5))
+    turns.said(["three"], 4.0)
+    assert turns.deadline() is None
+    turns.state_changed(IDLE, 5.0)
+    turns.said(["late"], 5.2)
+    assert not told(turns.tick(5.5))
+    [report] = told(turns.tick(5.2 + module.SETTLE))
+    assert report == {
+        **{"ids": [ASKED.id, OTHER.id], "text": "one\ntwo\nthree\nlate", "state": "completed"},
+        **{"again": False, "inferred": False, "tool_calls": ()},
+        **{"started_ms": 7, "ended_ms": 7},
+    }
+    assert not turns.empty and turns.deadline() is None
+    turns.told(report["ids"])
+    assert turns.empty
+
+
+def test_the_next_turn_ends_one_whose_last_words_may_still_come() -> None:
+    turns = reports()
+    asked(turns, ASKED, OTHER)
+    turns.state_changed(BUSY, 1.0)
+    list(turns.proven(marker_of(ASKED), 1.0))
+    turns.said(["one"], 1.0)
+    turns.state_changed(IDLE, 2.0)
+    [report] = told(turns.proven(marker_of(OTHER), 2.1))
+    assert (report["ids"], report["text"]) == ([ASKED.id], "one")
+
+
+def test_a_turn_whose_beginning_was_not_told_is_waited_for() -> None:
+    turns = reports()
+    asked(turns)
+    turns.state_changed(IDLE, 0.0)
+    list(turns.proven(marker_of(ASKED), 1.0))
+    assert turns.deadline() == 1.0 + module.NEVER
+    turns.said(["one"], 2.0)
+    assert turns.deadline() == 2.0 + module.LATE
+    turns.state_changed(BUSY, 2.5)
+    assert turns.deadline() is None
+
+
+def test_a_model_that_does_not_answer_and_an_agent_that_ends() -> None:
+    turns = reports()
+    asked(turns, ASKED, OTHER)
+    list(turns.proven(marker_of(ASKED), 1.0))
+    turns.state_changed(StateChange(AgentState.LIMITED, "a usage limit is reached"), 2.0)
+    [report] = told(turns.tick(2.0 + module.SETTLE))
+    assert (report["state"], report["reason"]) == ("failed", "a usage limit is reached")
+    assert report["again"]
+    turns.state_changed(BUSY, 3.0)
+    list(turns.proven(marker_of(OTHER), 3.0))
+    [report] = told(turns.gone(4.0))
+    assert (report["state"], report["ids"], report["again"]) == ("interrupted", [OTHER.id], True)
+
+
+def test_what_the_agent_had_read_when_it_ended_was_not_answered() -> None:
+    turns = reports(Heard(screen_only=True, infers_turns=True))
+    asked(turns)
+    assert not told(turns.gone(4.0))
+    [report] = told(turns.delivered(ASKED.id, State.SEEN, 4.0))
+    assert report["state"] == "interrupted"
+
+
+def test_a_program_that_tells_nothing_is_done_after_silence_at_its_prompt() -> None:
+    program = Program()
+    turns = reports(Heard(screen_only=True, infers_turns=True), program)
+    asked(turns)
+    turns.state_changed(IDLE, 0.0)
+    assert not told(turns.delivered(ASKED.id, State.DELIVERING, 1.0))
+    turns.said(["answer"], 1.5)
+    assert not told(turns.delivered(ASKED.id, State.SUBMITTED, 1.6))
+    program.last_output, program.prompt = 1.5, False
+    assert not told(turns.tick(1.5 + module.SILENCE + 1))
+    program.prompt = True
+    assert not told(turns.tick(1.5 + module.SILENCE + 1.1))  # looked at a moment ago
+    [report] = told(turns.tick(1.5 + module.SILENCE + 2))
+    assert (report["text"], report["inferred"]) == ("answer", True)
+
+
+def test_nothing_is_owed_of_what_was_withdrawn() -> None:
+    turns = reports()
+    asked(turns)
+    assert not told(turns.delivered(ASKED.id, State.CANCELLED, 1.0))
+    assert not told(turns.proven(marker_of(ASKED), 2.0)) and turns.deadline() is None
+
+
+def test_a_killed_session_goes_on_in_the_turn_and_tells_again_what_was_not_confirmed() -> None:
+    turns = reports()
+    asked(turns, ASKED, OTHER)
+    turns.state_changed(BUSY, 1.0)
+    list(turns.proven(marker_of(ASKED), 1.0))
+    turns.said(["one"], 1.0)
+    turns.state_changed(IDLE, 2.0)
+    [first] = told(turns.proven(marker_of(OTHER), 2.1))
+    turns.said(["two"], 3.0)
+    again = reports()
+    again.restore(turns.state(), 10.0)
+    again.state_changed(BUSY, 10.0)
+    [report] = told(again.tick(10.0))
+    assert report["ids"] == first["ids"] and report["text"] == first["text"]
+    again.said(["three"], 11.0)
+    again.state_changed(IDLE, 12.0)
+    [report] = told(again.tick(12.0 + module.SETTLE))
+    assert (report["ids"], report["text"]) == ([OTHER.id], "two\nthree")
+
+
+def test_of_many_words_the_last_are_kept() -> None:
+    turns = reports()
+    asked(turns)
+    turns.state_changed(BUSY, 1.0)
+    list(turns.proven(marker_of(ASKED), 1.0))
+    for n in range(200):
+        turns.said([f"{n} " + "x" * 1000], 1.0)
+    [report] = told(turns.gone(2.0))
+    head, *lines = report["text"].splitlines()
+    assert head == f"[the first {200 - len(lines)} lines are left out]"
+    assert lines[-1].startswith("199 ") and len(report["text"]) < module.TEXT_MAX + 100
