@@ -9,14 +9,41 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from relay.app.relay import Relay
+    from relay.core.dispatch import (
+        AddedContext,
+        DeliveryContext,
+        Event,
+        HookResult,
+        HookRouting,
+        PermissionSet,
+    )
+    from relay.core.message import QueueMode
 
-__all__ = ["Relay", "__version__"]
+__all__ = [
+    "AddedContext",
+    "DeliveryContext",
+    "Event",
+    "HookResult",
+    "HookRouting",
+    "PermissionSet",
+    "QueueMode",
+    "Relay",
+    "__version__",
+]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'relay' has no attribute {name!r}")
     if name == "Relay":
         from relay.app.relay import Relay
 
         return Relay
-    raise AttributeError(f"module 'relay' has no attribute {name!r}")
+    if name == "QueueMode":
+        from relay.core.message import QueueMode
+
+        return QueueMode
+    from relay.core import dispatch
+
+    return getattr(dispatch, name)

@@ -13,7 +13,8 @@ from relay.config.settings import END_SECONDS, IDLE_SECONDS, Settings, with_sett
 from relay.core.errors import ConfigError, NotDelivered, Timeout, UsageError
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
-from relay.hooks.registry import TIMEOUT_DEFAULT, Registry, split_pattern
+from relay.hooks.registration import TIMEOUT_DEFAULT, split_pattern
+from relay.hooks.registry import Registry
 
 if TYPE_CHECKING:
     from relay.broker.client import BrokerClient
@@ -42,6 +43,7 @@ class Relay:
         end_seconds: float = END_SECONDS,
         memory: Mapping[str, object] | None = None,
         shell_output: str = "hold",
+        merge: str = "apart",
     ) -> None:
         self.name = name
         self.registry = Registry()
@@ -55,6 +57,7 @@ class Relay:
             ("end_seconds", end_seconds, END_SECONDS),
             ("memory", memory, None),
             ("shell_output", shell_output, "hold"),
+            ("merge", merge, "apart"),
         ):
             if value != default:
                 try:
@@ -164,6 +167,52 @@ class Relay:
             return function
 
         return register if handler is None else register(handler)
+
+    @overload
+    def route(self, name: Handler) -> Handler: ...
+    @overload
+    def route(
+        self,
+        name: str | None = ...,
+        *,
+        kinds: Sequence[str] | None = ...,
+        channels: Sequence[str] | None = ...,
+        priority: int = ...,
+        timeout: float | None = ...,
+    ) -> Callable[[Handler], Handler]: ...
+    def route(
+        self,
+        name: Any = None,
+        *,
+        kinds: Sequence[str] | None = None,
+        channels: Sequence[str] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> Any:
+        """Register a function that says whether an event becomes a turn of a persona.
+
+        A decorator, with or without parentheses: see docs/broker.md. Raises ConfigError.
+        """
+
+        def register(function: Any) -> Any:
+            try:
+                self.registry.add_route(
+                    named,
+                    function,
+                    kinds=kinds,
+                    channels=channels,
+                    priority=priority,
+                    timeout=timeout,
+                )
+            except ConfigError as error:
+                note_or_raise(error)
+            return function
+
+        if callable(name):
+            named = None
+            return register(name)
+        named = name
+        return register
 
     def send(
         self,

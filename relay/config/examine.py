@@ -135,7 +135,7 @@ def _unexamined(why: str) -> Examined:
     return Examined(unusable_manifest(ConfigError(why)), {}, [why], [])
 
 
-_TABLES = ("config", "patterns", "hooks", "memory")
+_TABLES = ("config", "patterns", "hooks", "routes", "memory")
 
 
 def seen_without_running(file: ConfigFile) -> list[str]:
@@ -149,9 +149,7 @@ def seen_without_running(file: ConfigFile) -> list[str]:
         target = node.targets[0] if isinstance(node, ast.Assign) else None
         if isinstance(node, ast.Assign) and isinstance(target, ast.Name):
             names[target.id] = _written(node.value)
-    tables = {
-        name: names[name] for name in ("config", "patterns", "hooks", "memory") if name in names
-    }
+    tables = {name: names[name] for name in _TABLES if name in names}
     mistakes = Mistakes(file.path, text)
     apply_dictionaries(_certain(tables), Registry(), Settings(), mistakes, source=file.path)
     try:
@@ -182,7 +180,7 @@ def _certain(table: dict[Any, Any]) -> dict[Any, Any]:
     """``table`` without what is not written out, but for handlers."""
     kept: dict[Any, Any] = {}
     for key, value in table.items():
-        if key in ("config", "patterns", "hooks"):
+        if key in ("config", "patterns", "hooks", "routes"):
             if isinstance(value, dict):
                 kept[key] = _certain(value) if key == "config" else _entries(value)
         elif isinstance(key, str) and _whole(value):

@@ -202,6 +202,16 @@ def manifest_of(loaded: LoadedConfig) -> Manifest:
         store=settings.memory.store.to_json() if given else None,
         memory=settings.memory.shown() if given else None,
         hook_files=list(settings.hook_files),
+        routes=[
+            {
+                "name": one.name,
+                "kinds": None if one.kinds is None else sorted(one.kinds),
+                "channels": None if one.channels is None else sorted(one.channels),
+                "priority": one.priority,
+            }
+            for one in registry.routes()
+        ],
+        merge=settings.merge,
     )
 
 
@@ -338,8 +348,8 @@ def _collect(file: ConfigFile, module: types.ModuleType, mistakes: Mistakes) -> 
     settings = apply_dictionaries(names, registry, settings, mistakes, source=file.path)
     mistakes.check()
     settings = replace(settings, memory=settings.memory.of_file(file.path, file.sha256))
-    something = registry.all_hooks() or registry.patterns() or settings.hook_files
-    something = something or "memory" in settings.given
+    something = registry.all_hooks() or registry.patterns() or registry.routes()
+    something = something or settings.hook_files or "memory" in settings.given
     warnings = [] if something else _empty(names)
     for hook in registry.all_hooks():
         if isinstance(hook.action, Command):
@@ -367,4 +377,4 @@ def _empty(names: dict[str, Any]) -> list[str]:
             f"{loose[0]}() is defined but not registered: "
             f'put it into hooks = {{"{loose[0]}": {loose[0]}}}'
         ]
-    return ["it registers no pattern and no hook"]
+    return ["it registers no pattern, no hook and no route"]

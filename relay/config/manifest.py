@@ -40,7 +40,10 @@ _GUARD = "BeforeTool"
 class Manifest:
     """What one file registers."""
 
-    __slots__ = ("patterns", "hooks", "events", "store", "memory", "problem", "hook_files")
+    __slots__ = (
+        *("patterns", "hooks", "events", "store", "memory", "problem", "hook_files"),
+        *("routes", "merge"),
+    )
 
     def __init__(
         self,
@@ -52,6 +55,8 @@ class Manifest:
         memory: dict[str, Any] | None = None,
         problem: str = "",
         hook_files: list[str] | None = None,
+        routes: list[dict[str, Any]] | None = None,
+        merge: str = "",
     ) -> None:
         #: ``namespace:target`` of each pattern.
         self.patterns = patterns
@@ -68,6 +73,10 @@ class Manifest:
         self.problem = problem
         #: The hook files that it names, as it names them.
         self.hook_files = hook_files or []
+        #: Its route functions: name, kinds and channels (lists or null), priority.
+        self.routes = routes or []
+        #: What becomes of several dispatches of one event: see docs/broker.md.
+        self.merge = merge
 
     def fields(self) -> dict[str, Any]:
         """As it is kept."""
@@ -178,6 +187,7 @@ def read_manifest(home: Home, sha256: str) -> Manifest | None:
     good = good and all(
         one is None or type(one) is dict for one in (manifest.store, manifest.memory)
     )
+    good = good and all(type(one) is dict for one in manifest.routes)
     return manifest if good and isinstance(manifest.problem, str) else None
 
 

@@ -13,13 +13,13 @@ from relay.config.mistakes import Mistakes
 from relay.core.errors import ConfigError
 from relay.core.suggest import did_you_mean
 from relay.hooks.hook_types import Command, Url
-from relay.hooks.registry import (
+from relay.hooks.registration import (
     TIMEOUT_DEFAULT,
     TIMEOUT_MAX,
-    Registry,
     checked_builtin,
     split_pattern,
 )
+from relay.hooks.registry import Registry
 
 IDLE_SECONDS = 30.0
 _IDLE_MAX = 86400.0
@@ -27,11 +27,15 @@ END_SECONDS = 10.0
 _END_MAX = 60.0
 
 SHELL_OUTPUT = ("hold", "fire", "ignore")
+MERGE = ("apart", "same_session")
+_CHOICES = {"shell_output": SHELL_OUTPUT, "merge": MERGE}
 
 #: The keys of ``config = {…}`` and what each holds, for the documentation and its tests.
 KEYS = {
     "patterns": 'handlers of @namespace:target, by "namespace" or "namespace:target"',
     "hooks": "handlers of events, by the event's name",
+    "routes": "route functions, by their names; see docs/broker.md",
+    "merge": "dispatches of one event: apart, or same_session for one to each persona's session",
     "idle_seconds": "seconds without output after which on_idle runs",
     "timeout": "seconds that a handler may take",
     "end_seconds": "seconds that an agent has, after its terminal was closed, for its last hooks",
@@ -43,6 +47,7 @@ KEYS = {
 #: The fields of Settings that have another name than their key.
 _FIELDS = {"timeout": "handler_timeout"}
 PATTERN_KEYS = ("handler", "override", "timeout")
+ROUTE_KEYS = ("handler", "kinds", "channels", "priority", "timeout")
 #: Exactly one of these says what a handler runs.
 _ACTIONS = ("handler", "command", "url")
 HOOK_KEYS = (
@@ -59,6 +64,7 @@ class Settings:
     handler_timeout: float = TIMEOUT_DEFAULT
     end_seconds: float = END_SECONDS
     shell_output: str = "hold"
+    merge: str = "apart"
     task: str | None = None
     hook_files: tuple[str, ...] = ()
     memory: MemorySettings = MemorySettings()
@@ -80,10 +86,10 @@ def with_setting(settings: Settings, key: str, value: object) -> Settings:
         if not isinstance(files, list | tuple) or not all(isinstance(one, str) for one in files):
             raise ConfigError(f"{key} must be a list of paths, not {value!r}")
         return replace(settings, hook_files=tuple(files), given=given)
-    if key == "shell_output":
-        if value not in SHELL_OUTPUT:
-            raise ConfigError(f"{key} must be {' or '.join(SHELL_OUTPUT)}, not {value!r}")
-        return replace(settings, shell_output=str(value), given=given)
+    if key in _CHOICES:
+        if value not in _CHOICES[key]:
+            raise ConfigError(f"{key} must be {' or '.join(_CHOICES[key])}, not {value!r}")
+        return replace(settings, **{key: str(value)}, given=given)  # type: ignore[arg-type]
     if key == "memory":
         return replace(settings, memory=memory_settings(value), given=given)
     if value is not None and not isinstance(value, str):
@@ -108,7 +114,8 @@ def apply_dictionaries(
     *,
     source: str,
 ) -> Settings:
-    """Register what the module's ``config``, ``patterns``, ``hooks`` and ``memory`` say.
+    """Register what the module's ``config``, ``patterns``, ``hooks``, ``routes`` and ``memory``
+    say.
 
     Returns the settings with those of ``config`` and ``memory``. What is wrong is left out, and
     noted in ``mistakes``.
@@ -117,7 +124,7 @@ def apply_dictionaries(
     if not isinstance(config, Mapping):
         mistakes.note(ConfigError(f"config must be a dictionary, not {type(config).__name__}"))
         config = {}
-    tables: dict[str, list[object]] = {"patterns": [], "hooks": []}
+    tables: dict[str, list[object]] = {"patterns": [], "hooks": [], "routes": []}
     seen: set[str] = set()
     for key, value in config.items():
         with mistakes.at(str(key)):
@@ -145,6 +152,11 @@ def apply_dictionaries(
                 where = f"hooks[{key!r}]"
                 action, options = _action(_options(entry, HOOK_KEYS, where), where)
                 registry.add_hook(key, action, source=source, **options)
+    for table in tables["routes"]:
+        for key, entry in _entries("routes", table, mistakes):
+            with mistakes.at(key):
+                options = _options(entry, ROUTE_KEYS, f"routes[{key!r}]")
+                registry.add_route(key, options.pop("handler"), source=source, **options)
     return settings
 
 

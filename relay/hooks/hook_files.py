@@ -21,7 +21,8 @@ from relay.hooks.dialects import event_in
 from relay.hooks.events import EVENTS, HookEventName
 from relay.hooks.hook_types import Command, Dialect, OnFailure, Url
 from relay.hooks.planner import slow
-from relay.hooks.registry import TIMEOUT_MAX, Registry
+from relay.hooks.registration import TIMEOUT_MAX
+from relay.hooks.registry import Registry
 
 #: Hooks of one file that are loaded.
 HOOKS_MAX = 1000

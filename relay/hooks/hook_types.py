@@ -7,7 +7,7 @@ one ``Aggregated``. Times are in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
@@ -136,6 +136,35 @@ class HookDefinition:
         if isinstance(self.action, Callee):
             return "function"
         return "command" if isinstance(self.action, Command) else "http"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RouteFunction:
+    """A function that says of an event whether, and how, it becomes a dispatch."""
+
+    #: Its own in its configuration; with the configuration's key before it, the hook id.
+    name: str
+    callee: Callee
+    #: Of which kinds and channels it is asked; None: of all but those of ASKED_KINDS, of all.
+    kinds: frozenset[str] | None = None
+    channels: frozenset[str] | None = None
+    priority: int = 0
+
+    def wants(self, kind: str, channel: str) -> bool:
+        """Whether it is asked of such an event."""
+        return wants(self.kinds, self.channels, kind, channel)
+
+
+#: The kinds of events that exist only where a route function names them.
+ASKED_KINDS = frozenset({"output", "timer"})
+
+
+def wants(
+    kinds: Collection[str] | None, channels: Collection[str] | None, kind: str, channel: str
+) -> bool:
+    """Whether a route function with these ``kinds`` and ``channels`` is asked of such an event."""
+    of_kind = kind not in ASKED_KINDS if kinds is None else kind in kinds
+    return of_kind and (channels is None or channel in channels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,11 @@ speaks. relay's own handlers are registered the same way, under the source ``BUI
 from __future__ import annotations
 
 import fnmatch
-import inspect
-import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from relay.core.suggest import did_you_mean
 from relay.core.visible import is_visible
-from relay.hooks.binding import BindingError, bind
 from relay.hooks.events import (
     EVENTS,
     PATTERN_OFFERED,
@@ -23,20 +19,33 @@ from relay.hooks.events import (
     RegistrationError,
     event_names,
 )
-from relay.hooks.hook_types import Callee, Command, Dialect, HookDefinition, OnFailure, Url
+from relay.hooks.hook_types import (
+    Callee,
+    Command,
+    Dialect,
+    HookDefinition,
+    OnFailure,
+    RouteFunction,
+    Url,
+)
+from relay.hooks.registration import (
+    WORD,
+    HandlerFunction,
+    callee_of,
+    checked_matcher,
+    checked_on_failure,
+    checked_pattern,
+    checked_timeout,
+    checked_words,
+    described,
+)
 
 #: The source of relay's own handlers.
 BUILTIN = "built-in"
-#: The namespaces for which relay brings a handler; ``"builtin"`` in a configuration names one.
-BUILTIN_NAMESPACES = frozenset({"relay", "broadcast", "memory"})
-#: The time that a handler has when nothing else is configured, and the longest, in seconds.
-TIMEOUT_DEFAULT = 30.0
-TIMEOUT_MAX = 3600.0
-
-_NAMESPACE = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _WILDCARD = re.compile(r"[*?\[]")
 
-HandlerFunction = Callable[..., object]
+#: What a route function may take.
+ROUTE_OFFERED = ("event",)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -61,6 +70,7 @@ class Registry:
         self._patterns: list[PatternHandler] = []
         self._hooks: list[HookDefinition] = []
         self._by_event: dict[HookEventName, tuple[HookDefinition, ...]] = {}
+        self._routes: dict[str, RouteFunction] = {}
 
     def add_pattern(
         self,
@@ -80,7 +90,7 @@ class Registry:
         """
         namespace, target_glob = checked_pattern(namespace, target_glob)
         label = f"@{namespace}:{target_glob}"
-        callee = _callee(label, handler, PATTERN_OFFERED, timeout, source)
+        callee = callee_of(label, handler, PATTERN_OFFERED, timeout, source)
         entry = PatternHandler(namespace, target_glob, callee, bool(override), len(self._patterns))
         self._patterns.append(entry)
         return entry
@@ -121,21 +131,21 @@ class Registry:
                 )
             action: Callee | Command | Url
             if isinstance(handler, Command | Url):
-                action, shown = handler, name or _described(handler)
+                action, shown = handler, name or described(handler)
                 source = source or "a program"
             else:
-                action = _callee(label, handler, EVENTS[event_].offered, timeout, source)
+                action = callee_of(label, handler, EVENTS[event_].offered, timeout, source)
                 shown, source = name or action.name, action.source
             entry = HookDefinition(
                 event=event_,
                 name=shown,
                 action=action,
                 source=source,
-                matcher=_checked_matcher(label, matcher),
+                matcher=checked_matcher(label, matcher),
                 priority=priority,
                 order=len(self._hooks) + len(entries),
                 timeout=limit,
-                on_failure=_checked_on_failure(event_, on_failure),
+                on_failure=checked_on_failure(event_, on_failure),
                 sequential=bool(sequential),
                 trusted=trusted,
                 dialect=dialect,
@@ -144,6 +154,46 @@ class Registry:
         for entry in entries:
             self._insert(entry)
         return entries[0]
+
+    def add_route(
+        self,
+        name: str | None,
+        function: HandlerFunction,
+        *,
+        kinds: Collection[str] | None = None,
+        channels: Collection[str] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        source: str | None = None,
+    ) -> RouteFunction:
+        """Register ``function(event)``, which returns a HookResult, True, False or None.
+
+        ``name`` (default: the function's own) is a part of its hook id. Of several dispatches of
+        one event those of a higher ``priority`` come first. Raises RegistrationError, and then
+        nothing has been registered.
+        """
+        given = getattr(function, "__name__", None) if name is None else name
+        label = f"the route {given!r}"
+        if not isinstance(given, str) or not WORD.fullmatch(given):
+            raise RegistrationError(
+                f"{given!r} cannot be the name of a route function",
+                hint='name it: @relay.route("family"); letters, digits, _ . -, at most 64',
+            )
+        if given in self._routes:
+            raise RegistrationError(f"there are two routes {given!r}", hint="name one otherwise")
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise RegistrationError(
+                f"{label}: the priority must be a whole number, not {priority!r}"
+            )
+        entry = RouteFunction(
+            given,
+            callee_of(label, function, ROUTE_OFFERED, timeout, source),
+            checked_words(label, "kinds", kinds),
+            checked_words(label, "channels", channels),
+            priority,
+        )
+        self._routes[given] = entry
+        return entry
 
     def include(self, nearer: Registry) -> None:
         """Add what ``nearer`` holds. Its handlers of a pattern take the place of those that are
@@ -160,6 +210,7 @@ class Registry:
         """A copy whose hooks that are programs run what ``change`` makes of them."""
         copy = Registry()
         copy._patterns = list(self._patterns)
+        copy._routes = dict(self._routes)
         for hook in self._hooks:
             action = hook.action
             if isinstance(action, Command):
@@ -204,128 +255,13 @@ class Registry:
         """Every pattern handler, in registration order."""
         return list(self._patterns)
 
+    def routes(self) -> list[RouteFunction]:
+        """Every route function: those of a higher priority first, then in registration order."""
+        return sorted(self._routes.values(), key=lambda one: -one.priority)
+
     def all_hooks(self) -> list[HookDefinition]:
         """Every hook handler, in registration order."""
         return list(self._hooks)
-
-
-def split_pattern(key: str) -> tuple[str, str]:
-    """``deploy`` -> (deploy, *); ``deploy:prod-*`` -> (deploy, prod-*). Unchecked."""
-    namespace, colon, target = key.removeprefix("@").partition(":")
-    return namespace, target if colon else "*"
-
-
-def checked_pattern(namespace: str, target_glob: str) -> tuple[str, str]:
-    """Both parts if they can be a pattern. Raises RegistrationError."""
-    if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
-        lower = namespace.lower() if isinstance(namespace, str) else ""
-        raise RegistrationError(
-            f"{namespace!r} cannot be a namespace",
-            hint=f"did you mean {lower!r}?"
-            if _NAMESPACE.fullmatch(lower)
-            else "a namespace has lower case letters, digits, '-' and '_', at most 64, "
-            "and starts with a letter",
-        )
-    if namespace == "broadcast":
-        raise RegistrationError(
-            "broadcast is another way to write relay:*", hint="register 'relay:*' instead"
-        )
-    word = isinstance(target_glob, str) and is_visible(target_glob)
-    if not word or not target_glob or re.search(r"\s", target_glob):
-        raise RegistrationError(
-            f"{target_glob!r} cannot be the target of @{namespace}:",
-            hint="a target is a word such as 'staging', or a glob such as 'prod-*'",
-        )
-    return namespace, target_glob
-
-
-def checked_builtin(namespace: str) -> str:
-    """``namespace`` if relay brings a handler for it. Raises RegistrationError."""
-    if namespace not in BUILTIN_NAMESPACES:
-        raise RegistrationError(
-            f"relay has no built-in handler for {namespace!r}",
-            hint=did_you_mean(namespace, BUILTIN_NAMESPACES),
-        )
-    return namespace
-
-
-def checked_timeout(label: str, timeout: object) -> float | None:
-    """``timeout`` in seconds, or None for the default. Raises RegistrationError."""
-    if timeout is None:
-        return None
-    if (
-        isinstance(timeout, bool)
-        or not isinstance(timeout, int | float)
-        or not math.isfinite(timeout)
-        or not 0 < timeout <= TIMEOUT_MAX
-    ):
-        raise RegistrationError(
-            f"{label}: the timeout must be seconds, more than 0 and at most {TIMEOUT_MAX:g}, "
-            f"not {timeout!r}"
-        )
-    return float(timeout)
-
-
-def _checked_matcher(label: str, matcher: object) -> str:
-    if not isinstance(matcher, str):
-        raise RegistrationError(f"{label}: the matcher must be a string, not {matcher!r}")
-    return matcher
-
-
-def _checked_on_failure(event: HookEventName, value: object) -> OnFailure:
-    if value is None:
-        return OnFailure.BLOCK if event is HookEventName.BEFORE_TOOL else OnFailure.ALLOW
-    if value not in (OnFailure.ALLOW, OnFailure.BLOCK):
-        raise RegistrationError(
-            f"{event.registration}: on_failure is {value!r}", hint='it is "allow" or "block"'
-        )
-    return OnFailure(str(value))
-
-
-def _described(action: Command | Url) -> str:
-    if isinstance(action, Url):
-        return action.url
-    return action.shell or " ".join(action.argv)
-
-
-def _callee(
-    label: str,
-    function: HandlerFunction,
-    arguments: tuple[str, ...],
-    timeout: float | None,
-    source: str | None,
-) -> Callee:
-    if not callable(function):
-        raise RegistrationError(
-            f"the handler of {label} cannot be called: it is {type(function).__name__}",
-            hint="give a function, or an object with __call__",
-        )
-    bodies = _bodies(function)
-    if any(inspect.isgeneratorfunction(b) or inspect.isasyncgenfunction(b) for b in bodies):
-        raise RegistrationError(
-            f"the handler of {label} is a generator, so calling it would run nothing",
-            hint="use return instead of yield",
-        )
-    try:
-        binding = bind(function, arguments)
-    except BindingError as error:
-        raise RegistrationError(
-            f"the handler of {label} cannot be called: {error}",
-            hint=f"write it as def handler({', '.join(arguments)}), or with fewer of these",
-        ) from None
-    is_async = any(inspect.iscoroutinefunction(body) for body in bodies)
-    called = getattr(function, "__qualname__", None) or type(function).__name__
-    if source is None:
-        source = str(getattr(getattr(function, "__code__", None), "co_filename", "a program"))
-    name = f"{label} {called.rpartition('<locals>.')[2]} [{source.rpartition('/')[2]}]"
-    return Callee(name, function, binding, is_async, checked_timeout(label, timeout), source)
-
-
-def _bodies(function: HandlerFunction) -> list[HandlerFunction]:
-    """What runs when ``function`` is called: itself, or its class's ``__call__``."""
-    if inspect.isroutine(function) or inspect.isclass(function):
-        return [function]
-    return [function, type(function).__call__]
 
 
 def _matches(glob: str, target: str) -> bool:

@@ -23,7 +23,8 @@ from relay.hooks.handler_threads import WAITING_MAX, LoopThread, Workers
 from relay.hooks.hook_types import Call, Callee, CallEnd, CallOutcome
 from relay.hooks.output_keys import HandlerError
 from relay.hooks.outputs import Result, read_pattern_value
-from relay.hooks.registry import TIMEOUT_DEFAULT, Registry
+from relay.hooks.registration import TIMEOUT_DEFAULT
+from relay.hooks.registry import Registry
 
 #: Plain functions that run at once.
 WORKERS = 128

@@ -295,7 +295,7 @@ def test_memory_alone_is_something(loads: Load) -> None:
 
 
 def test_a_file_that_registers_nothing_says_so(loads: Load) -> None:
-    assert loads("x = 1\n").warnings == ("it registers no pattern and no hook",)
+    assert loads("x = 1\n").warnings == ("it registers no pattern, no hook and no route",)
     (warning,) = loads("def on_idle(ctx): pass\n").warnings
     assert "on_idle() is defined but not registered" in warning
 
@@ -426,6 +426,62 @@ def test_the_two_ways_in_the_documentation_are_the_same(loads: Load) -> None:
         (pattern,) = loaded.registry.patterns()
         assert (pattern.namespace, pattern.callee.timeout) == ("deploy", 300.0)
         assert [hook.event for hook in loaded.registry.all_hooks()] == [HookEventName.IDLE]
+
+
+_ROUTES = """
+from relay import Relay
+relay = Relay(merge="same_session")
+
+@relay.route
+def plain(event): ...
+
+@relay.route("named", kinds=["timer"], channels="mail", priority=5, timeout=2)
+async def other(event): ...
+"""
+_ROUTES_AS_TABLES = """
+def plain(event): ...
+async def other(event): ...
+config = {"merge": "same_session"}
+routes = {
+    "plain": plain,
+    "named": {"handler": other, "kinds": ["timer"], "channels": ["mail"], "priority": 5,
+              "timeout": 2},
+}
+"""
+
+
+@pytest.mark.parametrize("text", [_ROUTES, _ROUTES_AS_TABLES], ids=["decorator", "table"])
+def test_route_functions_are_registered_in_both_ways(loads: Load, text: str) -> None:
+    loaded = loads(text)
+    named, plain = loaded.registry.routes()  # the higher priority first
+    assert (named.name, named.callee.timeout, named.callee.is_async) == ("named", 2.0, True)
+    assert [named.wants(kind, "mail") for kind in ("timer", "message")] == [True, False]
+    assert not named.wants("timer", "relay")
+    # Unasked nothing is told of every line of output, and the clock does not tick.
+    assert [plain.wants(k, "x") for k in ("message", "output", "timer")] == [True, False, False]
+    found = module.manifest_of(loaded)
+    assert found.merge == "same_session"
+    assert found.routes == [
+        {"name": "named", "kinds": ["timer"], "channels": ["mail"], "priority": 5},
+        {"name": "plain", "kinds": None, "channels": None, "priority": 0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("relay.route('a b', kinds=['timer'])(print)", "cannot be the name"),
+        ("relay.route('a', kinds=[])(len)", "kinds must be a list of words"),
+        ("relay.route('a')(len); relay.route('a')(len)", "two routes 'a'"),
+        ("relay.route('a')(lambda one, two: 1)", "cannot be called"),
+        ("relay.route('a', priority='high')(len)", "priority must be a whole number"),
+    ],
+    ids=["name", "kinds", "twice", "parameters", "priority"],
+)
+def test_a_wrong_route_is_a_mistake_with_its_line(loads: Load, line: str, says: str) -> None:
+    error = _error(loads, f"from relay import Relay\nrelay = Relay()\n{line}\n")
+    assert says in error.message
+    assert ":3: " in error.message
 
 
 def test_every_key_and_every_event_is_documented() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from relay.hooks.hook_types import Command, OnFailure, Url
-from relay.hooks.registry import TIMEOUT_MAX
+from relay.hooks.registration import TIMEOUT_MAX
 from tests.hooks.hookfiles import CLAUDE, GEMINI, command, hooks, one, read, refused
 
 

@@ -7,12 +7,8 @@ from typing import Any
 import pytest
 
 from relay.hooks.events import HookEventName, RegistrationError
-from relay.hooks.registry import (
-    BUILTIN,
-    Registry,
-    checked_builtin,
-    split_pattern,
-)
+from relay.hooks.registration import checked_builtin, split_pattern
+from relay.hooks.registry import BUILTIN, Registry
 
 
 def _handler(target: str) -> None: ...
