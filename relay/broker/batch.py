@@ -71,6 +71,7 @@ class Accepted:
     routing: Routing | None = None
     hops: int = 0
     outside: OutsideEvent | None = None  # it came over a channel that is not relay's own
+    due: tuple[str, ...] = ()  # the configurations that are to evaluate it
     # Known once it is written:
     seq: int = 0
     numbers: Sequence[int] = ()

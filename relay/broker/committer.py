@@ -17,6 +17,7 @@ from relay.core.errors import RelayError, StorageError
 from relay.core.ids import new_ulid
 from relay.core.message import QueueMode, State
 from relay.ledger import event_rows, queries
+from relay.ledger.evaluation_rows import add_due
 from relay.ledger.store import DeliveryTuple, EventTuple, Ledger, PlainDelivery, PlainEvent
 from relay.protocol.broker import Json, refusal
 
@@ -197,6 +198,9 @@ class Committer:
             ledger.begin()
             ledger.add(events, deliveries)
             ledger.add_plain(plain_events, plain_deliveries)
+            due = [(key, one.seq, one.hops) for one in sends if one.seq for key in one.due]
+            if due:
+                add_due(ledger, due)
         for message in repeated:
             _answer_repeated(ledger, message, batch)
 

@@ -94,6 +94,25 @@ def load_for_session(home: Home, cwd: str, explicit: str | None = None) -> Loade
     return whole
 
 
+def load_trusted(home: Home, path: str, sha256: str) -> LoadedConfig:
+    """The one file at ``path``, if it still is what was trusted, and what the hash says.
+
+    Raises ConfigError.
+    """
+    found = found_at(home, path)
+    if found is None or found.file is None or found.state != TRUSTED or found.problem:
+        raise ConfigError(f"{path} is not trusted" if found is None else found.notice)
+    if found.file.sha256 != sha256:
+        raise ConfigError(f"{path} has been trusted anew")
+    try:
+        loaded = load(found.file, home=home)
+    except RelayError as error:
+        _remember(home, found.file, unusable_manifest(error))
+        raise
+    _remember(home, found.file, manifest_of(loaded))
+    return loaded
+
+
 def _with(whole: LoadedConfig, one: FoundConfig, home: Home) -> LoadedConfig:
     """``whole`` and what ``one``, which is nearer, adds to it."""
     if one.state != TRUSTED or one.file is None:

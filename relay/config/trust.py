@@ -210,6 +210,16 @@ def place_of(path: str) -> str:
     return os.path.join(os.path.realpath(folder), name)
 
 
+def user_config() -> str:
+    """The place of the person's own configuration, there or not."""
+    return place_of(os.path.join(_user_folder(), CONFIG_NAME))
+
+
+def trusted_paths(home: Home) -> list[str]:
+    """The places of all files that were trusted. Never raises."""
+    return list(read_store(home).entries)
+
+
 def _user_folder() -> str:
     """``$XDG_CONFIG_HOME/relay``, else ``~/.config/relay``."""
     base = os.environ.get("XDG_CONFIG_HOME")

@@ -188,9 +188,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (event, n)
         ) WITHOUT ROWID""",
         """CREATE TABLE evaluations_due (
-            event INTEGER NOT NULL REFERENCES events (seq),
             config TEXT NOT NULL,
-            PRIMARY KEY (event, config)
+            event INTEGER NOT NULL REFERENCES events (seq),
+            hops INTEGER NOT NULL,
+            PRIMARY KEY (config, event)
         ) WITHOUT ROWID""",
         """CREATE TABLE hook_evaluations (
             event INTEGER NOT NULL REFERENCES events (seq),

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import signal
 import socket
 import sys
 import threading
@@ -31,6 +30,7 @@ from typing import Any
 from relay.config.memory_spec import StoreSpec
 from relay.core.errors import RelayError, StorageError
 from relay.core.paths import Home
+from relay.core.service import give_up, take_input
 from relay.memory.extractor import Extractor
 from relay.memory.memory_ops import MemoryOps
 from relay.memory.memory_requests import Json, MemoryRequest
@@ -317,7 +317,7 @@ def run(opener: Opener) -> None:
     """Serve with the stores that ``opener`` opens, then end with all that was started here."""
     try:
         _keep_local(os.environ)
-        channel = _take_input()
+        channel = take_input()
         MemoryServer(Home(sys.argv[1]), channel, opener).run()
     except BaseException:
         traceback.print_exc()
@@ -328,13 +328,6 @@ def run(opener: Opener) -> None:
         pass
     # Threads and children of a store may live on; nothing of them is needed any more.
     give_up()
-
-
-def give_up() -> None:
-    """End at once, with all that was started here."""
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
 
 
 def _keep_local(environ: Any) -> None:
@@ -360,14 +353,3 @@ def _hide_fastembed(spec: StoreSpec) -> None:
             del sys.modules["fastembed"]
     else:
         sys.modules.setdefault("fastembed", None)  # type: ignore[arg-type]
-
-
-def _take_input() -> socket.socket:
-    """The socket that is standard input; from then on that is empty, for all that runs here."""
-    channel = socket.socket(fileno=os.dup(0))
-    empty = os.open(os.devnull, os.O_RDWR)
-    os.dup2(empty, 0)
-    os.close(empty)
-    # A child that lives on must not look like this process to the broker.
-    os.register_at_fork(after_in_child=lambda: os.close(channel.detach()))
-    return channel

@@ -1,0 +1,315 @@
+"""Has events evaluated by route functions, and stores what they said with what follows from it.
+
+An event that a configuration is to evaluate has a row for it in ``evaluations_due`` from the commit
+that stored the event. That row goes with the commit that has the evaluations and the dispatches:
+a broker that is killed in between begins again with what is due, and an answer that comes twice
+finds nothing due. An event during whose evaluation the worker ends is asked for again, alone;
+after ``DEATHS_MAX`` ends that is what is recorded of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
+
+from relay.broker.batch import Batch
+from relay.broker.committer import Committer
+from relay.broker.directory import Member
+from relay.broker.trusted_configs import TrustedConfigs
+from relay.broker.workers import ConfigWorker, Workers
+from relay.core.dispatch import Event, HookResult, dispatch_of, merged
+from relay.core.errors import RelayError, UsageError
+from relay.ledger import evaluation_rows
+from relay.ledger.dispatch_rows import add_dispatches
+from relay.ledger.evaluation_rows import EvaluationRow
+from relay.ledger.store import Ledger
+from relay.protocol.broker import Json
+from relay.protocol.worker import ERROR_MAX, IN_FLIGHT
+
+#: Ends of its worker after which an event is given up.
+DEATHS_MAX = 3
+#: Seconds until what could not be done is tried again.
+AGAIN_AFTER = 1.0
+BUSY_AFTER = 15.0
+
+
+@dataclass(eq=False, slots=True)
+class _Queue:
+    """What one configuration has to evaluate. The ledger is the queue; this is the place in it."""
+
+    key: str
+    cursor: int = 0
+    reading: bool = False
+    waiting: bool = False  # for a while, until something is tried again
+    out: set[int] = field(default_factory=set)  # the events that its worker has
+    deaths: dict[int, int] = field(default_factory=dict)
+
+
+class Evaluations:
+    """All of them. Belongs to the broker's loop."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        committer: Committer,
+        configs: TrustedConfigs,
+        workers: Workers,
+        *,
+        log: Callable[[str], None],
+        dispatched: Callable[[list[str]], None],
+    ) -> None:
+        """``dispatched`` is called with the ids of new dispatches once they are stored."""
+        self._ledger = ledger
+        self._committer = committer
+        self._configs = configs
+        self._workers = workers
+        self._log = log
+        self._dispatched = dispatched
+        self._loop = asyncio.get_running_loop()
+        self._queues: dict[str, _Queue] = {}
+        #: The hooks that are switched off, by id.
+        self.disabled: dict[str, Json] = evaluation_rows.disabled_hooks(ledger)
+        self._closed = False
+
+    def start(self) -> None:
+        """Go on with what an earlier broker has left."""
+        for key in evaluation_rows.due_configs(self._ledger):
+            self.offer(key)
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        self._closed = True
+
+    @property
+    def busy(self) -> bool:
+        """Whether something waits to be evaluated."""
+        return any(one.out or one.waiting or one.reading for one in self._queues.values())
+
+    # -- what is to be evaluated
+
+    def due_for(self, member: Member | None, kind: str, channel: str) -> tuple[str, ...]:
+        """The configurations that evaluate such an event of ``member``; None: of no agent."""
+        cwd = None if member is None or not member.record.cwd else member.record.cwd
+        return self._configs.wanted(cwd, kind, channel, self.disabled)
+
+    def stored(self, keys: tuple[str, ...]) -> None:
+        """An event that these are to evaluate is on the disk."""
+        for key in keys:
+            self.offer(key)
+
+    def offer(self, key: str) -> None:
+        """Read on in what ``key`` has to evaluate, if its worker has room."""
+        queue = self._queues.setdefault(key, _Queue(key))
+        if queue.reading or queue.waiting or self._closed or len(queue.out) >= self._room(queue):
+            return
+        queue.reading = True
+        self._committer.submit_job(partial(self._read, queue))
+
+    def _room(self, queue: _Queue) -> int:
+        # After an end it gets one event at a time, so that it is known which one ends it.
+        return 1 if queue.deaths else IN_FLIGHT
+
+    def _read(self, queue: _Queue, batch: Batch) -> None:
+        batch.on_failure.append(partial(self._later, queue, AGAIN_AFTER))
+        room = self._room(queue) - len(queue.out)
+        seqs = evaluation_rows.due(self._ledger, queue.key, queue.cursor, room)
+        events = [(seq, evaluation_rows.event_of(self._ledger, seq)) for seq in seqs]
+        batch.after.append(partial(self._ask_all, queue, events, len(seqs) == room))
+
+    def _ask_all(self, queue: _Queue, events: list[tuple[int, Event]], more: bool) -> None:
+        queue.reading = False
+        if not events:
+            return
+        config = self._configs.by_key(queue.key)
+        if config is None:
+            self._drop(queue, "its configuration is not trusted any more")
+            return
+        try:
+            worker = self._workers.get(config)
+        except RelayError as error:
+            self._log(error.line)
+            self._later(queue, BUSY_AFTER)
+            return
+        off = [one.partition("/")[2] for one in self.disabled if one.startswith(f"{config.key}/")]
+        for seq, event in events:
+            queue.cursor = max(queue.cursor, seq)
+            if seq in queue.out:
+                continue
+            queue.out.add(seq)
+            fields: Json = {"do": "evaluate", "event": event.to_json(), "skip": off}
+            answer = worker.ask(fields)
+            answer.add_done_callback(partial(self._answered, queue, worker, seq, event))
+        if more:
+            self.offer(queue.key)
+
+    def _later(self, queue: _Queue, seconds: float) -> None:
+        queue.reading = False
+        queue.waiting = True
+
+        def again() -> None:
+            queue.waiting = False
+            queue.cursor = 0
+            self.offer(queue.key)
+
+        self._loop.call_later(seconds, again)
+
+    def _drop(self, queue: _Queue, why: str) -> None:
+        """Evaluate nothing of what is due: who reads the log sees why."""
+
+        def drop(batch: Batch) -> None:
+            self._ledger.begin()
+            count = evaluation_rows.drop_due(self._ledger, queue.key)
+            batch.after.append(
+                partial(self._log, f"{queue.key} evaluates {count} events not: {why}")
+            )
+
+        queue.deaths.clear()
+        self._committer.submit_job(drop)
+
+    # -- what was said
+
+    def _answered(
+        self,
+        queue: _Queue,
+        worker: ConfigWorker,
+        seq: int,
+        event: Event,
+        answer: asyncio.Future[Json],
+    ) -> None:
+        if self._closed:
+            return
+        error = answer.exception()
+        if error is None:
+            try:
+                self._submit(queue, worker, seq, event, _said(answer.result()))
+            except (TypeError, ValueError):
+                worker.kill()
+                self._died(queue, worker, seq, event, "the worker answered nonsense")
+        else:
+            self._died(queue, worker, seq, event, str(error))
+
+    def _died(self, queue: _Queue, worker: ConfigWorker, seq: int, event: Event, how: str) -> None:
+        """The worker has ended while it had this event."""
+        queue.cursor = min(queue.cursor, seq - 1)
+        if not worker.problem:
+            queue.deaths[seq] = queue.deaths.get(seq, 0) + 1
+            if queue.deaths[seq] >= DEATHS_MAX:
+                told = f"{how}, {DEATHS_MAX} times while this was evaluated"
+                self._submit(
+                    queue, worker, seq, event, [_Said("*", event.timestamp, 0, None, told)]
+                )
+                return
+        queue.out.discard(seq)
+        if queue.out:
+            return
+        if worker.problem:
+            self._drop(queue, worker.problem)
+        else:
+            self.offer(queue.key)
+
+    def _submit(
+        self, queue: _Queue, worker: ConfigWorker, seq: int, event: Event, said: list[_Said]
+    ) -> None:
+        record = partial(self._record, queue, worker, seq, event, said)
+        self._committer.submit_job(record)
+
+    def _record(
+        self,
+        queue: _Queue,
+        worker: ConfigWorker,
+        seq: int,
+        event: Event,
+        said: list[_Said],
+        batch: Batch,
+    ) -> None:
+        """Store the evaluations and the dispatches of one event, in one commit."""
+        config = worker.config
+        self._ledger.begin()
+        hops = evaluation_rows.settle(self._ledger, config.key, seq)
+        batch.after.append(partial(self._recorded, queue, seq))
+        if hops is None:
+            return
+        again = partial(self._submit, queue, worker, seq, event, said)
+        batch.on_failure.append(lambda: _ignore(self._loop.call_later(AGAIN_AFTER, again)))
+        ready = worker.ready or {}
+        priorities = {one["name"]: one["priority"] for one in ready.get("routes", ())}
+        rows, dispatches = [], []
+        for one in said:
+            row, result = self._row(config.key, one)
+            rows.append(row)
+            if result is None:
+                continue
+            if result.disable_hook:
+                self._disable(row.hook_id, seq, event.id, batch)
+            if result.fire:
+                priority = priorities.get(one.name, 0)
+                dispatches.append(dispatch_of(event, row.hook_id, result, priority))
+        evaluation_rows.add_evaluations(self._ledger, seq, rows)
+        if ready.get("merge") == "same_session":
+            dispatches = merged(dispatches)
+        if dispatches:
+            fresh = add_dispatches(
+                self._ledger,
+                seq,
+                dispatches,
+                config=config.key,
+                hops=hops + 1,
+                now_ms=batch.now_ms,
+            )
+            batch.after.append(partial(self._dispatched, fresh))
+
+    def _row(self, key: str, one: _Said) -> tuple[EvaluationRow, HookResult | None]:
+        """The row of what one function said, and its result where that counts."""
+        hook_id = f"{key}/{one.name}"
+        row = EvaluationRow(hook_id, one.started_ms, one.latency_us, False, error=one.error)
+        if one.error is not None or one.result is None:
+            return row, None
+        if hook_id in self.disabled:
+            return replace(row, error="an earlier event had switched it off"), None
+        try:
+            result = HookResult.of(one.result)
+        except UsageError as wrong:
+            return replace(row, error=wrong.line[:ERROR_MAX]), None
+        return replace(row, fired=result.fire, result=result.to_json()), result
+
+    def _disable(self, hook_id: str, seq: int, event: str, batch: Batch) -> None:
+        reason = "it disabled itself"
+        evaluation_rows.disable_hook(self._ledger, hook_id, reason, seq, batch.now_ms)
+        # At once: another event of this batch may find it fired too.
+        self.disabled[hook_id] = {"reason": reason, "event": event, "disabled_ms": batch.now_ms}
+        self._configs.look_again()
+        batch.on_failure.append(lambda: _ignore(self.disabled.pop(hook_id, None)))
+
+    def _recorded(self, queue: _Queue, seq: int) -> None:
+        queue.out.discard(seq)
+        queue.deaths.pop(seq, None)
+        self.offer(queue.key)
+
+
+class _Said(NamedTuple):
+    """What a worker said of one function."""
+
+    name: str
+    started_ms: int
+    latency_us: int
+    result: Json | None
+    error: str | None
+
+
+def _ignore(_: object) -> None:
+    """What a call returned."""
+
+
+def _said(answer: Json) -> list[_Said]:
+    """Read it. Raises TypeError or ValueError: the code that runs there may write anything."""
+    found = []
+    for one in answer["evaluations"]:
+        said = _Said(*one)
+        texts = isinstance(said.name, str) and (said.error is None or isinstance(said.error, str))
+        if not texts or type(said.started_ms) is not int or type(said.latency_us) is not int:
+            raise ValueError("not an evaluation")
+        found.append(said)
+    return found

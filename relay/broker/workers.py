@@ -1,0 +1,245 @@
+"""The workers of the trusted configurations (relay.worker.main), as the broker sees them.
+
+A worker is started when its configuration is first needed, and again after its end, though not
+more than ``STARTS_MAX`` times in ``START_SPAN`` seconds. When it does not answer in time it is
+killed; what it was asked then fails, and who asked decides whether to ask the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from relay.broker.service_process import ServiceProcess, python
+from relay.broker.trusted_configs import TrustedConfig
+from relay.core.environment import for_own_process
+from relay.core.errors import RelayError, error_fields
+from relay.core.paths import Home
+from relay.protocol.broker import Json, error_from
+
+#: What starts a worker.
+WORKER = python("relay.worker.main")
+#: Starts of one configuration's worker within START_SPAN seconds.
+STARTS_MAX, START_SPAN = 5, 60.0
+#: Seconds that a worker has to load its configuration, and without a word of it while it is asked.
+START_LIMIT, SILENCE_MAX = 30.0, 20.0
+#: Seconds without a question after which a worker is ended.
+IDLE = 600.0
+#: Seconds that workers have to end when the broker stops.
+CLOSE_DEADLINE = 3.0
+#: What tells a program for whom it speaks: a worker speaks for the person.
+_OF_A_RUN = (b"RELAY_RUN", b"RELAY_TOKEN", b"RELAY_SOCKET", b"RELAY_PORT", b"RELAY_AGENT")
+
+#: Answers what a worker asks: (its configuration's key, the question) -> the answer.
+Asked = Callable[[str, Json], Awaitable[Json]]
+
+
+class ConfigWorker:
+    """One running worker. Raises OSError when it cannot be started."""
+
+    def __init__(
+        self,
+        config: TrustedConfig,
+        home: Home,
+        command: Sequence[str],
+        asked: Asked,
+        ended: Callable[[ConfigWorker, str], None],
+    ) -> None:
+        self.config = config
+        #: What it said when it had loaded its configuration; None until then.
+        self.ready: Json | None = None
+        #: Why it cannot use its configuration.
+        self.problem = ""
+        self.used = self._heard = time.monotonic()
+        self._asked = asked
+        self._ended = ended
+        self._numbers = itertools.count(1)
+        self._pending: dict[int, asyncio.Future[Json]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        folder = os.path.dirname(config.path)
+        env = for_own_process(folder)
+        for name in _OF_A_RUN:
+            env.pop(name, None)
+        self._process = ServiceProcess(
+            [*command, home.root, config.path, config.sha256],
+            cwd=folder,
+            log=os.path.join(home.logs, f"worker-{config.key}.log"),
+            received=self._received,
+            ended=self._on_end,
+            env=env,
+        )
+        self._timer = self._loop.call_later(START_LIMIT, self._process.kill)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing that it was asked waits for an answer."""
+        return not self._pending
+
+    def ask(self, fields: Json) -> asyncio.Future[Json]:
+        """Ask it. The future gets the answer, or a RelayError: of the code ``worker_ended`` where
+        there will be none."""
+        number = next(self._numbers)
+        self.used = time.monotonic()
+        if not self._pending:
+            self._heard = self.used
+        future = self._pending[number] = self._loop.create_future()
+        self._process.send(_line({"id": number, **fields}))
+        return future
+
+    def finish(self) -> None:
+        """Nothing more will be asked."""
+        self._process.finish()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+
+    # -- what it says
+
+    def _received(self, line: bytes) -> None:
+        said = json.loads(line)
+        if not isinstance(said, dict):
+            raise ValueError("not an object")
+        self._heard = time.monotonic()
+        if isinstance(said.get("ready"), dict):
+            self.ready = said["ready"]
+            self._timer.cancel()
+            self._look()
+        elif "failed" in said:
+            self.problem = str(said["failed"])
+        elif "ask" in said:
+            # In the owner's set: a loop holds tasks weakly.
+            task = self._loop.create_task(self._answer(said))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        elif "id" in said:
+            future = self._pending.pop(int(said["id"]), None)
+            error = said.get("error")
+            if future is None or future.done():
+                return
+            if isinstance(error, dict):
+                future.set_exception(error_from(error))
+            else:
+                future.set_result(said)
+
+    def _look(self) -> None:
+        """Whether it has been silent for too long; again in a while."""
+        if self._pending and time.monotonic() - self._heard > SILENCE_MAX:
+            self._process.kill()
+        self._timer = self._loop.call_later(SILENCE_MAX / 4, self._look)
+
+    async def _answer(self, said: Json) -> None:
+        try:
+            answer = await self._asked(self.config.key, said)
+        except RelayError as error:
+            answer = {"error": error_fields(error)}
+        self._process.send(_line({"ask": said["ask"], **answer}))
+
+    def _on_end(self, how: str) -> None:
+        self._timer.cancel()
+        pending, self._pending = self._pending, {}
+        self._ended(self, how)
+        for future in pending.values():
+            if not future.done():
+                future.set_exception(RelayError(f"the worker {how}", code="worker_ended"))
+
+
+class Workers:
+    """The workers that run, by their configurations' keys."""
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        log: Callable[[str], None],
+        asked: Asked,
+        command: Sequence[str] = WORKER,
+    ) -> None:
+        self._home = home
+        self._log = log
+        self._asked = asked
+        self._command = command
+        self._running: dict[str, ConfigWorker] = {}
+        self._leaving: set[ConfigWorker] = set()
+        self._starts: dict[str, deque[float]] = {}
+        #: Why the configuration with a key cannot be used, as its last worker said.
+        self.problems: dict[str, str] = {}
+        self._gone = asyncio.Event()
+
+    def get(self, config: TrustedConfig) -> ConfigWorker:
+        """The worker of ``config``; it is started if need be. Raises RelayError when it cannot be
+        now (of the code ``busy``: later it may)."""
+        worker = self._running.get(config.key)
+        if worker is not None and worker.config.sha256 == config.sha256:
+            return worker
+        if worker is not None:
+            self._retire(worker)
+        starts = self._starts.setdefault(config.key, deque(maxlen=STARTS_MAX))
+        now = time.monotonic()
+        if len(starts) == STARTS_MAX and now - starts[0] < START_SPAN:
+            raise RelayError(
+                f"the worker of {config.path} ended {STARTS_MAX} times within a minute",
+                hint=f"see worker-{config.key}.log in {self._home.logs}",
+                code="busy",
+            )
+        starts.append(now)
+        try:
+            worker = ConfigWorker(config, self._home, self._command, self._asked, self._on_end)
+        except OSError as error:
+            raise RelayError(
+                f"the worker of {config.path} cannot be started: {error.strerror}", code="busy"
+            ) from error
+        self._running[config.key] = worker
+        self.problems.pop(config.key, None)
+        return worker
+
+    def running(self) -> list[ConfigWorker]:
+        """Those that run."""
+        return list(self._running.values())
+
+    def end_idle(self, keep: Callable[[ConfigWorker], bool]) -> None:
+        """End those that were asked nothing for ``IDLE`` seconds, but for those to ``keep``."""
+        since = time.monotonic() - IDLE
+        for worker in self.running():
+            if worker.idle and worker.used < since and not keep(worker):
+                self._retire(worker)
+
+    async def close(self) -> None:
+        """End all of them; after CLOSE_DEADLINE they are killed."""
+        for worker in self.running():
+            self._retire(worker)
+        for deadline in (CLOSE_DEADLINE, CLOSE_DEADLINE):
+            self._gone.clear()
+            if self._leaving:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._gone.wait(), deadline)
+            for worker in self._leaving:
+                worker.kill()
+
+    def _retire(self, worker: ConfigWorker) -> None:
+        del self._running[worker.config.key]
+        self._leaving.add(worker)
+        worker.finish()
+
+    def _on_end(self, worker: ConfigWorker, how: str) -> None:
+        key = worker.config.key
+        if worker in self._leaving:
+            self._leaving.discard(worker)
+        elif self._running.get(key) is worker:
+            del self._running[key]
+            self._log(f"the worker of {worker.config.path} {worker.problem or how}")
+        if worker.problem:
+            self.problems[key] = worker.problem
+        if not self._leaving:
+            self._gone.set()
+
+
+def _line(fields: Json) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,175 @@
+"""The rows of evaluations: which events are to be evaluated, and what route functions said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relay.core.dispatch import RELAY_CHANNEL, Event, PeerKind, PersonType
+from relay.ledger.store import Ledger
+
+Json = dict[str, Any]
+
+#: Whom an event of relay's own channel is from, by its origin.
+_TYPES = {"agent": PersonType.AGENT, "person": PersonType.OWNER}
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRow:
+    """What one route function said of one event. ``latency_us``: microseconds."""
+
+    hook_id: str
+    started_ms: int
+    latency_us: int
+    fired: bool
+    result: Json | None = None
+    error: str | None = None
+
+
+def add_due(ledger: Ledger, rows: Iterable[tuple[str, int, int]]) -> None:
+    """Events that are to be evaluated, as (config, event, hops), within the open transaction."""
+    with ledger.guard() as db:
+        db.executemany("INSERT OR IGNORE INTO evaluations_due VALUES (?,?,?)", rows)
+
+
+def due(ledger: Ledger, config: str, after: int, limit: int) -> list[int]:
+    """The events beyond ``after`` that ``config`` is to evaluate, in order."""
+    with ledger.guard() as db:
+        found = db.execute(
+            "SELECT event FROM evaluations_due WHERE config=? AND event>? ORDER BY event LIMIT ?",
+            (config, after, limit),
+        )
+        return [row[0] for row in found]
+
+
+def due_configs(ledger: Ledger) -> list[str]:
+    """The configurations for which events wait."""
+    with ledger.guard() as db:
+        return [row[0] for row in db.execute("SELECT DISTINCT config FROM evaluations_due")]
+
+
+def settle(ledger: Ledger, config: str, event: int) -> int | None:
+    """The event is evaluated: nothing more is due. Returns its hops; None if nothing was due."""
+    with ledger.guard() as db:
+        found = db.execute(
+            "DELETE FROM evaluations_due WHERE config=? AND event=? RETURNING hops", (config, event)
+        ).fetchone()
+    return None if found is None else int(found[0])
+
+
+def drop_due(ledger: Ledger, config: str) -> int:
+    """Nothing of ``config`` will be evaluated. Returns how many events were to be."""
+    with ledger.guard() as db:
+        return db.execute("DELETE FROM evaluations_due WHERE config=?", (config,)).rowcount
+
+
+def add_evaluations(ledger: Ledger, event: int, rows: Sequence[EvaluationRow]) -> None:
+    """Append what was said of one event, within the open transaction."""
+    with ledger.guard() as db:
+        db.executemany(
+            "INSERT OR IGNORE INTO hook_evaluations VALUES (?,?,?,?,?,?,?)",
+            (
+                (
+                    *(event, one.hook_id, one.started_ms, one.latency_us, one.fired),
+                    json.dumps(one.result) if one.result is not None else None,
+                    one.error,
+                )
+                for one in rows
+            ),
+        )
+
+
+def disabled_hooks(ledger: Ledger) -> dict[str, Json]:
+    """The hooks that are switched off, by id: reason, event (an id or null), disabled_ms."""
+    with ledger.guard() as db:
+        found = db.execute(
+            "SELECT d.hook_id, d.reason, e.id, d.disabled_ms FROM disabled_hooks d"
+            " LEFT JOIN events e ON e.seq = d.event"
+        )
+        return {row[0]: {"reason": row[1], "event": row[2], "disabled_ms": row[3]} for row in found}
+
+
+def disable_hook(ledger: Ledger, hook_id: str, reason: str, event: int | None, now_ms: int) -> None:
+    """Switch a hook off until it is enabled, within the open transaction."""
+    with ledger.guard() as db:
+        db.execute(
+            "INSERT OR REPLACE INTO disabled_hooks VALUES (?,?,?,?)",
+            (hook_id, reason, event, now_ms),
+        )
+
+
+def enable_hook(ledger: Ledger, hook_id: str) -> bool:
+    """Switch a hook on again, within the open transaction. Returns whether it was off."""
+    with ledger.guard() as db:
+        return bool(db.execute("DELETE FROM disabled_hooks WHERE hook_id=?", (hook_id,)).rowcount)
+
+
+def evaluations(
+    ledger: Ledger, *, hook: str = "", fired: bool = False, failed: bool = False, limit: int
+) -> list[Json]:
+    """The newest evaluations, the newest first."""
+    where, values = ["1"], list[Any]()
+    if hook:
+        where.append("instr(lower(h.hook_id), lower(?))")
+        values.append(hook)
+    if fired:
+        where.append("h.fired")
+    if failed:
+        where.append("h.error IS NOT NULL")
+    with ledger.guard() as db:
+        found = db.execute(
+            "SELECT e.id, e.kind, e.channel, e.agent, h.hook_id, h.started_ms, h.latency_us,"
+            " h.fired, h.result_json, h.error FROM hook_evaluations h JOIN events e"
+            f" ON e.seq = h.event WHERE {' AND '.join(where)} ORDER BY h.event DESC LIMIT ?",
+            (*values, limit),
+        ).fetchall()
+    names = ("event", "kind", "channel", "sender", "hook", "started_ms", "latency_us", "fired")
+    return [
+        {
+            **dict(zip(names, row, strict=False)),
+            "fired": bool(row[7]),
+            "result": json.loads(row[8]) if row[8] else None,
+            "error": row[9],
+        }
+        for row in found
+    ]
+
+
+def event_of(ledger: Ledger, seq: int) -> Event:
+    """The event number ``seq`` as route functions are given it. Raises KeyError without one."""
+    with ledger.guard() as db:
+        row = db.execute(
+            "SELECT id, kind, agent, origin, thread, body, meta_json, created_ms, channel,"
+            " source_id, account, peer_kind, peer, reply_to, content_type, occurred_ms"
+            " FROM events WHERE seq=?",
+            (seq,),
+        ).fetchone()
+        if row is None:
+            raise KeyError(seq)
+        to: list[str] = []
+        if row[1] == "message":
+            found = db.execute("SELECT recipient FROM deliveries WHERE event=?", (seq,))
+            to = [one[0] for one in found]
+    meta = json.loads(row[6]) if row[6] else {}
+    metadata = {**meta.get("attributes", {}), **(meta.get("meta") or {})}
+    return Event(
+        id=row[0],
+        channel=row[8],
+        kind=row[1],
+        sender=row[2] or "",
+        content=row[5] or "",
+        timestamp=row[15] or row[7],
+        sender_type=_TYPES.get(row[3], PersonType.SYSTEM)
+        if row[8] == RELAY_CHANNEL
+        else PersonType.UNKNOWN,
+        source_id=row[9],
+        account=row[10],
+        peer_kind=PeerKind(row[11] or "dm"),
+        peer=row[12],
+        thread=row[4],
+        reply_to=row[13],
+        content_type=row[14] or "text",
+        metadata=metadata | ({"to": to} if to else {}),
+    )
