@@ -26,12 +26,12 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "hooks screen",
         "agents",
         "config",
-        "pump session broker memory",
+        "pump session broker memory worker",
         "app",
         "cli demo integrations testing __main__ bootstrap",
     )
 )
-#: The four kinds of process, which meet in ``protocol`` only.
+#: The five kinds of process, which meet in ``protocol`` only.
 PROCESSES = FLOORS[6]
 #: A file that only one other imports is a part of that one, unless it has this many lines, or its
 #: docstring says why it stands alone.

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from relay.broker.batch import Batch
+from relay.broker.batch import Accepted, Batch
 from relay.broker.committer import Committer
 from relay.broker.directory import Member
 from relay.broker.trusted_configs import TrustedConfigs
-from relay.broker.workers import ConfigWorker, Workers
-from relay.core.dispatch import Event, HookResult, dispatch_of, merged
+from relay.broker.workers import ConfigWorker, ConfigWorkers
+from relay.core.dispatch import RELAY_CHANNEL, Event, HookResult, dispatch_of, merged
 from relay.core.errors import RelayError, UsageError
+from relay.core.paths import Home
 from relay.ledger import evaluation_rows
 from relay.ledger.dispatch_rows import add_dispatches
 from relay.ledger.evaluation_rows import EvaluationRow
@@ -56,16 +57,18 @@ class Evaluations:
         ledger: Ledger,
         committer: Committer,
         configs: TrustedConfigs,
-        workers: Workers,
+        workers: ConfigWorkers,
+        home: Home,
         *,
         log: Callable[[str], None],
-        dispatched: Callable[[list[str]], None],
+        dispatched: Callable[[], None],
     ) -> None:
-        """``dispatched`` is called with the ids of new dispatches once they are stored."""
+        """``dispatched`` is called once new dispatches are stored."""
         self._ledger = ledger
         self._committer = committer
         self._configs = configs
         self._workers = workers
+        self._home = home
         self._log = log
         self._dispatched = dispatched
         self._loop = asyncio.get_running_loop()
@@ -90,15 +93,21 @@ class Evaluations:
 
     # -- what is to be evaluated
 
-    def due_for(self, member: Member | None, kind: str, channel: str) -> tuple[str, ...]:
-        """The configurations that evaluate such an event of ``member``; None: of no agent."""
-        cwd = None if member is None or not member.record.cwd else member.record.cwd
-        return self._configs.wanted(cwd, kind, channel, self.disabled)
+    def mark(self, message: Accepted, member: Member | None, batch: Batch) -> None:
+        """Have a message or an event of ``member`` evaluated once it is stored; None: of no agent.
 
-    def stored(self, keys: tuple[str, ...]) -> None:
-        """An event that these are to evaluate is on the disk."""
+        What is held for the person is not: it has not been said yet.
+        """
+        cwd = None if member is None else member.record.cwd or None
+        channel = RELAY_CHANNEL if message.outside is None else message.outside.channel
+        keys = self._configs.wanted(cwd, message.kind, channel, self.disabled)
+        if not keys:
+            return
+        if message.routing is not None and any(one.parked for one in message.routing.routes):
+            return
+        message.due = keys
         for key in keys:
-            self.offer(key)
+            batch.after.append(partial(self.offer, key))
 
     def offer(self, key: str) -> None:
         """Read on in what ``key`` has to evaluate, if its worker has room."""
@@ -116,7 +125,7 @@ class Evaluations:
         batch.on_failure.append(partial(self._later, queue, AGAIN_AFTER))
         room = self._room(queue) - len(queue.out)
         seqs = evaluation_rows.due(self._ledger, queue.key, queue.cursor, room)
-        events = [(seq, evaluation_rows.event_of(self._ledger, seq)) for seq in seqs]
+        events = [(seq, evaluation_rows.event_of(self._ledger, self._home, seq)) for seq in seqs]
         batch.after.append(partial(self._ask_all, queue, events, len(seqs) == room))
 
     def _ask_all(self, queue: _Queue, events: list[tuple[int, Event]], more: bool) -> None:
@@ -251,7 +260,7 @@ class Evaluations:
         if ready.get("merge") == "same_session":
             dispatches = merged(dispatches)
         if dispatches:
-            fresh = add_dispatches(
+            add_dispatches(
                 self._ledger,
                 seq,
                 dispatches,
@@ -259,7 +268,7 @@ class Evaluations:
                 hops=hops + 1,
                 now_ms=batch.now_ms,
             )
-            batch.after.append(partial(self._dispatched, fresh))
+            batch.after.append(self._dispatched)
 
     def _row(self, key: str, one: _Said) -> tuple[EvaluationRow, HookResult | None]:
         """The row of what one function said, and its result where that counts."""

@@ -15,6 +15,7 @@ from typing import Any
 from relay.broker.batch import Accepted, Batch, ClientRequest
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
+from relay.broker.evaluation import Evaluations
 from relay.broker.ops_messages import META_MAX, OF_SESSIONS, THREAD_MAX, MessageOps, checked_id
 from relay.core.dispatch import RELAY_CHANNEL, PeerKind, PersonType
 from relay.core.errors import UsageError
@@ -68,9 +69,14 @@ class EventOps:
     """Checks events, and stores those of other channels."""
 
     def __init__(
-        self, directory: Directory, windows: DeliveryWindows, messages: MessageOps
+        self,
+        directory: Directory,
+        windows: DeliveryWindows,
+        messages: MessageOps,
+        evaluations: Evaluations,
     ) -> None:
         self._directory = directory
+        self._evaluations = evaluations
         self._windows = windows
         self._messages = messages
 
@@ -89,6 +95,7 @@ class EventOps:
             request.fields["outside"], batch.now_ms, None if id_ is None else checked_id(id_)
         )
         event.request = request
+        self._evaluations.mark(event, None, batch)
         self._windows.collect(event, batch)
 
 

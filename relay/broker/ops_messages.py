@@ -10,6 +10,7 @@ from typing import Any
 from relay.broker.batch import Accepted, Batch, ClientRequest
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
+from relay.broker.evaluation import Evaluations
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.ops_agents import person_record
 from relay.broker.routing import EVERYONE, Route, Routing, route
@@ -37,12 +38,18 @@ class MessageOps:
     """Checks and routes messages."""
 
     def __init__(
-        self, ledger: Ledger, directory: Directory, windows: DeliveryWindows, held: HeldMessages
+        self,
+        ledger: Ledger,
+        directory: Directory,
+        windows: DeliveryWindows,
+        held: HeldMessages,
+        evaluations: Evaluations,
     ) -> None:
         self._ledger = ledger
         self._directory = directory
         self._windows = windows
         self._held = held
+        self._evaluations = evaluations
 
     # -- the ops
 
@@ -89,6 +96,7 @@ class MessageOps:
         by = member or self._directory.behind(request.client)
         if by is not None and not repeated:
             self._held.admit(message, by, request.client, batch, shown=bool(fields.get("shown")))
+        self._evaluations.mark(message, by, batch)
         self._windows.collect(message, batch)
 
     def _is_repeated(self, message: Accepted) -> bool:
@@ -151,6 +159,8 @@ class MessageOps:
             meta=_as_meta({"meta": meta}) if meta else None,
         )
         self._is_repeated(event)
+        event.hops = 0 if member is None else member.hops
+        self._evaluations.mark(event, member, batch)
         self._windows.collect(event, batch)
 
     # -- who speaks, who hears

@@ -16,6 +16,7 @@ from relay.broker.committer import Committer
 from relay.broker.connection import ClientConnection
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
+from relay.broker.evaluation import Evaluations
 from relay.broker.identity import WrappedRuns
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.memory_proxy import MemoryProxy
@@ -27,7 +28,9 @@ from relay.broker.ops_messages import MessageOps
 from relay.broker.ops_persons import PersonOps
 from relay.broker.ops_query import QueryOps
 from relay.broker.ops_turns import TurnOps
-from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError
+from relay.broker.trusted_configs import TrustedConfigs
+from relay.broker.workers import ConfigWorkers
+from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError, UsageError
 from relay.core.paths import Home
 from relay.core.processes import marks_above
 from relay.ledger import queries
@@ -51,6 +54,10 @@ SWEEP_EVERY = 3600.0
 def wall_ms() -> int:
     """Milliseconds since the epoch."""
     return int(time.time() * 1000)
+
+
+async def _refuse(key: str, asked: Json) -> Json:
+    raise UsageError(f"the broker does not know how to {asked.get('op')}")
 
 
 class BrokerServer:
@@ -98,8 +105,18 @@ class BrokerServer:
         self._held = HeldMessages(
             ledger, directory, windows, self._deliveries, guard or LoopGuard()
         )
-        self._messages = MessageOps(ledger, directory, windows, self._held)
-        self._events = EventOps(directory, windows, self._messages)
+        self._workers = ConfigWorkers(home, log=log, asked=_refuse)
+        self._evaluations = Evaluations(
+            ledger,
+            committer,
+            TrustedConfigs(home),
+            self._workers,
+            home,
+            log=log,
+            dispatched=lambda: None,
+        )
+        self._messages = MessageOps(ledger, directory, windows, self._held, self._evaluations)
+        self._events = EventOps(directory, windows, self._messages, self._evaluations)
         self._persons = PersonOps(ledger, directory)
         self._turns = TurnOps(ledger, directory, self._deliveries)
         self._hook_log = HookRuns(ledger, directory)
@@ -156,6 +173,7 @@ class BrokerServer:
         self._look_if_idle()
         self._memory.start()
         self._answers.wake()
+        self._evaluations.start()
         try:
             await self._stopped.wait()
         finally:
@@ -165,6 +183,8 @@ class BrokerServer:
                 connection.stop_reading()
             await self._answers.close()
             await self._committer.drain()
+            self._evaluations.close()
+            await self._workers.close()
             await self._memory.close()
             await self._close_connections()
             for timer in self._timers:
@@ -203,13 +223,18 @@ class BrokerServer:
 
     def _look_if_idle(self) -> None:
         now = time.monotonic()
-        if self._connections or self._agents.waits_for_agents or self._answers.busy:
+        if self._connections or self._agents.waits_for_agents or self._has_work:
             self._needed = now
         elif now - self._needed >= self._idle:
             self._log("nobody needs the broker; it ends")
             self.stop()
             return
         self._later(max(0.05, min(self._idle / 4, 30.0)), self._look_if_idle)
+
+    @property
+    def _has_work(self) -> bool:
+        """Whether something goes on that no client waits for."""
+        return self._answers.busy or self._evaluations.busy
 
     def _sweep(self) -> None:
         self._committer.submit_job(self._deliveries.sweep)

@@ -151,7 +151,7 @@ class ConfigWorker:
                 future.set_exception(RelayError(f"the worker {how}", code="worker_ended"))
 
 
-class Workers:
+class ConfigWorkers:
     """The workers that run, by their configurations' keys."""
 
     def __init__(

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from relay.core.dispatch import RELAY_CHANNEL, Event, PeerKind, PersonType
+from relay.core.dispatch import RELAY_CHANNEL, Event, PeerKind
+from relay.core.paths import Home
+from relay.ledger.content_files import path_of
+from relay.ledger.event_rows import files_of
+from relay.ledger.persons import sender_type
 from relay.ledger.store import Ledger
 
 Json = dict[str, Any]
-
-#: Whom an event of relay's own channel is from, by its origin.
-_TYPES = {"agent": PersonType.AGENT, "person": PersonType.OWNER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def evaluations(
     ]
 
 
-def event_of(ledger: Ledger, seq: int) -> Event:
+def event_of(ledger: Ledger, home: Home, seq: int) -> Event:
     """The event number ``seq`` as route functions are given it. Raises KeyError without one."""
     with ledger.guard() as db:
         row = db.execute(
@@ -154,6 +155,19 @@ def event_of(ledger: Ledger, seq: int) -> Event:
             to = [one[0] for one in found]
     meta = json.loads(row[6]) if row[6] else {}
     metadata = {**meta.get("attributes", {}), **(meta.get("meta") or {})}
+    if to:
+        metadata["to"] = to
+    files = files_of(ledger, seq) if row[8] != RELAY_CHANNEL else []
+    if files:
+        metadata["files"] = [
+            {
+                "path": path_of(home, one.sha256),
+                "name": one.name,
+                "content_type": one.content_type,
+                "size": one.size,
+            }
+            for one in files
+        ]
     return Event(
         id=row[0],
         channel=row[8],
@@ -161,9 +175,7 @@ def event_of(ledger: Ledger, seq: int) -> Event:
         sender=row[2] or "",
         content=row[5] or "",
         timestamp=row[15] or row[7],
-        sender_type=_TYPES.get(row[3], PersonType.SYSTEM)
-        if row[8] == RELAY_CHANNEL
-        else PersonType.UNKNOWN,
+        sender_type=sender_type(ledger, row[8], row[2] or "", row[3]),
         source_id=row[9],
         account=row[10],
         peer_kind=PeerKind(row[11] or "dm"),
@@ -171,5 +183,5 @@ def event_of(ledger: Ledger, seq: int) -> Event:
         thread=row[4],
         reply_to=row[13],
         content_type=row[14] or "text",
-        metadata=metadata | ({"to": to} if to else {}),
+        metadata=metadata,
     )
