@@ -1,4 +1,4 @@
-"""The workers of the trusted configurations (relay.worker.main), as the broker sees them.
+"""The workers of the trusted configurations (relay.worker.worker_main), as the broker sees them.
 
 A worker is started when its configuration is first needed, and again after its end, though not
 more than ``STARTS_MAX`` times in ``START_SPAN`` seconds. When it does not answer in time it is
@@ -24,7 +24,7 @@ from relay.core.paths import Home
 from relay.protocol.broker import Json, error_from
 
 #: What starts a worker.
-WORKER = python("relay.worker.main")
+WORKER = python("relay.worker.worker_main")
 #: Starts of one configuration's worker within START_SPAN seconds.
 STARTS_MAX, START_SPAN = 5, 60.0
 #: Seconds that a worker has to load its configuration, and without a word of it while it is asked.

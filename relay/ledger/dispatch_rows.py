@@ -1,4 +1,4 @@
-"""The rows of dispatches: what waits for a persona, and how far it is."""
+"""The rows of dispatches: what waits for a persona, and how far it is. A file of its own."""
 
 from __future__ import annotations
 

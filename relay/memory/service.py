@@ -28,9 +28,9 @@ from functools import partial
 from typing import Any
 
 from relay.config.memory_spec import StoreSpec
+from relay.core.child_process import give_up, take_input
 from relay.core.errors import RelayError, StorageError
 from relay.core.paths import Home
-from relay.core.service import give_up, take_input
 from relay.memory.extractor import Extractor
 from relay.memory.memory_ops import MemoryOps
 from relay.memory.memory_requests import Json, MemoryRequest

@@ -46,7 +46,8 @@ def settled(home: Home, events: int) -> None:
     def done() -> bool:
         [(found, due)] = rows(
             home,
-            "SELECT (SELECT count(*) FROM hook_evaluations), (SELECT count(*) FROM evaluations_due)",
+            "SELECT (SELECT count(*) FROM hook_evaluations),"
+            " (SELECT count(*) FROM evaluations_due)",
         )
         return found >= events and not due
 

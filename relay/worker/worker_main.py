@@ -17,10 +17,10 @@ from types import MappingProxyType
 from typing import Any
 
 from relay.config.load import LoadedConfig, load_trusted, manifest_of
+from relay.core.child_process import give_up, take_input
 from relay.core.dispatch import Event, HookResult
 from relay.core.errors import ConfigError, RelayError, UsageError
 from relay.core.paths import Home
-from relay.core.service import give_up, take_input
 from relay.hooks.hook_types import Call, RouteFunction
 from relay.hooks.output_keys import HandlerError
 from relay.hooks.run_functions import CALLS_MAX, FunctionRunner
