@@ -278,7 +278,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             tokens_out INTEGER,
             tool_call_count INTEGER NOT NULL DEFAULT 0,
             compacted_ms INTEGER
-        ) WITHOUT ROWID""",
+        )""",
         "CREATE UNIQUE INDEX agent_turns_source ON agent_turns (session, source_id)"
         " WHERE source_id IS NOT NULL",
         """CREATE TABLE agent_messages (
@@ -309,7 +309,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             child_session TEXT REFERENCES agent_sessions (id),
             started_ms INTEGER,
             completed_ms INTEGER
-        ) WITHOUT ROWID""",
+        )""",
         "CREATE INDEX agent_tool_calls_turn ON agent_tool_calls (turn)",
         """CREATE TABLE answers (
             id TEXT PRIMARY KEY,
@@ -325,7 +325,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             due_ms INTEGER NOT NULL,
             created_ms INTEGER NOT NULL,
             updated_ms INTEGER NOT NULL
-        ) WITHOUT ROWID""",
+        )""",
         "CREATE INDEX answers_open ON answers (channel, due_ms) WHERE open",
         """CREATE TABLE ingested_files (
             path TEXT PRIMARY KEY,

@@ -20,11 +20,13 @@ from relay.ledger.schema import SCHEMA
 PATIENCE = 4.0
 #: Beyond any number of an event, for a table whose last one cannot be read.
 _LAST = 1 << 40
-#: Rows that are read at a time; more than one event has deliveries.
+#: Rows that are written at a time.
 _ROWS = 4096
-#: Tables that are copied by ranges of their first number; the others are small.
-_RANGED = {"events": "seq", "deliveries": "event", "hook_invocations": "seq"}
-_WHOLE = ("agents", "nonce_key")
+#: All but those that are made of others.
+_TABLES = (
+    "SELECT name FROM sqlite_master WHERE type='table' AND name<>'senders'"
+    " AND name NOT LIKE 'sqlite%'"
+)
 _SENDERS = "INSERT INTO senders SELECT DISTINCT agent, seq >> 12 FROM events WHERE agent NOT NULL"
 
 #: Device, inode and size of a file.
@@ -159,17 +161,46 @@ def _copy(path: str, db: sqlite3.Connection) -> tuple[int, str]:
             problem = str(error)
         with sqlite.transaction(db):
             end = time.monotonic() + PATIENCE
-            for table, key in _RANGED.items():
+            tables = [row[0] for row in db.execute(_TABLES)]
+            for table in tables:
                 if columns := _columns(old, db, table):
-                    _copy_range(old, db, table, key, columns, end)
-            for table in _WHOLE:
-                if columns := _columns(old, db, table):
-                    _copy_rows(old, db, table, columns)
+                    if key := _number_of(db, table):
+                        _copy_range(old, db, table, key, columns, end)
+                    else:
+                        _copy_rows(old, db, table, columns)
             with suppress(sqlite3.DatabaseError):
                 _copy_open(old, db)
-            db.execute("DELETE FROM deliveries WHERE event NOT IN (SELECT seq FROM events)")
+            while any([_drop_orphans(db, table) for table in tables]):
+                continue  # what referred to them may be an orphan now
             db.execute(_SENDERS)
     return int(db.execute("SELECT count(*) FROM events").fetchone()[0]), problem
+
+
+def _number_of(db: sqlite3.Connection, table: str) -> str:
+    """What numbers a table's rows, in their order in the file; empty where nothing does."""
+    for _, name, kind, _, _, place in db.execute(f"PRAGMA table_info({table})"):
+        if place == 1 and kind == "INTEGER":
+            return str(name)
+    try:
+        db.execute(f"SELECT rowid FROM {table} LIMIT 0")
+    except sqlite3.OperationalError:
+        return ""
+    return "" if table == "nonce_key" else "rowid"
+
+
+def _drop_orphans(db: sqlite3.Connection, table: str) -> int:
+    """Let no row refer to one that could not be read: how many did and were changed."""
+    changed = 0
+    may_lack = {
+        name: not needed and not place
+        for _, name, _, needed, _, place in db.execute(f"PRAGMA table_info({table})")
+    }
+    for _, _, other, column, there, *_ in db.execute(f"PRAGMA foreign_key_list({table})"):
+        action = f"UPDATE {table} SET {column}=NULL" if may_lack[column] else f"DELETE FROM {table}"
+        changed += db.execute(
+            f"{action} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT {there} FROM {other})"
+        ).rowcount
+    return changed
 
 
 def _columns(old: sqlite3.Connection, db: sqlite3.Connection, table: str) -> list[str]:
@@ -198,28 +229,24 @@ def _copy_range(
     end: float,
 ) -> None:
     """Copy a table in the order of ``key``; what cannot be read is narrowed down in halves."""
-    assert columns[0] == key
-    read = (
-        f"SELECT {','.join(columns)} FROM {table} WHERE {key} BETWEEN ? AND ? ORDER BY {key}"
-        f" LIMIT {_ROWS}"
-    )
+    read = f"SELECT {key},{','.join(columns)} FROM {table} WHERE {key} BETWEEN ? AND ? ORDER BY 1"
     waiting = [(0, _LAST)]
     while waiting:
         low, high = waiting.pop()
         rows: list[tuple[object, ...]] = []
         try:
-            for row in old.execute(read, (low, high)):
-                rows.append(row)
-            go_on = len(rows) == _ROWS
-            halves = [(int(str(rows[-1][0])), high)] if go_on else []
+            for number, *row in old.execute(read, (low, high)):
+                rows.append(tuple(row))
+                # Beyond the last that was read is the first that cannot be.
+                low = number + 1
+                if len(rows) == _ROWS:
+                    _insert(db, table, columns, rows)
+                    rows = []
         except sqlite3.DatabaseError:
-            # The first that cannot be read is beyond the last that was.
-            low = int(str(rows[-1][0])) + 1 if rows else low
             middle = (low + high) // 2
-            late = low >= high or time.monotonic() > end
-            halves = [] if late else [(middle + 1, high), (low, middle)]
+            if low < high and time.monotonic() < end:
+                waiting += [(middle + 1, high), (low, middle)]
         _insert(db, table, columns, rows)
-        waiting += halves
 
 
 def _copy_rows(

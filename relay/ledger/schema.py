@@ -17,7 +17,12 @@ SCHEMA = sqlite.Schema(
     noun="a ledger",
     application_id=0x72656C79,  # "rely"
     migrations=MIGRATIONS,
-    pragmas=("wal_autocheckpoint=4000", "foreign_keys=ON", "journal_size_limit=67108864"),
+    pragmas=(
+        "wal_autocheckpoint=4000",
+        "journal_size_limit=67108864",
+        "foreign_keys=ON",
+        "recursive_triggers=ON",  # INSERT OR REPLACE deletes too
+    ),
 )
 #: ``senders`` holds blocks of ``1 << BLOCK_BITS`` events.
 BLOCK_BITS = 12
