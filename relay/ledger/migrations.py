@@ -212,7 +212,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE agent_sessions (
             id TEXT PRIMARY KEY,
             source TEXT NOT NULL,
-            persona TEXT,
+            persona TEXT COLLATE NOCASE,
             label TEXT,
             external_id TEXT,
             head_turn TEXT REFERENCES agent_turns (id),
@@ -229,7 +229,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE UNIQUE INDEX agent_sessions_external ON agent_sessions (source, external_id)"
         " WHERE external_id IS NOT NULL",
         """CREATE TABLE session_aliases (
-            persona TEXT NOT NULL,
+            persona TEXT NOT NULL COLLATE NOCASE,
             alias TEXT NOT NULL,
             label TEXT NOT NULL,
             reason TEXT NOT NULL,
@@ -241,7 +241,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             id TEXT NOT NULL UNIQUE,
             event INTEGER NOT NULL REFERENCES events (seq),
             hook_id TEXT NOT NULL,
-            persona TEXT NOT NULL,
+            persona TEXT NOT NULL COLLATE NOCASE,
             session TEXT NOT NULL,
             mode TEXT NOT NULL,
             priority INTEGER NOT NULL,
@@ -259,8 +259,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             lease_owner TEXT,
             lease_until_ms INTEGER,
             updated_ms INTEGER NOT NULL,
-            turn TEXT REFERENCES agent_turns (id)
+            turn TEXT REFERENCES agent_turns (id),
+            message TEXT REFERENCES events (id) DEFERRABLE INITIALLY DEFERRED
         )""",
+        "CREATE INDEX dispatches_message ON dispatches (message) WHERE open",
+        "CREATE INDEX dispatches_dead ON dispatches (seq) WHERE state = 'dead'",
         "CREATE INDEX dispatches_open ON dispatches (persona, session, seq) WHERE open",
         "CREATE INDEX dispatches_event ON dispatches (event)",
         """CREATE TABLE agent_turns (
