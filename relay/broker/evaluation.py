@@ -91,6 +91,18 @@ class Evaluations:
         """Whether something waits to be evaluated."""
         return any(one.out or one.waiting or one.reading for one in self._queues.values())
 
+    def problems(self) -> dict[str, str]:
+        """Why configurations evaluate nothing, by their paths."""
+        return dict(self._workers.problems)
+
+    def switched(self, hook_id: str, off: Json | None) -> None:
+        """A hook was switched off, as ``off`` says, or on."""
+        if off is None:
+            self.disabled.pop(hook_id, None)
+        else:
+            self.disabled[hook_id] = off
+        self._configs.look_again()
+
     # -- what is to be evaluated
 
     def mark(self, message: Accepted, member: Member | None, batch: Batch) -> None:

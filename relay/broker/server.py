@@ -27,6 +27,7 @@ from relay.broker.ops_hooks import HookRuns, SessionRequests
 from relay.broker.ops_messages import MessageOps
 from relay.broker.ops_persons import PersonOps
 from relay.broker.ops_query import QueryOps
+from relay.broker.ops_routes import RouteOps
 from relay.broker.ops_turns import TurnOps
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.workers import ConfigWorkers
@@ -105,11 +106,12 @@ class BrokerServer:
         self._held = HeldMessages(
             ledger, directory, windows, self._deliveries, guard or LoopGuard()
         )
+        configs = TrustedConfigs(home)
         self._workers = ConfigWorkers(home, log=log, asked=_refuse)
         self._evaluations = Evaluations(
             ledger,
             committer,
-            TrustedConfigs(home),
+            configs,
             self._workers,
             home,
             log=log,
@@ -117,6 +119,7 @@ class BrokerServer:
         )
         self._messages = MessageOps(ledger, directory, windows, self._held, self._evaluations)
         self._events = EventOps(directory, windows, self._messages, self._evaluations)
+        self._routes = RouteOps(ledger, directory, configs, self._evaluations)
         self._persons = PersonOps(ledger, directory)
         self._turns = TurnOps(ledger, directory, self._deliveries)
         self._hook_log = HookRuns(ledger, directory)
@@ -155,6 +158,9 @@ class BrokerServer:
             "decide": self._held.decide,
             "hooks_ran": self._hook_log.hooks_ran,
             "hook_log": self._hook_log.hook_log,
+            "routes": self._routes.routes,
+            "hook_switch": self._routes.hook_switch,
+            "evaluations": self._routes.evaluations,
             "ask": self._hooks.ask,
             "answer": self._hooks.answer,
             **self._memory.handlers(),

@@ -136,6 +136,11 @@ class TrustedConfigs:
             self._keyed[key] = None if found is None else self._trusted(found)
         return self._keyed[key]
 
+    def all(self) -> list[TrustedConfig]:
+        """Every configuration that was trusted and still is what it was."""
+        keys = [_key(path) for path in trusted_paths(self._home)]
+        return [one for one in map(self.by_key, keys) if one is not None]
+
     def _trusted(self, one: FoundConfig) -> TrustedConfig | None:
         if one.state != TRUSTED or one.file is None or one.problem:
             return None

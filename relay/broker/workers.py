@@ -169,7 +169,7 @@ class ConfigWorkers:
         self._running: dict[str, ConfigWorker] = {}
         self._leaving: set[ConfigWorker] = set()
         self._starts: dict[str, deque[float]] = {}
-        #: Why the configuration with a key cannot be used, as its last worker said.
+        #: Why the configuration at a path cannot be used, as its last worker said.
         self.problems: dict[str, str] = {}
         self._gone = asyncio.Event()
 
@@ -197,7 +197,7 @@ class ConfigWorkers:
                 f"the worker of {config.path} cannot be started: {error.strerror}", code="busy"
             ) from error
         self._running[config.key] = worker
-        self.problems.pop(config.key, None)
+        self.problems.pop(config.path, None)
         return worker
 
     def running(self) -> list[ConfigWorker]:
@@ -236,7 +236,7 @@ class ConfigWorkers:
             del self._running[key]
             self._log(f"the worker of {worker.config.path} {worker.problem or how}")
         if worker.problem:
-            self.problems[key] = worker.problem
+            self.problems[worker.config.path] = worker.problem
         if not self._leaving:
             self._gone.set()
 

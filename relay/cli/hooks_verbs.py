@@ -1,4 +1,5 @@
-"""``relay hooks list|test|fire|log``: the hooks that apply, trying them out, and how they ran."""
+"""``relay hooks list|test|fire|log|enable|disable``: the hooks and route functions that apply,
+trying them out, how they ran, and switching route functions off and on."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any
 
 from relay.broker.client import connect
 from relay.broker.hookcall import fire
-from relay.cli import output, table
+from relay.cli import output, routes, table
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
 from relay.config.load import LoadedConfig, load_for_session
@@ -63,9 +64,10 @@ def add(verbs: Parser) -> None:
         "relay hooks list\n"
         '  relay hooks test before_tool --input \'{"tool_name": "Bash"}\'\n'
         '  relay hooks fire Alice before_tool --input \'{"tool_name": "Bash"}\'\n'
-        "  relay hooks log --failed",
+        "  relay hooks log --failed\n"
+        "  relay hooks disable user/family",
     )
-    own = group.add_subparsers(metavar="list|test|fire|log")
+    own = group.add_subparsers(metavar="list|test|fire|log|enable|disable")
     listed = own.add_parser("list", help="the hooks of the configuration that applies here")
     _common(listed)
     _path(listed)
@@ -102,9 +104,20 @@ def add(verbs: Parser) -> None:
     log.add_argument("--event", metavar="EVENT", help="only of this event")
     log.add_argument("--hook", metavar="TEXT", help="only those with this in their name")
     log.add_argument("--failed", action="store_true", help="only those that failed")
+    log.add_argument(
+        "--quiet", action="store_true", help="route functions too that did not fire for an event"
+    )
     log.add_argument("--limit", type=int, default=50, metavar="N", help="at most so many (50)")
     _common(log)
     log.set_defaults(run=run_log)
+    for name, text in (
+        ("enable", "let a route function be asked again"),
+        ("disable", "have a route function asked no more"),
+    ):
+        switch = own.add_parser(name, help=text)
+        switch.add_argument("hook", metavar="ID", help="as relay hooks list shows it")
+        _common(switch)
+        switch.set_defaults(run=routes.run_switch, on=name == "enable")
 
 
 def _event(parser: Parser) -> None:
@@ -129,13 +142,16 @@ def run_list(options: Options) -> int:
     hooks = sorted(
         loaded.registry.all_hooks(), key=lambda one: (order[one.event], -one.priority, one.order)
     )
+    found = routes.applying(Home.from_env(), os.getcwd())
     if options.json:
-        output.as_json([_shown(hook) for hook in hooks])
+        output.as_json([*map(_shown, hooks), *map(routes.as_hook, found)])
         return 0
-    if not hooks:
+    if not hooks and not found:
         output.note("no hook is registered: see docs/hooks.md, or relay init")
-        return 0
-    table.table(_HEAD, [_cells(hook) for hook in hooks], width=table.columns())
+    if hooks:
+        table.table(_HEAD, [_cells(hook) for hook in hooks], width=table.columns())
+    if found:
+        routes.print_list(found)
     return 0
 
 
@@ -185,23 +201,30 @@ def _shown_test(record: dict[str, Any], options: Options) -> int:
 
 
 def run_log(options: Options) -> int:
-    """How hooks ran, as the broker's ledger has it."""
+    """How hooks and route functions ran, as the broker's ledger has it."""
     fields: dict[str, Any] = {"limit": options.limit, "failed": options.failed}
-    if options.event:
-        fields["event"] = event_name(options.event).value
+    event = routes.kind_or_event(options.event)
     for name in ("agent", "hook"):
         if getattr(options, name):
             fields[name] = getattr(options, name)
     with connect(Home.from_env()) as client:
-        answer = client.request("hook_log", **fields)
-    rows = list(reversed(answer["rows"]))
+        asked = routes.evaluations(client, event, options)
+        answer: dict[str, Any] = {"rows": [], "more": False}
+        if isinstance(event, HookEventName):
+            fields["event"] = event.value
+        if event is None or isinstance(event, HookEventName):
+            answer = client.request("hook_log", **fields)
+    found = [*reversed(answer["rows"]), *reversed(asked["rows"])]
+    rows = sorted(found, key=lambda row: int(row["created_ms"]))
+    more = answer["more"] or asked["more"] or len(rows) > options.limit
+    rows = rows[-options.limit :]
     if options.json:
         output.as_json([_log_row(row) for row in rows])
     elif not rows:
         output.note("no hook has run")
     else:
         table.table(_LOG_HEAD, [_log_cells(row) for row in rows], width=table.columns())
-    if answer["more"]:
+    if more:
         output.note("older ones are left out: --limit N shows more")
     return 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,24 +107,27 @@ def enable_hook(ledger: Ledger, hook_id: str) -> bool:
         return bool(db.execute("DELETE FROM disabled_hooks WHERE hook_id=?", (hook_id,)).rowcount)
 
 
+#: What evaluations are searched by: the columns that must be so, whatever their case.
+_SEARCHED = {"hook": "instr(lower(h.hook_id), lower(?))", "kind": "e.kind=?", "sender": "e.agent=?"}
+
+
 def evaluations(
-    ledger: Ledger, *, hook: str = "", fired: bool = False, failed: bool = False, limit: int
+    ledger: Ledger, texts: Mapping[str, str], *, quiet: bool, failed: bool, limit: int
 ) -> list[Json]:
-    """The newest evaluations, the newest first."""
-    where, values = ["1"], list[Any]()
-    if hook:
-        where.append("instr(lower(h.hook_id), lower(?))")
-        values.append(hook)
-    if fired:
-        where.append("h.fired")
+    """The newest evaluations, the newest first. ``quiet``: those too that neither fired nor failed;
+    ``failed``: only those that failed."""
+    where = [_SEARCHED[name] for name in texts]
     if failed:
         where.append("h.error IS NOT NULL")
+    elif not quiet:
+        where.append("(h.fired OR h.error IS NOT NULL)")
     with ledger.guard() as db:
         found = db.execute(
             "SELECT e.id, e.kind, e.channel, e.agent, h.hook_id, h.started_ms, h.latency_us,"
             " h.fired, h.result_json, h.error FROM hook_evaluations h JOIN events e"
-            f" ON e.seq = h.event WHERE {' AND '.join(where)} ORDER BY h.event DESC LIMIT ?",
-            (*values, limit),
+            f" ON e.seq = h.event WHERE {' AND '.join(where) or 1}"
+            " ORDER BY h.event DESC, h.hook_id LIMIT ?",
+            (*texts.values(), limit),
         ).fetchall()
     names = ("event", "kind", "channel", "sender", "hook", "started_ms", "latency_us", "fired")
     return [

@@ -94,6 +94,13 @@ Ops (``?`` marks what may be left out):
               session, once a run: what a model finds worth keeping in its agent's last words is
               saved later. Answered once they are on the disk.
 ``memory_import`` memories, auth? -> new, same, conflicting. Not for agents.
+``routes``    cwd? -> rows [{hook, kinds, channels, priority, path, disabled: {reason, event,
+              disabled_ms} or null}], problems {path: why it evaluates nothing}: the route functions
+              that evaluate the events of an agent in ``cwd``, or of none
+``hook_switch`` hook (an id, or the only such name), on -> hook, on. Not for agents.
+``evaluations`` hook?, kind?, sender?, quiet? (those too that neither fired nor failed), failed?,
+              limit? -> rows [{event (its id), kind, channel, sender, hook, started_ms, latency_us,
+              fired, result, error}] (the newest first), more
 ``status``    -> running, pid, socket, home, version, uptime_s, counts, agents, connections, parked
 ``stop``      -> stopping
 

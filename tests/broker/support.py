@@ -123,7 +123,11 @@ PROJECT = "/src/shop"
 
 
 def registration(
-    name: str, run: str = "run-1", token: str = "secret", store: Json | None = None
+    name: str,
+    run: str = "run-1",
+    token: str = "secret",
+    store: Json | None = None,
+    cwd: str = "/",
 ) -> Json:
     """The fields of ``register``; ``store``: of its memories."""
     return {
@@ -132,19 +136,24 @@ def registration(
         "token": token,
         "kind": "screen",
         "pid": os.getpid(),
-        "cwd": "/",
+        "cwd": cwd,
         "command": "true",
         "memory": {"project": PROJECT, **({"store": store} if store else {})},
     }
 
 
 def register(
-    home: Home, name: str, run: str = "run-1", token: str = "secret", store: Json | None = None
+    home: Home,
+    name: str,
+    run: str = "run-1",
+    token: str = "secret",
+    store: Json | None = None,
+    cwd: str = "/",
 ) -> BrokerClient:
     """A connection of its own that is registered as ``name``."""
     client = connect(home)
     try:
-        client.request("register", **registration(name, run, token, store))
+        client.request("register", **registration(name, run, token, store, cwd))
     except BaseException:
         client.close()
         raise

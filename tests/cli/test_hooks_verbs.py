@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,10 +19,11 @@ from relay.core.paths import Home
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.hook_types import Aggregated
-from tests.broker.support import register
+from tests.broker.support import message_id, register
 from tests.broker.test_hook_runs import record
 from tests.cli.conftest import Run
 from tests.cli.verbs import printed_json, verbs_of
+from tests.support import wait_until
 
 CONFIG = """
 def guard(tool, input, ctx):
@@ -247,3 +249,51 @@ def test_every_event_that_people_read_has_one_spelling(
     said += caught.value.message
     assert "on_before_tool" in said
     assert [event for event in HookEventName if event.value in said] == []
+
+
+_ROUTES = """
+from relay import Relay
+relay = Relay()
+
+@relay.route(kinds=["match"], priority=3)
+def wanted(event):
+    return event.content == "go"
+"""
+
+
+def test_route_functions_are_listed_switched_off_and_on_and_what_they_said_is_shown(
+    broker_home: Home, relay: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / CONFIG_NAME).write_text(_ROUTES)
+    assert relay("trust", CONFIG_NAME).returncode == 0
+    [listed] = json.loads(relay("hooks", "list", "--json").stdout)
+    hook = listed["name"]
+    assert re.fullmatch(r"shop-[0-9a-f]{4}/wanted", hook)
+    assert (listed["kinds"], listed["priority"], listed["disabled"]) == (["match"], 3, None)
+
+    def told(number: int, body: str) -> None:
+        with register(broker_home, "Ann", run="r1", cwd=str(folder)) as ann:
+            ann.request("event", kind="match", body=body, id=message_id(number))
+
+    told(1, "go")
+    told(2, "stay")
+
+    def log(*words: str) -> list[tuple[str, str, str]]:
+        rows = json.loads(relay("hooks", "log", "--json", *words).stdout)
+        return [(row["hook"], row["agent"], row["decision"]) for row in rows]
+
+    wait_until(lambda: len(log("--quiet")) == 2, what="both evaluations")
+    assert log() == [(hook, "Ann", "fired")]
+    assert log("--quiet", "--event", "match")[-1] == (hook, "Ann", "not fired")
+    assert relay("hooks", "disable", "wanted").stdout == f"{hook} is off\n"
+    assert "off: switched off by" in relay("hooks", "list").stdout
+    told(3, "go")
+    assert len(log("--quiet")) == 2  # asked no more
+    assert json.loads(relay("hooks", "enable", hook, "--json").stdout) == {"hook": hook, "on": True}
+    told(4, "go")
+    wait_until(lambda: len(log("--quiet")) == 3, what="another evaluation")
+    unknown = relay("hooks", "disable", "wnted")
+    assert unknown.returncode == 3 and "no route function wnted" in unknown.stderr
