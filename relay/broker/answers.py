@@ -174,7 +174,7 @@ class AnswerDeliveries:
             meta=f'{{"cause": "{row.event_id}"}}',
             routing=routing,
         )
-        self._held.admit_answer(message, row.hops + 1, batch)
+        self._held.admit_followed(message, row.hops + 1, batch)
         self._windows.collect(message, batch)
         answer_rows.close(self._ledger, row.id, "sent", None, batch.now_ms)
 

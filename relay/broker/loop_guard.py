@@ -212,9 +212,9 @@ class HeldMessages:
         if any(one.parked for one in routes):
             message.routing = replace(message.routing, routes=routes)
 
-    def admit_answer(self, message: Accepted, hops: int, batch: Batch) -> None:
-        """Count what a persona answers, which follows from ``hops`` messages, and park it where
-        the guard says so."""
+    def admit_followed(self, message: Accepted, hops: int, batch: Batch) -> None:
+        """Count what a persona is asked or answers, which follows from ``hops`` messages, and park
+        it where the guard says so."""
         assert message.routing is not None
         message.hops = hops
         routes = message.routing.routes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -41,13 +42,17 @@ class AgentOps:
         committer: Committer,
         home: Home,
         grace: float = GRACE,
+        *,
+        gone: Callable[[Member, Batch], None],
     ) -> None:
+        """``gone`` gets each agent that has ended, in the batch in which that is stored."""
         self._home = home
         self._ledger = ledger
         self._directory = directory
         self._windows = windows
         self._committer = committer
         self._grace = grace
+        self._has_gone = gone
         self._graces: dict[str, asyncio.TimerHandle] = {}  # by lower-case name
 
     def restore(self, now_ms: int) -> None:
@@ -189,6 +194,8 @@ class AgentOps:
         if (new.state, new.reason) != (record.state, record.reason):
             self._ledger.begin()
             self._ledger.save_agent(new)
+            if state is AgentState.GONE:
+                self._has_gone(member, batch)
         batch.after.append(partial(self._reported, request.client, member, new, fields))
         return {"state": state.value}
 
@@ -258,6 +265,7 @@ class AgentOps:
         leave = partial(member.leave, record)
         self._ledger.begin()
         self._ledger.save_agent(record)
+        self._has_gone(member, batch)
         batch.after.append(leave)
         # Whether or not it can be written down, the agent is not there.
         batch.on_failure.append(leave)

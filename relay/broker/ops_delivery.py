@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from relay.broker.batch import Batch, Client, ClientRequest
@@ -52,11 +53,15 @@ class DeliveryOps:
         directory: Directory,
         windows: DeliveryWindows,
         committer: Committer,
+        undelivered: Callable[[str, str | None, Batch], None],
     ) -> None:
+        """``undelivered`` gets the id of each message that fails or is withdrawn, and the reason,
+        in the batch in which that is stored."""
         self._ledger = ledger
         self._directory = directory
         self._windows = windows
         self._committer = committer
+        self._undelivered = undelivered
         self._waits: dict[str, list[_Wait]] = {}  # by the message's id
 
     def changed(
@@ -70,6 +75,8 @@ class DeliveryOps:
     ) -> None:
         """A delivery changes with this batch: its sender, unless it is ``by`` itself, and those
         who wait for it are told."""
+        if new.state in (State.FAILED, State.CANCELLED):
+            self._undelivered(id_, new.reason, batch)
         quiet = by is not None and by.name == sender
         batch.after.append(partial(self._tell, id_, sender, to, new, quiet))
 

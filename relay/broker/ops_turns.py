@@ -5,11 +5,13 @@ A file of its own, as each group of ops has one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from relay.broker.batch import Batch, ClientRequest
 from relay.broker.directory import Directory
 from relay.broker.ops_delivery import DeliveryOps
+from relay.broker.turn_engine import TurnEngine
 from relay.core.dispatch import MAIN_SESSION
 from relay.core.errors import NotFound, UsageError
 from relay.core.ids import derived_ulid
@@ -25,10 +27,13 @@ IDS_MAX = 1000
 class TurnOps:
     """Stores the turns that sessions report, and tells those who wait for them."""
 
-    def __init__(self, ledger: Ledger, directory: Directory, deliveries: DeliveryOps) -> None:
+    def __init__(
+        self, ledger: Ledger, directory: Directory, deliveries: DeliveryOps, engine: TurnEngine
+    ) -> None:
         self._ledger = ledger
         self._directory = directory
         self._deliveries = deliveries
+        self._engine = engine
 
     def turn(self, request: ClientRequest, batch: Batch) -> Json:
         """A turn is over; told again, after a kill, it changes nothing."""
@@ -42,25 +47,38 @@ class TurnOps:
         if type(started_ms) is not int:
             raise UsageError("started_ms is a number of milliseconds")
         ended = TurnEnded.from_json(fields)
-        found = {}
-        for id_ in map(str, ids):
-            asked = self._asked(id_, member.name)
-            found[asked.event] = asked
+        told = list(dict.fromkeys(map(str, ids)))
+        asked = {id_: self._asked(id_, member.name) for id_ in told}
         self._ledger.begin()
-        session = session_of(self._ledger, member.name, MAIN_SESSION, batch.now_ms)
-        done = answered(self._ledger, session, list(found))
-        fresh = [asked for event, asked in found.items() if event not in done]
+        dispatched, fresh = self._engine.reported(told, ended, started_ms, batch)
+        plain = {one.event: one for id_, one in asked.items() if id_ not in dispatched}
+        if plain:
+            fresh |= self._answered(member.name, plain, ended, started_ms, batch.now_ms)
+        for id_ in told:
+            batch.after.append(partial(self._deliveries.answered, id_))
+        return {"duplicate": not fresh}
+
+    def _answered(
+        self,
+        name: str,
+        asked: Mapping[int, TurnPrompt],
+        ended: TurnEnded,
+        started_ms: int,
+        now_ms: int,
+    ) -> bool:
+        """Write down a turn that answers messages to an agent; False: it has been."""
+        session = session_of(self._ledger, name, MAIN_SESSION, now_ms)
+        done = answered(self._ledger, session, list(asked))
+        fresh = [one for event, one in asked.items() if event not in done]
         if fresh:
             # Derived, so that a report that is repeated in another grouping is no second turn.
-            turn = derived_ulid(batch.now_ms, "turn", session, str(fresh[0].event))
+            turn = derived_ulid(now_ms, "turn", session, str(fresh[0].event))
             add_turn(
                 *(self._ledger, session, turn, fresh, ended),
                 started_ms=started_ms,
-                now_ms=batch.now_ms,
+                now_ms=now_ms,
             )
-        for id_ in map(str, ids):
-            batch.after.append(partial(self._deliveries.answered, id_))
-        return {"duplicate": not fresh}
+        return bool(fresh)
 
     def _asked(self, id_: str, recipient: str) -> TurnPrompt:
         with self._ledger.guard() as db:

@@ -15,13 +15,14 @@ from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.committer import Committer
 from relay.broker.connection import ClientConnection
 from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory
+from relay.broker.directory import Directory, Member
 from relay.broker.evaluation import Evaluations
 from relay.broker.identity import WrappedRuns
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.memory_proxy import MemoryProxy
 from relay.broker.ops_agents import GRACE, AgentOps
 from relay.broker.ops_delivery import DeliveryOps
+from relay.broker.ops_dispatches import DispatchOps
 from relay.broker.ops_events import EventOps
 from relay.broker.ops_hooks import HookRuns, SessionRequests
 from relay.broker.ops_messages import MessageOps
@@ -30,11 +31,12 @@ from relay.broker.ops_query import QueryOps
 from relay.broker.ops_routes import RouteOps
 from relay.broker.ops_turns import TurnOps
 from relay.broker.trusted_configs import TrustedConfigs
+from relay.broker.turn_engine import TurnEngine
 from relay.broker.workers import ConfigWorkers
 from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError, UsageError
 from relay.core.paths import Home
 from relay.core.processes import marks_above
-from relay.ledger import queries
+from relay.ledger import dispatch_rows, queries
 from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
 
@@ -100,13 +102,22 @@ class BrokerServer:
             ledger, log=log, fault=fault, ledger_failed=self._ledger_failed, now_ms=now_ms
         )
         windows = self._windows = DeliveryWindows(ledger, directory, committer)
-        self._agents = AgentOps(ledger, directory, windows, committer, home, grace)
-        self._deliveries = DeliveryOps(ledger, directory, windows, committer)
+        self._agents = AgentOps(
+            ledger, directory, windows, committer, home, grace, gone=self._agent_gone
+        )
+        self._deliveries = DeliveryOps(ledger, directory, windows, committer, self._undelivered)
         self._queries = QueryOps(ledger, directory, windows, committer)
         self._held = HeldMessages(
             ledger, directory, windows, self._deliveries, guard or LoopGuard()
         )
         configs = TrustedConfigs(home)
+        self._answers = AnswerDeliveries(
+            ledger, directory, windows, committer, self._held, NoAdapters(), log=log
+        )
+        self._engine = TurnEngine(
+            ledger, directory, windows, self._held, committer, self._answers.wake
+        )
+        self._dispatches = DispatchOps(ledger, directory, self._engine)
         self._workers = ConfigWorkers(home, log=log, asked=_refuse)
         self._evaluations = Evaluations(
             ledger,
@@ -115,22 +126,20 @@ class BrokerServer:
             self._workers,
             home,
             log=log,
-            dispatched=lambda: None,
+            dispatched=self._engine.wake,
         )
         self._messages = MessageOps(ledger, directory, windows, self._held, self._evaluations)
         self._events = EventOps(directory, windows, self._messages, self._evaluations)
         self._routes = RouteOps(ledger, directory, configs, self._evaluations)
         self._persons = PersonOps(ledger, directory)
-        self._turns = TurnOps(ledger, directory, self._deliveries)
+        self._turns = TurnOps(ledger, directory, self._deliveries, self._engine)
         self._hook_log = HookRuns(ledger, directory)
         self._hooks = SessionRequests(directory)
         self._memory = MemoryProxy(home, directory, log=log)
-        self._answers = AnswerDeliveries(
-            ledger, directory, windows, committer, self._held, NoAdapters(), log=log
-        )
         self._handlers = self._table()
         self._agents.restore(now_ms())
         self._held.restore(now_ms())
+        self._engine.restore()
 
     def _table(self) -> Mapping[str, Handler]:
         """Every op; see relay.protocol.broker."""
@@ -156,6 +165,9 @@ class BrokerServer:
             "history": self._queries.history,
             "held": self._held.held,
             "decide": self._held.decide,
+            "dispatch": self._dispatches.dispatch,
+            "dispatches": self._dispatches.dispatches,
+            "redispatch": self._dispatches.redispatch,
             "hooks_ran": self._hook_log.hooks_ran,
             "hook_log": self._hook_log.hook_log,
             "routes": self._routes.routes,
@@ -198,6 +210,7 @@ class BrokerServer:
             self._agents.forget_graces()
             self._deliveries.forget_waits()
             self._hooks.forget_all()
+            self._engine.close()
             await server.wait_closed()
 
     async def _close_connections(self) -> None:
@@ -215,6 +228,12 @@ class BrokerServer:
     def stop(self) -> None:
         """End ``serve`` in an orderly way."""
         self._stopped.set()
+
+    def _agent_gone(self, member: Member, batch: Batch) -> None:
+        self._engine.agent_gone(member, batch)
+
+    def _undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
+        self._engine.delivery_ended(id_, reason, batch)
 
     def _ledger_failed(self, error: StorageError) -> None:
         """Where the ledger is not what it was, the next broker begins with what there is then."""
@@ -323,6 +342,7 @@ class BrokerServer:
             "counts": queries.counts(self._ledger),
             "agents": self._agents.agent_list(),
             "parked": queries.parked_count(self._ledger),
+            "dispatches": dispatch_rows.counts(self._ledger),
         }
 
     def _stop(self, request: ClientRequest, batch: Batch) -> Json:

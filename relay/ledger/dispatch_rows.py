@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from relay.core.dispatch import BrokerDispatch
+from relay.core.dispatch import BrokerDispatch, PeerKind
 from relay.core.ids import derived_ulid
 from relay.core.message import QueueMode
+from relay.core.queue_modes import QueueEntry
 from relay.ledger.store import Ledger
 
 
@@ -74,6 +75,8 @@ class DispatchRow:
         return derived_ulid(self.created_ms, "turn", self.id, str(self.fence + 1))
 
 
+#: Characters of what was asked that a list has.
+_LISTED = 400
 _COLUMNS = (
     "d.seq, d.id, d.hook_id, d.persona, d.session, d.mode, d.priority, d.created_ms, d.hops,"
     " d.config, d.permissions_json, d.context_json, d.delivery_json, d.state, d.reason, d.attempts,"
@@ -81,6 +84,13 @@ _COLUMNS = (
     " e.channel, e.peer_kind, ifnull(e.body,''), ifnull(e.content_type,'text')"
 )
 _FROM = "FROM dispatches d JOIN events e ON e.seq = d.event"
+
+
+_COLLECT = QueueMode.COLLECT.value
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ",".join("?" * len(values))
 
 
 def _row(found: Sequence[Any]) -> DispatchRow:
@@ -142,42 +152,68 @@ def lanes_after(ledger: Ledger, seq: int) -> tuple[list[tuple[str, str]], int]:
     return found, int(last)
 
 
-def open_rows(
-    ledger: Ledger, persona: str, sessions: Sequence[str], state: DispatchState, limit: int
-) -> list[DispatchRow]:
-    """What is open for a persona's session under any of its labels, from what is to be done
-    first on."""
-    marks = ",".join("?" * len(sessions))
+def queued(
+    ledger: Ledger, persona: str, sessions: Sequence[str], modes: Sequence[QueueMode], limit: int
+) -> list[QueueEntry]:
+    """What waits for a persona's session under any of its labels in one of these modes: from what
+    is to be done first on, without what it says."""
     with ledger.guard() as db:
         found = db.execute(
-            f"SELECT {_COLUMNS} {_FROM} WHERE d.open AND d.persona=? AND d.session IN ({marks})"
-            " AND d.state=? ORDER BY d.priority DESC, d.seq LIMIT ?",
-            (persona, *sessions, state.value, limit),
+            "SELECT d.id, d.mode, d.created_ms, d.priority, d.permissions_json, d.delivery_json,"
+            " json_extract(d.context_json, '$.system_prompt'), e.agent, e.peer_kind"
+            f" {_FROM} WHERE d.open AND d.persona=? AND d.session IN ({_marks(sessions)})"
+            f" AND d.state='queued' AND d.mode IN ({_marks(modes)})"
+            " ORDER BY d.priority DESC, d.seq LIMIT ?",
+            (persona, *sessions, *(one.value for one in modes), limit),
+        ).fetchall()
+    return [
+        QueueEntry(id_, QueueMode(mode), at_ms, priority, _share(*rest) if mode == _COLLECT else "")
+        for id_, mode, at_ms, priority, *rest in found
+    ]
+
+
+def _share(
+    permissions: str, delivery: str, prompt: str | None, sender: str, peer_kind: str | None
+) -> str:
+    """What those have in common that may share a turn: what is permitted, what the persona is
+    told, and where the answer goes. In a group that is the group, else the sender."""
+    to = {key: one for key, one in json.loads(delivery).items() if key != "reply_to"}
+    whose = "" if peer_kind == PeerKind.GROUP.value and to.get("peer") else sender.lower()
+    return json.dumps([permissions, sorted(to.items()), prompt, whose])
+
+
+def running(ledger: Ledger, persona: str | None = None) -> list[DispatchRow]:
+    """What somebody has in hand: a persona, or any."""
+    where, values = ("", ()) if persona is None else (" AND d.persona=?", (persona,))
+    with ledger.guard() as db:
+        found = db.execute(
+            f"SELECT {_COLUMNS} {_FROM} WHERE d.open AND d.state='running'{where} ORDER BY d.seq",
+            values,
         ).fetchall()
     return [_row(one) for one in found]
 
 
-def rows_of(ledger: Ledger, ids: Collection[str]) -> list[DispatchRow]:
-    """The dispatches with these ids, from the oldest."""
+def rows_of(ledger: Ledger, ids: Sequence[str]) -> list[DispatchRow]:
+    """The dispatches with these ids, in this order; those that are there."""
     with ledger.guard() as db:
         found = db.execute(
-            f"SELECT {_COLUMNS} {_FROM} WHERE d.id IN (SELECT value FROM json_each(?))"
-            " ORDER BY d.seq",
+            f"SELECT {_COLUMNS} {_FROM} JOIN json_each(?) j ON d.id = j.value ORDER BY j.key",
             (json.dumps(list(ids)),),
         ).fetchall()
     return [_row(one) for one in found]
 
 
 def listed(ledger: Ledger, limit: int, *, dead: bool = False, part: str = "") -> list[DispatchRow]:
-    """The newest ``limit`` that are open, or ``dead``, oldest first; ``part``: of an id, its
-    beginning or end, or a persona."""
+    """The newest ``limit`` that are open, or ``dead``, oldest first, with the beginning of what
+    was asked. ``part``: an id or the end of one (from 4 characters on), or a persona."""
     where, values = "d.state='dead'" if dead else "d.open", []
     if part:
-        where += " AND (d.id LIKE ? OR d.id LIKE ? OR d.persona = ?)"
-        values = [f"{part}%", f"%{part}", part]
+        where += " AND (d.persona = ? OR (length(?) > 3 AND substr(d.id, -length(?)) = ?))"
+        values = [part, *[part.upper()] * 3]
+    columns = _COLUMNS.replace("ifnull(e.body,'')", f"substr(ifnull(e.body,''), 1, {_LISTED})")
     with ledger.guard() as db:
         found = db.execute(
-            f"SELECT {_COLUMNS} {_FROM} WHERE {where} ORDER BY d.seq DESC LIMIT ?",
+            f"SELECT {columns} {_FROM} WHERE {where} ORDER BY d.seq DESC LIMIT ?",
             (*values, limit),
         ).fetchall()
     return [_row(one) for one in reversed(found)]
@@ -190,6 +226,13 @@ def carried_by(ledger: Ledger, message: str) -> list[DispatchRow]:
             f"SELECT {_COLUMNS} {_FROM} WHERE d.open AND d.message=? ORDER BY d.seq", (message,)
         ).fetchall()
     return [_row(one) for one in found]
+
+
+def is_dispatched(ledger: Ledger, message: str) -> bool:
+    """Whether this message carries dispatches, or did."""
+    with ledger.guard() as db:
+        found = db.execute("SELECT meta_json FROM events WHERE id=?", (message,)).fetchone()
+    return bool(found and found[0] and "dispatches" in json.loads(found[0]))
 
 
 def counts(ledger: Ledger) -> dict[str, int]:
@@ -278,4 +321,31 @@ def _update(
             f"UPDATE dispatches SET {what}, updated_ms=?"
             " WHERE id IN (SELECT value FROM json_each(?))",
             (*values, now_ms, json.dumps(list(ids))),
+        )
+
+
+# -- answers
+
+
+def add_answers(
+    ledger: Ledger, rows: Sequence[DispatchRow], turn: str | None, content: str, now_ms: int
+) -> None:
+    """What a persona said goes back to wherever it was asked from: one answer for each place."""
+    places: dict[str, DispatchRow] = {}
+    for one in rows:
+        to = {key: value for key, value in one.delivery.items() if key != "reply_to"}
+        places[json.dumps([sorted(to.items()), "" if to.get("peer") else one.sender])] = one
+    ledger.begin()
+    with ledger.guard() as db:
+        db.executemany(
+            "INSERT OR IGNORE INTO answers (id, turn, dispatch, channel, delivery_json, content,"
+            " open, state, due_ms, created_ms, updated_ms) VALUES (?,?,?,?,?,?,1,'queued',?,?,?)",
+            [
+                (
+                    derived_ulid(now_ms, "answer", turn or "", one.id, str(one.fence)),
+                    *(turn, one.id, one.delivery["channel"], json.dumps(one.delivery), content),
+                    *(now_ms, now_ms, now_ms),
+                )
+                for one in places.values()
+            ],
         )

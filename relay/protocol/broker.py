@@ -101,6 +101,14 @@ Ops (``?`` marks what may be left out):
 ``evaluations`` hook?, kind?, sender?, quiet? (those too that neither fired nor failed), failed?,
               limit? -> rows [{event (its id), kind, channel, sender, hook, started_ms, latency_us,
               fired, result, error}] (the newest first), more
+``dispatch``  persona, body, session?, mode?, priority?, permissions?, system_prompt?, extracted?,
+              thread_history?, id? -> id, event, duplicate. Only the person's: what is asked of a
+              persona without a route function. Answered once it is on the disk.
+``dispatches`` dead?, which?, limit? -> rows [{id, state, reason, persona, session, mode, priority,
+              from, channel, body (its beginning), hook, event, tries, turn, created_ms,
+              updated_ms}], the newest, oldest first. ``which``: a part of an id, or a persona.
+``redispatch`` which (parts of ids, personas), drop? -> rows: dead ones are tried again, or dropped.
+              Not for agents.
 ``status``    -> running, pid, socket, home, version, uptime_s, counts, agents, connections, parked
 ``stop``      -> stopping
 

@@ -129,7 +129,7 @@ async def deliveries(
         ledger, log=print, fault=fault, ledger_failed=lambda e: None, now_ms=lambda: clock[0]
     )
     windows = DeliveryWindows(ledger, directory, committer)
-    ops = DeliveryOps(ledger, directory, windows, committer)
+    ops = DeliveryOps(ledger, directory, windows, committer, lambda *_: None)
     held = HeldMessages(ledger, directory, windows, ops, LoopGuard())
     made = AnswerDeliveries(ledger, directory, windows, committer, held, channel, log=print)
     made.wake()

@@ -1,0 +1,126 @@
+"""How dispatches end: the turn in the agent ledger, the answer, or the reason for the sender."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from relay.broker.batch import Accepted, Batch
+from relay.broker.delivery_window import DeliveryWindows
+from relay.broker.directory import Directory
+from relay.broker.loop_guard import HeldMessages
+from relay.broker.routing import Route, Routing
+from relay.core.dispatch import RELAY_CHANNEL
+from relay.core.errors import RelayError
+from relay.core.ids import derived_ulid
+from relay.core.message import QueueMode
+from relay.ledger import agent_ledger, dispatch_rows
+from relay.ledger.agent_ledger import TurnPrompt
+from relay.ledger.dispatch_rows import DispatchRow, DispatchState
+from relay.ledger.store import Ledger
+from relay.protocol.turns import TurnEnded, TurnState
+
+#: Tries of a turn after which a dispatch is dead.
+TRIES_MAX = 3
+#: The thread in which senders are told what became of what they asked.
+THREAD = "dispatches"
+#: Characters of what was asked that a notice repeats.
+_SHOWN = 200
+
+
+class DispatchEnds:
+    """Writes down how dispatches end, each with the commit of the batch."""
+
+    def __init__(
+        self, ledger: Ledger, directory: Directory, windows: DeliveryWindows, held: HeldMessages
+    ) -> None:
+        self._ledger = ledger
+        self._directory = directory
+        self._windows = windows
+        self._held = held
+
+    def turn_ended(
+        self,
+        label: str,
+        turn: str,
+        rows: Sequence[DispatchRow],
+        ended: TurnEnded,
+        started_ms: int,
+        batch: Batch,
+    ) -> None:
+        """The turn ``turn`` of a persona's session ``label`` has ended; ``rows`` were in it."""
+        persona, now_ms = rows[0].persona, batch.now_ms
+        self._ledger.begin()
+        session = agent_ledger.session_of(self._ledger, persona, label, now_ms)
+        asked = [TurnPrompt(one.event, one.body, one.created_ms, one.id) for one in rows]
+        agent_ledger.add_turn(
+            self._ledger, session, turn, asked, ended, started_ms=started_ms, now_ms=now_ms
+        )
+        ids = [one.id for one in rows]
+        reason = ended.reason or f"{persona} did not finish its turn"
+        if ended.state is TurnState.COMPLETED:
+            dispatch_rows.close(self._ledger, ids, DispatchState.DONE, now_ms, turn=turn)
+            if ended.text.strip():
+                dispatch_rows.add_answers(self._ledger, rows, turn, ended.text, now_ms)
+        elif ended.again:
+            self.failed(rows, reason, batch)
+        elif ended.state is TurnState.INTERRUPTED:
+            state = DispatchState.INTERRUPTED
+            dispatch_rows.close(self._ledger, ids, state, now_ms, reason=reason, turn=turn)
+            for one in rows:
+                self._tell(one, f"was interrupted: {reason}", batch)
+        else:
+            self.bury(rows, reason, batch, turn=turn)
+
+    def failed(self, rows: Sequence[DispatchRow], reason: str, batch: Batch) -> None:
+        """A try has failed: the next one follows, or none is left."""
+        last = [one for one in rows if one.tries + 1 >= TRIES_MAX]
+        again = [one.id for one in rows if one not in last]
+        if again:
+            dispatch_rows.requeue(self._ledger, again, reason, batch.now_ms, failed=True)
+        if last:
+            self.bury(last, f"{reason} (after {TRIES_MAX} tries)", batch)
+
+    def bury(
+        self, rows: Sequence[DispatchRow], reason: str, batch: Batch, turn: str | None = None
+    ) -> None:
+        """Dead letters: kept, and their senders are told why."""
+        ids = [one.id for one in rows]
+        dispatch_rows.close(
+            self._ledger, ids, DispatchState.DEAD, batch.now_ms, reason=reason, turn=turn
+        )
+        for one in rows:
+            self._tell(one, f"is not answered: {reason}", batch)
+
+    def _tell(self, row: DispatchRow, what: str, batch: Batch) -> None:
+        """Tell its sender where that is somebody here, else the person whose broker this is."""
+        text = " ".join(row.body.split())
+        text = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+        member = self._directory.get(row.sender) if row.channel == RELAY_CHANNEL else None
+        if member is None:
+            member = self._directory.get(self._directory.owner)
+            text = f"{text}” of {row.sender} ({row.channel}) to"
+        else:
+            text = f"{text}” to"
+        if member is None:
+            return
+        body = f"“{text} {row.persona} {what}."
+        if member.person:
+            body += f" relay broker retry {row.id[-8:]} tries it again."
+        message = Accepted(
+            request=None,
+            id=derived_ulid(batch.now_ms, "bounce", row.id, str(row.fence)),
+            given=True,
+            kind="message",
+            sender="relay",
+            origin="relay",
+            mode=QueueMode.FOLLOWUP.value,
+            thread=THREAD,
+            body=body,
+            routing=Routing((Route(member.name),)),
+        )
+        if not member.person:
+            try:
+                self._held.admit_notice(message, member, batch)
+            except RelayError:
+                return  # beyond what relay tells an agent for now: relay broker dead shows it
+        self._windows.collect(message, batch)

@@ -1,0 +1,162 @@
+"""The ops about dispatches: make one, list them, try dead ones again or drop them."""
+
+from __future__ import annotations
+
+from relay.broker.batch import Batch, ClientRequest
+from relay.broker.directory import Directory
+from relay.broker.turn_engine import TurnEngine
+from relay.core.agent_names import valid_name
+from relay.core.dispatch import (
+    FULL,
+    MAIN_SESSION,
+    RELAY_CHANNEL,
+    AddedContext,
+    BrokerDispatch,
+    DeliveryContext,
+    PermissionSet,
+)
+from relay.core.errors import NotFound, UsageError
+from relay.core.ids import derived_ulid, new_ulid
+from relay.core.message import BODY_MAX, QueueMode
+from relay.core.visible import is_visible
+from relay.ledger import dispatch_rows
+from relay.ledger.dispatch_rows import DispatchRow, DispatchState
+from relay.ledger.schema import Row
+from relay.ledger.store import Ledger
+from relay.protocol.broker import ROWS_MAX, Json
+
+#: What made a dispatch that no route function made.
+BY_HAND = "relay/dispatch"
+#: The longest label of a session.
+_LABEL_MAX = 256
+
+
+class DispatchOps:
+    """Checks who asks, and hands on to the turn engine."""
+
+    def __init__(self, ledger: Ledger, directory: Directory, turns: TurnEngine) -> None:
+        self._ledger = ledger
+        self._directory = directory
+        self._turns = turns
+
+    def dispatch(self, request: ClientRequest, batch: Batch) -> Json:
+        """Ask a persona something, without a route function."""
+        self._directory.check_person(request, "dispatch to a persona")
+        fields, now_ms = request.fields, batch.now_ms
+        given = fields.get("id")
+        id_ = new_ulid(now_ms) if given is None else str(given)
+        made = derived_ulid(now_ms, "dispatch", id_) if given is None else id_
+        dispatch = self._checked(fields, id_, made, now_ms)
+        if self._ledger.known([id_]):
+            return {"id": made, "event": id_, "duplicate": True}
+        self._ledger.begin()
+        seq = self._ledger.next_seq()
+        owner = self._directory.owner
+        head = (seq, id_, "dispatch", owner, "person", dispatch.queue_mode.value, None)
+        self._ledger.add([(*head, dispatch.content, None, now_ms)], [])
+        dispatch_rows.add_dispatches(
+            self._ledger, seq, [dispatch], config="user", hops=0, now_ms=now_ms
+        )
+        batch.after.append(self._turns.wake)
+        return {"id": made, "event": id_, "duplicate": False}
+
+    def _checked(self, fields: Json, event: str, id_: str, now_ms: int) -> BrokerDispatch:
+        persona, body = fields.get("persona"), fields.get("body")
+        if not isinstance(persona, str) or not valid_name(persona):
+            raise UsageError(f"{persona!r} cannot be a persona's name")
+        if not isinstance(body, str) or not body.strip():
+            raise UsageError("a dispatch needs a text")
+        if len(body.encode(errors="replace")) > BODY_MAX:
+            raise UsageError(f"a text of more than {BODY_MAX} bytes", code="too_large")
+        session = fields.get("session") or MAIN_SESSION
+        if not isinstance(session, str) or len(session) > _LABEL_MAX or not is_visible(session):
+            raise UsageError(f"a session's label has at most {_LABEL_MAX} characters to be seen")
+        priority = fields.get("priority", 0)
+        if type(priority) is not int or abs(priority) > 1_000_000:
+            raise UsageError("a priority is a whole number")
+        try:
+            mode = QueueMode(str(fields.get("mode") or QueueMode.FOLLOWUP.value))
+        except ValueError as error:
+            modes = ", ".join(QueueMode)
+            raise UsageError(f"there is no mode {fields['mode']!r}", hint=modes) from error
+        permissions = fields.get("permissions")
+        told = {
+            "system_prompt": fields.get("system_prompt"),
+            "extracted": fields.get("extracted"),
+            "include_thread_history": fields.get("thread_history"),
+        }
+        added = AddedContext.from_json({key: one for key, one in told.items() if one is not None})
+        return BrokerDispatch(
+            id=id_,
+            event_id=event,
+            hook_id=BY_HAND,
+            timestamp=now_ms,
+            persona=persona,
+            session=session,
+            queue_mode=mode,
+            sender=self._directory.owner,
+            content=body,
+            content_type="text",
+            metadata={},
+            permissions=FULL if permissions is None else PermissionSet.from_json(permissions),
+            delivery_context=DeliveryContext(RELAY_CHANNEL, reply_to=event),
+            system_prompt=added.system_prompt,
+            extracted=added.extracted,
+            include_thread_history=added.include_thread_history is not False,
+            priority=priority,
+        )
+
+    def dispatches(self, request: ClientRequest, batch: Batch) -> Json:
+        """What is open, or dead."""
+        fields = request.fields
+        limit = fields.get("limit", ROWS_MAX)
+        if type(limit) is not int or not 0 < limit <= ROWS_MAX:
+            raise UsageError(f"a limit is a number up to {ROWS_MAX}")
+        found = dispatch_rows.listed(
+            self._ledger, limit, dead=bool(fields.get("dead")), part=str(fields.get("which") or "")
+        )
+        return {"rows": [_shown(one) for one in found]}
+
+    def redispatch(self, request: ClientRequest, batch: Batch) -> Json:
+        """Try dead ones again, or drop them."""
+        self._directory.check_person(request, "decide on dead dispatches")
+        which, drop = request.fields.get("which"), bool(request.fields.get("drop"))
+        if not isinstance(which, list) or not all(isinstance(one, str) and one for one in which):
+            raise UsageError("which is a list of ids or personas")
+        rows: dict[str, DispatchRow] = {}
+        for part in which:
+            found = dispatch_rows.listed(self._ledger, ROWS_MAX, dead=True, part=part)
+            if not found:
+                raise NotFound(f"no dead dispatch has the id or the persona {part}", hint=_LISTED)
+            rows |= {one.id: one for one in found}
+        if drop:
+            dispatch_rows.close(self._ledger, rows, DispatchState.DROPPED, batch.now_ms)
+        else:
+            dispatch_rows.revive(self._ledger, rows, batch.now_ms)
+            for one in rows.values():
+                self._turns.look(one.persona, one.session)
+        return {"rows": [_shown(one) for one in rows.values()]}
+
+
+_LISTED = "relay broker dead lists them"
+
+
+def _shown(row: DispatchRow) -> Row:
+    return {
+        "id": row.id,
+        "state": row.state.value,
+        "reason": row.reason,
+        "persona": row.persona,
+        "session": row.session,
+        "mode": row.mode.value,
+        "priority": row.priority,
+        "from": row.sender,
+        "channel": row.channel,
+        "body": row.body,
+        "hook": row.hook_id,
+        "event": row.event_id,
+        "tries": row.tries,
+        "turn": row.turn,
+        "created_ms": row.created_ms,
+        "updated_ms": row.updated_ms,
+    }
