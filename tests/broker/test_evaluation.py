@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from relay.broker.client import connect
 from relay.config.load import load_for_session
 from relay.config.trust import CONFIG_NAME, trust, user_config
 from relay.core.paths import Home
+from tests.broker.support import kill_broker, register
 from tests.support import wait_until
 
 Json = dict[str, Any]
@@ -96,3 +98,195 @@ def test_what_fires_becomes_dispatches_and_all_that_was_said_is_kept(
         ("user/family", "atlas", "family:mom", "followup", 10, id_, 1, "user", minimal),
         ("user/other", "default", "main", "followup", 0, id_, 1, "user", minimal),
     ]
+
+
+def test_a_project_evaluates_its_own_agents_and_the_person_everything(
+    home: Home, served: None, configure: Configure, tmp_path: Path
+) -> None:
+    shop = tmp_path / "shop"
+    configure("@relay.route\ndef own(event): return event.sender")
+    configure("@relay.route\ndef shop(event): return True", shop)
+    with connect(home) as person:
+        for name, cwd in (("Inside", shop / "src"), ("Outside", tmp_path)):
+            cwd.mkdir(parents=True, exist_ok=True)
+            with register(home, name, run=name, cwd=str(cwd)) as agent:
+                agent.request("event", kind="match", body="x")
+        person.request("event", outside=outside("1"))
+        settled(home, 4)
+    said = rows(
+        home,
+        "SELECT e.agent, h.hook_id, h.error FROM hook_evaluations h JOIN events e ON e.seq=h.event"
+        " ORDER BY e.seq, h.hook_id",
+    )
+    assert [(one[0], one[1].partition("/")[2]) for one in said] == [
+        ("Inside", "shop"),
+        ("Inside", "own"),
+        ("Outside", "own"),
+        ("mom@x", "own"),
+    ]
+    assert "what it returned is no result: the result must be a table" in said[1][2]
+
+
+def test_a_hook_that_disables_itself_fires_once_until_it_is_enabled(
+    home: Home, served: None, configure: Configure
+) -> None:
+    configure("@relay.route\ndef once(event): return {'fire': True, 'disableHook': True}")
+    fired = "SELECT count(*) FROM dispatches"
+    with connect(home) as client:
+        client.request("event", outside=outside("1"))
+        settled(home, 1)
+        client.request("event", outside=outside("2"))
+        assert client.request("routes")["rows"][0]["disabled"]["reason"] == "it disabled itself"
+        client.request("hook_switch", hook="once", on=True)
+        client.request("event", outside=outside("3"))
+        settled(home, 2)
+    assert rows(home, fired) == [(2,)]
+
+
+def test_events_in_flight_together_fire_a_one_shot_once(
+    home: Home, served: None, configure: Configure
+) -> None:
+    configure(
+        "import time\n@relay.route\ndef once(event):\n    time.sleep(0.2)\n"
+        "    return HookResult(fire=True, disable_hook=True)"
+    )
+    with connect(home) as client:
+        for number in range(5):
+            client.request("event", outside=outside(str(number)))
+        settled(home, 5)
+    assert rows(home, "SELECT count(*) FROM dispatches") == [(1,)]
+    errors = rows(home, "SELECT DISTINCT error FROM hook_evaluations WHERE NOT fired")
+    assert errors == [("an earlier event had switched it off",)]
+
+
+SAME = """
+@relay.route(priority=5)
+def first(event):
+    return HookResult(True, HookRouting("atlas", "x"), PermissionSet.from_json(
+        {"level": "restricted", "tools": {"allow": ["read", "web_*"]}}))
+
+@relay.route
+def second(event):
+    return HookResult(True, HookRouting("atlas", "x"), PermissionSet.from_json(
+        {"level": "restricted", "tools": {"allow": ["read"]}}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("merge", "allowed"),
+    [("apart", [["read", "web_*"], ["read"]]), ("same_session", [["read"]])],
+    ids=["apart", "same-session"],
+)
+def test_dispatches_to_one_session_are_merged_only_where_that_is_asked_for(
+    home: Home, served: None, configure: Configure, merge: str, allowed: list[list[str]]
+) -> None:
+    configure(f"relay = Relay(merge={merge!r})\n{SAME}")
+    with connect(home) as client:
+        client.request("event", outside=outside("1"))
+        settled(home, 2)
+    made = rows(home, "SELECT permissions_json FROM dispatches ORDER BY seq")
+    assert [json.loads(one[0])["tools"]["allow"] for one in made] == allowed
+
+
+def test_a_worker_that_dies_is_asked_again_and_the_event_that_ends_it_is_given_up(
+    home: Home, served: None, configure: Configure
+) -> None:
+    """The others pass, each evaluated, though they were under way with it."""
+    configure(
+        "import os, time\n@relay.route\ndef deadly(event):\n    time.sleep(0.05)\n"
+        "    if event.content == 'die': os._exit(3)\n    return True"
+    )
+    with connect(home) as client:
+        for number, word in enumerate(("a", "die", "b")):
+            client.request("event", outside=outside(str(number), word))
+        settled(home, 3)
+    said = rows(
+        home,
+        "SELECT e.body, h.hook_id, h.error FROM hook_evaluations h JOIN events e ON e.seq=h.event"
+        " ORDER BY e.seq",
+    )
+    assert [one[:2] for one in said] == [
+        ("a", "user/deadly"),
+        ("die", "user/*"),
+        ("b", "user/deadly"),
+    ]
+    assert "ended with status 3, 3 times while this was evaluated" in said[1][2]
+    assert rows(home, "SELECT count(*) FROM dispatches") == [(2,)]
+
+
+def test_a_function_that_takes_too_long_costs_only_its_own_part(
+    home: Home, served: None, configure: Configure
+) -> None:
+    configure(
+        "import time\n@relay.route(timeout=0.2)\ndef slow(event): time.sleep(60)\n"
+        "@relay.route\ndef quick(event): return True"
+    )
+    with connect(home) as client:
+        client.request("event", outside=outside("1"))
+        settled(home, 2)
+    errors = rows(home, "SELECT hook_id, error FROM hook_evaluations ORDER BY hook_id")
+    assert errors == [("user/quick", None), ("user/slow", "it did not end within 0.2 s")]
+
+
+def test_what_is_not_trusted_any_more_or_cannot_run_evaluates_nothing_and_says_so(
+    home: Home, served: None, configure: Configure
+) -> None:
+    path = configure("@relay.route\ndef any(event): return True")
+    with connect(home) as client:
+        Path(path).write_text("changed")
+        client.request("routes")  # the broker looks again
+        client.request("event", outside=outside("1"))
+        Path(path).write_text("import nothing_of_the_kind\n")
+        trust(home, path)
+        assert client.request("routes")["rows"] == []
+        client.request("event", outside=outside("2"))
+        told = wait_until(
+            lambda: client.request("routes")["problems"].get(path), what="the broker to say it"
+        )
+    assert "nothing_of_the_kind" in told
+    left = "user leaves 1 events unevaluated"
+    wait_until(lambda: left in Path(home.broker_log).read_text(), what="the log to say it")
+    assert rows(home, "SELECT count(*) FROM evaluations_due") == [(0,)]
+
+
+def test_a_killed_broker_goes_on_with_what_is_due_and_dispatches_once(
+    home: Home, configure: Configure
+) -> None:
+    """SIGKILL while the worker has the events: nothing acknowledged is lost or done twice."""
+    configure("import time\n@relay.route\ndef slow(event):\n    time.sleep(0.3)\n    return True")
+    with connect(home) as client:
+        ids = {client.request("event", outside=outside(str(n)))["id"] for n in range(10)}
+    kill_broker(home)
+    assert rows(home, "SELECT count(*) FROM evaluations_due") == [(10,)]
+    with connect(home):
+        settled(home, 10)
+    made = rows(home, "SELECT e.id FROM dispatches d JOIN events e ON e.seq=d.event")
+    assert len(made) == 10 and {one[0] for one in made} == ids
+
+
+def test_dispatches_carry_on_the_chain_of_what_the_agent_said(
+    home: Home, served: None, configure: Configure
+) -> None:
+    """What an agent says after a message of another one is one hop further; so is what follows."""
+    configure("@relay.route\ndef every(event): return True")
+    with register(home, "Ann", run="a") as ann, register(home, "Bob", run="b") as bob:
+        id_ = ann.request("send", to="Bob", body="hi")["id"]
+        for state in ("delivering", "submitted"):
+            bob.request("state", id=id_, state=state)
+        bob.request("send", to="Ann", body="hello")
+        bob.request("event", kind="match", body="x")
+        settled(home, 3)
+    assert rows(home, "SELECT hops FROM dispatches ORDER BY event") == [(2,), (3,), (2,)]
+
+
+def test_what_the_loop_guard_holds_is_not_evaluated(
+    home: Home, served: None, configure: Configure
+) -> None:
+    configure("@relay.route\ndef every(event): return True")
+    with register(home, "Ann", run="a") as ann, register(home, "Bob", run="b"):
+        answer = ann.request("send", to="Bob", body="rm -rf", shown=True)
+        assert answer["deliveries"][0]["parked"]
+        ann.request("send", to="Bob", body="fine")
+        settled(home, 1)
+    said = rows(home, "SELECT e.body FROM hook_evaluations h JOIN events e ON e.seq=h.event")
+    assert said == [("fine",)]
