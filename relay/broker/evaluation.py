@@ -184,7 +184,7 @@ class Evaluations:
             self._ledger.begin()
             count = evaluation_rows.drop_due(self._ledger, queue.key)
             batch.after.append(
-                partial(self._log, f"{queue.key} evaluates {count} events not: {why}")
+                partial(self._log, f"{queue.key} leaves {count} events unevaluated: {why}")
             )
 
         queue.deaths.clear()

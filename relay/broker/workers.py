@@ -234,7 +234,7 @@ class ConfigWorkers:
             self._leaving.discard(worker)
         elif self._running.get(key) is worker:
             del self._running[key]
-            self._log(f"the worker of {worker.config.path} {worker.problem or how}")
+            self._log(worker.problem or f"the worker of {worker.config.path} {how}")
         if worker.problem:
             self.problems[worker.config.path] = worker.problem
         if not self._leaving:
