@@ -214,6 +214,17 @@ class Relay:
         named = name
         return register
 
+    def adapter(self, name: str, events: Any = None, *, send: Any = None) -> Any:
+        """Connect the channel ``name``: ``events`` is an (async) generator function of events,
+        ``send(context, text)`` sends answers. See docs/broker.md. Raises ConfigError.
+
+        Without both a decorator of the first, whose ``send`` is one of the second.
+        """
+        if events is None and send is None:
+            return AdapterDecorator(self.registry, name)
+        _connect(self.registry, name, events, send)
+        return events
+
     def send(
         self,
         to: str | Sequence[str],
@@ -329,6 +340,31 @@ class Relay:
             known=self._known(),
         )
         return wrapped_run.exit_status(wrapped_run.run(choices))
+
+
+class AdapterDecorator:
+    """``@relay.adapter(name)`` registers what tells of a channel's events, ``@relay.adapter(name)
+    .send`` what sends its answers."""
+
+    def __init__(self, registry: Registry, name: str) -> None:
+        self._registry = registry
+        self._name = name
+
+    def __call__(self, events: Handler) -> Handler:
+        _connect(self._registry, self._name, events, None)
+        return events
+
+    def send(self, function: Handler) -> Handler:
+        """Register ``function(context, text)``."""
+        _connect(self._registry, self._name, None, function)
+        return function
+
+
+def _connect(registry: Registry, name: str, events: Any, send: Any) -> None:
+    try:
+        registry.add_channel_adapter(name, events=events, send=send)
+    except ConfigError as error:
+        note_or_raise(error)
 
 
 def _check_seen(result: dict[str, Any], done: bool, seconds: float) -> None:

@@ -3,7 +3,8 @@
 The ledger is the queue: what is open when the broker is killed goes on. An adapter is asked once a
 row says so, and has ``SEND_LIMIT`` seconds; a try that failed, or of which nobody knows, is
 followed by others, each later, and told as such. What goes to one place goes in order. After
-``TRIES_MAX`` an answer is dead, and the person is told.
+``TRIES_MAX``, or where the adapter says that no try will do (NotDelivered), an answer is dead, and
+the person is told.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from relay.broker.directory import Directory
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.routing import Route, Routing, route
 from relay.core.dispatch import RELAY_CHANNEL
-from relay.core.errors import RelayError
+from relay.core.errors import NotDelivered, RelayError
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import BODY_MAX, QueueMode
 from relay.core.visible import visible
@@ -46,21 +47,6 @@ class ChannelSender(Protocol):
 
     async def send(self, channel: str, answer: Json, limit: float) -> None:
         """Have the channel's adapter send it. Raises RelayError: it says why it has not arrived."""
-
-
-class NoAdapters:
-    """No channel has an adapter."""
-
-    async def send(self, channel: str, answer: Json, limit: float) -> None:
-        raise no_adapter(channel)
-
-
-def no_adapter(channel: str) -> RelayError:
-    """The error for a channel over which nothing can be sent."""
-    return RelayError(
-        f"no channel adapter sends over {channel}",
-        hint="@relay.adapter in your own configuration registers one; relay trust lets it run",
-    )
 
 
 class AnswerDeliveries:
@@ -190,24 +176,29 @@ class AnswerDeliveries:
 
     async def _send(self, row: AnswerRow) -> None:
         answer: Json = {
-            "id": row.id,
-            "context": {**row.delivery, "channel": row.channel},
+            "answer": row.id,
+            "context": {**row.delivery, "channel": row.channel, "reply_to": self._reply_to(row)},
             "text": row.content,
             "to": row.delivery.get("peer") or row.sender,
             "event": row.event_id,
             "persona": row.persona,
             "attempt": row.tries,
         }
-        reason = None
+        reason, final = None, False
         try:
             await self._sender.send(row.channel, answer, SEND_LIMIT)
         except RelayError as error:
-            reason = visible(error.line)[:500]
+            reason, final = visible(error.line)[:500], error.code == NotDelivered.code
         except Exception as error:  # the row says that it is under way: somebody must close it
             reason = visible(f"{type(error).__name__}: {error}")[:500]
-        self._committer.submit_job(partial(self._sent, row, reason))
+        self._committer.submit_job(partial(self._sent, row, reason, final))
 
-    def _sent(self, row: AnswerRow, reason: str | None, batch: Batch) -> None:
+    def _reply_to(self, row: AnswerRow) -> str | None:
+        """What the channel itself calls the message that is answered."""
+        given = row.delivery.get("reply_to")
+        return row.source_id if given == row.event_id and row.source_id else given
+
+    def _sent(self, row: AnswerRow, reason: str | None, final: bool, batch: Batch) -> None:
         def over() -> None:
             self._in_hand.pop(row.id, None)
             self.wake()
@@ -216,7 +207,7 @@ class AnswerDeliveries:
         batch.on_failure.append(over)  # it is due again when its time is up
         if reason is None:
             answer_rows.close(self._ledger, row.id, "sent", None, batch.now_ms)
-        elif row.tries + 1 >= TRIES_MAX:
+        elif final or row.tries + 1 >= TRIES_MAX:
             self._give_up(row, reason, batch)
         else:
             pause = min(2.0**row.tries, PAUSE_MAX)

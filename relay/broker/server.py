@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from relay import __version__
-from relay.broker.answers import AnswerDeliveries, NoAdapters
+from relay.broker.answers import AnswerDeliveries
 from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.channels import AdapterEvents, Channels
 from relay.broker.committer import Committer
 from relay.broker.connection import ClientConnection
 from relay.broker.delivery_window import DeliveryWindows
@@ -33,7 +34,7 @@ from relay.broker.ops_turns import TurnOps
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.turn_engine import TurnEngine
 from relay.broker.workers import ConfigWorkers
-from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError, UsageError
+from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError
 from relay.core.paths import Home
 from relay.core.processes import marks_above
 from relay.ledger import dispatch_rows, queries
@@ -57,10 +58,6 @@ SWEEP_EVERY = 3600.0
 def wall_ms() -> int:
     """Milliseconds since the epoch."""
     return int(time.time() * 1000)
-
-
-async def _refuse(key: str, asked: Json) -> Json:
-    raise UsageError(f"the broker does not know how to {asked.get('op')}")
 
 
 class BrokerServer:
@@ -111,14 +108,15 @@ class BrokerServer:
             ledger, directory, windows, self._deliveries, guard or LoopGuard()
         )
         configs = TrustedConfigs(home)
+        self._workers = ConfigWorkers(home, log=log, asked=self._asked_by_worker)
+        self._channels = Channels(configs, self._workers, log=log)
         self._answers = AnswerDeliveries(
-            ledger, directory, windows, committer, self._held, NoAdapters(), log=log
+            ledger, directory, windows, committer, self._held, self._channels, log=log
         )
         self._engine = TurnEngine(
             ledger, directory, windows, self._held, committer, self._answers.wake
         )
         self._dispatches = DispatchOps(ledger, directory, self._engine)
-        self._workers = ConfigWorkers(home, log=log, asked=_refuse)
         self._evaluations = Evaluations(
             ledger,
             committer,
@@ -131,6 +129,7 @@ class BrokerServer:
         self._messages = MessageOps(ledger, directory, windows, self._held, self._evaluations)
         self._events = EventOps(directory, windows, self._messages, self._evaluations)
         self._routes = RouteOps(ledger, directory, configs, self._evaluations)
+        self._adapter_events = AdapterEvents(self._events, committer)
         self._persons = PersonOps(ledger, directory)
         self._turns = TurnOps(ledger, directory, self._deliveries, self._engine)
         self._hook_log = HookRuns(ledger, directory)
@@ -192,6 +191,7 @@ class BrokerServer:
         self._memory.start()
         self._answers.wake()
         self._evaluations.start()
+        self._channels.start()
         try:
             await self._stopped.wait()
         finally:
@@ -199,6 +199,7 @@ class BrokerServer:
             server.close()
             for connection in self._connections:
                 connection.stop_reading()
+            self._channels.close()
             await self._answers.close()
             await self._committer.drain()
             self._evaluations.close()
@@ -259,7 +260,7 @@ class BrokerServer:
     @property
     def _has_work(self) -> bool:
         """Whether something goes on that no client waits for."""
-        return self._answers.busy or self._evaluations.busy
+        return self._answers.busy or self._evaluations.busy or self._channels.connected
 
     def _sweep(self) -> None:
         self._committer.submit_job(self._deliveries.sweep)
@@ -322,6 +323,9 @@ class BrokerServer:
     def log(self, text: str) -> None:
         """Add a line to the broker's log."""
         self._log(text)
+
+    async def _asked_by_worker(self, key: str, said: Json) -> Json:
+        return await self._adapter_events.asked(key, said)
 
     # -- small ops
 

@@ -130,7 +130,8 @@ class TrustedConfigs:
         """The one with this key, wherever it is; None when it may not run any more."""
         if self._clock() - self._checked > FRESH:
             self.look_again()
-        if key not in self._keyed:
+        # One that was not there may be a moment later: an event may wait for it already.
+        if self._keyed.get(key) is None:
             paths = [path for path in trusted_paths(self._home) if _key(path) == key]
             found = found_at(self._home, paths[0]) if paths else None
             self._keyed[key] = None if found is None else self._trusted(found)

@@ -204,6 +204,11 @@ class ConfigWorkers:
         """Those that run."""
         return list(self._running.values())
 
+    def end(self, worker: ConfigWorker) -> None:
+        """End one whose configuration may not run any more, or is another one now."""
+        if self._running.get(worker.config.key) is worker:
+            self._retire(worker)
+
     def end_idle(self, keep: Callable[[ConfigWorker], bool]) -> None:
         """End those that were asked nothing for ``IDLE`` seconds, but for those to ``keep``."""
         since = time.monotonic() - IDLE

@@ -231,6 +231,7 @@ def manifest_of(loaded: LoadedConfig) -> Manifest:
             for one in registry.routes()
         ],
         merge=settings.merge,
+        channel_adapters=[one.name for one in registry.channel_adapters()],
     )
 
 
@@ -368,7 +369,12 @@ def _collect(file: ConfigFile, module: types.ModuleType, mistakes: Mistakes) -> 
     mistakes.check()
     settings = replace(settings, memory=settings.memory.of_file(file.path, file.sha256))
     something = registry.all_hooks() or registry.patterns() or registry.routes()
-    something = something or settings.hook_files or "memory" in settings.given
+    something = (
+        something
+        or registry.channel_adapters()
+        or settings.hook_files
+        or "memory" in settings.given
+    )
     warnings = [] if something else _empty(names)
     for hook in registry.all_hooks():
         if isinstance(hook.action, Command):

@@ -42,7 +42,7 @@ class Manifest:
 
     __slots__ = (
         *("patterns", "hooks", "events", "store", "memory", "problem", "hook_files"),
-        *("routes", "merge"),
+        *("routes", "merge", "channel_adapters"),
     )
 
     def __init__(
@@ -57,6 +57,7 @@ class Manifest:
         hook_files: list[str] | None = None,
         routes: list[dict[str, Any]] | None = None,
         merge: str = "",
+        channel_adapters: list[str] | None = None,
     ) -> None:
         #: ``namespace:target`` of each pattern.
         self.patterns = patterns
@@ -77,6 +78,8 @@ class Manifest:
         self.routes = routes or []
         #: What becomes of several dispatches of one event: see docs/broker.md.
         self.merge = merge
+        #: The channels that it connects, by name.
+        self.channel_adapters = channel_adapters or []
 
     def fields(self) -> dict[str, Any]:
         """As it is kept."""

@@ -1,4 +1,5 @@
-"""A server's side of an HTTP/1.1 connection, on h11 and asyncio's streams: for agents' hooks.
+"""A server's side of an HTTP/1.1 connection, on h11 and asyncio's streams: for agents' hooks, and
+for webhooks.
 
 ``h11`` is imported when it is used.
 """
@@ -7,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from relay.core.http import PIECE, next_event
 
@@ -30,7 +31,8 @@ class Request:
 
     method: bytes
     headers: dict[bytes, bytes]  # by names in lower case; of two with one name the last
-    body: bytes
+    target: bytes  # its path and query
+    body: bytes = b""
 
 
 class ServerConnection:
@@ -64,11 +66,9 @@ class ServerConnection:
         peer = self._writer.get_extra_info("peername")
         return int(peer[1]) if isinstance(peer, tuple) else 0
 
-    async def request(
-        self, body_max: int, admit: Callable[[Mapping[bytes, bytes]], None]
-    ) -> Request:
+    async def request(self, body_max: int, admit: Callable[[Request], None]) -> Request:
         """The request that has begun, whole. Raises Refused, also for what is no HTTP; ``admit``
-        may for its headers, before the body is read."""
+        may for what it begins with, before the body is read."""
         import h11
 
         try:
@@ -76,7 +76,8 @@ class ServerConnection:
             if not isinstance(head, h11.Request):
                 raise Refused(400, "not an HTTP request")
             headers = {bytes(name): bytes(value) for name, value in head.headers}
-            admit(headers)
+            begun = Request(bytes(head.method), headers, bytes(head.target))
+            admit(begun)
             if self._http.they_are_waiting_for_100_continue:
                 proceed = h11.InformationalResponse(status_code=100, headers=[])
                 self._writer.write(self._http.send(proceed) or b"")
@@ -87,7 +88,7 @@ class ServerConnection:
                     raise Refused(413, f"the body is longer than {body_max} bytes")
         except h11.RemoteProtocolError as error:
             raise Refused(error.error_status_hint, "not an HTTP request") from None
-        return Request(bytes(head.method), headers, bytes(body))
+        return replace(begun, body=bytes(body))
 
     async def wait_for_hangup(self) -> None:
         """Wait until the client hangs up; what it sends meanwhile begins its next request."""

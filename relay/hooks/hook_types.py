@@ -155,6 +155,17 @@ class RouteFunction:
         return wants(self.kinds, self.channels, kind, channel)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class ChannelAdapter:
+    """What connects a channel from Python: ``events`` is a generator function of what comes in,
+    ``send(context, text)`` sends what is answered. Without one of them it only does the other."""
+
+    name: str
+    events: Callable[..., object] | None
+    send: Callable[..., object] | None
+    source: str
+
+
 #: The kinds of events that exist only where a route function names them.
 ASKED_KINDS = frozenset({"output", "timer"})
 

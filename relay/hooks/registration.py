@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 from relay.core.suggest import did_you_mean
 from relay.core.visible import is_visible
-from relay.hooks.binding import BindingError, bind
+from relay.hooks.binding import Binding, BindingError, bind
 from relay.hooks.events import HookEventName, RegistrationError
 from relay.hooks.hook_types import Callee, Command, OnFailure, Url
 
@@ -22,6 +22,9 @@ TIMEOUT_MAX = 3600.0
 _NAMESPACE = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 #: Names of route functions and channel adapters, of event kinds and of channels.
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+#: Names of channels that are connected.
+CHANNEL = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 
 HandlerFunction = Callable[..., object]
 
@@ -125,30 +128,39 @@ def callee_of(
     timeout: float | None,
     source: str | None,
 ) -> Callee:
-    if not callable(function):
-        raise RegistrationError(
-            f"the handler of {label} cannot be called: it is {type(function).__name__}",
-            hint="give a function, or an object with __call__",
-        )
+    binding = check_callable(label, function, arguments)
     bodies = _bodies(function)
     if any(inspect.isgeneratorfunction(b) or inspect.isasyncgenfunction(b) for b in bodies):
         raise RegistrationError(
             f"the handler of {label} is a generator, so calling it would run nothing",
             hint="use return instead of yield",
         )
+    is_async = any(inspect.iscoroutinefunction(body) for body in bodies)
+    called = getattr(function, "__qualname__", None) or type(function).__name__
+    source = source_of(function) if source is None else source
+    name = f"{label} {called.rpartition('<locals>.')[2]} [{source.rpartition('/')[2]}]"
+    return Callee(name, function, binding, is_async, checked_timeout(label, timeout), source)
+
+
+def check_callable(label: str, function: HandlerFunction, arguments: tuple[str, ...]) -> Binding:
+    """How ``function`` is called with some of ``arguments``. Raises RegistrationError."""
+    if not callable(function):
+        raise RegistrationError(
+            f"the handler of {label} cannot be called: it is {type(function).__name__}",
+            hint="give a function, or an object with __call__",
+        )
     try:
-        binding = bind(function, arguments)
+        return bind(function, arguments)
     except BindingError as error:
         raise RegistrationError(
             f"the handler of {label} cannot be called: {error}",
             hint=f"write it as def handler({', '.join(arguments)}), or with fewer of these",
         ) from None
-    is_async = any(inspect.iscoroutinefunction(body) for body in bodies)
-    called = getattr(function, "__qualname__", None) or type(function).__name__
-    if source is None:
-        source = str(getattr(getattr(function, "__code__", None), "co_filename", "a program"))
-    name = f"{label} {called.rpartition('<locals>.')[2]} [{source.rpartition('/')[2]}]"
-    return Callee(name, function, binding, is_async, checked_timeout(label, timeout), source)
+
+
+def source_of(function: HandlerFunction) -> str:
+    """The file that ``function`` stands in, for people."""
+    return str(getattr(getattr(function, "__code__", None), "co_filename", "a program"))
 
 
 def _bodies(function: HandlerFunction) -> list[HandlerFunction]:

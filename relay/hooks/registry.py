@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
+from relay.core.dispatch import RELAY_CHANNEL
 from relay.core.visible import is_visible
 from relay.hooks.events import (
     EVENTS,
@@ -21,6 +22,7 @@ from relay.hooks.events import (
 )
 from relay.hooks.hook_types import (
     Callee,
+    ChannelAdapter,
     Command,
     Dialect,
     HookDefinition,
@@ -29,15 +31,18 @@ from relay.hooks.hook_types import (
     Url,
 )
 from relay.hooks.registration import (
+    CHANNEL,
     WORD,
     HandlerFunction,
     callee_of,
+    check_callable,
     checked_matcher,
     checked_on_failure,
     checked_pattern,
     checked_timeout,
     checked_words,
     described,
+    source_of,
 )
 
 #: The source of relay's own handlers.
@@ -46,6 +51,8 @@ _WILDCARD = re.compile(r"[*?\[]")
 
 #: What a route function may take.
 ROUTE_OFFERED = ("event",)
+#: What the two functions of a channel adapter may take.
+ADAPTER_OFFERED, SEND_OFFERED = ("inlet",), ("context", "text")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -71,6 +78,7 @@ class Registry:
         self._hooks: list[HookDefinition] = []
         self._by_event: dict[HookEventName, tuple[HookDefinition, ...]] = {}
         self._routes: dict[str, RouteFunction] = {}
+        self._adapters: dict[str, ChannelAdapter] = {}
 
     def add_pattern(
         self,
@@ -195,6 +203,41 @@ class Registry:
         self._routes[given] = entry
         return entry
 
+    def add_channel_adapter(
+        self,
+        name: str,
+        *,
+        events: HandlerFunction | None = None,
+        send: HandlerFunction | None = None,
+        source: str | None = None,
+    ) -> ChannelAdapter:
+        """Register what connects the channel ``name``, or the other half of it. Raises
+        RegistrationError, and then nothing has been registered."""
+        if not isinstance(name, str) or not CHANNEL.fullmatch(name) or name == RELAY_CHANNEL:
+            raise RegistrationError(
+                f"{name!r} cannot be the name of a channel",
+                hint="a word of lower-case letters, digits, _ . -; relay is relay's own",
+            )
+        known = self._adapters.get(name)
+        for what, given, there in (
+            ("events", events, known and known.events),
+            ("send", send, known and known.send),
+        ):
+            if given is not None and there is not None:
+                raise RegistrationError(f"the channel {name} has two functions for {what}")
+        for given, offered in ((events, ADAPTER_OFFERED), (send, SEND_OFFERED)):
+            if given is not None:
+                check_callable(f"the channel {name}", given, offered)
+                source = source or source_of(given)
+        entry = ChannelAdapter(
+            name,
+            events or (known.events if known else None),
+            send or (known.send if known else None),
+            source or "",
+        )
+        self._adapters[name] = entry
+        return entry
+
     def include(self, nearer: Registry) -> None:
         """Add what ``nearer`` holds. Its handlers of a pattern take the place of those that are
         here for the same namespace and target; hooks add up."""
@@ -211,6 +254,7 @@ class Registry:
         copy = Registry()
         copy._patterns = list(self._patterns)
         copy._routes = dict(self._routes)
+        copy._adapters = dict(self._adapters)
         for hook in self._hooks:
             action = hook.action
             if isinstance(action, Command):
@@ -258,6 +302,10 @@ class Registry:
     def routes(self) -> list[RouteFunction]:
         """Every route function: those of a higher priority first, then in registration order."""
         return sorted(self._routes.values(), key=lambda one: -one.priority)
+
+    def channel_adapters(self) -> list[ChannelAdapter]:
+        """What connects channels, in registration order."""
+        return list(self._adapters.values())
 
     def all_hooks(self) -> list[HookDefinition]:
         """Every hook handler, in registration order."""

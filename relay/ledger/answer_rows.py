@@ -32,6 +32,7 @@ class AnswerRow:
     event_id: str
     sender: str
     thread: str | None
+    source_id: str | None
 
     @property
     def place(self) -> str:
@@ -42,7 +43,7 @@ class AnswerRow:
 
 _COLUMNS = (
     "a.id, a.channel, a.delivery_json, a.content, a.attempts, a.due_ms, a.created_ms, d.persona,"
-    " d.hops, e.id, e.agent, e.thread"
+    " d.hops, e.id, e.agent, e.thread, e.source_id"
 )
 
 

@@ -162,9 +162,9 @@ class HookServer:
                 connection.abort()  # the rest of the answer must not follow
             _settle(answer, sent=sent)
 
-    def _admit(self, connection: ServerConnection, headers: Mapping[bytes, bytes]) -> None:
+    def _admit(self, connection: ServerConnection, begun: Request) -> None:
         """Raises Refused for a client without the token, and for one too many."""
-        given = headers.get(b"authorization", b"")
+        given = begun.headers.get(b"authorization", b"")
         if not hmac.compare_digest(given, b"Bearer " + self._token.encode()):
             raise Refused(403, "wrong token")
         if connection in self._unproven:

@@ -8,6 +8,7 @@ that was started here.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import sys
@@ -17,14 +18,17 @@ from types import MappingProxyType
 from typing import Any
 
 from relay.config.load import LoadedConfig, load_trusted, manifest_of
+from relay.config.trust import user_config
 from relay.core.child_process import give_up, take_input
 from relay.core.dispatch import Event, HookResult
-from relay.core.errors import ConfigError, RelayError, UsageError
+from relay.core.errors import ConfigError, RelayError, UsageError, error_fields
 from relay.core.paths import Home
 from relay.hooks.hook_types import Call, RouteFunction
 from relay.hooks.output_keys import HandlerError
 from relay.hooks.run_functions import CALLS_MAX, FunctionRunner
+from relay.protocol.broker import error_from
 from relay.protocol.worker import ERROR_MAX, LINE_MAX, RESULT_MAX, WORKER_ALIVE_EVERY
+from relay.worker.channel_adapters import ChannelAdapters
 
 Json = dict[str, Any]
 
@@ -35,8 +39,13 @@ _NOTHING = HookResult()
 class Worker:
     """Answers the broker at the other end of ``writer``. Belongs to the loop that runs it."""
 
-    def __init__(self, loaded: LoadedConfig, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, loaded: LoadedConfig, writer: asyncio.StreamWriter, home: Home, *, channels: bool
+    ) -> None:
+        """``channels``: whether it runs its channel adapters, too."""
         self._registry = loaded.registry
+        self._asked: dict[int, asyncio.Future[Json]] = {}
+        self._numbers = itertools.count(1)
         self._routes = loaded.registry.routes()
         self._functions = FunctionRunner(loaded.registry, timeout=loaded.settings.handler_timeout)
         self._writer = writer
@@ -48,11 +57,14 @@ class Worker:
             {
                 "ready": {
                     "routes": found.routes,
-                    "adapters": [],
+                    "adapters": found.channel_adapters if channels else [],
                     "merge": found.merge,
                 }
             }
         )
+        # After the line that is the first: they ask at once.
+        adapters = loaded.registry.channel_adapters() if channels else []
+        self._adapters = ChannelAdapters(adapters, home, self.ask)
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
         """Answer until the socket ends; what is under way then is given up."""
@@ -60,7 +72,11 @@ class Worker:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._live())
                 while line := await reader.readline():
-                    tasks.create_task(self._answer(json.loads(line)))
+                    said = json.loads(line)
+                    if "ask" in said:
+                        self._answered(said)
+                    else:
+                        tasks.create_task(self._answer(said))
                 raise EOFError
         except* EOFError:
             pass
@@ -73,13 +89,37 @@ class Worker:
     def _say(self, fields: Json) -> None:
         self._writer.write(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
 
+    async def ask(self, fields: Json) -> Json:
+        """Ask the broker, and wait for its answer. Raises RelayError."""
+        number = next(self._numbers)
+        future: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        self._asked[number] = future
+        try:
+            self._say({"ask": number, **fields})
+            return await future
+        finally:
+            del self._asked[number]
+
+    def _answered(self, said: Json) -> None:
+        future = self._asked.get(said["ask"])
+        if future is None or future.done():
+            return
+        error = said.get("error")
+        if isinstance(error, dict):
+            future.set_exception(error_from(error))
+        else:
+            future.set_result(said)
+
     async def _answer(self, asked: Json) -> None:
         try:
-            if asked["do"] != "evaluate":
+            if asked["do"] == "evaluate":
+                said: Json = {"evaluations": await self._evaluate(asked["event"], asked["skip"])}
+            elif asked["do"] == "channel_send":
+                said = await self._adapters.send(asked)
+            else:
                 raise UsageError(f"a worker does not know how to {asked['do']}")
-            said: Json = {"evaluations": await self._evaluate(asked["event"], asked["skip"])}
         except RelayError as error:
-            said = {"error": {"message": error.message, "code": error.code}}
+            said = {"error": error_fields(error)}
         self._say({"id": asked["id"], **said})
 
     async def _evaluate(self, given: Json, skip: list[str]) -> list[list[Any]]:
@@ -139,9 +179,9 @@ def _short(outcome: Any) -> str | None:
     return str(outcome.error)[:ERROR_MAX] if outcome.error else None
 
 
-async def _run(loaded: LoadedConfig, channel: Any) -> None:
+async def _run(loaded: LoadedConfig, channel: Any, home: Home, channels: bool) -> None:
     reader, writer = await asyncio.open_connection(sock=channel, limit=LINE_MAX)
-    await Worker(loaded, writer).serve(reader)
+    await Worker(loaded, writer, home, channels=channels).serve(reader)
 
 
 def main() -> None:
@@ -155,7 +195,7 @@ def main() -> None:
         except ConfigError as error:
             channel.sendall(json.dumps({"failed": error.line}).encode() + b"\n")
         else:
-            asyncio.run(_run(loaded, channel))
+            asyncio.run(_run(loaded, channel, Home(root), path == user_config()))
     except BaseException:
         traceback.print_exc()
     try:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from relay.broker import client
+from relay.config.load import load_for_session
+from relay.config.trust import CONFIG_NAME, trust, user_config
 from relay.core.paths import Home
 from tests.broker.support import broker_thread, stop_broker
+
+Configure = Callable[..., str]
 
 
 @pytest.fixture
@@ -29,3 +33,19 @@ def served(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(client, "KNOWN", 0.2)
     with broker_thread(home, grace=0.2):
         yield
+
+
+@pytest.fixture
+def configure(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
+    """Writes and trusts a configuration: the person's own, or that of a folder."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+
+    def write(text: str, folder: Path | None = None) -> str:
+        path = Path(user_config()) if folder is None else folder / CONFIG_NAME
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("from relay import *\nrelay = Relay()\n" + text)
+        trust(home, str(path))
+        load_for_session(home, str(path.parent))  # makes its manifest, as relay trust does
+        return str(path)
+
+    return write

@@ -4,37 +4,19 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from relay.broker.client import connect
-from relay.config.load import load_for_session
-from relay.config.trust import CONFIG_NAME, trust, user_config
+from relay.config.trust import trust
 from relay.core.paths import Home
+from tests.broker.conftest import Configure
 from tests.broker.support import kill_broker, register
 from tests.support import wait_until
 
 Json = dict[str, Any]
-Configure = Callable[..., str]
-
-
-@pytest.fixture
-def configure(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
-    """Writes and trusts a configuration: the person's own, or that of a folder."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-
-    def write(text: str, folder: Path | None = None) -> str:
-        path = Path(user_config()) if folder is None else folder / CONFIG_NAME
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("from relay import *\nrelay = Relay()\n" + text)
-        trust(home, str(path))
-        load_for_session(home, str(path.parent))  # makes its manifest, as relay trust does
-        return str(path)
-
-    return write
 
 
 def rows(home: Home, query: str) -> list[tuple[Any, ...]]:

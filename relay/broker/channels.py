@@ -1,0 +1,153 @@
+"""The channels that the person's own configuration connects: its worker runs while the broker does.
+
+What an adapter tells of is an event of its channel; what a persona answers goes to it. Other
+configurations connect nothing: an event without an agent is the person's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+
+from relay.broker.batch import Client, ClientRequest
+from relay.broker.committer import Committer
+from relay.broker.ops_events import EventOps
+from relay.broker.trusted_configs import USER, TrustedConfig, TrustedConfigs
+from relay.broker.workers import ConfigWorker, ConfigWorkers
+from relay.core.errors import RelayError, UsageError
+from relay.core.processes import Process
+from relay.protocol.broker import Json, decode, error_from
+
+#: Seconds between two looks whether the configuration is another one, or its worker has ended.
+LOOK_EVERY = 5.0
+#: Bytes of one event of an adapter, as of one request of a client's.
+EVENT_MAX = 8 * 1024 * 1024
+
+
+class Channels:
+    """Keeps the worker of the person's own configuration, where it connects channels."""
+
+    def __init__(
+        self,
+        configs: TrustedConfigs,
+        workers: ConfigWorkers,
+        *,
+        log: Callable[[str], None],
+    ) -> None:
+        self._configs = configs
+        self._workers = workers
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._told = ""
+
+    def start(self) -> None:
+        """Start the worker, if there are channels, and keep it."""
+        self._timer = self._loop.call_later(LOOK_EVERY, self.start)
+        config = self._config()
+        for worker in self._workers.running():
+            if worker.config.key == USER and worker.config != self._configs.by_key(USER):
+                self._workers.end(worker)
+        try:
+            if config is not None:
+                self._workers.get(config)
+            self._told = ""
+        except RelayError as error:
+            if error.line != self._told:
+                self._log(error.line)
+            self._told = error.line
+
+    def close(self) -> None:
+        """The broker stops."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @property
+    def connected(self) -> bool:
+        """Whether there are channels: the broker then stays, whoever needs it otherwise."""
+        config = self._config()
+        return config is not None and config.manifest is not None
+
+    def keeps(self, worker: ConfigWorker) -> bool:
+        """Whether ``worker`` runs channels, and is not to be ended for being idle."""
+        return self.connected and worker.config == self._config()
+
+    def _config(self) -> TrustedConfig | None:
+        """The person's own configuration, where it connects channels or nobody knows yet."""
+        config = self._configs.by_key(USER)
+        if config is not None and config.manifest is not None:
+            return config if config.manifest.channel_adapters else None
+        return config
+
+    # -- answers: see relay.broker.answers.ChannelSender
+
+    async def send(self, channel: str, answer: Json, limit: float) -> None:
+        """Have the channel's adapter send it. Raises RelayError: it says why it has not arrived."""
+        config = self._config()
+        if config is None or config.manifest is None:
+            raise no_adapter(channel)
+        if channel not in config.manifest.channel_adapters:
+            raise no_adapter(channel)
+        worker = self._workers.get(config)
+        await worker.ask({"do": "channel_send", "channel": channel, "limit": limit, **answer})
+
+
+class AdapterEvents:
+    """Takes what workers ask of the broker: to store an event of an adapter."""
+
+    def __init__(self, events: EventOps, committer: Committer) -> None:
+        self._events = events
+        self._committer = committer
+
+    async def asked(self, key: str, said: Json) -> Json:
+        """Answer the worker of the configuration ``key``. Raises RelayError."""
+        outside = said.get("outside")
+        if said.get("op") != "event" or not isinstance(outside, dict):
+            raise UsageError(f"the broker does not know how to {said.get('op')}")
+        if key != USER:
+            raise RelayError("only the person's own configuration connects channels")
+        if len(json.dumps(outside)) > EVENT_MAX:
+            raise UsageError(f"an event of more than {EVENT_MAX} bytes", code="too_large")
+        asker = _Asker()
+        request = ClientRequest(asker, 0, "event", {"outside": outside}, 0)
+        self._committer.submit(self._events.from_channel, request)
+        answer = decode(await asker.line)
+        if not answer.get("ok"):
+            raise error_from(answer.get("error") or {})
+        return {"id": answer["id"], "duplicate": answer["duplicate"]}
+
+
+class _Asker(Client):
+    """A worker's question as the ops see it: it gets one line."""
+
+    ancestors: Sequence[Process] = ()
+    closed = paused = False
+    unsent = 0
+
+    def __init__(self) -> None:
+        self.line: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def send(self, line: bytes) -> None:
+        if not self.line.done():
+            self.line.set_result(line)
+
+    def defer(self) -> None:
+        pass
+
+    def undefer(self) -> None:
+        pass
+
+    def answered(self, size: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def no_adapter(channel: str) -> RelayError:
+    """The error for a channel over which nothing can be sent."""
+    return RelayError(
+        f"no channel adapter sends over {channel}",
+        hint="@relay.adapter in your own configuration registers one; relay trust lets it run",
+    )

@@ -1,0 +1,295 @@
+"""The channel adapters of a configuration: what they tell of becomes events, answers they send.
+
+Each runs in a thread of its own, with an event loop of its own: one that stands still holds up no
+other one, and no route function. One that fails is started again, each time later. What a
+generator yields is on the disk when it is asked for more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from relay.core.dispatch import DeliveryContext, Event
+from relay.core.errors import RelayError, UsageError
+from relay.core.files import read_file
+from relay.core.paths import Home
+from relay.hooks.hook_types import ChannelAdapter
+from relay.ledger import content_files
+
+Json = dict[str, Any]
+#: Asks the broker, in the worker's event loop. Raises RelayError.
+Ask = Callable[[Json], Awaitable[Json]]
+
+#: Seconds between a failure and the next start: the first time, at most, and after how long of
+#: running it counts as the first again.
+PAUSE, PAUSE_MAX, RECOVERED = 1.0, 60.0, 60.0
+#: Events that one adapter may have under way, and answers that it may be sending.
+EVENTS_MAX, SENDS_MAX = 64, 32
+#: Of the broker's time for one answer, what stays to tell it how that went. Seconds.
+MARGIN = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerContext(DeliveryContext):
+    """Where an answer goes, and what it answers. ``to`` is the peer, else who sent the event;
+    ``reply_to`` the channel's own id of that where it has one. ``attempt`` counts earlier tries,
+    which may have arrived; ``id`` is the same each time."""
+
+    to: str = ""
+    persona: str = ""
+    event: str = ""
+    id: str = ""
+    attempt: int = 0
+
+
+class ChannelInlet:
+    """What an adapter is given that takes an argument: it puts events in."""
+
+    def __init__(self, name: str, home: Home, ask: Ask, loop: asyncio.AbstractEventLoop) -> None:
+        self.channel = name
+        self._home = home
+        self._ask = ask
+        self._loop = loop
+        self._room = threading.BoundedSemaphore(EVENTS_MAX)
+
+    async def put(self, event: Mapping[str, Any] | Event) -> Json:
+        """Store an event; once it is on the disk {"id", "duplicate"}. Raises RelayError."""
+        outside = await asyncio.to_thread(self._outside, event)
+        while not self._room.acquire(blocking=False):
+            await asyncio.sleep(0.01)
+        try:
+            asked = self._ask({"op": "event", "outside": outside})
+            future = asyncio.run_coroutine_threadsafe(_awaited(asked), self._loop)
+            answer = await asyncio.wrap_future(future)
+        finally:
+            self._room.release()
+        return {"id": answer["id"], "duplicate": answer["duplicate"]}
+
+    def _outside(self, event: Mapping[str, Any] | Event) -> Json:
+        """The event as it travels: of this channel, its files stored."""
+        if isinstance(event, Event):
+            event = {k: v for k, v in event.to_json().items() if k not in ("id", "sender_type")}
+        if not isinstance(event, Mapping):
+            raise UsageError(f"an adapter yields events, tables in JSON's types, not {event!r}")
+        files = event.get("files") or []
+        if not isinstance(files, list | tuple):
+            raise UsageError("files is a list of paths (pathlib.Path) or of (name, bytes)")
+        stored = [self._stored(one) for one in files]
+        return {**event, "channel": self.channel, "files": stored}
+
+    def _stored(self, given: object) -> Json:
+        import mimetypes
+
+        if isinstance(given, os.PathLike):
+            path = os.fspath(given)
+            try:
+                data = read_file(path, content_files.CONTENT_MAX)
+            except OSError as error:
+                raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+            name = os.path.basename(path)
+        elif isinstance(given, tuple) and len(given) in (2, 3) and isinstance(given[1], bytes):
+            name, data = str(given[0]), given[1]
+        else:
+            # Not the name of a file in a text: what comes from outside must not choose one.
+            raise UsageError("a file is a pathlib.Path, or (name, bytes) or (name, bytes, type)")
+        kind = given[2] if isinstance(given, tuple) and len(given) == 3 else None
+        return {
+            "sha256": content_files.store(self._home, data),
+            "size": len(data),
+            "name": name[-255:],
+            "content_type": kind or mimetypes.guess_type(name)[0] or "application/octet-stream",
+        }
+
+
+class _RunningAdapter:
+    """One adapter in its thread."""
+
+    def __init__(self, adapter: ChannelAdapter, inlet: ChannelInlet) -> None:
+        self._adapter = adapter
+        self._inlet = inlet
+        self._sending = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._main, name=adapter.name, daemon=True)
+        self._thread.start()
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        if self._adapter.events is not None:
+            self._listening = self._loop.create_task(self._listen())
+        self._loop.run_forever()
+
+    # -- events
+
+    async def _listen(self) -> None:
+        pause = PAUSE
+        while True:
+            began = time.monotonic()
+            try:
+                await self._listen_once()
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:  # SystemExit too: it is the adapter's end, not ours
+                self._say(error)
+            else:
+                return
+            if time.monotonic() - began >= RECOVERED:
+                pause = PAUSE
+            print(f"the channel adapter {self._adapter.name} starts again in {pause:g} s")
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, PAUSE_MAX)
+
+    async def _listen_once(self) -> None:
+        """Run it until its end."""
+        function = self._adapter.events
+        assert function is not None
+        arguments = [self._inlet] if inspect.signature(function).parameters else []
+        made: Any = function(*arguments)
+        if inspect.isasyncgen(made):
+            try:
+                told: Any = None
+                while True:
+                    told = await self._put(await made.asend(told))
+            except StopAsyncIteration:
+                return
+            finally:
+                await made.aclose()
+        elif inspect.isawaitable(made):
+            await made
+        elif inspect.isgenerator(made):
+            # In a thread of its own: it may wait for its next event as it likes.
+            await _in_thread(self._drain, made)
+        else:
+            for event in _iterable(made):
+                await self._put(event)
+
+    def _drain(self, made: Generator[Any, Json | None, None]) -> None:
+        told: Json | None = None
+        with suppress(StopIteration):
+            while True:
+                event = made.send(told)
+                told = asyncio.run_coroutine_threadsafe(self._put(event), self._loop).result()
+
+    async def _put(self, event: Any) -> Json | None:
+        """Store what was yielded; what is no event, or refused, is logged and passed over."""
+        while True:
+            try:
+                return await self._inlet.put(event)
+            except UsageError as error:
+                print(f"the channel adapter {self._adapter.name}: {error.line}")
+                return None
+            except RelayError as error:
+                print(f"the channel adapter {self._adapter.name}: {error.line}; it is told again")
+                await asyncio.sleep(PAUSE)
+
+    # -- answers
+
+    async def send(self, context: AnswerContext, text: str, limit: float) -> None:
+        """Send an answer. Raises whatever the adapter does, TimeoutError when it takes too long."""
+        function = self._adapter.send
+        assert function is not None
+        if self._sending >= SENDS_MAX:
+            raise RelayError(f"{SENDS_MAX} answers are under way", code="busy")
+        self._sending += 1
+        running: Coroutine[Any, Any, None] = self._call(function, context, text)
+        future = asyncio.run_coroutine_threadsafe(running, self._loop)
+        future.add_done_callback(lambda _: self._sent())
+        async with asyncio.timeout(limit):
+            await asyncio.wrap_future(future)
+
+    async def _call(self, function: Callable[..., Any], context: AnswerContext, text: str) -> None:
+        if inspect.iscoroutinefunction(function):
+            await function(context, text)
+            return
+        made = await _in_thread(function, context, text)
+        if inspect.isawaitable(made):
+            await made
+
+    def _sent(self) -> None:
+        self._sending -= 1
+
+    def _say(self, error: BaseException) -> None:
+        lines = traceback.format_exception(error)[-4:]
+        print(f"the channel adapter {self._adapter.name} failed:\n{''.join(lines)}", end="")
+        sys.stdout.flush()
+
+
+class ChannelAdapters:
+    """Runs the adapters of one configuration. Belongs to the loop that makes it."""
+
+    def __init__(self, adapters: Sequence[ChannelAdapter], home: Home, ask: Ask) -> None:
+        loop = asyncio.get_running_loop()
+        self._adapters = {one.name: one for one in adapters}
+        self._running = {
+            one.name: _RunningAdapter(one, ChannelInlet(one.name, home, ask, loop))
+            for one in adapters
+        }
+
+    async def send(self, asked: Json) -> Json:
+        """Send the answer in ``asked``: ``sent``. Raises RelayError, which says why not:
+        NotDelivered where no later try would do better."""
+        name, limit = str(asked["channel"]), float(asked["limit"])
+        adapter = self._adapters.get(name)
+        if adapter is None or adapter.send is None:
+            raise RelayError(f"no channel adapter sends over {name}")
+        given = {key: asked[key] for key in ("to", "persona", "event", "attempt")}
+        context = AnswerContext(**asked["context"], **given, id=asked["answer"])
+        try:
+            await self._running[name].send(context, str(asked["text"]), max(1.0, limit - MARGIN))
+        except RelayError:
+            raise
+        except TimeoutError as error:
+            raise RelayError(f"the channel adapter took longer than {limit:g} s") from error
+        except Exception as error:
+            raise RelayError(f"{type(error).__name__}: {error}"[:500]) from error
+        return {"sent": True}
+
+
+async def _awaited(awaitable: Awaitable[Json]) -> Json:
+    return await awaitable
+
+
+def _iterable(made: object) -> Sequence[Any]:
+    if made is None:
+        return ()
+    if not isinstance(made, list | tuple):
+        raise UsageError("an adapter is a generator of events, or returns a list of them")
+    return made
+
+
+async def _in_thread(function: Callable[..., Any], *arguments: object) -> Any:
+    """Call ``function`` in a thread that nobody waits for at the end of the process."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        elif isinstance(error, StopIteration | SystemExit | KeyboardInterrupt):
+            future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = function(*arguments)
+        except BaseException as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await future

@@ -1,0 +1,177 @@
+"""Channels that a configuration connects, from an adapter in a worker to the ledger and back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.broker import answers, channels
+from relay.broker.client import connect
+from relay.config.trust import untrust, user_config
+from relay.core.paths import Home
+from relay.ledger.store import Ledger
+from tests.broker.conftest import Configure
+from tests.broker.support import broker_thread
+from tests.broker.test_answers import answered
+from tests.support import wait_until
+
+#: An adapter of each form; what they do they write into files of ``{folder}``.
+ADAPTERS = """
+import pathlib, time
+folder = pathlib.Path({folder!r})
+
+def note(name, text):
+    with open(folder / name, "a") as file:
+        file.write(str(text) + "\\n")
+
+@relay.adapter("chat")
+async def chat():
+    for number in (1, 2, 1):
+        told = yield {{"source_id": str(number), "sender": "ann", "content": f"c{{number}}"}}
+        note("chat", told["duplicate"])
+    told = yield {{"content": 7}}
+    note("chat", told)
+
+@relay.adapter("chat").send
+async def answer(context, text):
+    note("sent", [context.to, context.reply_to, context.attempt, text])
+
+def mail():
+    yield {{"source_id": "m", "content": "mail", "files": [folder / "picture.png"]}}
+    time.sleep(3600)
+
+relay.adapter("mail", mail, send=lambda context, text: 1 / 0)
+
+@relay.adapter("live")
+async def live(inlet):
+    note("live", (await inlet.put({{"content": "live", "sender": "x"}}))["duplicate"])
+    raise SystemExit("the line was cut")
+"""
+
+
+def rows(home: Home, query: str) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(home.ledger) as db:
+        return db.execute(query).fetchall()
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_what_adapters_tell_of_is_stored_and_acknowledged(
+    home: Home, configure: Configure, tmp_path: Path
+) -> None:
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
+    configure(ADAPTERS.format(folder=str(tmp_path)))
+    with broker_thread(home):
+        wait_until(lambda: len(lines(tmp_path / "chat")) == 4 and lines(tmp_path / "live"))
+        wait_until(lambda: len(rows(home, "SELECT 1 FROM events")) >= 4)
+        # What fails is started again; the others go on.
+        wait_until(lambda: len(lines(tmp_path / "live")) == 2)
+    assert lines(tmp_path / "chat") == ["False", "False", "True", "None"]
+    found = rows(home, "SELECT channel, source_id, agent, body FROM events WHERE body<>'live'")
+    assert sorted(found) == [
+        ("chat", "1", "ann", "c1"),
+        ("chat", "2", "ann", "c2"),
+        ("mail", "m", "mail", "mail"),
+    ]
+    [(sha256, name)] = rows(home, "SELECT sha256, name FROM event_files")
+    assert (name, len(sha256)) == ("picture.png", 64)
+    log = Path(home.logs, "worker-user.log").read_text()
+    assert "content must be a text" in log and "the line was cut" in log
+
+
+def test_an_answer_goes_out_by_the_adapter_of_its_channel(
+    home: Home, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "TRIES_MAX", 1)
+    (tmp_path / "picture.png").touch()
+    configure(ADAPTERS.format(folder=str(tmp_path)))
+    home.create()
+    ledger = Ledger(home.ledger)
+    answered(ledger, "hello Ann", channel="chat", sender="ann")
+    answered(ledger, "hello Ben", channel="mail", sender="ben")
+    answered(ledger, "hello?", channel="fax", sender="cid")
+    ledger.close()
+    with broker_thread(home), connect(home) as client:
+        wait_until(lambda: not rows(home, "SELECT 1 FROM answers WHERE open"))
+        told = "\n".join(row["body"] for row in client.request("inbox")["rows"])
+    [sent] = lines(tmp_path / "sent")
+    assert sent.startswith("['ann', ") and sent.endswith(", 0, 'hello Ann']")
+    states = rows(home, "SELECT channel, state FROM answers ORDER BY channel")
+    assert states == [("chat", "sent"), ("fax", "dead"), ("mail", "dead")]
+    assert "ZeroDivisionError" in told and "no channel adapter sends over fax" in told
+
+
+def test_channels_end_with_trust_and_come_back_after_a_kill(
+    home: Home, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "LOOK_EVERY", 0.05)
+    configure(
+        f"""
+import os, time
+@relay.adapter("chat")
+def chat():
+    with open({str(tmp_path / "pids")!r}, "a") as file:
+        print(os.getpid(), file=file)
+    time.sleep(3600)
+    yield
+"""
+    )
+    pids = tmp_path / "pids"
+    with broker_thread(home):
+        first = int(wait_until(lambda: lines(pids))[0])
+        os.kill(first, signal.SIGKILL)
+        second = int(wait_until(lambda: lines(pids)[1:])[0])
+        untrust(home, user_config())
+        wait_until(lambda: not Path(f"/proc/{second}").exists() or _ended(second))
+    assert len(lines(pids)) == 2
+
+
+def _ended(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_only_the_persons_own_configuration_connects_channels(
+    home: Home, configure: Configure, tmp_path: Path
+) -> None:
+    """A project's worker evaluates; what its adapters would do is not done."""
+    project = tmp_path / "project"
+    project.mkdir()
+    text = f"""
+@relay.adapter("chat")
+async def chat():
+    open({str(tmp_path / "ran")!r}, "w").close()
+    yield {{"content": "x"}}
+
+@relay.route
+def all(event):
+    return False
+"""
+    configure(text, project)
+    with broker_thread(home):
+        from tests.broker.support import registration
+
+        with connect(home) as client:
+            client.request("register", **{**registration("Bob"), "cwd": str(project)})
+            client.request("send", to="Al", body="hello", offline=True)
+            wait_until(lambda: rows(home, "SELECT 1 FROM hook_evaluations"))
+    assert not (tmp_path / "ran").exists()
+    assert rows(home, "SELECT 1 FROM events WHERE channel='chat'") == []
+
+
+def test_what_is_asked_for_is_as_it_was_registered(home: Home, configure: Configure) -> None:
+    """The manifest names the channels, so that a broker starts the worker for them."""
+    path = configure('relay.adapter("chat", send=print)')
+    [manifest] = Path(home.root, "cache").glob("manifest-*.json")
+    assert json.loads(manifest.read_text())["channel_adapters"] == ["chat"], path
