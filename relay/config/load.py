@@ -368,13 +368,7 @@ def _collect(file: ConfigFile, module: types.ModuleType, mistakes: Mistakes) -> 
     settings = apply_dictionaries(names, registry, settings, mistakes, source=file.path)
     mistakes.check()
     settings = replace(settings, memory=settings.memory.of_file(file.path, file.sha256))
-    something = registry.all_hooks() or registry.patterns() or registry.routes()
-    something = (
-        something
-        or registry.channel_adapters()
-        or settings.hook_files
-        or "memory" in settings.given
-    )
+    something = registry.holds_something or settings.hook_files or "memory" in settings.given
     warnings = [] if something else _empty(names)
     for hook in registry.all_hooks():
         if isinstance(hook.action, Command):

@@ -307,6 +307,11 @@ class Registry:
         """What connects channels, in registration order."""
         return list(self._adapters.values())
 
+    @property
+    def holds_something(self) -> bool:
+        """Whether anything is registered."""
+        return bool(self._patterns or self._hooks or self._routes or self._adapters)
+
     def all_hooks(self) -> list[HookDefinition]:
         """Every hook handler, in registration order."""
         return list(self._hooks)
