@@ -219,10 +219,10 @@ class AppendReader:
         return x, self._emulator.history_rows + y
 
     def prompt(self) -> str:
-        """What stands on the cursor's row before it, where the program shows the cursor."""
+        """What stands on the cursor's row before it, where it is shown, and not in a shell."""
         x, y = self._cursor()
-        shown = x and self._emulator.mode(CURSOR_SHOWN)
-        return self._emulator.text((0, y), (x - 1, y)) if shown else ""
+        shown = x and not self._style.is_shell and self._emulator.mode(CURSOR_SHOWN)
+        return self._emulator.text((0, y), (x - 1, y), trim=False) if shown else ""
 
     # -- the person ----------------------------------------------------------------------------
 

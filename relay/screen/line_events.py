@@ -32,6 +32,7 @@ _ECHO_TEXTS = 32
 _ECHO_KEPT = 16 * 1024  # bytes of each in a checkpoint
 _PROMPTS = 4
 _PROMPT_MAX = 80  # characters
+_PROMPT = re.compile(r"[^@]*[>$#%❯›»➜λ:?]\s*")
 #: So many first characters of a typed text hold its marker, which nobody else can know.
 _ECHO_HEAD = 30
 _SPACE = re.compile(r"\s+")
@@ -56,6 +57,8 @@ class EchoMask:
         self._texts: deque[str] = deque(maxlen=_ECHO_TEXTS)
         self._alone: deque[str] = deque(maxlen=_ECHO_TEXTS)  # since the person's last key
         self._prompts: deque[str] = deque(maxlen=_PROMPTS)  # what stood before them
+        self._prompt = ""  # ... before the last one
+        self._proven = ""  # ... before the last two, between which the person pressed no key
         self._fresh = False  # nothing of the text that was typed last has been seen
 
     def expect(self, text: str, now: float, prompt: str = "") -> None:
@@ -69,11 +72,27 @@ class EchoMask:
         self._texts.append(typed)
         if 0 < len(before) <= _PROMPT_MAX and before not in self._prompts:
             self._prompts.append(before)
+        if before:
+            same = prompt == self._prompt and _PROMPT.fullmatch(prompt)
+            self._prompt, self._proven = prompt, prompt if same else ""
         self._fresh = True
 
     def keyed(self) -> None:
-        """The person pressed a key: it may have gone behind what was typed."""
+        """The person pressed a key: it may have gone behind what was typed, or a prompt."""
         self._alone.clear()
+        self._prompt = self._proven = ""
+
+    def answer(self, line: str) -> str:
+        """What the line says behind a prompt at which nobody types; empty: nothing, or no prompt.
+
+        A program that was at work reads what was typed meanwhile as soon as it shows its prompt.
+        """
+        said = line.removeprefix(self._proven)
+        return said if said != line else ""
+
+    def prompted(self, lines: list[str]) -> bool:
+        """Whether one of the lines has such a prompt."""
+        return self._proven != "" and any(map(self.answer, lines))
 
     @property
     def waiting(self) -> bool:
@@ -190,13 +209,16 @@ class LineEmitter:
                 return
             if text:
                 self.proof(text)
+        while answer := self.echo.answer(text):
+            self.end()  # a turn is over where the prompt is shown
+            text = answer
         self._appended_at = now if text else self._appended_at
         self._emit(text)
         self.rest(now, plain=plain)
 
     def lines(self, texts: list[str], now: float) -> None:
         """Emit several settled lines that ended before the right edge."""
-        if self.echo.waiting:
+        if self.echo.waiting or self.echo.prompted(texts):
             for text in texts:
                 self.line(text, now, plain=True)
         elif texts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from relay.core.source_events import End, Line, Pause, Proof
 from relay.screen.line_events import PAUSE_SOON, EchoMask, LineEmitter
 from tests.screen.screens import texts
@@ -48,6 +50,32 @@ def test_an_echo_is_proof_and_its_first_line_ends_what_was_said() -> None:
     ]
     out.line("and more", 1.0, plain=True)
     assert out.take() == [Proof("and more", "screen")]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "keyed", "line"),
+    [
+        pytest.param(["ask: ", "ask: "], False, "  @relay:Bob hi", id="twice"),
+        pytest.param(["ask: "], False, "ask:   @relay:Bob hi", id="once"),
+        pytest.param(["ask: ", "put: "], False, "ask:   @relay:Bob hi", id="another"),
+        pytest.param(["ask: ", "ask: "], True, "ask:   @relay:Bob hi", id="the-person-typed"),
+        pytest.param(["ask ", "ask "], False, "ask   @relay:Bob hi", id="words"),
+        pytest.param(["@relay:Ann a:"] * 2, False, "@relay:Ann a: @relay:Bob hi", id="a-message"),
+    ],
+)
+def test_behind_a_prompt_where_relay_alone_typed_the_agent_speaks(
+    prompts: list[str], keyed: bool, line: str
+) -> None:
+    out = LineEmitter()
+    for prompt in prompts:
+        out.echo.expect("Message [id1]", 1.0, prompt)
+    if keyed:
+        out.echo.keyed()
+    shown = line if line.startswith(prompts[0]) else prompts[0] + line
+    out.line(shown, 100.0, plain=True)
+    assert [e for e in out.take() if not isinstance(e, Proof)] == (
+        [Line("screen", line)] if shown == line else [End("screen"), Line("screen", line)]
+    )
 
 
 def test_the_state_goes_on_elsewhere() -> None:

@@ -190,6 +190,17 @@ def test_an_echo_behind_a_prompt_leaves_the_prompt() -> None:
     assert texts(screen.feed(b"Bob> Message from Alice\r\n", 0.1)) == ["Bob>"]
 
 
+def test_what_was_typed_while_it_worked_is_answered_on_the_prompts_own_row() -> None:
+    screen = source()
+    events = screen.feed(b"ask me: ", 0.0)
+    for number, shown in enumerate(["one\r\nask me: ", "", "two\r\nask me: "]):
+        echo = f"Relay message [{number}] from agent Ann"
+        screen.expect_echo(echo, 1.0)
+        events += screen.feed(f"{echo}\r\n{shown}".encode(), 1.0)
+    events += screen.feed(BOB.encode() + b"\r\nask me: ", 1.1)
+    assert [line for line in texts(events) if line != "ask me:"] == ["one", "two", BOB]
+
+
 @pytest.mark.parametrize(
     "shown",
     [b"\x1b[H\x1b[2J\x1b[3J", b"\x1b[H\x1b[J", b"\x1b[?1049h\x1b[Ha page\x1b[?1049l"],
