@@ -9,10 +9,12 @@ from relay.broker.batch import Batch, ClientRequest
 from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
+from relay.broker.ops_ledger import LedgerOps
 from relay.core.errors import NotFound, UsageError
 from relay.ledger import queries
 from relay.ledger.queries import Filter
 from relay.ledger.schema import Row
+from relay.ledger.search_index import can_find, snippet
 from relay.ledger.store import Ledger
 from relay.protocol.broker import LINE_MAX, ROWS_MAX, Json
 
@@ -29,11 +31,14 @@ class QueryOps:
         directory: Directory,
         windows: DeliveryWindows,
         committer: Committer,
+        both: LedgerOps,
     ) -> None:
+        """``both`` searches by text, the agent ledger too."""
         self._ledger = ledger
         self._directory = directory
         self._windows = windows
         self._committer = committer
+        self._both = both
 
     def inbox(self, request: ClientRequest, batch: Batch) -> Json:
         """What waits in somebody's inbox; nothing is marked."""
@@ -87,11 +92,24 @@ class QueryOps:
             since_ms=since,
             grep=texts["grep"] or None,
         )
-        self._begin_scan(request, batch, wanted, {})
+        scan = partial(self._begin_scan, request, wanted=wanted, fields={})
+        if wanted.grep is None or not can_find(wanted.grep):
+            scan(batch)
+            return
+        limit = _limit(request, 1000)
+        found = partial(self._found, wanted.grep, limit)
+        self._both.search(request, batch, wanted, limit + 1, found, otherwise=scan)
+
+    def _found(self, text: str, limit: int, rows: list[Row], batch: Batch) -> Json:
+        """The answer with the rows of both ledgers, the newest first."""
+        kept, more = fitting(_with_snippets(self._directory.with_absence(rows[:limit]), text))
+        kept.reverse()
+        return {"rows": kept, "more": more or len(rows) > limit}
 
     def _begin_scan(
         self, request: ClientRequest, batch: Batch, wanted: Filter, fields: Json
     ) -> None:
+        """Search the events, a slice at a time."""
         scan = _Scan(request, wanted, _limit(request, 1000), fields)
         request.client.defer()
         batch.on_failure.append(request.client.undefer)
@@ -113,7 +131,10 @@ class QueryOps:
             following = partial(self._go_on, scan, top)
             batch.after.append(partial(self._committer.submit_job, following))
             return
-        kept, more = fitting(scan.rows[: scan.limit])
+        rows = scan.rows[: scan.limit]
+        if scan.wanted.grep is not None:
+            rows = _with_snippets(rows, scan.wanted.grep)
+        kept, more = fitting(rows)
         kept.reverse()
         more = more or len(scan.rows) > scan.limit
         batch.after.append(client.undefer)
@@ -133,6 +154,10 @@ class _Scan:
     def is_full(self) -> bool:
         """Whether the answer's line cannot hold more anyway."""
         return sum(len(row["body"] or "") for row in self.rows) > _ROWS_BYTES
+
+
+def _with_snippets(rows: list[Row], text: str) -> list[Row]:
+    return [{"ledger": "events", **row, "snippet": snippet(row["body"], text)} for row in rows]
 
 
 def one_id(ledger: Ledger, part: object) -> str:

@@ -26,6 +26,7 @@ from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.ops_dispatches import DispatchOps
 from relay.broker.ops_events import EventOps
 from relay.broker.ops_hooks import HookRuns, SessionRequests
+from relay.broker.ops_ledger import LedgerOps
 from relay.broker.ops_messages import MessageOps
 from relay.broker.ops_persons import PersonOps
 from relay.broker.ops_query import QueryOps
@@ -38,6 +39,7 @@ from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError
 from relay.core.paths import Home
 from relay.core.processes import marks_above
 from relay.ledger import dispatch_rows, queries
+from relay.ledger.search_index import SearchIndex
 from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
 
@@ -103,7 +105,9 @@ class BrokerServer:
             ledger, directory, windows, committer, home, grace, gone=self._agent_gone
         )
         self._deliveries = DeliveryOps(ledger, directory, windows, committer, self._undelivered)
-        self._queries = QueryOps(ledger, directory, windows, committer)
+        index = SearchIndex(home.search, home.ledger)
+        self._ledgers = LedgerOps(ledger, directory, committer, index, log=log, fault=fault)
+        self._queries = QueryOps(ledger, directory, windows, committer, self._ledgers)
         self._held = HeldMessages(
             ledger, directory, windows, self._deliveries, guard or LoopGuard()
         )
@@ -162,6 +166,7 @@ class BrokerServer:
             "sent": self._queries.sent,
             "show": self._queries.show,
             "history": self._queries.history,
+            "reindex": self._ledgers.reindex,
             "held": self._held.held,
             "decide": self._held.decide,
             "dispatch": self._dispatches.dispatch,
@@ -188,6 +193,7 @@ class BrokerServer:
         self._needed = time.monotonic()  # not before anybody could come
         self._sweep()
         self._look_if_idle()
+        self._ledgers.start()
         self._memory.start()
         self._answers.wake()
         self._evaluations.start()
@@ -201,6 +207,7 @@ class BrokerServer:
                 connection.stop_reading()
             self._channels.close()
             await self._answers.close()
+            self._ledgers.close()
             await self._committer.drain()
             self._evaluations.close()
             await self._workers.close()

@@ -20,6 +20,8 @@ MESSAGE_FIELDS = (
     *("id", "from", "to", "body", "state", "reason", "mode", "thread"),
     *("created_at", "updated_at"),
 )
+#: And those of what a search found: which of the two ledgers has it, and the place in the body.
+SEARCH_FIELDS = ("ledger", "snippet")
 _MESSAGES = ("TIME", "ID", "FROM", "TO", "STATE", "TEXT")
 #: A table's last column keeps this many characters, however narrow the terminal is.
 _LAST_MIN = 12
@@ -118,7 +120,8 @@ def message(row: Json) -> Json:
         "created_at": output.iso(row["created_ms"]),
         "updated_at": output.iso(row["updated_ms"]),
     }
-    return {name: times[name] if name in times else row[name] for name in MESSAGE_FIELDS}
+    names = (*MESSAGE_FIELDS, *(name for name in SEARCH_FIELDS if name in row))
+    return {name: times[name] if name in times else row[name] for name in names}
 
 
 def messages(answer: Json, in_json: bool, nothing: str) -> None:
@@ -140,13 +143,13 @@ def messages(answer: Json, in_json: bool, nothing: str) -> None:
 
 
 def _whole(row: Json) -> tuple[object, ...]:
-    state, text = output.state_text(row), output.summary(row["body"])
+    state, text = output.state_text(row), row.get("snippet") or output.summary(row["body"])
     return when(row["created_ms"]), row["id"], row["from"], row["to"], state, text
 
 
 def _short(row: Json) -> tuple[object, ...]:
     """The end of an id is what the receiver is shown, and enough for ``relay show``."""
-    text = " ".join((row["body"] or "").split())
+    text = row.get("snippet") or " ".join((row["body"] or "").split())
     people = row["from"], row["to"]
     return when(row["created_ms"]), row["id"][-8:], *people, row["state"], text
 

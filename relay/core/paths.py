@@ -19,6 +19,7 @@ class Home:
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(os.path.expanduser(root))
         self.ledger = os.path.join(self.root, "ledger.db")
+        self.search = os.path.join(self.root, "search.db")
         self.names = os.path.join(self.root, "names")
         self.logs = os.path.join(self.root, "log")
         self.memory = os.path.join(self.root, "memory")
@@ -87,7 +88,7 @@ class Home:
         made = (self.root, self.names, self.logs, self.run)
         there = [path for path in (*made, self.memory) if os.path.lexists(path)]
         folders = dict.fromkeys([*made, *there] if mend else there)
-        log = (self.ledger + "-wal", self.ledger + "-shm")
+        log = (self.ledger + "-wal", self.ledger + "-shm", self.search)
         try:
             # The person may have put the whole of it elsewhere; nobody puts links into it.
             opened = [

@@ -89,7 +89,11 @@ def connect(path: str, schema: Schema, first: Sequence[Statement] = ()) -> sqlit
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         os.chmod(path, 0o600)
         connection = sqlite3.connect(
-            path, timeout=schema.busy, isolation_level=None, check_same_thread=False
+            address(path),
+            uri=True,  # for what it may attach
+            timeout=schema.busy,
+            isolation_level=None,
+            check_same_thread=False,
         )
         _use_log(connection, schema.busy)
         _configure(connection, schema)
@@ -107,8 +111,12 @@ def connect(path: str, schema: Schema, first: Sequence[Statement] = ()) -> sqlit
 
 def connect_read_only(path: str, schema: Schema) -> sqlite3.Connection:
     """Open the file for reading; nothing is written. Raises sqlite3.Error."""
-    uri = f"file:{quote(os.fsencode(path))}?mode=ro"
-    return sqlite3.connect(uri, uri=True, timeout=schema.busy)
+    return sqlite3.connect(address(path, read_only=True), uri=True, timeout=schema.busy)
+
+
+def address(path: str, *, read_only: bool = False) -> str:
+    """The file as SQLite's URI, for ``connect`` and ATTACH."""
+    return f"file:{quote(os.fsencode(path))}" + ("?mode=ro" if read_only else "")
 
 
 @contextmanager

@@ -55,6 +55,9 @@ Ops (``?`` marks what may be left out):
               refused it), delivery, delivering_ms, submitted_ms, updated_ms}]
 ``history``   agent?, thread?, since_ms?, grep?, limit?, kind? -> rows (the newest,
               oldest first), more. ``kind`` ``*`` is every event, without one: messages.
+              With ``grep``, what turns of personas said too: each row then has ``ledger``
+              (events, agents) and ``snippet``.
+``reindex``   -> indexed (rows): the index that ``grep`` uses is made anew. Not for agents.
 ``wait``      id, timeout, answer? -> done, deliveries, answers? [{from, text, state, reason,
               inferred, model, turn}]: once all deliveries are final; with ``answer``, once each
               is answered, or nobody will answer it any more

@@ -70,6 +70,7 @@ def hostile(relay: Run, broker_home: Home, tmp_path: Path, monkeypatch: pytest.M
     database = sqlite3.connect(broker_home.ledger, timeout=20)
     with database:
         # As an earlier version, or a program of another's, may have written them.
+        database.execute("DROP TRIGGER events_no_update")
         database.execute("UPDATE events SET thread=?, meta_json=NULL", (FIRES,))
         database.execute("UPDATE deliveries SET reason=?, proof=?", (FIRES, FIRES))
         database.execute("UPDATE deliveries SET parked=1, state='held' WHERE recipient='Cy'")

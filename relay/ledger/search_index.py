@@ -1,0 +1,300 @@
+"""Full-text search of both ledgers: an index of every three characters, in a file of its own.
+
+Of its own because it follows from the ledger: no commit waits for it, whatever happens to it is
+mended by making it anew, and it may be removed at any time. It catches up when somebody searches,
+or while nothing happens. Three characters rather than words, so that any part of a text is found,
+as it always was; each hit is checked against the text itself. Used by one thread, apart from
+``interrupt``; the ledger is only read, over a connection of the index's own.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from relay.core import sqlite
+from relay.core.errors import DamagedFile, Timeout
+from relay.core.files import unlink_if_there
+from relay.ledger.queries import Filter
+from relay.ledger.schema import COLUMNS, Row, message_row
+
+#: Characters in the smallest text that the index finds.
+SHORTEST = 3
+#: Rows that are indexed in one transaction.
+SLICE = 4096
+#: Rows from which is learned which three characters are common.
+SAMPLE = 500
+#: How many of a text's trigrams are looked for, the rarest: more only cost time.
+RAREST = 4
+#: The longest that one search may take. Seconds.
+PATIENCE = 20.0
+#: Steps of SQLite between two looks at the clock.
+STEPS = 100_000
+#: Characters of a snippet before what was found, of that, and after it.
+_BEFORE, _FOUND, _AFTER = 30, 60, 50
+
+_OPTIONS = "tokenize='trigram', detail=none, columnsize=0, content=''"
+#: The index, and the table and column that it is of.
+_PARTS = {
+    "event_parts": ("events", "body"),
+    "message_parts": ("agent_messages", "content"),
+}
+SEARCH = sqlite.Schema(
+    title="the search index {path}",
+    noun="a search index",
+    application_id=0x72656C78,  # "relx"
+    migrations=(
+        (
+            *(f"CREATE VIRTUAL TABLE {part} USING fts5 (text, {_OPTIONS})" for part in _PARTS),
+            # How far each is, and the row with that number: another one means another ledger.
+            "CREATE TABLE reached (part TEXT PRIMARY KEY, seq INTEGER NOT NULL, id TEXT NOT NULL)",
+            *(f"INSERT INTO reached VALUES ('{part}', 0, '')" for part in _PARTS),
+        ),
+    ),
+)
+
+_TURNS = """SELECT m.seq, m.id, m.role, m.content, m.created_ms,
+ ifnull(s.persona, s.source), ifnull(s.label, ifnull(s.external_id, s.id))
+ FROM message_parts CROSS JOIN ledger.agent_messages m ON m.seq = message_parts.rowid
+ CROSS JOIN ledger.agent_sessions s ON s.id = m.session"""
+_EVENTS = f"""SELECT {COLUMNS}
+ FROM event_parts CROSS JOIN ledger.events e ON e.seq = event_parts.rowid
+ LEFT JOIN ledger.deliveries d ON d.event = e.seq"""
+
+
+class SearchIndex:
+    """The index of one ledger. Raises StorageError wherever SQLite fails."""
+
+    def __init__(self, path: str, ledger_path: str) -> None:
+        """Opens nothing: most brokers are never asked."""
+        self._path = path
+        self._ledger = sqlite.address(ledger_path, read_only=True)
+        self._db: sqlite3.Connection | None = None
+        self._common: Counter[str] = Counter()
+        self._ends = False
+        self._deadline: float | None = None
+
+    def search(self, wanted: Filter, limit: int) -> list[Row]:
+        """The newest ``limit`` rows of both ledgers with ``wanted.grep`` in them, newest first."""
+        with self._reading() as db:
+            self._catch_up(db)
+            self._deadline = time.monotonic() + PATIENCE
+            text = wanted.grep or ""
+            match = self._match(db, text)
+            find = re.compile(re.escape(text), re.IGNORECASE).search
+            db.create_function("holds", 1, lambda body: find(body) is not None, deterministic=True)
+            rows = _events(db, match, wanted, limit)
+            if wanted.thread is None and wanted.kind in (None, "message"):
+                rows += _turns(db, match, wanted, limit)
+        rows.sort(key=lambda row: (row["created_ms"], row["id"]), reverse=True)
+        return rows[:limit]
+
+    def catch_up(self) -> int:
+        """Index what is new; how many rows that was."""
+        with self._reading() as db:
+            return self._catch_up(db)
+
+    def make_anew(self) -> int:
+        """Throw the index away and make it again; how many rows are in it."""
+        self._open()  # a file of somebody else's stays
+        self._throw_away()
+        return self.catch_up()
+
+    def interrupt(self) -> None:
+        """End what runs, and whatever is asked later. From any thread."""
+        self._ends = True
+        if self._db is not None:
+            self._db.interrupt()
+
+    def close(self) -> None:
+        """Close the file."""
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+    # -- the file
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """The index, beside the ledger as it is now: another file may have taken its place."""
+        try:
+            db = self._open()
+            with SEARCH.errors(self._path), self._limits(db):
+                db.execute("ATTACH ? AS ledger", (self._ledger,))
+                yield db
+        except DamagedFile:
+            self._throw_away()  # nothing is lost with it
+            raise
+        finally:
+            self._deadline = None
+            if self._db is not None:
+                with suppress(sqlite3.Error):
+                    self._db.execute("DETACH ledger")
+
+    @contextmanager
+    def _limits(self, db: sqlite3.Connection) -> Iterator[None]:
+        db.set_progress_handler(self._is_over, STEPS)
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_INTERRUPT:
+                raise
+            raise Timeout("the search took too long", hint="look for more of the text") from error
+        finally:
+            db.set_progress_handler(None, 0)
+
+    def _is_over(self) -> bool:
+        return self._ends or (self._deadline is not None and time.monotonic() > self._deadline)
+
+    def _open(self) -> sqlite3.Connection:
+        if self._db is None:
+            try:
+                self._db = sqlite.connect(self._path, SEARCH)
+            except DamagedFile:
+                self._throw_away()
+                self._db = sqlite.connect(self._path, SEARCH)
+            # Where FTS5 would end.
+            self._db.create_function("without_nul", 1, lambda text: text.replace("\0", " "))
+        return self._db
+
+    def _throw_away(self) -> None:
+        self.close()
+        self._common.clear()
+        for name in ("", "-wal", "-shm"):
+            unlink_if_there(self._path + name)
+
+    # -- what is indexed
+
+    def _catch_up(self, db: sqlite3.Connection) -> int:
+        number = 0
+        for part, (table, column) in _PARTS.items():
+            seq, id_ = db.execute("SELECT seq, id FROM reached WHERE part=?", (part,)).fetchone()
+            there = db.execute(f"SELECT id FROM ledger.{table} WHERE seq=?", (seq,)).fetchone()
+            if seq and (there is None or there[0] != id_):
+                with sqlite.transaction(db):
+                    db.execute(f"INSERT INTO {part} ({part}) VALUES ('delete-all')")
+                    db.execute("UPDATE reached SET seq=0, id='' WHERE part=?", (part,))
+                seq = 0
+            number += self._index(db, part, table, column, seq)
+        return number
+
+    def _index(self, db: sqlite3.Connection, part: str, table: str, column: str, seq: int) -> int:
+        number = 0
+        while not self._ends:
+            last = db.execute(
+                "SELECT max(seq), id FROM"
+                f" (SELECT seq, id FROM ledger.{table} WHERE seq>? ORDER BY seq LIMIT {SLICE})",
+                (seq,),
+            ).fetchone()
+            if last[0] is None:
+                break
+            with sqlite.transaction(db):
+                number += db.execute(
+                    f"INSERT INTO {part} (rowid, text) SELECT seq, CASE"
+                    f" WHEN instr({column}, char(0)) THEN without_nul({column}) ELSE {column} END"
+                    f" FROM ledger.{table}"
+                    f" WHERE seq>? AND seq<=? AND {column}<>''",
+                    (seq, last[0]),
+                ).rowcount
+                db.execute("UPDATE reached SET seq=?, id=? WHERE part=?", (*last, part))
+            seq = last[0]
+        return number
+
+    # -- what is looked for
+
+    def _match(self, db: sqlite3.Connection, text: str) -> str:
+        """The query of the rarest of the text's trigrams; the first of them leads."""
+        if not self._common:
+            for (body,) in db.execute(
+                f"SELECT body FROM ledger.events ORDER BY seq DESC LIMIT {SAMPLE}"
+            ):
+                self._common.update(_trigrams((body or "")[:1000]))
+        found = sorted(_trigrams(text), key=lambda one: (self._common[one], one))[:RAREST]
+        return " ".join('"' + one.replace('"', '""') + '"' for one in found)
+
+
+def can_find(text: str) -> bool:
+    """Whether the index can find this text: it has three characters side by side."""
+    return bool(_trigrams(text))
+
+
+def _trigrams(text: str) -> set[str]:
+    folded = text.lower()
+    found = {folded[at : at + SHORTEST] for at in range(len(folded) - SHORTEST + 1)}
+    return {one for one in found if "\0" not in one}
+
+
+def _events(db: sqlite3.Connection, match: str, wanted: Filter, limit: int) -> list[Row]:
+    where: list[str] = ["event_parts MATCH ?"]
+    values: list[object] = [match]
+    _add(where, values, "e.kind=?", wanted.kind)
+    _add(where, values, "e.agent=?", wanted.sender)
+    _add(where, values, "(e.agent=? OR d.recipient=?)", wanted.agent, 2)
+    _add(where, values, "e.thread=?", wanted.thread)
+    _add(where, values, "e.created_ms>=?", wanted.since_ms)
+    rows = db.execute(
+        f"{_EVENTS} WHERE {' AND '.join(where)} AND holds(e.body)"
+        " ORDER BY event_parts.rowid DESC LIMIT ?",
+        (*values, limit),
+    )
+    return [{**message_row(row), "ledger": "events"} for row in rows]
+
+
+def _turns(db: sqlite3.Connection, match: str, wanted: Filter, limit: int) -> list[Row]:
+    where: list[str] = ["message_parts MATCH ?"]
+    values: list[object] = [match]
+    _add(where, values, "s.persona=?", wanted.agent)
+    _add(where, values, "m.created_ms>=?", wanted.since_ms)
+    rows = db.execute(
+        f"{_TURNS} WHERE {' AND '.join(where)} AND holds(m.content)"
+        # What came of an event is found with that.
+        " AND NOT (m.role='user' AND m.event IS NOT NULL)"
+        " ORDER BY message_parts.rowid DESC LIMIT ?",
+        (*values, limit),
+    )
+    return [_turn_row(row) for row in rows]
+
+
+def _turn_row(columns: tuple[object, ...]) -> Row:
+    """A message within a turn, in the shape of all rows: from whom, in which session."""
+    _, id_, role, content, created_ms, persona, label = columns
+    of_agent = role == "assistant"
+    empty = dict.fromkeys(("mode", "thread", "reason", "proof", "delivery"))
+    return {
+        **empty,
+        "id": id_,
+        "kind": "turn",
+        "from": persona if of_agent else role,
+        "from_kind": "agent" if of_agent else role,
+        "to": f"{persona}/{label}",
+        "body": content,
+        "created_ms": created_ms,
+        "updated_ms": created_ms,
+        "state": "turn",
+        "attempts": 0,
+        "ledger": "agents",
+    }
+
+
+def _add(where: list[str], values: list[object], test: str, value: object, times: int = 1) -> None:
+    if value is not None:
+        where.append(test)
+        values += [value] * times
+
+
+def snippet(body: str, text: str) -> str:
+    """Where ``text`` is in ``body``, in brackets, with what stands around it; on one line."""
+    found = re.search(re.escape(text), body, re.IGNORECASE)
+    if found is None:
+        return ""
+    begin, end = found.span()
+    parts = (
+        ("…" if begin > _BEFORE else "") + body[max(0, begin - _BEFORE) : begin],
+        body[begin : min(end, begin + _FOUND)] + ("…" if end - begin > _FOUND else ""),
+        body[end : end + _AFTER] + ("…" if len(body) > end + _AFTER else ""),
+    )
+    return " ".join("{}[{}]{}".format(*parts).split())
