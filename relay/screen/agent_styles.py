@@ -68,6 +68,8 @@ class AgentStyle:
     plain: bool = False
     #: Seconds after it has drawn a row in which it may draw it otherwise.
     restyles: float = 0.0
+    #: A row that says that the agent is at work, beside those that say so in any program.
+    busy: re.Pattern[str] | None = None
     #: A shell: it appends, also where the person has just had the screen cleared or read a page.
     is_shell: bool = False
 

@@ -178,7 +178,8 @@ class _Raw:
 
 def looks_busy(snapshot: Snapshot, style: AgentStyle) -> bool:
     """Whether a row says how to interrupt the agent, or turns a spinner: it is at work."""
-    return any(_traits(row, style).busy for row in snapshot.rows)
+    told = style.busy is not None and any(map(style.busy.match, snapshot.rows))
+    return told or any(_traits(row, style).busy for row in snapshot.rows)
 
 
 def read_rows(snapshot: Snapshot, echo: EchoMask, style: AgentStyle = UNKNOWN) -> list[Row]:

@@ -91,3 +91,21 @@ def test_a_question_an_empty_line_and_a_draft_are_told_apart(name: str, size: st
     assert first and set(first) == {"empty"}
     entered = [found for key, found in states[1:] if key in ENTER]
     assert entered and set(entered) <= {"draft", "busy"}
+
+
+def test_elia_says_that_it_is_at_work_and_its_words_may_take_their_time() -> None:
+    profile = find_profile("elia")[0]
+    source = ScreenSource(60, 9, style=profile.screen)
+    events = source.activity(frames.ENTERED, 0.0)
+    for at, words in enumerate(
+        ["@relay:Bob hel", "@relay:Bob hello and mo", "@relay:Bob hello and more"]
+    ):
+        rows = [
+            f"{'A talk Agent is responding':>59}",
+            "",
+            f" ╭─ Agent is responding... {'─' * 31}╮",
+        ]
+        rows += [f" │  {words:<53} │", f" ╰{'─' * 56}╯"]
+        drawn = "".join(f"\x1b[{y};1H\x1b[2K{row}" for y, row in enumerate(rows, 1))
+        events += until(source, at * 0.4) + source.feed(f"\x1b[?1049h{drawn}".encode(), at * 0.4)
+    assert finds(events + until(source, 9.0)) == [Found("Bob", "hello and more")]
