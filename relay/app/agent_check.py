@@ -228,10 +228,7 @@ class _Conversation:
         went_past = self._post.state(sent)[0] == "seen"
         self._post.step_for(0.5)
         stands = self._program.shows(words)
-        for keys in (_ERASE * len(words), _CLEAR):
-            self._program.type(keys)
-            if self._post.until(lambda: self._post.state(sent)[0] == "seen", STAYS_AWAY):
-                break
+        self._let_go(sent, _ERASE * len(words), _CLEAR)
         self._post.answer(sent)
         state, reason = self._post.state(sent)
         if not stands:
@@ -245,8 +242,11 @@ class _Conversation:
         self._post.at_rest()
         ran = os.path.join(self._folder, f"ran-{new_token()}")
         if keys:
+            before = self._program.rows()
             self._program.type(keys)
+            self._post.until(lambda: self._program.rows() != before, QUIET)
             self._post.step_for(2.0)
+            self._post.at_rest()
         else:
             asked = self._post.send(talk.running(token := new_token(), f"touch {ran}"), token)
             self._post.answer(asked, lambda: os.path.exists(ran))
@@ -265,10 +265,7 @@ class _Conversation:
         touched = os.path.exists(ran) or self._program.shows(token)
         reason = self._post.state(sent)[1]
         # To readline the next key belongs to Escape, and Ctrl-G ends whatever that began.
-        for keys in (_ESCAPE, f"{_ABORT}n\r"):
-            self._program.type(keys)
-            if self._post.until(lambda: self._post.state(sent)[0] == "seen", STAYS_AWAY):
-                break
+        self._let_go(sent, _ESCAPE, f"{_ABORT}n\r")
         self._post.answer(sent)
         if os.path.exists(ran):
             self._rows[talk.DIALOG] = (False, "the dialog was answered")
@@ -280,6 +277,22 @@ class _Conversation:
             self._rows[talk.DIALOG] = (None, "the screen was empty")
         else:
             self._rows[talk.DIALOG] = (True, reason)
+
+    def _let_go(self, sent: Sent, *tries: str) -> None:
+        """Press each of ``tries`` until what holds the message back does so no longer."""
+        held = self._post.state(sent)
+
+        def goes() -> bool:
+            state = self._post.state(sent)[0]
+            return state == "seen" or state != held[0]
+
+        for keys in tries:
+            self._program.type(keys)
+            self._post.until(goes, STAYS_AWAY)
+            # While something else holds it, the next keys would be typed into what it goes to.
+            self._post.until(lambda: goes() or self._post.state(sent) == held, 4 * QUIET)
+            if goes():
+                break
 
     # -- what came of it
 

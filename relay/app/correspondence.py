@@ -13,7 +13,7 @@ from relay.app.driven_program import DrivenProgram
 from relay.app.standard_conversation import Ask
 from relay.broker.client import BrokerClient
 
-#: After so many seconds without drawing anything an agent is taken to be at rest.
+#: After so many seconds without drawing anything an agent may be at rest.
 QUIET = 5.0
 #: How long after an answer it is waited for what should not come.
 SETTLE = 1.0
@@ -50,6 +50,9 @@ class Correspondence:
         self._client = client
         self._name = name
         self._patience = patience
+        #: After so long without drawing it is at rest: some time more than its last answer took,
+        #: for a busy machine, or a program that loads a library for its first, pauses for long.
+        self._pause = patience
         self._states: dict[str, tuple[str, str]] = {}
 
     def ask(self, ask: Ask, token: str) -> Sent:
@@ -71,10 +74,14 @@ class Correspondence:
         """Wait until it is answered, or is ``over``, or the program has come to rest."""
         self.until(lambda: self.state(sent)[0] in FINAL or over(), self._patience)
         if self.state(sent)[0] == "seen":
-            self.until(
-                lambda: self.is_answered(sent) or over() or self._program.quiet > QUIET,
-                self._patience,
-            )
+            began = time.monotonic()
+            self.until(lambda: self.is_answered(sent) or over() or self._rests(), self._patience)
+            if self.is_answered(sent):
+                self._pause = min(max(QUIET, 3 * (time.monotonic() - began)), self._patience)
+
+    def _rests(self) -> bool:
+        """Whether nothing more is to be expected."""
+        return self._program.quiet > self._pause and self.agent().get("state") != "busy"
 
     def go_out(self, sent: Sent) -> None:
         """Until it is on its way."""

@@ -36,6 +36,7 @@ class DrivenProgram:
         self._lock = threading.Lock()
         self._screen: Any = pyghostty.Terminal(cols, rows)
         self._screen.on_reply(self._write)
+        self._text = ""
         self._drawn = time.monotonic()
         self._process: Any = PtyProcess.spawn(argv, env=env, dimensions=(rows, cols))
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -48,13 +49,12 @@ class DrivenProgram:
 
     @property
     def quiet(self) -> float:
-        """Seconds since it has drawn anything."""
+        """Seconds since a row of its screen has changed; a cursor that blinks changes none."""
         return time.monotonic() - self._drawn
 
     def rows(self) -> list[str]:
         """The rows of its screen, top to bottom."""
-        with self._lock:
-            return [row.rstrip() for row in self._screen.text().split("\n")]
+        return [row.rstrip() for row in self._text.split("\n")]
 
     def shows(self, text: str) -> bool:
         """Whether ``text`` stands on its screen, however that is divided into rows."""
@@ -91,8 +91,9 @@ class DrivenProgram:
             if not data:
                 return
             with self._lock:
-                self._drawn = time.monotonic()
                 self._screen.feed(data)
+                if (text := self._screen.text()) != self._text:
+                    self._text, self._drawn = text, time.monotonic()
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
