@@ -2,13 +2,13 @@
 
 In ``relay.config.py``::
 
-    import os
+    from pathlib import Path
 
     from relay import Relay
     from relay.integrations import webhook
 
     relay = Relay()
-    webhook.use(relay, port=8787, tokens={"stripe": os.environ["STRIPE_HOOK_TOKEN"]})
+    webhook.use(relay, port=8787, tokens={"stripe": Path("~/.config/relay/stripe.token")})
 
 ``POST http://127.0.0.1:8787/stripe`` with ``Authorization: Bearer TOKEN`` is answered with 202 and
 {"id", "duplicate"} once the event is on the disk. The event's channel is ``webhook``, its sender
@@ -23,6 +23,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import os
 import re
 import socket
 from collections.abc import Callable, Collection, Mapping
@@ -32,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from relay.core import http
 from relay.core.errors import NotDelivered, RelayError, UsageError
+from relay.core.files import read_file
 from relay.core.http_server import Refused, Request, ServerConnection
 
 if TYPE_CHECKING:
@@ -46,8 +48,8 @@ BODY_MAX = 1024 * 1024
 REQUEST_DEADLINE, IDLE_DEADLINE, CALLBACK_DEADLINE = 10.0, 15.0, 30.0
 #: Connections at a time; a further one takes the place of the oldest without a token.
 CONNECTIONS_MAX = 64
-#: Characters of a token.
-TOKEN_MIN = 16
+#: Characters of a token, and bytes of a file of one.
+TOKEN_MIN, TOKEN_FILE_MAX = 16, 4096
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 #: Headers in which senders number what they send; the same number again is the same event.
@@ -80,12 +82,12 @@ def use(
     relay: Relay,
     *,
     port: int,
-    tokens: Mapping[str, str],
+    tokens: Mapping[str, str | os.PathLike[str]],
     read: Read | None = None,
     callbacks: Mapping[str, str] | None = None,
     hosts: Collection[str] = (),
 ) -> None:
-    """Register the channel: each sender by name, with the token that it shows.
+    """Register the channel: each sender by name, with the token that it shows, or the file of it.
 
     ``read`` makes the event, where the body as its content is not enough. ``callbacks`` are
     addresses, by sender's name, to which answers are posted as JSON. ``hosts``: names under which
@@ -114,21 +116,18 @@ class _Webhook:
 
     def __init__(
         self,
-        tokens: dict[str, str],
+        tokens: dict[str, str | os.PathLike[str]],
         read: Read,
         callbacks: dict[str, str],
         hosts: Collection[str],
     ) -> None:
-        for name, token in tokens.items():
-            if not _NAME.fullmatch(name):
+        self._given = tokens
+        for name in tokens:
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise UsageError(f"{name!r} cannot be a webhook's sender", hint="a-z, 0-9, _ -")
-            if not isinstance(token, str) or len(token) < TOKEN_MIN:
-                raise UsageError(
-                    f"the token of the webhook {name} has fewer than {TOKEN_MIN} characters",
-                    hint="openssl rand -hex 32 makes one",
-                )
-        self._tokens = {name: _digest(token.encode()) for name, token in tokens.items()}
-        self._secrets = tokens
+            if isinstance(tokens[name], str):
+                self._token(name)
+        self._tokens: dict[str, bytes] = {}
         self._read = read
         self._callbacks = callbacks
         self._hosts = frozenset(one.lower().encode() for one in hosts)
@@ -136,10 +135,22 @@ class _Webhook:
         self._connections: dict[ServerConnection, bool] = {}
 
     async def serve(self, listener: socket.socket, inlet: ChannelInlet) -> None:
-        """Serve until this is cancelled."""
+        """Serve until this is cancelled. Raises UsageError for a token that is none."""
+        self._tokens = {name: _digest(self._token(name).encode()) for name in self._given}
         server = await asyncio.start_server(partial(self._connected, inlet), sock=listener)
         async with server:
             await server.serve_forever()
+
+    def _token(self, name: str) -> str:
+        """The token of a sender."""
+        given = self._given[name]
+        token = given if isinstance(given, str) else _read_token(os.path.expanduser(given))
+        if len(token) < TOKEN_MIN:
+            raise UsageError(
+                f"the token of the webhook {name} has fewer than {TOKEN_MIN} characters",
+                hint="openssl rand -hex 32 makes one",
+            )
+        return token
 
     async def _connected(
         self, inlet: ChannelInlet, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -207,7 +218,8 @@ class _Webhook:
             if read is None:
                 return 202, {"id": None, "duplicate": False}
             own = next((headers[one] for one in _IDS if one in headers), None)
-            event: Json = {"sender": name, "sender_type": "webhook", **read}
+            # Which of the senders it was is said by the token, not by what was posted.
+            event: Json = {"sender": name, "sender_type": "webhook", **read, "account": name}
             if event.get("source_id") is None and own is not None:
                 event["source_id"] = own
             if event.get("source_id") is not None:
@@ -223,9 +235,10 @@ class _Webhook:
 
     async def send(self, context: AnswerContext, text: str) -> None:
         """Post an answer to the sender's callback."""
-        url = self._callbacks.get(context.to)
+        name = context.account or ""
+        url = self._callbacks.get(name)
         if url is None:
-            raise NotDelivered(f"the webhook {context.to} has no callback for answers")
+            raise NotDelivered(f"the webhook {name} has no callback for answers")
         answer = {
             "id": context.id,
             "attempt": context.attempt,
@@ -233,8 +246,9 @@ class _Webhook:
             "persona": context.persona,
             "reply_to": context.reply_to,
             "thread": context.thread,
+            "to": context.to,
         }
-        headers = [("Authorization", f"Bearer {self._secrets[context.to]}")]
+        headers = [("Authorization", f"Bearer {self._token(name)}")]
         body = json.dumps(answer).encode()
         response = await http.request("POST", url, headers, body, timeout=CALLBACK_DEADLINE)
         if not 200 <= response.status < 300:
@@ -243,6 +257,13 @@ class _Webhook:
 
 def _name(request: Request) -> str:
     return request.target.partition(b"?")[0].removeprefix(b"/").decode("latin-1")
+
+
+def _read_token(path: str) -> str:
+    try:
+        return read_file(path, TOKEN_FILE_MAX).decode().strip()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the token in {path} cannot be read: {error}") from error
 
 
 def _digest(token: bytes) -> bytes:
