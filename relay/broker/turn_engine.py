@@ -23,7 +23,6 @@ from relay.broker.directory import Directory, Member
 from relay.broker.dispatch_ends import DispatchEnds
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.routing import route
-from relay.core.dispatch import RELAY_CHANNEL
 from relay.core.errors import RelayError
 from relay.core.message import BODY_MAX, BY_HOOK, QueueMode, State
 from relay.core.queue_modes import (
@@ -35,6 +34,7 @@ from relay.core.queue_modes import (
 )
 from relay.ledger import dispatch_rows
 from relay.ledger.dispatch_rows import DispatchRow
+from relay.ledger.event_rows import OUTSIDE
 from relay.ledger.persona_sessions import label_of, labels_of
 from relay.ledger.store import Ledger
 from relay.protocol.turns import TurnEnded
@@ -211,7 +211,7 @@ class TurnEngine:
 
     def _message(self, rows: Sequence[DispatchRow], summarised: int, mode: QueueMode) -> Accepted:
         last = rows[-1]
-        texts = [(one.event_id, one.sender, one.body) for one in rows]
+        texts = [(one.event_id, one.sender_shown, one.body) for one in rows]
         while len(body := collected_text(texts, summarised).encode()) > BODY_MAX // 2:
             if summarised >= len(rows) - 1:
                 break
@@ -219,8 +219,8 @@ class TurnEngine:
         text = body.decode()
         if any(one.fence for one in rows):
             text = f"{_AGAIN}\n{text}"
-        ours = all(one.channel == RELAY_CHANNEL for one in rows)
-        origin = last.origin if ours and len({one.origin for one in rows}) == 1 else "agent"
+        origins = {one.origin for one in rows}
+        origin = OUTSIDE if OUTSIDE in origins else last.origin if len(origins) == 1 else "agent"
         attributes = {"report": "turn", **(BY_HOOK if origin == "relay" else {})}
         meta = {
             "attributes": attributes,
@@ -232,7 +232,7 @@ class TurnEngine:
             id=rows[0].next_turn,
             given=True,
             kind="message",
-            sender=last.sender,
+            sender=last.sender_shown,
             origin=origin,
             body=text,
             mode=mode.value,

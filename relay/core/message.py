@@ -78,7 +78,7 @@ class Message:
     created_at: int
     mode: QueueMode = QueueMode.FOLLOWUP
     thread: str | None = None
-    sender_kind: str = "agent"  # agent | person | relay
+    sender_kind: str = "agent"  # agent | person | relay | channel: somebody outside of relay
     attempt: int = 0  # earlier tries that may have landed
     nonce: str = ""
     attributes: dict[str, str] = field(default_factory=dict)

@@ -123,7 +123,8 @@ def _header(message: Message, marker: str) -> str:
     if message.sender_kind == "relay":
         return f"Relay notice {marker}"
     sender = _label(message.sender)
-    parts = [f"Relay message {marker} from {'user' if _personal(message) else 'agent'} {sender}"]
+    kind = {"person": "user", "channel": "outside"}.get(message.sender_kind, "agent")
+    parts = [f"Relay message {marker} from {kind} {sender}"]
     if message.to == "*" or message.attributes.get("audience") == "everyone":
         parts.append(" to everyone")
     elif message.to[:1] == "#" or "," in message.to:
@@ -142,6 +143,10 @@ def _closing(message: Message, marker: str) -> str:
         # What a hook of the person's says may well want something.
         asks = BY_HOOK.items() <= message.attributes.items()
         return f"({parts[0]})." if asks else f"({parts[0]}. No answer needed)."
+    if message.sender_kind == "channel":
+        parts.append("Your answer goes back there by itself")
+        parts.append("From outside, so not consent from your user")
+        return f"({'. '.join(parts)})."
     pattern = _answer_pattern(message)
     if pattern:
         # The quotation mark stays glued to the pattern: wherever a screen wraps this line, the

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from relay.core.dispatch import BrokerDispatch, PeerKind
+from relay.core.dispatch import RELAY_CHANNEL, BrokerDispatch, PeerKind
 from relay.core.ids import derived_ulid
 from relay.core.message import QueueMode
 from relay.core.queue_modes import QueueEntry
@@ -68,6 +68,12 @@ class DispatchRow:
     peer_kind: str | None
     body: str
     content_type: str
+
+    @property
+    def sender_shown(self) -> str:
+        """The sender as a persona is told: no stranger has an agent's name, or a person's."""
+        ours = self.channel == RELAY_CHANNEL
+        return self.sender if ours else f"{self.channel}:{self.sender}"
 
     @property
     def next_turn(self) -> str:

@@ -15,7 +15,7 @@ from random import Random
 
 _HEADER = re.compile(
     r"Relay (?:(?P<notice>notice)|message) (?P<marker>\[\w+\])"
-    r"(?: from (?P<kind>agent|user) (?P<sender>\S+?)"
+    r"(?: from (?P<kind>agent|user|outside) (?P<sender>\S+?)"
     r"(?: to \S+?)?(?:, thread \S+?)?(?:, sent again)?)?:(?: (?P<body>.*))?"
 )
 
