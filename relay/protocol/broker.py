@@ -10,7 +10,8 @@ Times are integers, milliseconds since the epoch (``*_ms``); durations are secon
 A *row* is one delivery of one message::
 
     id, from, from_kind (agent|person|relay|channel), to, body, mode, thread, created_ms,
-    updated_ms, state, reason, proof, attempts, delivery (the recipient's own gap-free number, from 1), kind
+    updated_ms, state, reason, proof, attempts, delivery (the recipient's own gap-free number,
+    from 1), kind
 
 Ops (``?`` marks what may be left out):
 
