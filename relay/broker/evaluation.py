@@ -23,6 +23,7 @@ from relay.broker.workers import ConfigWorker, ConfigWorkers
 from relay.core.dispatch import RELAY_CHANNEL, Event, HookResult, dispatch_of, merged
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
+from relay.hooks.hook_types import ASKED_KINDS
 from relay.ledger import evaluation_rows
 from relay.ledger.dispatch_rows import add_dispatches
 from relay.ledger.evaluation_rows import EvaluationRow
@@ -120,6 +121,15 @@ class Evaluations:
         message.due = keys
         for key in keys:
             batch.after.append(partial(self.offer, key))
+
+    def wants(self, member: Member) -> list[str]:
+        """The kinds of events of ``member`` that are told only where something listens."""
+        cwd = member.record.cwd or None
+        return [
+            kind
+            for kind in sorted(ASKED_KINDS)
+            if self._configs.wanted(cwd, kind, RELAY_CHANNEL, self.disabled)
+        ]
 
     def offer(self, key: str) -> None:
         """Read on in what ``key`` has to evaluate, if its worker has room."""

@@ -44,8 +44,10 @@ class AgentOps:
         grace: float = GRACE,
         *,
         gone: Callable[[Member, Batch], None],
+        wants: Callable[[Member], list[str]],
     ) -> None:
-        """``gone`` gets each agent that has ended, in the batch in which that is stored."""
+        """``gone`` gets each agent that has ended, in the batch in which that is stored; ``wants``
+        says of which kinds of events its session is to tell only because something listens."""
         self._home = home
         self._ledger = ledger
         self._directory = directory
@@ -53,6 +55,7 @@ class AgentOps:
         self._committer = committer
         self._grace = grace
         self._has_gone = gone
+        self._wants = wants
         self._graces: dict[str, asyncio.TimerHandle] = {}  # by lower-case name
 
     def restore(self, now_ms: int) -> None:
@@ -197,7 +200,7 @@ class AgentOps:
             if state is AgentState.GONE:
                 self._has_gone(member, batch)
         batch.after.append(partial(self._reported, request.client, member, new, fields))
-        return {"state": state.value}
+        return {"state": state.value, "wants": self._wants(member)}
 
     def _reported(self, client: Client, member: Member, record: AgentRecord, fields: Json) -> None:
         if member.record.run != record.run:

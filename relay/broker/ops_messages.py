@@ -27,7 +27,12 @@ from relay.protocol.broker import ABOUT, Json, not_unicode
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _FOLLOWUP = QueueMode.FOLLOWUP.value
 #: Events by which a session claims that something is done once: nobody else may.
-OF_SESSIONS = frozenset({"match", "session_start"})
+OF_SESSIONS = frozenset(
+    {
+        *("match", "session_start", "session_end", "tool_call", "output", "idle"),
+        *("notification", "pre_compress", "timer"),
+    }
+)
 #: Characters of a thread's name.
 THREAD_MAX = 256
 #: What the attributes of a message may take, in bytes of JSON.

@@ -102,7 +102,14 @@ class BrokerServer:
         )
         windows = self._windows = DeliveryWindows(ledger, directory, committer)
         self._agents = AgentOps(
-            ledger, directory, windows, committer, home, grace, gone=self._agent_gone
+            ledger,
+            directory,
+            windows,
+            committer,
+            home,
+            grace,
+            gone=self._agent_gone,
+            wants=lambda member: self._evaluations.wants(member),
         )
         self._deliveries = DeliveryOps(ledger, directory, windows, committer, self._undelivered)
         index = SearchIndex(home.search, home.ledger)

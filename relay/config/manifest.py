@@ -35,6 +35,8 @@ PATTERNS_MAX = 100
 OWN = ("relay", "memory")
 #: The event of a tool that is about to run.
 _GUARD = "BeforeTool"
+#: The event of one that has run: to be told of it holds up nothing.
+_TOLD = "AfterTool"
 
 
 class Manifest:
@@ -117,6 +119,8 @@ def known(home: Home, cwd: str, explicit: str | None = None) -> Known:
         if one.state == TRUSTED:
             patterns += found.patterns if found is not None else []
             events += found.events if found is not None else every_event()
+            if found is not None and _routes_tool_calls(found):
+                events.append(_TOLD)
         elif found is None or _GUARD in found.events:
             events.append(_GUARD)
     return Known(examples(patterns), tuple(dict.fromkeys(events)))
@@ -147,6 +151,11 @@ def notices(home: Home, cwd: str, explicit: str | None = None) -> list[str]:
     if main != project_root(cwd) and trusted_before(home, path):
         lines.append(f"this is another worktree of {main}: {path}, which you trusted, counts there")
     return lines
+
+
+def _routes_tool_calls(found: Manifest) -> bool:
+    """Whether a route function is asked of tool calls, which the agent's own hooks tell of."""
+    return any(one.get("kinds") is None or "tool_call" in one["kinds"] for one in found.routes)
 
 
 def may_guard(home: Home, sha256: str) -> bool:

@@ -32,7 +32,8 @@ Ops (``?`` marks what may be left out):
               loop guard counts and may refuse (``loop``).
 ``state``     id, state, reason?, proof?, attempt? (the number of the try, for ``delivering``)
               -> id, state. Only from the connection of the recipient.
-``agent_state`` state, reason?, source?, notes? -> state. Of the registered agent.
+``agent_state`` state, reason?, source?, notes? -> state, wants (the kinds of events that its
+              session tells of only when asked to). Of the registered agent.
 ``event``     kind, body?, meta?, thread?, id?, auth? -> id, duplicate
               With ``outside`` instead it is of another channel, and from the person: {channel,
               source_id?, kind? (message), sender?, sender_name?, content?, content_type?,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from relay.core.errors import BrokerUnavailable, RelayError, StorageError, Timeout
-from relay.core.ids import derived_ulid
+from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import Message, State
 from relay.directive.grammar import Match
 from relay.session.background import Tasks
-from relay.session.detector import Detection
-from relay.session.session_commands import PersonNote, ReportAgent
-from relay.session.session_events import DeliveryReported, EventQueue, TurnReported
+from relay.session.detector import Detection, match_event_id, match_meta
+from relay.session.session_commands import PersonNote, ReportAgent, ReportEvent
+from relay.session.session_events import DeliveryReported, EventQueue, KindsWanted, TurnReported
 
 T = TypeVar("T")
 
@@ -22,6 +25,8 @@ T = TypeVar("T")
 NOT_NOW: tuple[type[RelayError], ...] = (BrokerUnavailable, Timeout, StorageError)
 #: Between tries while the broker is away or cannot store.
 RETRY_SECONDS = 1.0
+#: Events that wait to be told.
+EVENTS_MAX = 1000
 
 
 class Broker(Protocol):
@@ -52,6 +57,11 @@ class BrokerReports:
         self._newest: ReportAgent | None = None
         self._known = asyncio.Event()  # the broker has the newest report on the agent
         self._known.set()
+        self._untold: deque[dict[str, Any]] = deque()
+        self._left_out = False
+        self._events_known = asyncio.Event()  # the broker has every event that was reported
+        self._events_known.set()
+        self._wanted: frozenset[str] = frozenset()
 
     def person(self) -> None:
         """The person has spoken to the agent: what it says now does not follow from a message."""
@@ -102,12 +112,10 @@ class BrokerReports:
         match = heard.found
         assert isinstance(match, Match)
         fields: dict[str, Any] = {
-            # The find's own id is for what its handlers send of it: the message would be taken
-            # for one that is stored already.
-            "id": heard.id[:10] + derived_ulid(0, heard.id, "match")[10:],
+            "id": match_event_id(heard),
             "kind": "match",
             "body": match.body,
-            "meta": {"namespace": match.namespace, "target": match.target},
+            "meta": match_meta(match),
             "thread": match.attributes.get("thread"),
         }
         return await self._until_answered(lambda: self._claim(fields), "a handler waits")
@@ -127,23 +135,55 @@ class BrokerReports:
 
         async def tell() -> None:
             if self._newest is report:  # otherwise something newer is told already
-                await self._broker.request(
+                answer = await self._broker.request(
                     "agent_state",
                     state=report.state,
                     reason=report.reason,
                     source=report.source,
                     notes=list(report.notes),
                 )
+                self._wants(answer.get("wants"))
                 if self._newest is report:
                     self._known.set()
 
         self._tasks.spawn(self._until_answered(tell))
 
+    def event(self, report: ReportEvent) -> None:
+        """Something that happened, for the event ledger. What cannot be told waits; of too much
+        the oldest is left out."""
+        fields = {"kind": report.kind, "body": report.body, "meta": report.meta}
+        fields["id"] = report.id or new_ulid(int(time.time() * 1000))
+        self._untold.append(fields)
+        self._events_known.clear()
+        if len(self._untold) > EVENTS_MAX:
+            del self._untold[1]  # the first is being told
+            if not self._left_out:
+                self._left_out = True
+                self._events.post(PersonNote("the broker is away for long: some events are lost"))
+        if len(self._untold) == 1:
+            self._tasks.spawn(self._tell_events())
+
+    async def _tell_events(self) -> None:
+        while self._untold:
+            fields = self._untold[0]
+            with contextlib.suppress(RelayError):  # what it refuses for good it does not want
+                await self._until_answered(partial(self._broker.request, "event", **fields))
+            self._untold.popleft()
+        self._left_out = False
+        self._events_known.set()
+
+    def _wants(self, kinds: object) -> None:
+        wanted = frozenset(map(str, kinds)) if isinstance(kinds, list) else frozenset()
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._events.post(KindsWanted(wanted))
+
     async def settle(self, seconds: float) -> None:
-        """Wait until the broker knows how the agent is, at most ``seconds``."""
+        """Wait until the broker knows how the agent is and what happened, at most ``seconds``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._known.wait()
+                await self._events_known.wait()
 
     async def _claim(self, fields: dict[str, Any]) -> bool:
         answer = await self._broker.request("event", **fields)

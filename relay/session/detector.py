@@ -171,3 +171,14 @@ def _told(line: str, why: str) -> str:
         f'the line "{shown}" is no message and did nothing: {why}. A message is a line that begins'
         " with the address, such as @relay:Bob and the text. If none was meant, do nothing"
     )
+
+
+def match_event_id(heard: Detection) -> str:
+    """The id of the event that a find is; its own is for what its handlers send of it: the message
+    would be taken for one that is stored already."""
+    return heard.id[:10] + derived_ulid(0, heard.id, "match")[10:]
+
+
+def match_meta(match: Match) -> dict[str, Any]:
+    """What is told of a find beside its text."""
+    return {"namespace": match.namespace, "target": match.target}

@@ -200,6 +200,8 @@ class SessionDriver:
             case commands.ReportDelivery():
                 report = services.reports.delivery(command.message, command.state, command.reason)
                 services.tasks.spawn(report)
+            case commands.ReportEvent():
+                services.reports.event(command)
             case commands.ReportTurn():
                 services.tasks.spawn(services.reports.turn(command.fields))
             case commands.DeliverMessage():

@@ -17,7 +17,7 @@ from relay.directive.grammar import Match, TooLong, Unclosed
 from relay.hooks.hook_types import CallOutcome
 from relay.hooks.outputs import Result
 from relay.hooks.registry import Registry
-from relay.session.detector import Detection
+from relay.session.detector import Detection, match_event_id, match_meta
 from relay.session.outbox import Overflow
 from relay.session.session_commands import (
     AgentNotice,
@@ -25,6 +25,7 @@ from relay.session.session_commands import (
     DriverCommand,
     InjectText,
     PersonNote,
+    ReportEvent,
     RunHandlers,
 )
 from relay.session.session_events import HandlersEnded, InjectionRefused
@@ -67,6 +68,7 @@ class HandlerLanes:
         if not isinstance(found, Match):
             yield AgentNotice(refusal(self._registry, heard))
         elif self._is_own(found):
+            yield ReportEvent("match", found.body, match_meta(found), match_event_id(heard))
             yield CallBuiltin(heard)
         else:
             yield from self._queue(heard, found)

@@ -13,7 +13,13 @@ from relay.core.bounded import RecentSet
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated
 from relay.hooks.registry import Registry
-from relay.session.session_commands import DriverCommand, FireHooks, InjectText, PersonNote
+from relay.session.session_commands import (
+    DriverCommand,
+    FireHooks,
+    InjectText,
+    PersonNote,
+    ReportEvent,
+)
 from relay.session.session_events import HooksFired
 
 #: Output that waits for a slow ``on_output``; beyond it the oldest is left out, and that is noted.
@@ -24,6 +30,15 @@ OUTPUT_TOGETHER = 0.05
 #: or says to that, is output again. Further ones wait for the person.
 ANSWERS_MAX = 10
 ANSWERS_WITHIN = 60.0
+#: What the event ledger is told of, hooks or not.
+TOLD = frozenset(
+    {
+        HookEventName.SESSION_END,
+        HookEventName.IDLE,
+        HookEventName.NOTIFICATION,
+        HookEventName.PRE_COMPRESS,
+    }
+)
 #: Messages whose arrival was told of and that are not settled; beyond it the oldest are forgotten.
 ANNOUNCED_MAX = 1000
 
@@ -38,6 +53,7 @@ class Lifecycle:
         self._new_id = new_id
         self._idle_seconds = idle_seconds
         self._gone = False
+        self._wanted: frozenset[str] = frozenset()
         self._open = 0  # events whose hooks run now
         self._announced: RecentSet[str] = RecentSet(ANNOUNCED_MAX)
         self._ended = False  # the session-end hooks have been fired
@@ -58,6 +74,13 @@ class Lifecycle:
         """Whether the hooks of everything that has happened so far have run."""
         return not self._open and not self._waiting
 
+    def tell_of(self, kinds: frozenset[str]) -> None:
+        """Events of these kinds are wanted though no hook is there for them."""
+        self._wanted = kinds
+
+    def _kind(self, event: HookEventName) -> str:
+        return event.registration.removeprefix("on_")
+
     def has(self, event: HookEventName) -> bool:
         """Whether anybody listens to ``event``."""
         return bool(self._registry.hooks(event))
@@ -65,7 +88,11 @@ class Lifecycle:
     def fire(
         self, event: HookEventName, fields: dict[str, Any], seconds: float | None = None
     ) -> Iterator[DriverCommand]:
-        """Run the hooks of ``event``, if there are any, for at most ``seconds``."""
+        """Tell of ``event``, and run its hooks, if there are any, for at most ``seconds``."""
+        if event in TOLD or self._kind(event) in self._wanted:
+            body = str(fields.get("output") or fields.get("message") or "")
+            meta = {name: one for name, one in fields.items() if name not in ("output", "message")}
+            yield ReportEvent(self._kind(event), body, meta)
         if self.has(event):
             self._open += 1
             yield FireHooks(event, fields, seconds)
@@ -159,7 +186,8 @@ class Lifecycle:
 
     def output(self, texts: list[str], now: float) -> Iterator[DriverCommand]:
         """The agent said these lines."""
-        if not texts or not self.has(HookEventName.OUTPUT):
+        wanted = self._kind(HookEventName.OUTPUT) in self._wanted
+        if not texts or not (wanted or self.has(HookEventName.OUTPUT)):
             return
         self._waiting += texts
         self._size += sum(map(len, texts)) + len(texts)
@@ -191,7 +219,7 @@ class Lifecycle:
     def tick(self, now: float) -> Iterator[DriverCommand]:
         """Fire ``on_output`` with what came together, and ``on_idle`` once per idle period."""
         if self._flush_at is not None and now >= self._flush_at:
-            self._flush_at, self._flushing = None, True
+            self._flush_at, self._flushing = None, self.has(HookEventName.OUTPUT)
             text = "\n".join(self._waiting)
             self._waiting.clear()
             self._size = 0
@@ -202,8 +230,8 @@ class Lifecycle:
             yield from self.fire(HookEventName.IDLE, {"idle_seconds": self._idle_seconds})
 
     def _idle_at(self) -> float | None:
-        """When ``on_idle`` is due; None when it has fired, nobody listens or the end has begun."""
-        if self._idle_fired or self._ended or not self.has(HookEventName.IDLE):
+        """When the agent counts as idle; None when it does, or the end has begun."""
+        if self._idle_fired or self._ended:
             return None
         return None if self._last_output is None else self._last_output + self._idle_seconds
 

@@ -134,7 +134,7 @@ class Session:
             case events.ReceiptArrived(fields) if fields["state"] in _UNDELIVERED:
                 why = fields.get("reason") or "unknown"
                 yield commands.AgentNotice(f"not delivered to {fields['to']}: {why}")
-            case commands.SessionAsked() | commands.AddOnRequested():
+            case commands.SessionAsked() | commands.AddOnRequested() | commands.ReportEvent():
                 yield event
             case events.BrokerReturned():
                 self._reported = None
@@ -176,6 +176,8 @@ class Session:
                 yield commands.InjectText(self._new_id(), event.text)
             case events.HooksObserved():
                 yield from self.lifecycle.observe(event.hook, event.fields)
+            case events.KindsWanted():
+                self.lifecycle.tell_of(event.kinds)
             case events.InjectionRefused():
                 self.hangup.delivery(event.id, State.FAILED, now)
                 yield from not_injected(event)
@@ -264,7 +266,7 @@ class Session:
         fired = list(self.lifecycle.end("hangup", self._run.end_seconds))
         self._acks.changed(now)
         yield from fired
-        if not fired:  # there are no such hooks, or they have run
+        if not self.lifecycle.ending:  # there are no such hooks, or they have run
             yield from self.hangup.told(set(), now)
 
     # -- from the broker --------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from relay.core.errors import RelayError
@@ -201,6 +201,16 @@ class SessionAsked(DriverCommand, SessionEvent):
     """Another process asks something of this session (the push ``ask``): answer it."""
 
     fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportEvent(DriverCommand, SessionEvent):
+    """Tell the broker of something that happened, for the event ledger and route functions."""
+
+    kind: str
+    body: str = ""
+    meta: dict[str, Any] = field(default_factory=dict)
+    id: str = ""  # "": a new one
 
 
 @dataclass(frozen=True, slots=True)

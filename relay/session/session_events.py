@@ -211,6 +211,13 @@ class HooksObserved(SessionEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class KindsWanted(SessionEvent):
+    """Of which kinds of events that are told only when asked for the broker wants to know."""
+
+    kinds: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class InjectRequested(SessionEvent):
     """A hook that the agent waits for has a text for it."""
 

@@ -8,16 +8,18 @@ them stands the engine. Whatever goes wrong here, a gate that a hook guards stay
 from __future__ import annotations
 
 import asyncio
+import json
 import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
 from relay.agents.hook_codec import AgentHookCall, HookCodec
+from relay.directive.redact import redact
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
 from relay.session.hook_server import Reply
-from relay.session.session_commands import PersonNote
+from relay.session.session_commands import PersonNote, ReportEvent
 from relay.session.session_events import EventQueue, HooksObserved, InjectRequested
 from relay.session.steering import HookAttachment, Steering
 
@@ -26,6 +28,12 @@ from relay.session.steering import HookAttachment, Steering
 DEADLINE = 590.0
 #: Gates that may be open at a time; the next ones are answered as if their hooks had failed.
 OPEN_MAX = 256
+
+
+#: The events of a tool call, and what the event ledger calls them.
+_PHASES = {HookEventName.BEFORE_TOOL: "before", HookEventName.AFTER_TOOL: "after"}
+#: Characters of one text in a tool call that is told, and of all of its input or response.
+TOLD_TEXT_MAX, TOLD_MAX = 2000, 16 * 1024
 
 
 class Engine(Protocol):
@@ -71,6 +79,8 @@ class ToolHookEndpoint:
             call = self._read(event)
             if call is None:
                 return {}
+            if call.event in _PHASES:
+                self._events.post(ReportEvent("tool_call", *_tool_call(call)))
             asked = self._engine.has(call.event)
             if call.waits:
                 return await self._answered(call, asked)
@@ -183,3 +193,32 @@ def _unsaid(result: Aggregated) -> str:
 
 def _denied(reason: str) -> Aggregated:
     return Aggregated(success=False, decision=Decision.DENY, reason=reason)
+
+
+def _tool_call(call: AgentHookCall) -> tuple[str, dict[str, Any]]:
+    """The tool's name, and what is told of the call: without secrets, its texts shortened."""
+    tool = str(call.fields.get("tool_name") or "")
+    told: dict[str, Any] = {"phase": _PHASES[call.event], "tool": tool}
+    if call.fields.get("tool_use_id"):
+        told["id"] = str(call.fields["tool_use_id"])  # the same before and after
+    for name in ("tool_input", "tool_response"):
+        if call.fields.get(name) is not None:
+            told[name.removeprefix("tool_")] = _shortened(call.fields[name])
+    return tool, told
+
+
+def _shortened(value: Any) -> Any:
+    short = _texts_shortened(value)
+    text = json.dumps(short, default=str)
+    return json.loads(text) if len(text) <= TOLD_MAX else text[:TOLD_MAX] + " [cut]"
+
+
+def _texts_shortened(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _texts_shortened(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_texts_shortened(one) for one in value]
+    if not isinstance(value, str):
+        return value
+    text = redact(value[: 4 * TOLD_TEXT_MAX])
+    return text if len(text) <= TOLD_TEXT_MAX else text[:TOLD_TEXT_MAX] + " [cut]"

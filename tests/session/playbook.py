@@ -34,6 +34,7 @@ ROUTINE = (
     commands.KeepTerminal,
     commands.LookAgain,
     commands.ReportAgent,
+    commands.ReportEvent,
     commands.ResetHandlerLimits,
     commands.SettleSend,
     commands.StartDelivering,

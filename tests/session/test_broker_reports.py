@@ -13,8 +13,8 @@ from relay.core.message import State
 from relay.session import broker_reports
 from relay.session.background import Tasks
 from relay.session.broker_reports import BrokerReports
-from relay.session.session_commands import PersonNote, ReportAgent
-from relay.session.session_events import DeliveryReported, EventQueue
+from relay.session.session_commands import PersonNote, ReportAgent, ReportEvent
+from relay.session.session_events import DeliveryReported, EventQueue, KindsWanted
 from tests.session.playbook import MESSAGE, find
 
 
@@ -125,3 +125,32 @@ def test_that_the_person_spoke_is_told_until_it_is_known() -> None:
         bench.reports.person()
 
     assert play(scenario).broker.asked == [("person", {})]
+
+
+def test_events_are_told_in_their_order_each_until_the_broker_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same id with each try; what is refused for good is left; of too many the oldest go."""
+    monkeypatch.setattr(broker_reports, "EVENTS_MAX", 3)
+
+    async def scenario(bench: Bench) -> None:
+        bench.broker.errors = [BrokerUnavailable("away"), UsageError("too large")]
+        for number in range(5):
+            bench.reports.event(ReportEvent("output", str(number)))
+        await bench.reports.settle(10.0)
+        assert [fields["body"] for _, fields in bench.broker.asked] == ["3", "4"]
+        lost = [one for one in bench.posted() if isinstance(one, PersonNote)]
+        assert lost == [PersonNote("the broker is away for long: some events are lost")]
+
+    play(scenario)
+
+
+def test_the_session_learns_which_events_are_wanted() -> None:
+    async def scenario(bench: Bench) -> None:
+        for wants in (["output"], ["output"], []):
+            bench.broker.answer = {"wants": wants}
+            bench.reports.agent(ReportAgent("busy", "", "screen", ()))
+            await bench.reports.settle(10.0)
+        assert bench.posted() == [KindsWanted(frozenset({"output"})), KindsWanted(frozenset())]
+
+    play(scenario)

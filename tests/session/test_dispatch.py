@@ -11,13 +11,14 @@ from relay.hooks.hook_types import CallEnd, CallOutcome
 from relay.hooks.outputs import Result
 from relay.hooks.registry import BUILTIN, Registry
 from relay.protocol import frames
-from relay.session.detector import Detection
+from relay.session.detector import Detection, match_event_id
 from relay.session.handler_lanes import HandlerLanes
 from relay.session.session_commands import (
     AgentNotice,
     CallBuiltin,
     InjectText,
     PersonNote,
+    ReportEvent,
     RunHandlers,
 )
 from relay.session.session_events import HandlersEnded
@@ -82,7 +83,8 @@ def test_one_that_is_refused_is_told_and_does_not_stop_its_lane() -> None:
 def test_relays_own_handlers_are_called_at_once() -> None:
     dispatch = dispatcher(builtin="relay")
     heard = find("relay", "Bob")
-    assert list(dispatch.take(heard)) == [CallBuiltin(heard)]
+    told = ReportEvent("match", "x", {"namespace": "relay", "target": "Bob"}, match_event_id(heard))
+    assert list(dispatch.take(heard)) == [told, CallBuiltin(heard)]
     assert dispatch.idle
 
 

@@ -12,8 +12,14 @@ from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Failure
 from relay.hooks.registry import Registry
 from relay.session import lifecycle as module
-from relay.session.lifecycle import Lifecycle
-from relay.session.session_commands import DriverCommand, FireHooks, InjectText, PersonNote
+from relay.session.lifecycle import OUTPUT_TOGETHER, Lifecycle
+from relay.session.session_commands import (
+    DriverCommand,
+    FireHooks,
+    InjectText,
+    PersonNote,
+    ReportEvent,
+)
 from relay.session.session_events import HooksFired
 
 OUTPUT, IDLE, END = HookEventName.OUTPUT, HookEventName.IDLE, HookEventName.SESSION_END
@@ -66,7 +72,7 @@ def test_what_hooks_say_is_injected_and_what_they_do_wrong_is_noted() -> None:
 
 def test_nothing_fires_that_nobody_hears_and_a_quiet_word_is_not_noted() -> None:
     life = lifecycle(START)
-    assert list(life.fire(HookEventName.NOTIFICATION, {})) == [] and life.quiet
+    assert list(life.fire(HookEventName.BEFORE_AGENT, {})) == [] and life.quiet
     list(life.fire(START, {}))
     said = Aggregated(system_message="quiet", suppress_output=True)
     assert list(life.fired(HooksFired(START, said), 0.0)) == []
@@ -110,7 +116,10 @@ def test_idle_fires_once_for_each_idle_period() -> None:
 def test_an_agent_that_was_told_that_it_ends_is_not_asked_whether_it_sleeps() -> None:
     life = lifecycle(IDLE, END)
     life.active(1.0)
-    assert list(life.end("hangup", 10.0)) == [FireHooks(END, {"reason": "hangup"}, 10.0)]
+    assert list(life.end("hangup", 10.0)) == [
+        ReportEvent("session_end", "", {"reason": "hangup"}),
+        FireHooks(END, {"reason": "hangup"}, 10.0),
+    ]
     assert life.deadline() is None and life.ending
     assert list(life.end("exit", 10.0)) == []  # once in the life of a run
     list(life.fired(HooksFired(END, None), 2.0))
@@ -120,7 +129,6 @@ def test_an_agent_that_was_told_that_it_ends_is_not_asked_whether_it_sleeps() ->
 def test_without_hooks_nothing_is_collected_or_waited_for() -> None:
     life = lifecycle()
     assert list(life.output(["text"], 0.0)) == []
-    life.active(1.0)
     assert life.deadline() is None and life.quiet
 
 
@@ -175,3 +183,16 @@ def test_what_a_hook_of_an_agents_own_event_prints_is_not_noted() -> None:
     said = Aggregated(system_message="done", inject=["go on"])
     commands = life.fired(HooksFired(HookEventName.AFTER_AGENT, said), 0.0)
     assert list(commands) == [InjectText("new1", "go on")]
+
+
+def test_without_hooks_the_broker_is_told_of_silence_once_and_of_output_only_when_it_asks() -> None:
+    life = lifecycle()
+    life.active(1.0)
+    assert list(life.output(["unasked"], 1.0)) == []
+    assert list(life.tick(31.0)) == [ReportEvent("idle", "", {"idle_seconds": 30.0})]
+    assert list(life.tick(99.0)) == []
+    life.tell_of(frozenset({"output"}))
+    assert list(life.output(["one"], 100.0)) == [] == list(life.output(["two"], 100.0))
+    assert list(life.tick(100.0 + OUTPUT_TOGETHER)) == [ReportEvent("output", "one\ntwo")]
+    assert list(life.output(["three"], 101.0)) == []  # nothing waits for hooks that are not there
+    assert list(life.tick(102.0)) == [ReportEvent("output", "three")]

@@ -21,10 +21,10 @@ from relay.hooks.hook_types import (
     HookRun,
 )
 from relay.session.hook_server import Reply
-from relay.session.session_commands import PersonNote
+from relay.session.session_commands import PersonNote, ReportEvent
 from relay.session.session_events import EventQueue, HooksObserved, InjectRequested, SessionEvent
 from relay.session.steering import HookAttachment, Steering
-from relay.session.tool_hooks import DEADLINE, ToolHookEndpoint
+from relay.session.tool_hooks import DEADLINE, TOLD_TEXT_MAX, ToolHookEndpoint
 
 TOOL = {"kind": "tool", "tool_name": "Bash", "tool_input": {"command": "ls", "timeout": 5}}
 DONE = {"kind": "done", "tool_name": "Bash", "tool_input": {}}
@@ -119,6 +119,25 @@ def run(test: Callable[[Bench], Awaitable[None]], deadline: float = 30.0) -> Non
     asyncio.run(main())
 
 
+def test_a_tool_call_is_told_without_secrets_and_shortened() -> None:
+    key = "sk-ant-api03-" + "a1B2" * 24
+    done = {
+        "kind": "done",
+        "tool_name": "Bash",
+        "tool_input": {"command": f"export KEY={key}", "lines": ["y" * 3000]},
+    }
+
+    async def test(bench: Bench) -> None:
+        await bench.gate.answer(done)
+        [told] = [one for one in bench.posted() if isinstance(one, ReportEvent)]
+        assert (told.kind, told.body, told.meta["phase"]) == ("tool_call", "Bash", "after")
+        assert key not in told.meta["input"]["command"]
+        assert told.meta["input"]["command"].startswith("export KEY=")
+        assert told.meta["input"]["lines"] == ["y" * TOLD_TEXT_MAX + " [cut]"]
+
+    run(test)
+
+
 def test_the_agent_waits_longer_than_the_gate() -> None:
     assert GATE_TIMEOUT > DEADLINE
 
@@ -132,7 +151,9 @@ def test_a_gate_asks_the_engine_and_answers_in_the_agents_words() -> None:
         assert event is HookEventName.BEFORE_TOOL
         given = {"tool_name": "Bash", "tool_input": TOOL["tool_input"], "tool_use_id": ""}
         assert fields == given
-        assert bench.posted() == [InjectRequested("look")]
+        told, *more = bench.posted()
+        assert isinstance(told, ReportEvent) and (told.kind, told.body) == ("tool_call", "Bash")
+        assert told.meta["phase"] == "before" and more == [InjectRequested("look")]
 
     run(test)
 
