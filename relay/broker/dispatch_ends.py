@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from relay.broker.batch import Accepted, Batch
 from relay.broker.delivery_window import DeliveryWindows
@@ -31,12 +31,19 @@ class DispatchEnds:
     """Writes down how dispatches end, each with the commit of the batch."""
 
     def __init__(
-        self, ledger: Ledger, directory: Directory, windows: DeliveryWindows, held: HeldMessages
+        self,
+        ledger: Ledger,
+        directory: Directory,
+        windows: DeliveryWindows,
+        held: HeldMessages,
+        answered: Callable[[], None],
     ) -> None:
+        """``answered`` is called when an answer is there to be sent."""
         self._ledger = ledger
         self._directory = directory
         self._windows = windows
         self._held = held
+        self._answered = answered
 
     def turn_ended(
         self,
@@ -61,6 +68,7 @@ class DispatchEnds:
             dispatch_rows.close(self._ledger, ids, DispatchState.DONE, now_ms, turn=turn)
             if ended.text.strip():
                 dispatch_rows.add_answers(self._ledger, rows, turn, ended.text, now_ms)
+                batch.after.append(self._answered)
         elif ended.again:
             self.failed(rows, reason, batch)
         elif ended.state is TurnState.INTERRUPTED:

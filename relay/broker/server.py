@@ -17,7 +17,9 @@ from relay.broker.committer import Committer
 from relay.broker.connection import ClientConnection
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
+from relay.broker.dispatch_ends import DispatchEnds
 from relay.broker.evaluation import Evaluations
+from relay.broker.headless_turns import HeadlessTurns
 from relay.broker.identity import WrappedRuns
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.memory_proxy import MemoryProxy
@@ -32,9 +34,11 @@ from relay.broker.ops_persons import PersonOps
 from relay.broker.ops_query import QueryOps
 from relay.broker.ops_routes import RouteOps
 from relay.broker.ops_turns import TurnOps
+from relay.broker.personas import Personas
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.turn_engine import TurnEngine
 from relay.broker.workers import ConfigWorkers
+from relay.broker.wrapped_turns import WrappedTurns
 from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError
 from relay.core.paths import Home
 from relay.core.processes import marks_above
@@ -124,8 +128,15 @@ class BrokerServer:
         self._answers = AnswerDeliveries(
             ledger, directory, windows, committer, self._held, self._channels, log=log
         )
+        personas = Personas(home, configs)
         self._engine = TurnEngine(
-            ledger, directory, windows, self._held, committer, self._answers.wake
+            ledger,
+            directory,
+            committer,
+            personas,
+            WrappedTurns(ledger, directory, windows, self._held),
+            HeadlessTurns(home, ledger, committer, personas),
+            DispatchEnds(ledger, directory, windows, self._held, self._answers.wake),
         )
         self._dispatches = DispatchOps(ledger, directory, self._engine)
         self._evaluations = Evaluations(
@@ -218,6 +229,7 @@ class BrokerServer:
             await self._committer.drain()
             self._evaluations.close()
             await self._workers.close()
+            await self._engine.close()
             await self._memory.close()
             await self._close_connections()
             for timer in self._timers:
@@ -225,7 +237,6 @@ class BrokerServer:
             self._agents.forget_graces()
             self._deliveries.forget_waits()
             self._hooks.forget_all()
-            self._engine.close()
             await server.wait_closed()
 
     async def _close_connections(self) -> None:
@@ -274,7 +285,8 @@ class BrokerServer:
     @property
     def _has_work(self) -> bool:
         """Whether something goes on that no client waits for."""
-        return self._answers.busy or self._evaluations.busy or self._channels.connected
+        busy = self._answers.busy or self._evaluations.busy or self._engine.busy
+        return busy or self._channels.connected
 
     def _sweep(self) -> None:
         self._committer.submit_job(self._deliveries.sweep)

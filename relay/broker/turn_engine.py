@@ -11,46 +11,35 @@ late, and changes nothing.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
 
-from relay.broker.batch import Accepted, Batch
+from relay.broker.batch import Batch
 from relay.broker.committer import Committer
-from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
 from relay.broker.dispatch_ends import DispatchEnds
-from relay.broker.loop_guard import HeldMessages
-from relay.broker.routing import route
+from relay.broker.headless_turns import HEADLESS, HeadlessRun, HeadlessTurns
+from relay.broker.personas import Personas, PersonaSpec
+from relay.broker.wrapped_turns import AGENT, WrappedTurns
 from relay.core.errors import RelayError
-from relay.core.message import BODY_MAX, BY_HOOK, QueueMode, State
-from relay.core.queue_modes import (
-    StartTurn,
-    SteerTurn,
-    StopTurn,
-    collected_text,
-    next_step,
-)
+from relay.core.message import QueueMode
+from relay.core.queue_modes import StartTurn, SteerTurn, StopTurn, next_step
 from relay.ledger import dispatch_rows
-from relay.ledger.dispatch_rows import DispatchRow
-from relay.ledger.event_rows import OUTSIDE
+from relay.ledger.dispatch_rows import DispatchRow, DispatchState
 from relay.ledger.persona_sessions import label_of, labels_of
 from relay.ledger.store import Ledger
 from relay.protocol.turns import TurnEnded
 
-#: How long a wrapped agent's turn may take where its persona says nothing. Seconds.
+#: How long a wrapped agent's turn may take where no persona of that name says it. Seconds.
 DEADLINE = 3600.0
 #: What is looked at of a lane's queue.
 QUEUE_MAX = 1000
-#: After a failed commit. Seconds.
-_AGAIN_AFTER = 1.0
-#: Who has a lease.
-AGENT = "agent"
-#: Before what had begun already.
-_AGAIN = (
-    "(This is sent again: the last try ended before it was answered. Look at what is done already.)"
-)
+#: After a failed commit; and between two tries of a turn, at most. Seconds.
+_AGAIN_AFTER, _PAUSE_MAX = 1.0, 60.0
+#: Seconds that a broker that stops gives to its headless turns.
+_CLOSE_DEADLINE = 3.0
 
 
 @dataclass(slots=True, eq=False)
@@ -59,12 +48,9 @@ class RunningTurn:
 
     since_ms: int
     deadline: float
+    run: HeadlessRun | None = None
     ids: set[str] = field(default_factory=set)
     timer: asyncio.TimerHandle | None = None
-
-    def cancel_timer(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +62,7 @@ class Lane:
     running: RunningTurn | None = None
     timer: asyncio.TimerHandle | None = None
     looking: bool = False
+    not_before_ms: int = 0
 
 
 class TurnEngine:
@@ -85,23 +72,24 @@ class TurnEngine:
         self,
         ledger: Ledger,
         directory: Directory,
-        windows: DeliveryWindows,
-        held: HeldMessages,
         committer: Committer,
-        answered: Callable[[], None],
+        personas: Personas,
+        wrapped: WrappedTurns,
+        headless: HeadlessTurns,
+        ends: DispatchEnds,
     ) -> None:
-        """``answered`` is called when an answer is there to be sent."""
         self._ledger = ledger
         self._directory = directory
-        self._windows = windows
-        self._held = held
         self._committer = committer
-        self._answered = answered
-        self._ends = DispatchEnds(ledger, directory, windows, held)
+        self._personas = personas
+        self._wrapped = wrapped
+        self._headless = headless
+        self._ends = ends
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[tuple[str, str], Lane] = {}
+        self._for_room: dict[Lane, None] = {}  # they wait until another headless turn has ended
         self._seq = 0  # of the newest dispatch that was looked at
-        self._waking = False
+        self._waking = self._closing = False
 
     # -- what there is to do
 
@@ -109,9 +97,23 @@ class TurnEngine:
         """After a start: what had begun is taken up as it is."""
         for row in dispatch_rows.running(self._ledger):
             if row.lease_owner == AGENT:
-                self._went_out(self._lane(row.persona, row.session), [row.id], row.updated_ms)
-        self._committer.submit_job(self._without_agent)
+                lane = self._lane(row.persona, row.session)
+                self._went_out(lane, [row], row.updated_ms, self._spec(row))
+        self._committer.submit_job(self._cut_off)
         self.wake()
+
+    def _cut_off(self, batch: Batch) -> None:
+        """Nobody goes on with what a process of the last broker's had, or an agent that is gone."""
+        rows = dispatch_rows.running(self._ledger)
+        ids = [one.id for one in rows if one.lease_owner == HEADLESS]
+        if ids:
+            why = "the broker ended in the middle of it"
+            dispatch_rows.requeue(self._ledger, ids, why, batch.now_ms, failed=False)
+            self._done([one for one in rows if one.id in ids], batch)
+        for persona in {one.persona.lower() for one in rows if one.lease_owner == AGENT}:
+            member = self._directory.get(persona)
+            if member is None or not member.live:
+                self._gone(persona, batch)
 
     def wake(self) -> None:
         """There are new dispatches."""
@@ -129,12 +131,17 @@ class TurnEngine:
         """Something changed for this session."""
         self._look(self._lane(persona, session))
 
+    @property
+    def busy(self) -> bool:
+        """Whether headless turns run, or wait."""
+        return any(one.running and one.running.run or one.timer for one in self._lanes.values())
+
     def _lane(self, persona: str, session: str) -> Lane:
         label = label_of(self._ledger, persona, session)
         return self._lanes.setdefault((persona.lower(), label), Lane(persona, label))
 
     def _look(self, lane: Lane) -> None:
-        if not lane.looking:
+        if not lane.looking and not self._closing:
             lane.looking = True
             self._committer.submit_job(partial(self._step, lane))
 
@@ -144,7 +151,11 @@ class TurnEngine:
         lane.looking = False
         if lane.timer is not None:
             lane.timer.cancel()
+            lane.timer = None
         running = lane.running
+        if running is None and batch.now_ms < lane.not_before_ms:
+            self._look_at(lane, lane.not_before_ms, batch)
+            return
         # While a turn runs only these can do anything.
         modes = tuple(QueueMode) if running is None else (QueueMode.STEER, QueueMode.INTERRUPT)
         labels = labels_of(self._ledger, lane.persona, lane.label)
@@ -153,28 +164,56 @@ class TurnEngine:
             entries,
             batch.now_ms,
             running_since_ms=None if running is None else running.since_ms,
-            steers=True,
+            steers=running is not None and (running.run is None or running.run.steers),
+            # A session does what it can where there is no key for it.
             interrupts=True,
         )
         if isinstance(step, StartTurn):
-            self._start(lane, step, batch)
+            self._start(lane, dispatch_rows.rows_of(self._ledger, step.ids), step.summarised, batch)
         elif isinstance(step, SteerTurn):
             for row in dispatch_rows.rows_of(self._ledger, step.ids):
-                self._send(lane, [row], 0, QueueMode.STEER, batch)
+                self._give(lane, row, QueueMode.STEER, batch)
         elif isinstance(step, StopTurn):
             [row] = dispatch_rows.rows_of(self._ledger, [step.id])
-            self._send(lane, [row], 0, QueueMode.INTERRUPT, batch)
+            if running is not None and running.run is not None:
+                running.run.stop(f"what {row.sender} asked goes first")
+            else:
+                self._give(lane, row, QueueMode.INTERRUPT, batch)
         elif step.until_ms is not None:
-            wait = max(0, step.until_ms - batch.now_ms) / 1000
-            lane.timer = self._loop.call_later(wait, self._look, lane)
+            self._look_at(lane, step.until_ms, batch)
         elif running is None:
             self._lanes.pop((lane.persona.lower(), lane.label), None)
 
-    def _start(self, lane: Lane, step: StartTurn, batch: Batch) -> None:
-        rows = dispatch_rows.rows_of(self._ledger, step.ids)
-        self._send(lane, rows, step.summarised, QueueMode.FOLLOWUP, batch)
+    def _look_at(self, lane: Lane, at_ms: int, batch: Batch) -> None:
+        wait = max(0, at_ms - batch.now_ms) / 1000
+        lane.timer = self._loop.call_later(wait, self._look, lane)
 
-    # -- to a wrapped agent
+    def _start(
+        self, lane: Lane, rows: Sequence[DispatchRow], summarised: int, batch: Batch
+    ) -> None:
+        spec = self._spec(rows[0])
+        member = self._directory.get(lane.persona)
+        there = member is not None and (member.live or member.person)
+        if spec is None or there or spec.mode != HEADLESS:
+            self._send(lane, rows, summarised, QueueMode.FOLLOWUP, batch)
+            if spec is not None and not there:
+                batch.after.append(partial(self._personas.start_detached, spec))
+            return
+        if not self._headless.has_room:
+            self._for_room[lane] = None
+            return
+        try:
+            run = self._headless.begin(
+                lane.label, rows, summarised, spec, partial(self._run_ended, lane), batch
+            )
+        except RelayError as error:
+            self._ends.bury(rows, error.message, batch)
+            self._done(rows, batch)
+            return
+        self._went_out(lane, rows, batch.now_ms + 1, spec, run)
+        batch.on_failure.append(partial(self._came_back, lane, rows))
+        batch.after.append(run.start)
+        batch.after.append(partial(self._look, lane))
 
     def _send(
         self,
@@ -184,80 +223,63 @@ class TurnEngine:
         mode: QueueMode,
         batch: Batch,
     ) -> None:
-        """Send a wrapped agent what it is asked, as one message."""
-        member = self._directory.get(lane.persona)
+        spec = self._spec(rows[0])
+        deadline = spec.deadline if spec is not None else DEADLINE
         try:
-            if member is not None and member.person:
-                raise RelayError(f"{member.name} is a person, and no persona")
-            routing = route([lane.persona], rows[-1].sender, self._directory.members, strict=False)
+            on_its_way = self._wrapped.send(rows, summarised, mode, deadline, batch)
         except RelayError as error:
             self._ends.bury(rows, error.message, batch)
-            batch.after.append(partial(self._look, lane))
+            self._done(rows, batch)
             return
-        message = self._message(rows, summarised, mode)
-        message.routing = routing
-        if message.origin != "person":
-            self._held.admit_followed(message, message.hops, batch)
-        parked = any(one.parked for one in message.routing.routes)
-        ids = [one.id for one in rows]
-        until_ms = batch.now_ms + int(DEADLINE * 1000)
-        dispatch_rows.begin(self._ledger, ids, AGENT, until_ms, batch.now_ms, message.id)
-        self._windows.collect(message, batch)
-        if not parked:  # what waits for the person's decision holds nobody up
+        if on_its_way:  # what waits for the person's decision holds nobody up
             # One that is there in the same millisecond was there before.
-            self._went_out(lane, ids, batch.now_ms + 1)
-            batch.on_failure.append(partial(self._came_back, lane, ids))
+            self._went_out(lane, rows, batch.now_ms + 1, spec)
+            batch.on_failure.append(partial(self._came_back, lane, rows))
         batch.after.append(partial(self._look, lane))
 
-    def _message(self, rows: Sequence[DispatchRow], summarised: int, mode: QueueMode) -> Accepted:
-        last = rows[-1]
-        texts = [(one.event_id, one.sender_shown, one.body) for one in rows]
-        while len(body := collected_text(texts, summarised).encode()) > BODY_MAX // 2:
-            if summarised >= len(rows) - 1:
-                break
-            summarised += 1
-        text = body.decode()
-        if any(one.fence for one in rows):
-            text = f"{_AGAIN}\n{text}"
-        origins = {one.origin for one in rows}
-        origin = OUTSIDE if OUTSIDE in origins else last.origin if len(origins) == 1 else "agent"
-        attributes = {"report": "turn", **(BY_HOOK if origin == "relay" else {})}
-        meta = {
-            "attributes": attributes,
-            "dispatches": [one.id for one in rows],
-            "permissions": last.permissions,
-        }
-        return Accepted(
-            request=None,
-            id=rows[0].next_turn,
-            given=True,
-            kind="message",
-            sender=last.sender_shown,
-            origin=origin,
-            body=text,
-            mode=mode.value,
-            meta=json.dumps(meta),
-            hops=max(one.hops for one in rows),
-        )
+    def _give(self, lane: Lane, row: DispatchRow, mode: QueueMode, batch: Batch) -> None:
+        """Give the running turn another text."""
+        running = lane.running
+        if running is None or running.run is None:
+            self._send(lane, [row], 0, mode, batch)
+            return
+        self._headless.steer(running.run, row, batch)
+        running.ids.add(row.id)
+        batch.on_failure.append(partial(self._came_back, lane, [row]))
 
-    def _went_out(self, lane: Lane, ids: Sequence[str], since_ms: int) -> None:
+    def _spec(self, row: DispatchRow) -> PersonaSpec | None:
+        return self._personas.find(row.persona, row.config)
+
+    # -- what is in hand
+
+    def _went_out(
+        self,
+        lane: Lane,
+        rows: Sequence[DispatchRow],
+        since_ms: int,
+        spec: PersonaSpec | None,
+        run: HeadlessRun | None = None,
+    ) -> None:
         if lane.running is None:
-            lane.running = RunningTurn(since_ms, DEADLINE)
-            self._watch(lane, lane.running, DEADLINE)
-        lane.running.ids.update(ids)
+            deadline = spec.deadline if spec is not None else DEADLINE
+            lane.running = RunningTurn(since_ms, deadline, run)
+            if run is None:
+                self._watch(lane, lane.running, deadline)
+        lane.running.ids.update(one.id for one in rows)
 
-    def _came_back(self, lane: Lane, ids: Sequence[str]) -> None:
+    def _came_back(self, lane: Lane, rows: Sequence[DispatchRow]) -> None:
         """It could not be stored that these have begun."""
-        self._settled(lane, ids)
+        self._settled(lane, rows)
         self._loop.call_later(_AGAIN_AFTER, self._look, lane)
 
-    def _settled(self, lane: Lane, ids: Sequence[str]) -> None:
+    def _settled(self, lane: Lane, rows: Sequence[DispatchRow]) -> None:
         """These are in nobody's hands any more."""
         running = lane.running
         if running is not None:
-            running.ids.difference_update(ids)
+            running.ids.difference_update(one.id for one in rows)
             if not running.ids:
-                running.cancel_timer()
+                if running.timer is not None:
+                    running.timer.cancel()
                 lane.running = None
 
     def _done(self, rows: Sequence[DispatchRow], batch: Batch) -> None:
@@ -266,7 +288,7 @@ class TurnEngine:
         def go_on() -> None:
             for one in rows:
                 lane = self._lane(one.persona, one.session)
-                self._settled(lane, [one.id])
+                self._settled(lane, [one])
                 self._look(lane)
 
         batch.after.append(go_on)
@@ -281,14 +303,49 @@ class TurnEngine:
         again, changes nothing."""
         mine = [id_ for id_ in ids if dispatch_rows.is_dispatched(self._ledger, id_)]
         rows = [row for id_ in mine for row in dispatch_rows.carried_by(self._ledger, id_)]
-        if rows:
-            label = label_of(self._ledger, rows[0].persona, rows[0].session)
-            turn = rows[0].message
-            assert turn is not None
-            self._ends.turn_ended(label, turn, rows, ended, started_ms, batch)
-            self._done(rows, batch)
-            batch.after.append(self._answered)
+        rows.sort(key=lambda one: one.session)
+        for _, group in groupby(rows, key=lambda one: one.session):
+            together = list(group)
+            label = label_of(self._ledger, together[0].persona, together[0].session)
+            turn = together[0].message or ""
+            self._ends.turn_ended(label, turn, together, ended, started_ms, batch)
+        self._done(rows, batch)
         return mine, bool(rows)
+
+    def _run_ended(self, lane: Lane, run: HeadlessRun, ended: TurnEnded) -> None:
+        if self._closing:
+            return  # the next broker begins it again
+        self._committer.submit_job(partial(self._close_run, lane, run, ended))
+
+    def _close_run(self, lane: Lane, run: HeadlessRun, ended: TurnEnded, batch: Batch) -> None:
+        rows = [
+            one
+            for one in dispatch_rows.rows_of(self._ledger, sorted(run.had))
+            if one.state is DispatchState.RUNNING and one.lease_owner == HEADLESS
+        ]
+        part = [one for one in rows if run.took(one.id)]
+        missed = [one.id for one in rows if one not in part]
+        if missed:
+            dispatch_rows.requeue(self._ledger, missed, None, batch.now_ms, failed=False)
+        if part:
+            self._ends.turn_ended(lane.label, run.request.turn, part, ended, run.started_ms, batch)
+        if ended.again:
+            pause = min(2.0 ** max(one.tries for one in rows or part), _PAUSE_MAX)
+            lane.not_before_ms = batch.now_ms + int(pause * 1000)
+        self._done(rows, batch)
+        batch.after.append(self._room)
+
+        def again() -> None:
+            self._loop.call_later(_AGAIN_AFTER, self._run_ended, lane, run, ended)
+
+        batch.on_failure.append(again)
+
+    def _room(self) -> None:
+        """A headless turn has ended: whoever waited longest may begin."""
+        if self._for_room and self._headless.has_room:
+            lane = next(iter(self._for_room))
+            del self._for_room[lane]
+            self._look(lane)
 
     def delivery_ended(self, id_: str, reason: str | None, batch: Batch) -> None:
         """A message to an agent has failed, or somebody has withdrawn it."""
@@ -298,63 +355,45 @@ class TurnEngine:
             self._done(rows, batch)
 
     def agent_gone(self, member: Member, batch: Batch) -> None:
-        """An agent has ended: what it had seen and not answered is sent to the next of its name.
-        What it had not seen waits for that one anyway."""
-        self._try_again(dispatch_rows.running(self._ledger, member.name), batch)
+        """An agent has ended: what it had seen and not answered is sent to the next of its name."""
+        self._gone(member.name, batch)
 
-    def _without_agent(self, batch: Batch) -> None:
-        """After a start: as ``agent_gone``, of those that ended while no broker was there."""
-        rows = dispatch_rows.running(self._ledger)
-        there = {one.persona: self._directory.get(one.persona) for one in rows}
-        gone = [one for one in rows if (member := there[one.persona]) is None or not member.live]
-        self._try_again(gone, batch)
-
-    def _try_again(self, rows: Sequence[DispatchRow], batch: Batch) -> None:
-        for one in rows:
-            found = self._ledger.delivery(one.message or "", one.persona)
-            if found is None or found[2].state is State.SEEN:
-                reason = f"{one.persona} ended before it had answered"
-                self._ends.failed([one], reason, batch)
-                self._done([one], batch)
+    def _gone(self, persona: str, batch: Batch) -> None:
+        rows = dispatch_rows.running(self._ledger, persona)
+        rows = [one for one in rows if one.lease_owner == AGENT]
+        cut_off = self._wrapped.cut_off(rows)
+        if cut_off:
+            self._ends.failed(cut_off, f"{persona} ended before it had answered", batch)
+            self._done(cut_off, batch)
+        waits = next((one for one in rows if one not in cut_off), None)
+        spec = None if waits is None else self._spec(waits)
+        if spec is not None and spec.mode != HEADLESS:
+            batch.after.append(partial(self._personas.start_detached, spec))
 
     # -- deadlines
 
     def _watch(self, lane: Lane, running: RunningTurn, seconds: float) -> None:
-        running.cancel_timer()
         look = partial(self._committer.submit_job, partial(self._late, lane, running))
         running.timer = self._loop.call_later(seconds, look)
 
     def _late(self, lane: Lane, running: RunningTurn, batch: Batch) -> None:
-        """Look whether what the agent has in hand is beyond its deadline. What it has not taken
-        up yet is not."""
+        """Look whether what a wrapped agent has in hand is beyond its deadline."""
         if lane.running is not running:
             return
-        oldest = batch.now_ms
-        late = []
-        for row in dispatch_rows.rows_of(self._ledger, sorted(running.ids)):
-            found = self._ledger.delivery(row.message or "", row.persona)
-            begun = found[2].submitted_ms or found[2].updated_ms if found else row.updated_ms
-            if found and found[2].state not in (State.SUBMITTED, State.SEEN):
-                continue
-            if begun + running.deadline * 1000 <= batch.now_ms:
-                late.append(row)
-            else:
-                oldest = min(oldest, begun)
-        if late:
-            reason = f"no end of the turn within {running.deadline:g} s"
-            self._ends.bury(late, reason, batch)
-            self._done(late, batch)
-        rest = running.deadline - (batch.now_ms - oldest) / 1000
-        batch.after.append(partial(self._watch_on, lane, running, rest))
+        rows = dispatch_rows.rows_of(self._ledger, sorted(running.ids))
+        late, rest = self._wrapped.late(rows, running.deadline, batch.now_ms)
+        self._ends.bury(late, f"no end of the turn within {running.deadline:g} s", batch)
+        self._done(late, batch)
+        if len(late) < len(rows):
+            batch.after.append(partial(self._watch, lane, running, max(0.05, rest)))
 
-    def _watch_on(self, lane: Lane, running: RunningTurn, seconds: float) -> None:
-        if lane.running is running:
-            self._watch(lane, running, max(1.0, seconds))
+    # -- the end
 
-    def close(self) -> None:
-        """The broker stops."""
+    async def close(self) -> None:
+        """The broker stops: the next one goes on."""
+        self._closing = True
         for lane in self._lanes.values():
-            if lane.timer is not None:
-                lane.timer.cancel()
-            if lane.running is not None:
-                lane.running.cancel_timer()
+            for timer in (lane.timer, lane.running.timer if lane.running else None):
+                if timer is not None:
+                    timer.cancel()
+        await self._headless.close(_CLOSE_DEADLINE)

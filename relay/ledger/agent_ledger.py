@@ -66,7 +66,10 @@ def add_turn(
     started_ms: int,
     now_ms: int,
 ) -> None:
-    """Append a turn that is over to its session, in the open transaction; it becomes the head."""
+    """Append a turn that is over to its session, in the open transaction.
+
+    It becomes the head unless it failed: then the next one hangs from the same turn as this one.
+    """
     with ledger.guard() as db:
         head, number = db.execute(
             "SELECT s.head_turn, (SELECT ifnull(max(number),0) FROM agent_messages"
@@ -111,8 +114,38 @@ def add_turn(
         db.execute(
             "UPDATE agent_sessions SET head_turn=?, message_count=message_count+?, updated_ms=?,"
             " model=ifnull(?, model) WHERE id=?",
-            (turn, len(rows), now_ms, ended.model, session),
+            (turn if ended.goes_on else head, len(rows), now_ms, ended.model, session),
         )
+        if ended.external_id and ended.goes_on:
+            # Another session may have it already, where a conversation was gone on with by hand.
+            db.execute(
+                "UPDATE OR IGNORE agent_sessions SET external_id=? WHERE id=?",
+                (ended.external_id, session),
+            )
+
+
+def external_id_of(ledger: Ledger, session: str) -> str | None:
+    """What the agent calls this conversation itself, once it has told."""
+    with ledger.guard() as db:
+        found = db.execute("SELECT external_id FROM agent_sessions WHERE id=?", (session,))
+        id_ = found.fetchone()[0]
+    return None if id_ is None else str(id_)
+
+
+def history(ledger: Ledger, session: str, turns: int) -> list[tuple[str, str]]:
+    """(role, text) of the last ``turns`` turns up to the head as it is now, the newest last."""
+    with ledger.guard() as db:
+        found = db.execute(
+            "WITH RECURSIVE thread (id, parent, n) AS ("
+            " SELECT t.id, t.parent_turn, 1 FROM agent_sessions s JOIN agent_turns t"
+            " ON t.id=s.head_turn WHERE s.id=?"
+            " UNION ALL SELECT t.id, t.parent_turn, n+1 FROM agent_turns t JOIN thread"
+            " ON t.id=thread.parent WHERE n<?)"
+            " SELECT m.role, m.content FROM thread JOIN agent_messages m ON m.turn=thread.id"
+            " ORDER BY thread.n DESC, m.number",
+            (session, turns),
+        ).fetchall()
+    return [(str(role), str(text)) for role, text in found]
 
 
 def answers_to(ledger: Ledger, message: str) -> list[Row]:

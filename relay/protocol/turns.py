@@ -108,6 +108,11 @@ class TurnEnded:
     ended_ms: int | None = None
     tool_calls: tuple[ToolCall, ...] = ()
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the conversation goes on from here: what failed was not said, as it were."""
+        return self.state in (TurnState.COMPLETED, TurnState.INTERRUPTED)
+
     def to_json(self) -> Json:
         return {name: one for name, one in asdict(self).items() if one is not None}
 

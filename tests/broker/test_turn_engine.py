@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from relay.broker import headless_turns
 from relay.broker.client import BrokerClient, connect
+from relay.broker.personas import Personas
 from relay.core.paths import Home
 from tests.broker.support import Json, register
 from tests.support import wait_until
@@ -94,3 +100,119 @@ def test_one_turn_at_a_time_in_a_session_by_priority_then_age_and_sessions_besid
         assert urgent["body"] == "urgent"
         atlas.answer(urgent["id"])
         assert atlas.next()["body"] == "second"
+
+
+# -- headless personas: the process is a script
+
+#: Answers what it is asked, as the prompt says. ``@T@`` is a folder where it leaves notes.
+_RUNNER = """
+import json, os, socket, sys, time
+wire = socket.socket(fileno=os.dup(0)).makefile("rwb")
+def tell(**fields):
+    wire.write(json.dumps(fields).encode() + b"\\n"); wire.flush()
+asked = json.loads(wire.readline())
+with open(sys.argv[1], "a") as notes:
+    notes.write(json.dumps({"pid": os.getpid(), **asked}) + "\\n")
+tell(tell="started", steers=True)
+words = asked["resumed_prompt"]
+if "wait" in words:
+    while line := wire.readline():
+        said = json.loads(line)
+        if said["do"] == "stop":
+            tell(tell="ended", state="interrupted", text="so far")
+            sys.exit()
+        tell(tell="steered", id=said["id"])
+        words = said["text"]
+        if "go" in words:
+            break
+if "die" in words and "sent again" not in words:
+    os.kill(os.getpid(), 9)
+if "fail" in words:
+    tell(tell="ended", state="failed", reason="it cannot", again="thrice" in words)
+else:
+    tell(tell="ended", text=f"done: {words}", external_id="conversation-1")
+"""
+
+
+@dataclass
+class Spec:
+    mode: str = "headless"
+    deadline: float = 600.0
+
+    def to_json(self) -> Json:
+        return {"command": ["true"]}
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], list[Json]]:
+    """The persona atlas is headless; what its processes were asked."""
+    notes, script = tmp_path / "notes", tmp_path / "runner.py"
+    script.write_text(_RUNNER)
+    notes.write_text("")
+    monkeypatch.setattr(headless_turns, "RUNNER", (sys.executable, str(script), str(notes)))
+    monkeypatch.setattr(
+        Personas, "find", lambda self, name, config: Spec() if name == "atlas" else None
+    )
+    return lambda: [json.loads(line) for line in notes.read_text().splitlines()]
+
+
+def test_a_headless_persona_goes_on_with_its_conversation(
+    requests: Callable[[], list[Json]], home: Home, served: None
+) -> None:
+    with connect(home) as client:
+        dispatch(client, "first")
+        wait_until(lambda: inbox(client) == [("atlas", "done: first")], what="the answer")
+        dispatch(client, "second", system_prompt="be brief", extracted={"code": 7})
+        wait_until(lambda: len(inbox(client)) == 2, what="the other one")
+        first, second = requests()
+        assert (first["external_id"], first["prompt"]) == (None, "first")
+        assert second["external_id"] == "conversation-1"
+        assert second["system_prompt"] == "be brief" and '"code": 7' in second["prompt"]
+        assert second["prompt"].index("done: first") < second["prompt"].index("second")
+        assert "first" not in second["resumed_prompt"]
+
+
+def test_a_process_that_dies_is_followed_by_one_that_knows(
+    requests: Callable[[], list[Json]], home: Home, served: None
+) -> None:
+    with connect(home) as client:
+        dispatch(client, "die")
+        wait_until(lambda: len(inbox(client)) == 1, what="the answer")
+        assert [one["attempt"] for one in requests()] == [0, 1]
+        assert inbox(client)[0][1].startswith("done: (This is sent again:")
+
+
+def test_what_fails_for_good_is_dead_and_can_be_tried_again_or_dropped(
+    requests: Callable[[], list[Json]], home: Home, served: None
+) -> None:
+    with connect(home) as client:
+        id_ = dispatch(client, "fail")
+        wait_until(lambda: states(client, dead=True) == [("fail", "dead")], what="its death")
+        [(sender, told)] = inbox(client)
+        assert sender == "relay" and "atlas is not answered: it cannot." in told
+        assert f"relay broker retry {id_[-8:]}" in told
+        client.request("redispatch", which=[id_[-8:]])
+        wait_until(lambda: len(inbox(client)) == 2, what="its second death")
+        assert len(requests()) == 2
+        client.request("redispatch", which=["atlas"], drop=True)
+        assert states(client, dead=True) == []
+
+
+def test_steer_goes_into_the_run_and_interrupt_ends_it(
+    requests: Callable[[], list[Json]], home: Home, served: None
+) -> None:
+    with connect(home) as client:
+        dispatch(client, "wait")
+        wait_until(lambda: len(requests()) == 1, what="the turn")
+        dispatch(client, "later")
+        dispatch(client, "go", mode="steer")
+        wait_until(lambda: len(inbox(client)) == 2, what="two answers")
+        assert inbox(client) == [("atlas", "done: go"), ("atlas", "done: later")]
+        dispatch(client, "wait more")
+        wait_until(lambda: len(requests()) == 3, what="the turn")
+        dispatch(client, "queued")
+        dispatch(client, "now", mode="interrupt")
+        wait_until(lambda: len(inbox(client)) == 5, what="all answers")
+        (_, told), (_, now), (_, queued) = inbox(client)[2:]
+        assert "“wait more” to atlas was interrupted" in told
+        assert (now, queued) == ("done: now", "done: queued")

@@ -1,0 +1,276 @@
+"""Turns of headless personas: a process for each, with a lease and a deadline.
+
+The process is relay.app.headless_turn; it ends with the broker's end of its socket, and so does
+all that it has started. What it tells counts as long as its lease runs: whoever is silent for
+``LEASE`` seconds is killed, and the turn is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from relay.broker.batch import Batch
+from relay.broker.committer import Committer
+from relay.broker.personas import Personas, PersonaSpec
+from relay.broker.service_process import ServiceProcess, python
+from relay.broker.turn_context import assemble
+from relay.broker.wrapped_turns import asked
+from relay.core.dispatch import PermissionSet
+from relay.core.errors import RelayError
+from relay.core.paths import Home
+from relay.ledger import agent_ledger, dispatch_rows
+from relay.ledger.dispatch_rows import DispatchRow
+from relay.ledger.store import Ledger
+from relay.protocol.turns import ALIVE_EVERY, TurnEnded, TurnRequest, TurnState
+
+#: The process of a turn.
+RUNNER = python("relay.app.headless_turn")
+#: Seconds of silence after which nobody has the turn any more.
+LEASE = 6 * ALIVE_EVERY
+#: Who has the lease of what such a process has.
+HEADLESS = "headless"
+#: Headless turns at a time.
+RUNS_MAX = 8
+#: Turns of the conversation that are looked at for the history.
+_HISTORY_MAX = 200
+#: Seconds that a turn has to end once it was told to, or once its own deadline was there.
+_GRACE = 10.0
+
+
+class HeadlessRun:
+    """One turn that runs. ``ended`` is called once, when its process has gone."""
+
+    def __init__(
+        self,
+        home: Home,
+        request: TurnRequest,
+        started_ms: int,
+        *,
+        alive: Callable[[HeadlessRun], None],
+        ended: Callable[[HeadlessRun, TurnEnded], None],
+    ) -> None:
+        """``alive`` is called at each sign of life."""
+        self.request = request
+        self.started_ms = started_ms
+        #: Whether texts can be given to it while it runs.
+        self.steers = False
+        #: The dispatches that it was begun with, or was given; those of them that went in.
+        self.had = set(request.dispatches)
+        self._in = set(request.dispatches)
+        self._home = home
+        self._alive = alive
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._process: ServiceProcess | None = None
+        self._told: TurnEnded | None = None
+        self._why: TurnEnded | None = None  # why it was ended, where it was
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def took(self, id_: str) -> bool:
+        """Whether this dispatch went into the turn."""
+        return id_ in self._in
+
+    def start(self) -> None:
+        """Start its process."""
+        try:
+            self._process = ServiceProcess(
+                RUNNER,
+                cwd=self._home.root,
+                log=os.path.join(self._home.logs, "personas.log"),
+                received=self._received,
+                ended=self._gone,
+            )
+        except OSError as error:
+            reason = f"its process cannot be started: {error.strerror or error}"
+            self._loop.call_soon(self._end, TurnEnded(TurnState.FAILED, "", reason, again=True))
+            return
+        self._send(self.request.to_json())
+        self._watch()
+        late = f"no end of the turn within {self.request.deadline:g} s"
+        self._at(
+            "deadline", self.request.deadline + _GRACE, TurnEnded(TurnState.TIMED_OUT, reason=late)
+        )
+
+    def steer(self, row: DispatchRow) -> None:
+        """Give the running turn another text; it tells once that went in."""
+        self._send({"do": "steer", "id": row.id, "text": row.body})
+
+    def stop(self, reason: str) -> None:
+        """End the turn: another one goes first, or the broker stops."""
+        if self._why is None and self._process is not None:
+            self._why = TurnEnded(TurnState.INTERRUPTED, reason=reason)
+            self._send({"do": "stop"})
+            self._process.finish()
+            self._at("stop", _GRACE, self._why)
+
+    def _at(self, what: str, seconds: float, why: TurnEnded) -> None:
+        if (timer := self._timers.pop(what, None)) is not None:
+            timer.cancel()
+        self._timers[what] = self._loop.call_later(seconds, self.kill, why)
+
+    def kill(self, why: TurnEnded) -> None:
+        """End it at once."""
+        self._why = self._why or why
+        if self._process is not None:
+            self._process.kill()
+
+    def _send(self, fields: Mapping[str, Any]) -> None:
+        if self._process is not None:
+            self._process.send(json.dumps(fields).encode() + b"\n")
+
+    def _watch(self) -> None:
+        silent = f"it was silent for {LEASE:g} s"
+        self._at("lease", LEASE, TurnEnded(TurnState.FAILED, "", silent, again=True))
+
+    def _received(self, line: bytes) -> None:
+        """A line of the process. Raises ValueError for what is none: it is killed then."""
+        fields = json.loads(line)
+        if not isinstance(fields, dict):
+            raise ValueError("not an object")
+        tell = fields.pop("tell", None)
+        self._watch()
+        self._alive(self)
+        if tell == "started":
+            self.steers = bool(fields.get("steers"))
+        elif tell == "steered" and fields.get("id") in self.had:
+            self._in.add(str(fields["id"]))
+        elif tell == "ended":
+            try:
+                self._told = TurnEnded.from_json(fields)
+            except RelayError as error:
+                raise ValueError(error.message) from error
+
+    def _gone(self, how: str) -> None:
+        told, why = self._told, self._why
+        if told is None:
+            told = why or TurnEnded(TurnState.FAILED, "", f"its process {how}", again=True)
+        elif why is not None and told.state is not TurnState.COMPLETED:
+            told = replace(told, state=why.state, reason=why.reason, again=why.again)
+        self._end(told)
+
+    def _end(self, told: TurnEnded) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._ended(self, told)
+
+
+class HeadlessTurns:
+    """Begins headless turns: what they are told, and that their leases are kept."""
+
+    def __init__(
+        self, home: Home, ledger: Ledger, committer: Committer, personas: Personas
+    ) -> None:
+        self._home = home
+        self._ledger = ledger
+        self._committer = committer
+        self._personas = personas
+        self._runs: dict[HeadlessRun, int] = {}  # with the time to which the lease is kept
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more turn may begin."""
+        return len(self._runs) < RUNS_MAX
+
+    def begin(
+        self,
+        label: str,
+        rows: Sequence[DispatchRow],
+        summarised: int,
+        spec: PersonaSpec,
+        ended: Callable[[HeadlessRun, TurnEnded], None],
+        batch: Batch,
+    ) -> HeadlessRun:
+        """The turn of these dispatches, to be started once the batch is committed. Raises
+        RelayError where it cannot be."""
+        first, now_ms = rows[0], batch.now_ms
+        permissions = PermissionSet.from_json(rows[-1].permissions)
+        environment = self._personas.environment(spec, permissions)
+        self._ledger.begin()
+        session = agent_ledger.session_of(self._ledger, first.persona, label, now_ms)
+        with_history = any(one.context.get("include_thread_history", True) for one in rows)
+        told = assemble(
+            asked(rows),
+            agent_ledger.history(self._ledger, session, _HISTORY_MAX) if with_history else (),
+            summarised=summarised,
+            attempt=max(one.fence for one in rows),
+        )
+        request = TurnRequest(
+            turn=first.next_turn,
+            name=first.persona,
+            session=label,
+            prompt=told.prompt,
+            permissions=permissions,
+            deadline=spec.deadline,
+            persona=spec.to_json(),
+            home=self._home.root,
+            resumed_prompt=told.resumed_prompt,
+            system_prompt=told.system_prompt,
+            external_id=(
+                agent_ledger.external_id_of(self._ledger, session) if with_history else None
+            ),
+            environment=environment,
+            attempt=max(one.fence for one in rows),
+            dispatches=tuple(one.id for one in rows),
+        )
+        run = HeadlessRun(
+            self._home,
+            request,
+            now_ms,
+            alive=self._alive,
+            ended=partial(self._ended, ended),
+        )
+        until_ms = now_ms + int(LEASE * 1000)
+        dispatch_rows.begin(self._ledger, request.dispatches, HEADLESS, until_ms, now_ms)
+        self._runs[run] = until_ms
+        self._empty.clear()
+        batch.on_failure.append(partial(self._forget, run))
+        return run
+
+    def steer(self, run: HeadlessRun, row: DispatchRow, batch: Batch) -> None:
+        """Give a running turn another text, once that is written down."""
+        until_ms = batch.now_ms + int(LEASE * 1000)
+        dispatch_rows.begin(self._ledger, [row.id], HEADLESS, until_ms, batch.now_ms)
+        run.had.add(row.id)
+        batch.after.append(partial(run.steer, row))
+
+    async def close(self, seconds: float) -> None:
+        """Stop all of them, and wait so long for them to go."""
+        for run in list(self._runs):
+            run.stop("the broker stops")
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._empty.wait(), seconds)
+        for run in list(self._runs):
+            run.kill(TurnEnded(TurnState.INTERRUPTED, reason="the broker stops"))
+
+    def _alive(self, run: HeadlessRun) -> None:
+        self._committer.submit_job(partial(self._renew, run))
+
+    def _renew(self, run: HeadlessRun, batch: Batch) -> None:
+        """Keep the lease in the ledger, too, when half of it is over."""
+        until_ms = batch.now_ms + int(LEASE * 1000)
+        if run in self._runs and until_ms - self._runs[run] > LEASE * 500:
+            self._runs[run] = until_ms
+            dispatch_rows.renew(self._ledger, run.had, until_ms, batch.now_ms)
+
+    def _ended(
+        self,
+        ended: Callable[[HeadlessRun, TurnEnded], None],
+        run: HeadlessRun,
+        told: TurnEnded,
+    ) -> None:
+        self._forget(run)
+        ended(run, told)
+
+    def _forget(self, run: HeadlessRun) -> None:
+        self._runs.pop(run, None)
+        if not self._runs:
+            self._empty.set()

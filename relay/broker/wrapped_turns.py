@@ -1,0 +1,131 @@
+"""Turns of wrapped agents: a dispatch is a message to the agent, whose session tells the end.
+
+That message says which dispatches it carries, what they permit, and that the turn is to be
+reported. It moves on as any other does: it waits for an agent that is not there, is parked by the
+loop guard, and can be withdrawn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from relay.broker.batch import Accepted, Batch
+from relay.broker.delivery_window import DeliveryWindows
+from relay.broker.directory import Directory
+from relay.broker.loop_guard import HeldMessages
+from relay.broker.routing import route
+from relay.broker.turn_context import AskedMessage, assemble
+from relay.core.errors import RelayError
+from relay.core.message import BODY_MAX, BY_HOOK, REPORTED, QueueMode, State
+from relay.ledger import dispatch_rows
+from relay.ledger.dispatch_rows import DispatchRow
+from relay.ledger.event_rows import OUTSIDE
+from relay.ledger.store import Ledger
+
+#: Who has the lease of what a wrapped agent was sent.
+AGENT = "agent"
+
+
+class WrappedTurns:
+    """Begins the turns of wrapped agents, and says which of them will not end any more."""
+
+    def __init__(
+        self, ledger: Ledger, directory: Directory, windows: DeliveryWindows, held: HeldMessages
+    ) -> None:
+        self._ledger = ledger
+        self._directory = directory
+        self._windows = windows
+        self._held = held
+
+    def send(
+        self,
+        rows: Sequence[DispatchRow],
+        summarised: int,
+        mode: QueueMode,
+        deadline: float,
+        batch: Batch,
+    ) -> bool:
+        """Send the agent what it is asked, as one message, with the batch. Returns whether that is
+        on its way: not where it waits for the person's decision. Raises RelayError where no agent
+        can ever have that name."""
+        persona, last = rows[0].persona, rows[-1]
+        member = self._directory.get(persona)
+        if member is not None and member.person:
+            raise RelayError(f"{member.name} is a person, and no persona")
+        origins = {one.origin for one in rows}
+        origin = OUTSIDE if OUTSIDE in origins else last.origin if len(origins) == 1 else "agent"
+        meta = {
+            "attributes": {**REPORTED, **(BY_HOOK if origin == "relay" else {})},
+            "dispatches": [one.id for one in rows],
+            "permissions": last.permissions,
+        }
+        message = Accepted(
+            request=None,
+            id=rows[0].next_turn,
+            given=True,
+            kind="message",
+            sender=last.sender_shown,
+            origin=origin,
+            body=_text(rows, summarised),
+            mode=mode.value,
+            meta=json.dumps(meta),
+            routing=route([persona], last.sender, self._directory.members, strict=False),
+            hops=max(one.hops for one in rows),
+        )
+        if origin != "person":
+            self._held.admit_followed(message, message.hops, batch)
+        until_ms = batch.now_ms + int(deadline * 1000)
+        ids = [one.id for one in rows]
+        dispatch_rows.begin(self._ledger, ids, AGENT, until_ms, batch.now_ms, message.id)
+        self._windows.collect(message, batch)
+        assert message.routing is not None
+        return not any(one.parked for one in message.routing.routes)
+
+    def cut_off(self, rows: Sequence[DispatchRow]) -> list[DispatchRow]:
+        """Of what an agent had that has gone: what it had seen, and not answered. What it had not
+        seen waits for the next of its name anyway."""
+        return [
+            one
+            for one in rows
+            if (found := self._ledger.delivery(one.message or "", one.persona)) is None
+            or found[2].state is State.SEEN
+        ]
+
+    def late(
+        self, rows: Sequence[DispatchRow], deadline: float, now_ms: int
+    ) -> tuple[list[DispatchRow], float]:
+        """Which of these are beyond the deadline, and in how many seconds the next one is. The
+        time begins when the agent has the message."""
+        late = []
+        rest = deadline
+        for row in rows:
+            found = self._ledger.delivery(row.message or "", row.persona)
+            if found is None or found[2].state not in (State.SUBMITTED, State.SEEN):
+                continue
+            begun = found[2].submitted_ms or found[2].updated_ms
+            left = deadline - (now_ms - begun) / 1000
+            if left <= 0:
+                late.append(row)
+            rest = min(rest, left) if left > 0 else rest
+        return late, rest
+
+
+def asked(rows: Sequence[DispatchRow]) -> list[AskedMessage]:
+    """What these dispatches ask."""
+    return [
+        AskedMessage(
+            *(one.event_id, one.sender_shown, one.channel, one.body),
+            *(one.context.get("system_prompt"), one.context.get("extracted")),
+        )
+        for one in rows
+    ]
+
+
+def _text(rows: Sequence[DispatchRow], summarised: int) -> str:
+    attempt = max(one.fence for one in rows)
+    text = assemble(asked(rows), (), summarised=summarised, attempt=attempt).body
+    while len(text.encode()) > BODY_MAX and summarised < len(rows):
+        summarised += 1
+        text = assemble(asked(rows), (), summarised=summarised, attempt=attempt).body
+    return text
