@@ -70,7 +70,7 @@ class WrappedTurns:
             body=_text(rows, summarised),
             mode=mode.value,
             meta=json.dumps(meta),
-            routing=route([persona], last.sender, self._directory.members, strict=False),
+            routing=route([persona], last.sender_shown, self._directory.members, strict=False),
             hops=max(one.hops for one in rows),
         )
         if origin != "person":

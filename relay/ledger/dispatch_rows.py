@@ -8,15 +8,19 @@ that one was begun: what is told of an earlier time is told too late.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from relay.core.dispatch import RELAY_CHANNEL, BrokerDispatch, PeerKind
 from relay.core.ids import derived_ulid
 from relay.core.message import QueueMode
+from relay.core.paths import Home
 from relay.core.queue_modes import QueueEntry
+from relay.ledger.content_files import path_of
+from relay.ledger.event_rows import files_of
 from relay.ledger.store import Ledger
 
 
@@ -206,7 +210,22 @@ def rows_of(ledger: Ledger, ids: Sequence[str]) -> list[DispatchRow]:
             f"SELECT {_COLUMNS} {_FROM} JOIN json_each(?) j ON d.id = j.value ORDER BY j.key",
             (json.dumps(list(ids)),),
         ).fetchall()
-    return [_row(one) for one in found]
+    rows = [_row(one) for one in found]
+    return [
+        one if one.channel == RELAY_CHANNEL else replace(one, body=_with_files(ledger, one))
+        for one in rows
+    ]
+
+
+def _with_files(ledger: Ledger, row: DispatchRow) -> str:
+    """What its event says, with the paths of its content that is no text."""
+    home = Home(os.path.dirname(ledger.path))
+    files = [
+        f"[attached: {one.name} ({one.content_type}, {one.size} bytes):"
+        f" {path_of(home, one.sha256)}]"
+        for one in files_of(ledger, row.event)
+    ]
+    return "\n".join(filter(None, [row.body, *files]))
 
 
 def listed(ledger: Ledger, limit: int, *, dead: bool = False, part: str = "") -> list[DispatchRow]:

@@ -11,10 +11,13 @@ from relay.core.dispatch import RELAY_CHANNEL, Event, PeerKind
 from relay.core.paths import Home
 from relay.ledger.content_files import path_of
 from relay.ledger.event_rows import files_of
-from relay.ledger.persons import sender_type
+from relay.ledger.persons import sender_type, with_address
 from relay.ledger.store import Ledger
 
 Json = dict[str, Any]
+
+#: Of an event's metadata, what relay adds to it.
+_OWN = frozenset({"person", "to", "files"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,13 @@ def event_of(ledger: Ledger, home: Home, seq: int) -> Event:
             to = [one[0] for one in found]
     meta = json.loads(row[6]) if row[6] else {}
     metadata = {**meta.get("attributes", {}), **(meta.get("meta") or {})}
+    if row[8] != RELAY_CHANNEL:
+        # What relay says of an event is nothing that somebody outside could have said.
+        metadata = {key: one for key, one in metadata.items() if key not in _OWN}
+        person = with_address(ledger, row[8], row[2] or "")
+        if person is not None:
+            about = {"id": person.id, "name": person.name, "relationship": person.relationship}
+            metadata["person"] = about
     if to:
         metadata["to"] = to
     files = files_of(ledger, seq) if row[8] != RELAY_CHANNEL else []

@@ -15,9 +15,10 @@ from relay.broker import answers, channels
 from relay.broker.client import connect
 from relay.config.trust import untrust, user_config
 from relay.core.paths import Home
+from relay.ledger.content_files import store
 from relay.ledger.store import Ledger
 from tests.broker.conftest import Configure
-from tests.broker.support import broker_thread
+from tests.broker.support import broker_thread, register, registration
 from tests.broker.test_answers import answered
 from tests.support import wait_until
 
@@ -53,6 +54,9 @@ async def live(inlet):
     note("live", (await inlet.put({{"content": "live", "sender": "x"}}))["duplicate"])
     raise SystemExit("the line was cut")
 """
+
+
+Json = dict[str, Any]
 
 
 def rows(home: Home, query: str) -> list[tuple[Any, ...]]:
@@ -159,13 +163,10 @@ def all(event):
     return False
 """
     configure(text, project)
-    with broker_thread(home):
-        from tests.broker.support import registration
-
-        with connect(home) as client:
-            client.request("register", **{**registration("Bob"), "cwd": str(project)})
-            client.request("send", to="Al", body="hello", offline=True)
-            wait_until(lambda: rows(home, "SELECT 1 FROM hook_evaluations"))
+    with broker_thread(home), connect(home) as client:
+        client.request("register", **{**registration("Bob"), "cwd": str(project)})
+        client.request("send", to="Al", body="hello", offline=True)
+        wait_until(lambda: rows(home, "SELECT 1 FROM hook_evaluations"))
     assert not (tmp_path / "ran").exists()
     assert rows(home, "SELECT 1 FROM events WHERE channel='chat'") == []
 
@@ -175,3 +176,50 @@ def test_what_is_asked_for_is_as_it_was_registered(home: Home, configure: Config
     path = configure('relay.adapter("chat", send=print)')
     [manifest] = Path(home.root, "cache").glob("manifest-*.json")
     assert json.loads(manifest.read_text())["channel_adapters"] == ["chat"], path
+
+
+def test_a_persona_is_told_who_speaks_and_where_the_files_are(
+    home: Home, served: None, configure: Configure, tmp_path: Path
+) -> None:
+    configure(
+        """
+@relay.route
+def family(event):
+    if (event.metadata.get("person") or {}).get("relationship") == "family":
+        seen = {key: event.metadata[key] for key in ("person", "files", "mood")}
+        context = AddedContext(extracted={**seen, "type": event.sender_type.value})
+        return HookResult(fire=True, routing=HookRouting("atlas"), context=context)
+"""
+    )
+    data = b"\x89PNG"
+    file: Json = {
+        "sha256": store(home, data),
+        "size": 4,
+        "name": "a.png",
+        "content_type": "image/png",
+    }
+    lies = {
+        "person": {"relationship": "family"},
+        "files": [{"path": "/etc/passwd"}],
+        "mood": "good",
+    }
+    event = {"channel": "mail", "sender": "atlas", "content": "look", "metadata": lies}
+    with register(home, "atlas") as atlas, connect(home) as client:
+        stranger = client.request("event", outside={**event, "source_id": "1"})
+        client.request(
+            "person_add", name="Mom", relationship="family", addresses=[["mail", "atlas"]]
+        )
+        client.request("event", outside={**event, "source_id": "2", "files": [file]})
+        push = atlas.next_push(20)
+        assert push is not None
+    path = Path(home.root, "content", file["sha256"][:2], file["sha256"])
+    assert path.read_bytes() == data
+    assert (push["from"], push["from_kind"]) == ("mail:atlas", "channel")
+    assert push["body"] == f"look\n[attached: a.png (image/png, 4 bytes): {path}]"
+    [(context,)] = rows(home, "SELECT context_json FROM dispatches")
+    extracted = json.loads(context)["extracted"]
+    assert extracted["person"]["name"] == "Mom" and extracted["type"] == "known"
+    assert [one["path"] for one in extracted["files"]] == [str(path)]
+    assert extracted["mood"] == "good"
+    found = rows(home, "SELECT e.id FROM dispatches d JOIN events e ON e.seq = d.event")
+    assert stranger["id"] not in [one[0] for one in found]
