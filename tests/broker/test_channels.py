@@ -215,7 +215,7 @@ def family(event):
     path = Path(home.root, "content", file["sha256"][:2], file["sha256"])
     assert path.read_bytes() == data
     assert (push["from"], push["from_kind"]) == ("mail:atlas", "channel")
-    assert push["body"] == f"look\n[attached: a.png (image/png, 4 bytes): {path}]"
+    assert push["body"].startswith(f"look\n[attached: a.png (image/png, 4 bytes): {path}]\n")
     [(context,)] = rows(home, "SELECT context_json FROM dispatches")
     extracted = json.loads(context)["extracted"]
     assert extracted["person"]["name"] == "Mom" and extracted["type"] == "known"
