@@ -44,6 +44,7 @@ class Relay:
         memory: Mapping[str, object] | None = None,
         shell_output: str = "hold",
         merge: str = "apart",
+        personas: Mapping[str, object] | None = None,
     ) -> None:
         self.name = name
         self.registry = Registry()
@@ -58,6 +59,7 @@ class Relay:
             ("memory", memory, None),
             ("shell_output", shell_output, "hold"),
             ("merge", merge, "apart"),
+            ("personas", personas, None),
         ):
             if value != default:
                 try:

@@ -232,6 +232,7 @@ def manifest_of(loaded: LoadedConfig) -> Manifest:
         ],
         merge=settings.merge,
         channel_adapters=[one.name for one in registry.channel_adapters()],
+        personas={name: one.to_json() for name, one in settings.personas.items()},
     )
 
 

@@ -44,7 +44,7 @@ class Manifest:
 
     __slots__ = (
         *("patterns", "hooks", "events", "store", "memory", "problem", "hook_files"),
-        *("routes", "merge", "channel_adapters"),
+        *("routes", "merge", "channel_adapters", "personas"),
     )
 
     def __init__(
@@ -60,6 +60,7 @@ class Manifest:
         routes: list[dict[str, Any]] | None = None,
         merge: str = "",
         channel_adapters: list[str] | None = None,
+        personas: dict[str, Any] | None = None,
     ) -> None:
         #: ``namespace:target`` of each pattern.
         self.patterns = patterns
@@ -82,6 +83,8 @@ class Manifest:
         self.merge = merge
         #: The channels that it connects, by name.
         self.channel_adapters = channel_adapters or []
+        #: ``PersonaSpec.to_json`` of each persona, by name.
+        self.personas = personas or {}
 
     def fields(self) -> dict[str, Any]:
         """As it is kept."""
@@ -196,10 +199,9 @@ def read_manifest(home: Home, sha256: str) -> Manifest | None:
         return None
     lists = (manifest.patterns, manifest.hooks, manifest.events, manifest.hook_files)
     good = all(isinstance(one, list) and all(isinstance(t, str) for t in one) for one in lists)
-    good = good and all(
-        one is None or type(one) is dict for one in (manifest.store, manifest.memory)
-    )
     good = good and all(type(one) is dict for one in manifest.routes)
+    tables = (manifest.store, manifest.memory, manifest.personas)
+    good = good and all(one is None or type(one) is dict for one in tables)
     return manifest if good and isinstance(manifest.problem, str) else None
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from relay.config.memory_settings import MEMORY_KEYS, MemorySettings, parsed
 from relay.config.mistakes import Mistakes
+from relay.config.personas import PersonaSpec, parse_personas
 from relay.core.errors import ConfigError
 from relay.core.suggest import did_you_mean
 from relay.hooks.hook_types import Command, Url
@@ -42,6 +43,7 @@ KEYS = {
     "hook_files": "hook files of Claude Code or Gemini CLI that apply too",
     "memory": "how memories are kept, and what the agent is told of them; see docs/memory.md",
     "shell_output": "what a message in a shell's output does that nobody typed: hold, fire, ignore",
+    "personas": "who takes what routes dispatch, by name; see docs/broker.md",
     "task": "what the agent is to do, as ctx.task; relay wrap --task wins",
 }
 #: The fields of Settings that have another name than their key.
@@ -68,6 +70,7 @@ class Settings:
     task: str | None = None
     hook_files: tuple[str, ...] = ()
     memory: MemorySettings = MemorySettings()
+    personas: Mapping[str, PersonaSpec] = field(default_factory=dict)
     #: The names of the settings that the file or the program set.
     given: frozenset[str] = frozenset()
 
@@ -92,6 +95,8 @@ def with_setting(settings: Settings, key: str, value: object) -> Settings:
         return replace(settings, **{key: str(value)}, given=given)  # type: ignore[arg-type]
     if key == "memory":
         return replace(settings, memory=memory_settings(value), given=given)
+    if key == "personas":
+        return replace(settings, personas=parse_personas(value), given=given)
     if value is not None and not isinstance(value, str):
         raise ConfigError(f"{key} must be a string, not {value!r}")
     return replace(settings, task=value, given=given)
