@@ -19,7 +19,7 @@ class Run:
 
     __slots__ = (
         *("name", "run_id", "token", "port", "socket", "folder", "primer", "namespaces", "hooks"),
-        *("terminal", "profiles"),
+        *("terminal", "profiles", "gate_only"),
     )
 
     def __init__(
@@ -36,6 +36,7 @@ class Run:
         hooks: tuple[str, ...] = (),
         terminal: bool = True,
         profiles: str = "",
+        gate_only: bool = False,
     ) -> None:
         self.name = name
         self.run_id = run_id
@@ -59,6 +60,8 @@ class Run:
         self.terminal = terminal
         #: The person's folder of profiles.
         self.profiles = profiles
+        #: It answers once and ends (relay.app.headless_turn): nothing goes in but the gate.
+        self.gate_only = gate_only
 
 
 class Launch:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
+from relay.agents.headless import HeadlessForm
 from relay.agents.input_line import ComposerState, InputLine, Patterns
 from relay.agents.profile_start import PROFILE_MAX, SHIPPED, StartFacts, path_of
-from relay.core.errors import RelayError
+from relay.core.errors import RelayError, UsageError
 from relay.core.files import read_file
 from relay.screen.agent_styles import SHELL, UNKNOWN, AgentStyle
 from relay.screen.questions import question_on_screen
@@ -90,6 +91,8 @@ class Profile:
     converses_with: tuple[str, ...] = ()
     told_by: str = ""
     spelling: str = ""
+    #: How it is asked one question.
+    headless: HeadlessForm | None = None
 
     @property
     def tells_of_screen(self) -> bool:
@@ -264,6 +267,13 @@ class _Form:
         made: InputLine = self.build(InputLine, node)
         return made
 
+    def _headless(self, node: Node) -> HeadlessForm:
+        made: HeadlessForm = self.build(HeadlessForm, node)
+        try:
+            return made.checked()
+        except UsageError as error:
+            raise self._error(node, error.message) from error
+
     def _pattern(self, node: Node) -> re.Pattern[str]:
         try:
             return re.compile(self._text(node))
@@ -338,6 +348,7 @@ class _Form:
         "tuple[tuple[re.Pattern[str], str], ...]": _pairs,
         "AgentStyle": _style,
         "InputLine": _input,
+        "HeadlessForm": _headless,
     }
 
 

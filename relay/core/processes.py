@@ -155,6 +155,36 @@ def stopped_groups() -> set[int]:
     return found
 
 
+def descendants(pid: int) -> list[int]:
+    """The processes below ``pid`` that run or stand, in no order; those of a group elsewhere too.
+
+    Where there is no /proc: what ``ps`` says.
+    """
+    parents: dict[int, int] = {}
+    if sys.platform == "linux":
+        for name in os.listdir("/proc"):
+            fields = _stat(int(name))[1] if name.isdigit() else []
+            if fields and fields[0] != "Z":
+                parents[int(name)] = int(fields[1])
+    else:
+        import subprocess
+
+        done = subprocess.run(
+            ["/bin/ps", "-axo", "pid=,ppid=,stat="],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            env={"LC_ALL": "C"},
+            timeout=_PS_TIMEOUT,
+        )
+        for one, parent, stat, *_ in map(str.split, done.stdout.decode().splitlines()):
+            if not stat.startswith("Z") and int(one) != done.returncode:
+                parents[int(one)] = int(parent)
+    found = {pid}
+    while more := {one for one, parent in parents.items() if parent in found} - found:
+        found |= more
+    return [one for one in found if one != pid]
+
+
 def _terminal(number: int) -> str:
     """The name of the terminal with the device ``number`` of /proc/PID/stat."""
     if number == 0:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -52,8 +52,28 @@ class Engine(Protocol):
         ...
 
 
+class NoHooks:
+    """An engine without hooks."""
+
+    def has(self, event: HookEventName) -> bool:
+        return False
+
+    def guarded(self, event: HookEventName, fields: Mapping[str, Any]) -> bool:
+        return False
+
+    async def fire(self, event: HookEventName, fields: Mapping[str, Any]) -> Aggregated:
+        return Aggregated()
+
+
+#: Why a tool call is refused before any hook is asked, or "": of its name, its input and its id.
+Gate = Callable[[str, object, str], str]
+
+
 class ToolHookEndpoint:
-    """Answers the hook requests of one agent; ``steering`` adds messages to the answers."""
+    """Answers the hook requests of one agent; ``steering`` adds messages to the answers.
+
+    ``gate`` says what the running turn may use: what it refuses is refused, whatever hooks say.
+    """
 
     def __init__(
         self,
@@ -62,8 +82,10 @@ class ToolHookEndpoint:
         events: EventQueue,
         steering: Steering | None = None,
         *,
+        gate: Gate | None = None,
         deadline: float = DEADLINE,
     ) -> None:
+        self._gate = gate
         self._codec = codec
         self._engine = engine
         self._events = events
@@ -81,6 +103,11 @@ class ToolHookEndpoint:
                 return {}
             if call.event in _PHASES:
                 self._events.post(ReportEvent("tool_call", *_tool_call(call)))
+            if self._gate is not None and call.event is HookEventName.BEFORE_TOOL:
+                told = map(call.fields.get, ("tool_name", "tool_input", "tool_use_id"))
+                name, params, id_ = told
+                if why := self._gate(str(name or ""), params, str(id_ or "")):
+                    return self._codec.answer(call, _denied(why))
             asked = self._engine.has(call.event)
             if call.waits:
                 return await self._answered(call, asked)

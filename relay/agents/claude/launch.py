@@ -93,7 +93,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     data: dict[str, Any] = {}
     if not converses(argv):
         return Launch(list(argv), {}, "command", {})
-    if answers_once(argv) or not run.terminal:
+    if answers_once(argv) or not run.terminal or run.gate_only:
         data["headless"] = True
     reason = _why_no_hooks(argv, env, run)
     if reason is None:
@@ -123,6 +123,8 @@ def hooks(run: Run, *, told: bool = True) -> dict[str, list[dict[str, Any]]]:
     model something."""
     report = {"type": "command", "command": _REPORT, "async": True, "timeout": REPORT_TIMEOUT}
     chosen: dict[str, list[dict[str, Any]]] = {}
+    if run.gate_only:
+        return {"PreToolUse": [_gate(run)]}
     chosen["MessageDisplay"] = [{"hooks": [_ask(run, DISPLAY_TIMEOUT)]}]
     for event in REPORTED:
         chosen[event] = [{"hooks": [dict(report)]}]
@@ -137,13 +139,16 @@ def hooks(run: Run, *, told: bool = True) -> dict[str, list[dict[str, Any]]]:
     if told and run.primer:
         chosen["SessionStart"][0]["hooks"].append(_tell(primer(run.name, run.namespaces)))
     if "BeforeTool" in run.hooks:
-        # Without a session to ask, what may be forbidden does not run.
-        shut = {**_ask(run, GATE_TIMEOUT), "onFailure": "block"}
-        chosen["PreToolUse"] = [{"matcher": "", "hooks": [shut]}]
+        chosen["PreToolUse"] = [_gate(run)]
     if "AfterTool" in run.hooks:
         for event in ("PostToolUse", "PostToolUseFailure"):
             chosen[event] = [{"matcher": "", "hooks": [_ask(run, GATE_TIMEOUT)]}]
     return chosen
+
+
+def _gate(run: Run) -> dict[str, Any]:
+    """The hook before each tool. Without a session to ask, what may be forbidden does not run."""
+    return {"matcher": "", "hooks": [{**_ask(run, GATE_TIMEOUT), "onFailure": "block"}]}
 
 
 def _ask(run: Run, timeout: float) -> dict[str, Any]:

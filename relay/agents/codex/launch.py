@@ -79,6 +79,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     ``data``: ``heard`` is False where the session file cannot be read or is not of a known form;
     ``hooks`` tells whether hooks were put in.
     """
+    if run.gate_only:
+        return _gated_only(argv, env, run)
     if not converses(argv) or not run.terminal:
         return Launch(list(argv), {}, "command", {})
     reason = _why_unreadable(argv, env)
@@ -107,6 +109,21 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     off = _why_no_gates(options, env, run)
     data |= planned_hooks(run, off, off)
     return Launch([argv[0], *chosen, *added, *kept], {}, "codex", data)
+
+
+def _gated_only(argv: list[str], env: dict[str, str], run: Run) -> Launch:
+    """``codex exec`` with the hook before each tool."""
+    options, _ = _parse(argv[1:])
+    reason = _why_unreadable(argv, env) or _why_no_gates(options, env, run)
+    added: list[str] = []
+    kept = argv[1:]
+    if not reason:
+        try:
+            added, kept = hook_flags(run, kept)
+        except ValueError as error:
+            reason = f"the hooks on the command line cannot be extended ({error})"
+    data = planned_hooks(run, reason, reason)
+    return Launch([argv[0], *added, *kept], {}, "codex", data)
 
 
 def _why_no_gates(options: list[tuple[str, str]], env: dict[str, str], run: Run) -> str:
@@ -185,6 +202,8 @@ def hook_flags(run: Run, arguments: list[str]) -> tuple[list[str], list[str]]:
 def ours(run: Run) -> dict[str, list[dict[str, Any]]]:
     """Return our hooks, by event, in the form of Codex's configuration."""
     chosen: dict[str, list[dict[str, Any]]] = {}
+    if run.gate_only:
+        return {"PreToolUse": [{"hooks": [_ask(UNASKED)]}]}
     if run.port is not None:
         report = {"type": "command", "command": reporter(), "timeout": TIMEOUT, "async": True}
         more = ("PreCompact",) if "PreCompress" in run.hooks else ()

@@ -60,7 +60,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     ``data``: ``session`` is the conversation's id, None where only its first prompt will tell;
     ``heard`` is False where the session file is not of a form that is known.
     """
-    if not converses(argv) or not run.terminal:
+    if not run.gate_only and (not converses(argv) or not run.terminal):
         return Launch(list(argv), {}, "command", {})
     data: dict[str, Any] = {"heard": True, "session": None}
     options, _ = yargs_options(argv[1:], _VALUED, optional=_OPTIONAL)
@@ -68,6 +68,9 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     if untold:
         data["degraded"] = untold
     version = version_of(argv[0], env, PACKAGE)
+    known = version is not None and version >= OLDEST
+    if run.gate_only and known:
+        return Launch(list(argv), _gate(options, env, run, data), "gemini", data)
     if version is None or version < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         found = "cannot be told" if version is None else ".".join(map(str, version))

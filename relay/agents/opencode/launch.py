@@ -61,11 +61,15 @@ def converses(argv: list[str]) -> bool:
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """The argv with a port in it, or as it was, with the reason in ``data["degraded"]``."""
-    if not converses(argv) or not run.terminal:
+    if not run.gate_only and (not converses(argv) or not run.terminal):
         return Launch(list(argv), {}, "command", {})
     first, options = _read(argv)
     added: dict[str, str] = {}
     data: dict[str, Any] = {}
+    if run.gate_only:
+        data |= planned_hooks(run, why := _why_no_gate(first, options, argv[0], env, run), why)
+        _configure(env, run, added, data)
+        return Launch(list(argv), added, "opencode", data)
     reason = _why_no_server(first, options, argv[0], env)
     if reason is None:
         try:

@@ -115,7 +115,7 @@ def converses(argv: list[str]) -> bool:
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """The argv with our files in it, or as it was, with the reason in ``data["degraded"]``."""
-    if not converses(argv) or not run.terminal:
+    if not run.gate_only and (not converses(argv) or not run.terminal):
         return Launch(list(argv), {}, "command", {})
     data: dict[str, Any] = {"events": False, "input": False}
     reason = _why_not(argv, env, run)
@@ -125,6 +125,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         data |= planned_hooks(run, none, none)
         return Launch(list(argv), {}, "qwen", data)
     options, _ = _options(argv)
+    if run.gate_only:
+        return Launch(list(argv), _gate(options, env, run, data), "qwen", data)
     theirs = _theirs(env)
     ours: list[str] = []
     missing = []
