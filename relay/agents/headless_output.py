@@ -74,7 +74,9 @@ class RecordedOutput(HeadlessOutput):
     def _record(self, record: Json, now_ms: int) -> list[tuple[str, ToolCall]]:
         raise NotImplementedError
 
-    def _counted(self, usage: object, into: str = "input_tokens", out: str = "output_tokens") -> None:
+    def _counted(
+        self, usage: object, into: str = "input_tokens", out: str = "output_tokens"
+    ) -> None:
         if isinstance(usage, dict):
             self.tokens_in = _whole(usage.get(into), self.tokens_in)
             self.tokens_out = _whole(usage.get(out), self.tokens_out)
@@ -102,18 +104,16 @@ class ClaudeOutput(RecordedOutput):
 
     def _message(self, record: Json, now_ms: int) -> list[tuple[str, ToolCall]]:
         ended = []
+        own = record["type"] == "assistant" and not record.get("parent_tool_use_id")
         for block in _blocks(record.get("message")):
             kind = block.get("type")
             if kind == "tool_use":
                 self._began(block.get("id"), block.get("name"), block.get("input"), now_ms)
             elif kind == "tool_result":
                 good = not block.get("is_error")
-                ended += self._ended(
-                    block.get("tool_use_id"), block.get("content"), good, now_ms
-                )
-            elif kind == "text" and record["type"] == "assistant":
-                if not record.get("parent_tool_use_id"):
-                    self.text = _said(block.get("text")) or self.text
+                ended += self._ended(block.get("tool_use_id"), block.get("content"), good, now_ms)
+            elif kind == "text" and own:
+                self.text = _said(block.get("text")) or self.text
         return ended
 
 

@@ -90,9 +90,9 @@ def refusal(permissions: PermissionSet, name: str, params: object = None) -> str
         return "this turn has limits, and the tool that is called has no name"
     if not _allows(permissions, name):
         return f"this turn may not use {name}{_other(name)}"
-    if any(given.get(key) not in (None, False, "", 0, "false") for key in _BACKGROUND):
-        if not _names(permissions, OUTLASTS):
-            return "this turn may not leave work behind that goes on in the background"
+    stays = any(given.get(key) not in (None, False, "", 0, "false") for key in _BACKGROUND)
+    if stays and not _names(permissions, OUTLASTS):
+        return "this turn may not leave work behind that goes on in the background"
     if name.casefold() in _CALLERS:
         return _inner(permissions, name, given)
     return ""

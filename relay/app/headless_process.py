@@ -27,8 +27,11 @@ LINE_MAX, OUTPUT_MAX, ERRORS_MAX = 8 * 1024 * 1024, 256 * 1024 * 1024, 16 * 1024
 ENDING, DRAINING = 3.0, 1.0
 #: What any program needs. Everything else a persona names.
 USUAL = frozenset(
-    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR SSL_CERT_FILE SSL_CERT_DIR"
-    " XDG_CONFIG_HOME XDG_DATA_HOME XDG_STATE_HOME XDG_CACHE_HOME XDG_RUNTIME_DIR".split()
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME"),
+        *("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"),
+    )
 )
 
 
@@ -39,9 +42,7 @@ def environment(
     credentials: Mapping[str, str],
 ) -> dict[str, str]:
     """What the program's environment holds: the usual, the persona's, and the credentials."""
-    env = {
-        name: value for name, value in ours.items() if name in USUAL or name.startswith("LC_")
-    }
+    env = {name: value for name, value in ours.items() if name in USUAL or name.startswith("LC_")}
     env["TERM"] = "dumb"
     for name, value in spec.env.items():
         if value is not None:

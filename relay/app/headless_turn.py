@@ -1,6 +1,6 @@
 """Runs one turn of a headless persona: ``claude -p``, ``codex exec`` and the like, then ends.
 
-A process of its own, started by the broker (relay.broker.personas), told and telling as
+A process of its own, started by the broker (relay.broker.known_personas), told and telling as
 relay.protocol.turns says, on its standard input, which is a socket. Whatever becomes of it, nothing
 of the turn goes on afterwards: all that the program has started ends with it.
 
@@ -49,10 +49,10 @@ REQUEST_DEADLINE = 30.0
 Json = dict[str, Any]
 
 
-class CannotRun(RelayError):
+class CannotBegin(RelayError):
     """The turn cannot begin; ``again`` says whether another try may help."""
 
-    code = "cannot_run"
+    code = "cannot_begin"
 
 
 class HeadlessTurn:
@@ -79,7 +79,7 @@ class HeadlessTurn:
         try:
             make_private_folder(self._folder)
             return await self._run()
-        except CannotRun as error:
+        except CannotBegin as error:
             return _ended(TurnState.FAILED, reason=error.line)
         except OSError as error:
             return _ended(TurnState.FAILED, reason=str(error), again=True)
@@ -138,8 +138,8 @@ class HeadlessTurn:
         return argv, "" if form.takes_argument else prompt
 
     def _credentials(self) -> dict[str, str]:
-        """The variables of the credentials that this turn may have. Raises CannotRun."""
-        found = dict(self._request.environment)
+        """The variables of the credentials that this turn may have. Raises CannotBegin."""
+        found: dict[str, str] = {}
         for name in self._request.permissions.credentials:
             for variable, source in self._spec.credentials.get(name, {}).items():
                 kind, _, where = source.partition(":")
@@ -147,7 +147,7 @@ class HeadlessTurn:
                     found[variable] = os.environ[where] if kind == "env" else _secret(where)
                 except (KeyError, OSError, ValueError) as error:
                     why = "is not set" if isinstance(error, KeyError) else f"{error}"
-                    raise CannotRun(
+                    raise CannotBegin(
                         f"the credential {name} cannot be had: {where} {why}",
                         hint="look at credentials in the persona's configuration",
                     ) from error
@@ -158,13 +158,13 @@ class HeadlessTurn:
     async def _gated(
         self, argv: list[str], env: dict[str, str]
     ) -> tuple[list[str], dict[str, str]]:
-        """The command with the gate in it, where the turn has limits. Raises CannotRun."""
+        """The command with the gate in it, where the turn has limits. Raises CannotBegin."""
         if not limits(self._request.permissions) or not self._spec.tools:
             return argv, env
         kind = os.path.basename(argv[0])
         codec = make_hook_codec(kind)
         if codec is None:
-            raise CannotRun(
+            raise CannotBegin(
                 f"{kind} has no hooks by which this turn could be held to what it may use",
                 hint='a program without tools says so: "tools": False',
             )
@@ -191,7 +191,7 @@ class HeadlessTurn:
         gates = plan.data.get("gates")
         if not isinstance(gates, list) or "BeforeTool" not in gates:
             why = plan.data.get("ungated") or "no gate could be put in"
-            raise CannotRun(f"{kind} cannot be held to what this turn may use: {why}")
+            raise CannotBegin(f"{kind} cannot be held to what this turn may use: {why}")
         more = {"RELAY_PORT": str(run.port), "RELAY_TOKEN": self._token}
         return plan.argv, {**env, **more, **plan.env}
 
@@ -293,7 +293,8 @@ async def serve(connection: socket.socket) -> None:
         await writer.drain()
         return
     tell({"tell": "started"})
-    tasks = [asyncio.create_task(_listen(reader, stopped)), asyncio.create_task(_live(tell))]
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(_listen(reader, stopped)), loop.create_task(_live(tell))]
     ended = await turn.run()
     for task in tasks:
         task.cancel()

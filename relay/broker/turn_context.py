@@ -1,6 +1,7 @@
 """What a persona is told: the system prompt, the history, extracted data and the message. Pure.
 
-Apart from the engine, so that it can be tried by itself.
+Apart from the engine, so that it can be tried by itself. The message comes last: whatever it says,
+it cannot pass for a part that stands before it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,17 @@ from typing import Any
 
 from relay.core.queue_modes import collected_text
 
+#: What was said before has at most so many tokens, and a message that is cut so many; a token is
+#: taken for four characters.
+HISTORY_TOKENS, CUT_TOKENS = 8000, 1000
+_TOKEN = 4
+#: Characters of the line for what is left out.
+LINE_MAX = 200
 #: Before what had begun already.
 AGAIN = (
     "(This is sent again: the last try ended before it was answered. Look at what is done already.)"
 )
+_BEFORE = "What was said in this conversation before:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +54,56 @@ def assemble(
     *,
     summarised: int = 0,
     attempt: int = 0,
+    tokens: int = HISTORY_TOKENS,
 ) -> Assembled:
-    """All that belongs to one turn. ``attempt``: earlier tries that may have begun."""
+    """All that belongs to one turn. ``history`` is (role, text), the newest last; the first
+    ``summarised`` messages are not given in full; ``attempt``: earlier tries that may have begun.
+    """
     text = collected_text([(one.id, one.sender, one.text) for one in messages], summarised)
+    sections = [AGAIN] if attempt else []
     for one in messages:
         if one.extracted:
-            data = json.dumps(one.extracted, indent=1, ensure_ascii=False)
-            text += f"\n\n## Extracted context\n```json\n{data}\n```"
-    if attempt:
-        text = f"{AGAIN}\n{text}"
-    said = "\n\n".join(f"{role}: {words}" for role, words in history)
-    prompt = f"What was said before:\n\n{said}\n\n---\n\n{text}" if said else text
-    system = messages[0].system_prompt
-    return Assembled(system, prompt, text, f"{system}\n\n{text}" if system else text)
+            data = json.dumps(one.extracted, indent=2, ensure_ascii=False, default=str)
+            sections.append(f"## Extracted context\n\n```json\n{data}\n```")
+    asked = "\n\n".join([*sections, "## Message", text] if sections else [text])
+    before = bounded_history(history, tokens)
+    prompt = f"## {_BEFORE}\n\n{before}\n\n## Now\n\n{asked}" if before else asked
+    prompts = dict.fromkeys(one.system_prompt for one in messages if one.system_prompt)
+    system = "\n\n".join(prompts) or None
+    return Assembled(system, prompt, asked, f"{system}\n\n{prompt}" if system else prompt)
+
+
+def bounded_history(history: Sequence[tuple[str, str]], tokens: int) -> str:
+    """The newest turns of ``history`` that fit, whole ones, and a line for what is left out."""
+    turns: list[list[tuple[str, str]]] = []
+    for role, text in history:
+        if role == "user" or not turns:
+            turns.append([])
+        turns[-1].append((role, text))
+    room = tokens * _TOKEN
+    kept: list[str] = []
+    for turn in reversed(turns):
+        words = _words(turn)
+        if len(words) > room and not kept:
+            words = _words([(role, _cut(text, CUT_TOKENS * _TOKEN)) for role, text in turn])
+        if len(words) > room:
+            break
+        room -= len(words)
+        kept.append(words)
+    left = len(turns) - len(kept)
+    if left:
+        first = " ".join(turns[0][0][1].split())
+        shown = first if len(first) <= LINE_MAX else f"{first[:LINE_MAX]}…"
+        count = "1 earlier turn is" if left == 1 else f"{left} earlier turns are"
+        kept.append(f"({count} left out; the conversation began with: {shown})")
+    return "\n\n".join(reversed(kept))
+
+
+def _words(turn: Sequence[tuple[str, str]]) -> str:
+    return "\n\n".join(f"{role}: {text}" for role, text in turn)
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]} […{len(text) - most} characters left out…] {text[-most // 2 :]}"

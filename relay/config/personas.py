@@ -186,7 +186,7 @@ def _credentials(where: str, value: object) -> dict[str, dict[str, str]]:
             )
         ):
             raise ConfigError(
-                f"{where}: the credential {name!r} needs variables, each with env:NAME or file:PATH",
+                f"{where}: the credential {name!r} needs variables with env:NAME or file:PATH",
                 hint=f"write {hint}",
             )
         found[name] = {str(key): str(source) for key, source in table.items()}

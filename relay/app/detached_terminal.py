@@ -1,0 +1,29 @@
+"""A terminal that nobody sits at, for a persona's program: what it asks its terminal is answered.
+
+A process of its own, started by the broker (relay.broker.known_personas); it ends with its program.
+What is to be run comes on standard input, as JSON: argv, cwd, env.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from relay.app.driven_program import DrivenProgram
+
+COLUMNS, ROWS = 120, 40
+#: Seconds between two looks whether it still runs.
+_LOOK = 1.0
+
+
+def main() -> None:
+    """Run it to its end."""
+    wanted = json.loads(sys.stdin.read())
+    env = {**os.environ, "TERM": "xterm-256color"}
+    env |= {name: one for name, one in wanted["env"].items() if one is not None}
+    os.chdir(wanted["cwd"] or os.path.expanduser("~"))
+    with DrivenProgram(wanted["argv"], env, COLUMNS, ROWS) as program:
+        while program.runs:
+            time.sleep(_LOOK)

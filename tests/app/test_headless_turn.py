@@ -1,0 +1,150 @@
+"""A headless turn as the broker starts it: what it answers, and that nothing of it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.broker.service_process import python
+from relay.core.dispatch import FULL, MINIMAL, PermissionLevel, PermissionSet
+from relay.core.ids import new_ulid
+from relay.core.paths import Home
+from relay.protocol.turns import TurnRequest
+from tests.support import wait_until
+
+RUNNER = python("relay.app.headless_turn")
+
+
+def request(home: Path, prompt: str = "hello there", **more: Any) -> TurnRequest:
+    Home(str(home)).create()
+    persona = {"mode": "headless", "cwd": str(home), **more.pop("persona", {})}
+    given: dict[str, Any] = {"permissions": FULL, "deadline": 30.0, **more}
+    return TurnRequest(
+        turn=new_ulid(0),
+        name="atlas",
+        session="main",
+        prompt=prompt,
+        persona=persona,
+        home=str(home),
+        **given,
+    )
+
+
+@contextmanager
+def running(asked: TurnRequest, **env: str) -> Iterator[socket.socket]:
+    """A turn that runs, and the broker's end of its socket."""
+    ours, theirs = socket.socketpair()
+    ours.settimeout(60)
+    process = subprocess.Popen(
+        RUNNER, stdin=theirs.fileno(), start_new_session=True, env={**os.environ, **env}
+    )
+    theirs.close()
+    try:
+        ours.sendall(json.dumps(asked.to_json()).encode() + b"\n")
+        yield ours
+    finally:
+        ours.close()
+        process.wait(60)
+
+
+def lines(ours: socket.socket) -> list[dict[str, Any]]:
+    with ours.makefile() as told:
+        return [json.loads(line) for line in told]
+
+
+def end(asked: TurnRequest, **env: str) -> dict[str, Any]:
+    """How the turn ended."""
+    with running(asked, **env) as ours:
+        *_, last = lines(ours)
+    assert last["tell"] == "ended"
+    return last
+
+
+def shell(script: str, **more: Any) -> dict[str, Any]:
+    return {"command": ["sh", "-c", script], **more}
+
+
+def test_what_a_program_prints_is_its_answer(tmp_path: Path) -> None:
+    made = end(request(tmp_path, persona=shell("read said; echo you said: $said")))
+    assert (made["state"], made["text"]) == ("completed", "you said: hello there")
+
+
+def test_the_environment_has_what_is_named_and_no_more(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from-a-file\n")
+    credentials = {"here": {"TOKEN": f"file:{tmp_path}/token"}, "not": {"OTHER": "env:OTHER"}}
+    persona = shell("env", env={"MINE": "1", "PASSED": None}, credentials=credentials)
+    named = PermissionSet(PermissionLevel.FULL, credentials=("here",))
+    outside = {"SECRET": "x", "PASSED": "2", "OTHER": "y", "SSH_AUTH_SOCK": "/nowhere"}
+    made = end(request(tmp_path, persona=persona, permissions=named), **outside)
+    found = dict(line.split("=", 1) for line in made["text"].splitlines())
+    assert (found["MINE"], found["PASSED"], found["TOKEN"]) == ("1", "2", "from-a-file")
+    assert not found.keys() & {"SECRET", "OTHER", "SSH_AUTH_SOCK", "RELAY_TOKEN"}
+
+
+def test_a_credential_that_is_not_there_ends_the_turn(tmp_path: Path) -> None:
+    persona = shell("echo ran", credentials={"key": {"KEY": "env:NOT_SET_HERE"}})
+    named = PermissionSet(PermissionLevel.FULL, credentials=("key",))
+    made = end(request(tmp_path, persona=persona, permissions=named))
+    assert made["state"] == "failed" and "credential key" in made["reason"]
+
+
+def test_limits_need_a_gate(tmp_path: Path) -> None:
+    made = end(request(tmp_path, persona=shell("echo ran"), permissions=MINIMAL))
+    assert made["state"] == "failed" and "no hooks" in made["reason"] and not made["text"]
+    toolless = shell("echo ran", tools=False)
+    assert end(request(tmp_path, persona=toolless, permissions=MINIMAL))["text"] == "ran"
+
+
+def test_nothing_goes_on_after_the_turn(tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    away = (
+        f"(setsid sh -c 'echo $$ >{left}; exec sleep 300' &) ; while ! test -s {left}; do :; done"
+    )
+    made = end(request(tmp_path, persona=shell(f"{away}; echo done")))
+    assert made["text"] == "done"
+    assert not Path(f"/proc/{left.read_text().strip()}").exists()
+
+
+@pytest.mark.parametrize("how", ["stop", "hang up"])
+def test_a_turn_is_stopped(tmp_path: Path, how: str) -> None:
+    begun = tmp_path / "begun"
+    with running(request(tmp_path, persona=shell(f"echo $$ >{begun}; exec sleep 300"))) as ours:
+        wait_until(lambda: begun.exists() and begun.read_text().strip(), 30)
+        if how == "stop":
+            ours.sendall(b'{"do": "stop"}\n')
+            assert lines(ours)[-1]["state"] == "interrupted"
+    wait_until(lambda: not Path(f"/proc/{begun.read_text().strip()}").exists(), 30)
+
+
+def test_a_turn_has_a_deadline(tmp_path: Path) -> None:
+    made = end(request(tmp_path, persona=shell("echo half; sleep 300"), deadline=0.5))
+    assert (made["state"], made["text"]) == ("timed_out", "half")
+
+
+def test_a_failure_says_what_the_program_said(tmp_path: Path) -> None:
+    made = end(request(tmp_path, persona=shell("echo no such model >&2; exit 3")))
+    assert made["state"] == "failed" and made["again"]
+    assert made["reason"].endswith("status 3: no such model")
+
+
+def test_a_prompt_is_driven(tmp_path: Path) -> None:
+    program = "import sys\nwhile True:\n said = input('>>> ')\n print('heard', said)"
+    persona = {"command": ["python3", "-c", program], "headless": {"prompt": ">>> "}}
+    made = end(request(tmp_path, "one\ntwo", persona=persona))
+    assert (made["text"], made["inferred"]) == ("heard one two", True)
+
+
+def test_a_conversation_that_has_gone_is_begun_anew(tmp_path: Path) -> None:
+    form = {"args": ["{resume}"], "resume": ["--resume", "{id}"]}
+    script = 'test "$1" = --resume && exit 1; cat'
+    persona = {"command": ["sh", "-c", script, "sh"], "headless": form}
+    given = {"external_id": "gone", "resumed_prompt": "new", "persona": persona}
+    assert end(request(tmp_path, "old and new", **given))["text"] == "old and new"
