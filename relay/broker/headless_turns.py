@@ -18,10 +18,11 @@ from typing import Any
 
 from relay.broker.batch import Batch
 from relay.broker.committer import Committer
-from relay.broker.personas import Personas, PersonaSpec
+from relay.broker.known_personas import Personas
 from relay.broker.service_process import ServiceProcess, python
 from relay.broker.turn_context import assemble
 from relay.broker.wrapped_turns import asked
+from relay.config.personas import PersonaSpec
 from relay.core.dispatch import PermissionSet
 from relay.core.errors import RelayError
 from relay.core.paths import Home
@@ -193,7 +194,6 @@ class HeadlessTurns:
         RelayError where it cannot be."""
         first, now_ms = rows[0], batch.now_ms
         permissions = PermissionSet.from_json(rows[-1].permissions)
-        environment = self._personas.environment(spec, permissions)
         self._ledger.begin()
         session = agent_ledger.session_of(self._ledger, first.persona, label, now_ms)
         with_history = any(one.context.get("include_thread_history", True) for one in rows)
@@ -217,7 +217,6 @@ class HeadlessTurns:
             external_id=(
                 agent_ledger.external_id_of(self._ledger, session) if with_history else None
             ),
-            environment=environment,
             attempt=max(one.fence for one in rows),
             dispatches=tuple(one.id for one in rows),
         )

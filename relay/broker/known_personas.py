@@ -23,7 +23,9 @@ from relay.core.json_text import dumps
 from relay.core.log import Log
 from relay.core.paths import Home
 
-#: Seconds in which one persona is not started again: its program may take as long to be there.
+#: Starts of one persona within so many seconds; what waits for it then waits for somebody to look.
+STARTS_MAX, STARTS_WITHIN = 3, 600.0
+#: Seconds in which it is not started again: its program may take as long to be there.
 AGAIN_AFTER = 60.0
 _STARTING = 10.0
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -39,7 +41,7 @@ class Personas:
     def __init__(self, home: Home, configs: TrustedConfigs) -> None:
         self._home = home
         self._configs = configs
-        self._started: BoundedDict[str, float] = BoundedDict(256)
+        self._started: BoundedDict[str, list[float]] = BoundedDict(256)
 
     def find(self, persona: str, config: str) -> PersonaSpec | None:
         """The persona that this configuration, or else the person's own, calls so."""
@@ -61,9 +63,10 @@ class Personas:
     def start_detached(self, spec: PersonaSpec) -> None:
         """Start its program in a terminal of its own, unless that was just done."""
         now = time.monotonic()
-        if now - self._started.get(spec.name, -AGAIN_AFTER) < AGAIN_AFTER:
+        starts = [at for at in self._started.get(spec.name, []) if now - at < STARTS_WITHIN]
+        if len(starts) >= STARTS_MAX or (starts and now - starts[-1] < AGAIN_AFTER):
             return
-        self._started[spec.name] = now
+        self._started[spec.name] = [*starts, now]
         profile, _ = find_profile(os.path.basename(spec.command[0]), self._home.profiles)
         form = spec.headless or profile.headless or HeadlessForm()
         model = [word.replace("{model}", spec.model) for word in form.model if spec.model]

@@ -21,6 +21,7 @@ from relay.broker.dispatch_ends import DispatchEnds
 from relay.broker.evaluation import Evaluations
 from relay.broker.headless_turns import HeadlessTurns
 from relay.broker.identity import WrappedRuns
+from relay.broker.known_personas import Personas
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.memory_proxy import MemoryProxy
 from relay.broker.ops_agents import GRACE, AgentOps
@@ -34,7 +35,6 @@ from relay.broker.ops_persons import PersonOps
 from relay.broker.ops_query import QueryOps
 from relay.broker.ops_routes import RouteOps
 from relay.broker.ops_turns import TurnOps
-from relay.broker.personas import Personas
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.turn_engine import TurnEngine
 from relay.broker.workers import ConfigWorkers

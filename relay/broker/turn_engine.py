@@ -21,8 +21,9 @@ from relay.broker.committer import Committer
 from relay.broker.directory import Directory, Member
 from relay.broker.dispatch_ends import DispatchEnds
 from relay.broker.headless_turns import HEADLESS, HeadlessRun, HeadlessTurns
-from relay.broker.personas import Personas, PersonaSpec
+from relay.broker.known_personas import Personas
 from relay.broker.wrapped_turns import AGENT, WrappedTurns
+from relay.config.personas import PersonaSpec
 from relay.core.errors import RelayError
 from relay.core.message import QueueMode
 from relay.core.queue_modes import StartTurn, SteerTurn, StopTurn, next_step

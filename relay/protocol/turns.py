@@ -45,8 +45,7 @@ class TurnRequest:
 
     ``prompt`` is all that the agent is told, with the history; ``resumed_prompt`` the same without
     it, for an agent that goes on with its own session ``external_id``. ``attempt``: earlier tries
-    that may have begun; the prompts say so already. ``deadline``: seconds. ``environment``: the
-    credentials; they travel over this pipe only.
+    that may have begun; the prompts say so already. ``deadline``: seconds.
     """
 
     turn: str
@@ -60,7 +59,6 @@ class TurnRequest:
     resumed_prompt: str = ""
     system_prompt: str | None = None
     external_id: str | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
     attempt: int = 0
     dispatches: tuple[str, ...] = ()
 

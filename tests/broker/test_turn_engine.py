@@ -13,7 +13,7 @@ import pytest
 
 from relay.broker import headless_turns
 from relay.broker.client import BrokerClient, connect
-from relay.broker.personas import Personas
+from relay.broker.known_personas import Personas
 from relay.core.paths import Home
 from tests.broker.support import Json, register
 from tests.support import wait_until
