@@ -169,7 +169,7 @@ class Committer:
         plain_deliveries: list[PlainDelivery] = []
         repeated: list[Accepted] = []
         for message in sends:
-            if _is_repeated(message, known, ledger):
+            if message.id in known if message.outside is None else _is_told(message, known, ledger):
                 repeated.append(message)
                 continue
             known.add(message.id)
@@ -205,9 +205,9 @@ class Committer:
             _answer_repeated(ledger, message, batch)
 
 
-def _is_repeated(message: Accepted, known: set[str], ledger: Ledger) -> bool:
-    """Whether it is stored already; ``known`` are ids that are. What another channel has told of
-    before gets the id that it got at that time, whatever else has its own."""
+def _is_told(message: Accepted, known: set[str], ledger: Ledger) -> bool:
+    """Whether another channel has told of this event before; ``known`` are ids that are stored. It
+    has the id then that it got at that time, and never the id of something else."""
     outside = message.outside
     if outside is None or outside.source_id is None:
         return message.id in known

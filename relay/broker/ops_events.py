@@ -126,13 +126,16 @@ def read_outside(given: object, now_ms: int, id_: str | None) -> Accepted:
             f"content is {_size(content)} bytes long; at most {BODY_MAX} are possible",
             code="too_large",
         )
-    thread = _line(fields, "thread", THREAD_MAX)
+    thread, peer = _line(fields, "thread", THREAD_MAX), _line(fields, "peer")
+    kind_of_peer = _member(PeerKind, fields, "peer_kind", PeerKind.DM, tuple(PeerKind))
+    if kind_of_peer is PeerKind.GROUP and peer is None:
+        raise UsageError("the event of a group names it", hint='"peer": the group\'s id')
     outside = OutsideEvent(
         channel=channel,
         source_id=source_id,
         account=_line(fields, "account"),
-        peer_kind=_member(PeerKind, fields, "peer_kind", PeerKind.DM, tuple(PeerKind)),
-        peer=_line(fields, "peer"),
+        peer_kind=kind_of_peer,
+        peer=peer,
         reply_to=_line(fields, "reply_to"),
         content_type=_word(fields, "content_type", _CONTENT_TYPE, "text"),
         occurred_ms=timestamp,

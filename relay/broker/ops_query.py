@@ -11,7 +11,7 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.ops_ledger import LedgerOps
 from relay.core.errors import NotFound, UsageError
-from relay.ledger import queries
+from relay.ledger import answer_rows, event_rows, queries
 from relay.ledger.queries import Filter
 from relay.ledger.schema import Row
 from relay.ledger.search_index import can_find, snippet
@@ -64,6 +64,9 @@ class QueryOps:
         if message is None:
             raise NotFound(f"there is no message {id_}", hint="relay history lists the ids")
         self._directory.with_absence(message["deliveries"])
+        if message["from_kind"] == event_rows.OUTSIDE:
+            message["outside"] = event_rows.shown(self._ledger, id_)
+        message["dispatches"] = answer_rows.followed(self._ledger, id_)
         return {"message": message}
 
     # -- what may take several steps
@@ -163,7 +166,7 @@ def _with_snippets(rows: list[Row], text: str) -> list[Row]:
 def one_id(ledger: Ledger, part: object) -> str:
     """The id of the one message that ``part``, its beginning or its end, can mean. Raises
     UsageError and NotFound."""
-    wanted = str(part or "").upper()
+    wanted = str(part or "")
     if len(wanted) < 4:
         raise UsageError("an id needs at least 4 characters", hint="relay sent lists the ids")
     found = queries.matching_ids(ledger, wanted)

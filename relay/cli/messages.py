@@ -216,7 +216,12 @@ def show_verb(options: Any) -> int:
         "via": row.get("via"),
         "created_at": output.iso(row["created_ms"]),
         "deliveries": [_delivery(one) for one in row["deliveries"]],
+        "dispatches": row.get("dispatches", []),
     }
+    outside = row.get("outside")
+    if outside is not None:
+        shown |= {**outside, "occurred_at": output.iso(outside["occurred_ms"])}
+        del shown["occurred_ms"]
     if options.json:
         output.as_json(shown)
         return 0
@@ -228,6 +233,17 @@ def show_verb(options: Any) -> int:
         tries = f", tries: {one['attempts']}" if one["attempts"] else ""
         decided = f", {one['decided']}" if one["decided"] else ""
         output.data(f"{'to:':<12}{one['to']}  {output.state_text(one)}{proof}{tries}{decided}")
+    if outside is not None:
+        for name in ("channel", "source_id", "sender_type", "account", "peer", "content_type"):
+            if shown[name] is not None:
+                output.data(f"{name + ':':<12} {shown[name]}")
+        for one in shown["files"]:
+            output.data(f"{'file:':<12}{one['path']}  {one['name']}, {one['size']} bytes")
+    for one in shown["dispatches"]:
+        why = f" ({one['reason']})" if one["reason"] else ""
+        answer = f", answer {one['answer']}" if one["answer"] else ""
+        to = f"{one['persona']} {one['session']}  {one['state']}{why}{answer}"
+        output.data(f"{'dispatch:':<12}{to}, by {one['hook']}")
     output.data("")
     output.lines(shown["body"] or "")
     return 0

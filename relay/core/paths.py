@@ -86,7 +86,7 @@ class Home:
         from relay.core import files
 
         made = (self.root, self.names, self.logs, self.run)
-        there = [path for path in (*made, self.memory) if os.path.lexists(path)]
+        there = [path for path in (*made, self.memory, self.content) if os.path.lexists(path)]
         folders = dict.fromkeys([*made, *there] if mend else there)
         log = (self.ledger + "-wal", self.ledger + "-shm", self.search)
         try:

@@ -61,6 +61,19 @@ def open_answers(ledger: Ledger, limit: int) -> list[AnswerRow]:
     return rows
 
 
+def followed(ledger: Ledger, event: str) -> list[dict[str, Any]]:
+    """What has followed from an event: its dispatches, each with its answer."""
+    names = ("id", "hook", "persona", "session", "state", "reason", "answer", "answer_reason")
+    with ledger.guard() as db:
+        found = db.execute(
+            "SELECT d.id, d.hook_id, d.persona, d.session, d.state, d.reason, a.state, a.reason"
+            " FROM events e JOIN dispatches d ON d.event = e.seq"
+            " LEFT JOIN answers a ON a.dispatch = d.id WHERE e.id=? ORDER BY d.seq",
+            (event,),
+        ).fetchall()
+    return [dict(zip(names, one, strict=True)) for one in found]
+
+
 def sending(ledger: Ledger, id_: str, until_ms: int, now_ms: int) -> None:
     """Somebody tries it now, and has until ``until_ms`` for it."""
     _update(ledger, id_, "state='sending', attempts=attempts+1, due_ms=?", until_ms, now_ms)

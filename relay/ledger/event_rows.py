@@ -5,10 +5,14 @@ One connection, one owner: see relay.ledger.store.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from typing import Any
 
 from relay.core.dispatch import PeerKind, PersonType
+from relay.core.paths import Home
 from relay.ledger import persons
+from relay.ledger.content_files import path_of
 from relay.ledger.schema import BLOCK_BITS
 from relay.ledger.store import Ledger
 
@@ -99,3 +103,22 @@ def files_of(ledger: Ledger, seq: int) -> list[ContentFile]:
             (seq,),
         ).fetchall()
     return [ContentFile(*row) for row in rows]
+
+
+def shown(ledger: Ledger, id_: str) -> dict[str, Any]:
+    """What an event of another channel says beyond what every event does, for people."""
+    names = ("channel", "source_id", "account", "peer_kind", "peer", "reply_to", "content_type")
+    with ledger.guard() as db:
+        seq, occurred, sender, *values = db.execute(
+            f"SELECT seq, occurred_ms, agent, {', '.join(names)} FROM events WHERE id=?", (id_,)
+        ).fetchone()
+    home = Home(os.path.dirname(ledger.path))
+    return {
+        **dict(zip(names, values, strict=True)),
+        "occurred_ms": occurred,
+        "sender_type": persons.sender_type(ledger, values[0], sender, OUTSIDE).value,
+        "files": [
+            {"path": path_of(home, one.sha256), "name": one.name, "size": one.size}
+            for one in files_of(ledger, seq)
+        ],
+    }

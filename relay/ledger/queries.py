@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relay.core.message import State
+from relay.ledger import event_rows
 from relay.ledger.schema import BLOCK_BITS, COLUMNS, INVOCATION_COLUMNS, Row, message_row
 from relay.ledger.store import Ledger
 
@@ -142,8 +143,13 @@ def matching_ids(ledger: Ledger, part: str) -> list[str]:
 
     ``part`` may also be what a receiver sees: the end of the id, ``_`` and the message's nonce.
 
+    It may also be ``channel:source_id`` of an event of another channel.
+
     The beginning is searched everywhere (the ids are indexed), the end among the newest 100 000.
     """
+    channel, _, source_id = part.partition(":")
+    if source_id and (found := event_rows.id_of(ledger, channel, source_id)):
+        return [found]
     part = part.upper().strip("[]").partition("_")[0] or "_"
     with ledger.guard() as db:
         if db.execute("SELECT 1 FROM events WHERE id=?", (part,)).fetchone():

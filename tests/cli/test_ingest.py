@@ -90,8 +90,10 @@ def test_one_event_may_be_written_over_many_lines(relay: Run) -> None:
         ({"content": "x" * (1 << 20) + "y"}, "at most 1048576"),
         ({"files": [{"path": "/etc/passwd"}]}, "--file"),
         ({"sudo": True}, "has no 'sudo'"),
+        ({"peerKind": "group"}, "names it"),
     ],
-    ids=("relay", "none", "path", "match", "owner", "lines", "time", "meta", "size", "file", "key"),
+    ids=("relay", "none", "path", "match", "owner", "lines", "time", "meta", "size", "file", "key")
+    + ("group",),
 )  # fmt: skip
 def test_what_cannot_be_is_refused(relay: Run, changed: dict[str, Any], said: str) -> None:
     done = relay("ingest", "event", stdin=json.dumps({**SEED, **changed}))
@@ -138,6 +140,17 @@ def test_content_that_is_no_text_lies_beside_the_ledger(
     picture.write_bytes(bytes(16 * 1024 * 1024 + 1))
     done = relay("ingest", "event", "--file", str(picture), event)
     assert (done.returncode, "at most 16777216" in done.stderr) == (2, True)
+
+
+def test_an_event_is_shown_by_what_its_channel_calls_it(relay: Run) -> None:
+    relay("ingest", "event", json.dumps({**SEED, "peerKind": "group", "peerId": "family"}))
+    done = relay("show", "imessage:abc123")
+    lines = done.stdout.splitlines()
+    assert {"from:       +15559876543", "peer:        family", "sender_type: unknown"} <= set(lines)
+    assert lines[-1] == SEED["content"]
+    shown = json.loads(relay("show", "imessage:abc123", "--json").stdout)
+    assert (shown["channel"], shown["occurred_at"]) == ("imessage", "2025-01-27T17:46:40.000Z")
+    assert "+15559876543" in relay("history").stdout
 
 
 def test_a_bridge_gets_each_answer_as_it_writes(broker_home: Home) -> None:
