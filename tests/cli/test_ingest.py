@@ -149,7 +149,7 @@ def test_an_event_is_shown_by_what_its_channel_calls_it(relay: Run) -> None:
     assert {"from:       +15559876543", "peer:        family", "sender_type: unknown"} <= set(lines)
     assert lines[-1] == SEED["content"]
     shown = json.loads(relay("show", "imessage:abc123", "--json").stdout)
-    assert (shown["channel"], shown["occurred_at"]) == ("imessage", "2025-01-27T17:46:40.000Z")
+    assert (shown["channel"], shown["occurred_at"]) == ("imessage", "2025-01-29T19:46:40.000Z")
     assert "+15559876543" in relay("history").stdout
 
 
