@@ -121,20 +121,21 @@ class DispatchOps:
         """Try dead ones again, or drop them."""
         self._directory.check_person(request, "decide on dead dispatches")
         which, drop = request.fields.get("which"), bool(request.fields.get("drop"))
-        if not isinstance(which, list) or not all(isinstance(one, str) and one for one in which):
+        if which is None:
+            which = [""]
+        elif not isinstance(which, list) or not all(isinstance(one, str) and one for one in which):
             raise UsageError("which is a list of ids or personas")
         rows: dict[str, DispatchRow] = {}
         for part in which:
             found = dispatch_rows.listed(self._ledger, ROWS_MAX, dead=True, part=part)
-            if not found:
+            if not found and part:
                 raise NotFound(f"no dead dispatch has the id or the persona {part}", hint=_LISTED)
             rows |= {one.id: one for one in found}
         if drop:
             dispatch_rows.close(self._ledger, rows, DispatchState.DROPPED, batch.now_ms)
         else:
             dispatch_rows.revive(self._ledger, rows, batch.now_ms)
-            for one in rows.values():
-                self._turns.look(one.persona, one.session)
+            batch.after.append(self._turns.look_again)
         return {"rows": [_shown(one) for one in rows.values()]}
 
 

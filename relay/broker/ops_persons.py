@@ -11,10 +11,12 @@ from typing import Any
 
 from relay.broker.batch import Batch, ClientRequest
 from relay.broker.directory import Directory
+from relay.broker.turn_engine import TurnEngine
 from relay.core.dispatch import RELAY_CHANNEL, PersonType
 from relay.core.errors import UsageError
 from relay.core.visible import is_visible
 from relay.ledger import persons
+from relay.ledger.persona_sessions import alias_sessions
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
@@ -28,9 +30,10 @@ _CHANNEL = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 class PersonOps:
     """Lists, adds and merges persons."""
 
-    def __init__(self, ledger: Ledger, directory: Directory) -> None:
+    def __init__(self, ledger: Ledger, directory: Directory, turns: TurnEngine) -> None:
         self._ledger = ledger
         self._directory = directory
+        self._turns = turns
 
     def persons(self, request: ClientRequest, batch: Batch) -> Json:
         """Everybody, or the one who is meant by ``who``."""
@@ -72,6 +75,10 @@ class PersonOps:
         into = persons.find(self._ledger, _text(request.fields.get("into"), "into"))
         self._ledger.begin()
         persons.merge(self._ledger, one, into, batch.now_ms)
+        names = [one.name, *(address for _, address in one.addresses)]
+        why = f"{one.name} is {into.name}"
+        alias_sessions(self._ledger, names, into.name, why, batch.now_ms)
+        batch.after.append(self._turns.look_again)
         return {"person": asdict(persons.find(self._ledger, into.id))}
 
 

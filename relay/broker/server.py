@@ -152,7 +152,7 @@ class BrokerServer:
         self._events = EventOps(directory, windows, self._messages, self._evaluations)
         self._routes = RouteOps(ledger, directory, configs, self._evaluations)
         self._adapter_events = AdapterEvents(self._events, committer)
-        self._persons = PersonOps(ledger, directory)
+        self._persons = PersonOps(ledger, directory, self._engine)
         self._turns = TurnOps(ledger, directory, self._deliveries, self._engine)
         self._hook_log = HookRuns(ledger, directory)
         self._hooks = SessionRequests(directory)

@@ -33,6 +33,8 @@ from relay.ledger.persona_sessions import label_of, labels_of
 from relay.ledger.store import Ledger
 from relay.protocol.turns import TurnEnded
 
+Rows = Sequence[DispatchRow]
+_RUNNING = DispatchState.RUNNING
 #: How long a wrapped agent's turn may take where no persona of that name says it. Seconds.
 DEADLINE = 3600.0
 #: What is looked at of a lane's queue.
@@ -88,7 +90,7 @@ class TurnEngine:
         self._ends = ends
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[tuple[str, str], Lane] = {}
-        self._for_room: dict[Lane, None] = {}  # they wait until another headless turn has ended
+        self._for_room: dict[Lane, None] = {}  # until another headless turn has ended
         self._seq = 0  # of the newest dispatch that was looked at
         self._waking = self._closing = False
 
@@ -99,7 +101,7 @@ class TurnEngine:
         for row in dispatch_rows.running(self._ledger):
             if row.lease_owner == AGENT:
                 lane = self._lane(row.persona, row.session)
-                self._went_out(lane, [row], row.updated_ms, self._spec(row))
+                self._went_out(lane, [row], row.updated_ms, self._deadline(row))
         self._committer.submit_job(self._cut_off)
         self.wake()
 
@@ -111,7 +113,7 @@ class TurnEngine:
             why = "the broker ended in the middle of it"
             dispatch_rows.requeue(self._ledger, ids, why, batch.now_ms, failed=False)
             self._done([one for one in rows if one.id in ids], batch)
-        for persona in {one.persona.lower() for one in rows if one.lease_owner == AGENT}:
+        for persona in {one.persona for one in rows if one.lease_owner == AGENT}:
             member = self._directory.get(persona)
             if member is None or not member.live:
                 self._gone(persona, batch)
@@ -126,16 +128,17 @@ class TurnEngine:
         self._waking = False
         found, self._seq = dispatch_rows.lanes_after(self._ledger, self._seq)
         for persona, session in found:
-            self.look(persona, session)
+            self._look(self._lane(persona, session))
 
-    def look(self, persona: str, session: str) -> None:
-        """Something changed for this session."""
-        self._look(self._lane(persona, session))
+    def look_again(self) -> None:
+        """What is queued may go on, or goes to another session now."""
+        self._seq = 0
+        self.wake()
 
     @property
     def busy(self) -> bool:
         """Whether headless turns run, or wait."""
-        return any(one.running and one.running.run or one.timer for one in self._lanes.values())
+        return any(one.timer or one.running and one.running.run for one in self._lanes.values())
 
     def _lane(self, persona: str, session: str) -> Lane:
         label = label_of(self._ledger, persona, session)
@@ -173,13 +176,13 @@ class TurnEngine:
             self._start(lane, dispatch_rows.rows_of(self._ledger, step.ids), step.summarised, batch)
         elif isinstance(step, SteerTurn):
             for row in dispatch_rows.rows_of(self._ledger, step.ids):
-                self._give(lane, row, QueueMode.STEER, batch)
+                self._give(lane, row, batch)
         elif isinstance(step, StopTurn):
-            [row] = dispatch_rows.rows_of(self._ledger, [step.id])
             if running is not None and running.run is not None:
-                running.run.stop(f"what {row.sender} asked goes first")
+                running.run.stop("something else goes first")
             else:
-                self._give(lane, row, QueueMode.INTERRUPT, batch)
+                [row] = dispatch_rows.rows_of(self._ledger, [step.id])
+                self._send(lane, [row], 0, QueueMode.INTERRUPT, batch)
         elif step.until_ms is not None:
             self._look_at(lane, step.until_ms, batch)
         elif running is None:
@@ -189,9 +192,7 @@ class TurnEngine:
         wait = max(0, at_ms - batch.now_ms) / 1000
         lane.timer = self._loop.call_later(wait, self._look, lane)
 
-    def _start(
-        self, lane: Lane, rows: Sequence[DispatchRow], summarised: int, batch: Batch
-    ) -> None:
+    def _start(self, lane: Lane, rows: Rows, summarised: int, batch: Batch) -> None:
         spec = self._spec(rows[0])
         member = self._directory.get(lane.persona)
         there = member is not None and (member.live or member.person)
@@ -208,41 +209,31 @@ class TurnEngine:
                 lane.label, rows, summarised, spec, partial(self._run_ended, lane), batch
             )
         except RelayError as error:
-            self._ends.bury(rows, error.message, batch)
-            self._done(rows, batch)
+            self._give_up(rows, error.message, batch)
             return
-        self._went_out(lane, rows, batch.now_ms + 1, spec, run)
+        self._went_out(lane, rows, batch.now_ms + 1, spec.deadline, run)
         batch.on_failure.append(partial(self._came_back, lane, rows))
         batch.after.append(run.start)
         batch.after.append(partial(self._look, lane))
 
-    def _send(
-        self,
-        lane: Lane,
-        rows: Sequence[DispatchRow],
-        summarised: int,
-        mode: QueueMode,
-        batch: Batch,
-    ) -> None:
-        spec = self._spec(rows[0])
-        deadline = spec.deadline if spec is not None else DEADLINE
+    def _send(self, lane: Lane, rows: Rows, summarised: int, mode: QueueMode, batch: Batch) -> None:
+        deadline = self._deadline(rows[0])
         try:
             on_its_way = self._wrapped.send(rows, summarised, mode, deadline, batch)
         except RelayError as error:
-            self._ends.bury(rows, error.message, batch)
-            self._done(rows, batch)
+            self._give_up(rows, error.message, batch)
             return
         if on_its_way:  # what waits for the person's decision holds nobody up
             # One that is there in the same millisecond was there before.
-            self._went_out(lane, rows, batch.now_ms + 1, spec)
+            self._went_out(lane, rows, batch.now_ms + 1, deadline)
             batch.on_failure.append(partial(self._came_back, lane, rows))
         batch.after.append(partial(self._look, lane))
 
-    def _give(self, lane: Lane, row: DispatchRow, mode: QueueMode, batch: Batch) -> None:
+    def _give(self, lane: Lane, row: DispatchRow, batch: Batch) -> None:
         """Give the running turn another text."""
         running = lane.running
         if running is None or running.run is None:
-            self._send(lane, [row], 0, mode, batch)
+            self._send(lane, [row], 0, QueueMode.STEER, batch)
             return
         self._headless.steer(running.run, row, batch)
         running.ids.add(row.id)
@@ -251,29 +242,27 @@ class TurnEngine:
     def _spec(self, row: DispatchRow) -> PersonaSpec | None:
         return self._personas.find(row.persona, row.config)
 
+    def _deadline(self, row: DispatchRow) -> float:
+        spec = self._spec(row)
+        return DEADLINE if spec is None else spec.deadline
+
     # -- what is in hand
 
     def _went_out(
-        self,
-        lane: Lane,
-        rows: Sequence[DispatchRow],
-        since_ms: int,
-        spec: PersonaSpec | None,
-        run: HeadlessRun | None = None,
+        self, lane: Lane, rows: Rows, since_ms: int, deadline: float, run: HeadlessRun | None = None
     ) -> None:
         if lane.running is None:
-            deadline = spec.deadline if spec is not None else DEADLINE
             lane.running = RunningTurn(since_ms, deadline, run)
             if run is None:
                 self._watch(lane, lane.running, deadline)
         lane.running.ids.update(one.id for one in rows)
 
-    def _came_back(self, lane: Lane, rows: Sequence[DispatchRow]) -> None:
+    def _came_back(self, lane: Lane, rows: Rows) -> None:
         """It could not be stored that these have begun."""
         self._settled(lane, rows)
         self._loop.call_later(_AGAIN_AFTER, self._look, lane)
 
-    def _settled(self, lane: Lane, rows: Sequence[DispatchRow]) -> None:
+    def _settled(self, lane: Lane, rows: Rows) -> None:
         """These are in nobody's hands any more."""
         running = lane.running
         if running is not None:
@@ -283,7 +272,7 @@ class TurnEngine:
                     running.timer.cancel()
                 lane.running = None
 
-    def _done(self, rows: Sequence[DispatchRow], batch: Batch) -> None:
+    def _done(self, rows: Rows, batch: Batch) -> None:
         """Once the batch is committed their lanes go on."""
 
         def go_on() -> None:
@@ -293,6 +282,11 @@ class TurnEngine:
                 self._look(lane)
 
         batch.after.append(go_on)
+
+    def _give_up(self, rows: Rows, reason: str, batch: Batch) -> None:
+        if rows:
+            self._ends.bury(rows, reason, batch)
+            self._done(rows, batch)
 
     # -- how it ends
 
@@ -319,11 +313,7 @@ class TurnEngine:
         self._committer.submit_job(partial(self._close_run, lane, run, ended))
 
     def _close_run(self, lane: Lane, run: HeadlessRun, ended: TurnEnded, batch: Batch) -> None:
-        rows = [
-            one
-            for one in dispatch_rows.rows_of(self._ledger, sorted(run.had))
-            if one.state is DispatchState.RUNNING and one.lease_owner == HEADLESS
-        ]
+        rows = self._still(run.had, HEADLESS)
         part = [one for one in rows if run.took(one.id)]
         missed = [one.id for one in rows if one not in part]
         if missed:
@@ -341,6 +331,11 @@ class TurnEngine:
 
         batch.on_failure.append(again)
 
+    def _still(self, ids: set[str], owner: str) -> list[DispatchRow]:
+        """Those of these dispatches that ``owner`` still has."""
+        rows = dispatch_rows.rows_of(self._ledger, sorted(ids))
+        return [one for one in rows if (one.state, one.lease_owner) == (_RUNNING, owner)]
+
     def _room(self) -> None:
         """A headless turn has ended: whoever waited longest may begin."""
         if self._for_room and self._headless.has_room:
@@ -351,9 +346,7 @@ class TurnEngine:
     def delivery_ended(self, id_: str, reason: str | None, batch: Batch) -> None:
         """A message to an agent has failed, or somebody has withdrawn it."""
         rows = dispatch_rows.carried_by(self._ledger, id_)
-        if rows:
-            self._ends.bury(rows, reason or "it could not be delivered", batch)
-            self._done(rows, batch)
+        self._give_up(rows, reason or "it could not be delivered", batch)
 
     def agent_gone(self, member: Member, batch: Batch) -> None:
         """An agent has ended: what it had seen and not answered is sent to the next of its name."""
@@ -381,10 +374,9 @@ class TurnEngine:
         """Look whether what a wrapped agent has in hand is beyond its deadline."""
         if lane.running is not running:
             return
-        rows = dispatch_rows.rows_of(self._ledger, sorted(running.ids))
+        rows = self._still(running.ids, AGENT)
         late, rest = self._wrapped.late(rows, running.deadline, batch.now_ms)
-        self._ends.bury(late, f"no end of the turn within {running.deadline:g} s", batch)
-        self._done(late, batch)
+        self._give_up(late, f"no end of the turn within {running.deadline:g} s", batch)
         if len(late) < len(rows):
             batch.after.append(partial(self._watch, lane, running, max(0.05, rest)))
 

@@ -1,16 +1,13 @@
-"""The verbs ``agents``, ``status`` and ``broker``: who is there, and how they and the broker do."""
+"""The verbs ``agents`` and ``status``: who is there, and how they and the broker do."""
 
 from __future__ import annotations
 
-import time
-
 from relay import __version__
 from relay.broker.client import connect
-from relay.broker.start import may_start
 from relay.cli import output, table
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
-from relay.core.errors import BrokerUnavailable, Timeout, UsageError, only_the_person
+from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home
 
 TYPE_CHECKING = False
@@ -37,15 +34,6 @@ def add(verbs: Parser) -> None:
     status = verb(verbs, "status", "relay status\n  relay status --json")
     status.add_argument("--json", action="store_true", help="for programs")
     status.set_defaults(run=status_verb)
-    broker = verb(
-        verbs,
-        "broker",
-        "relay broker status --json\n  relay broker stop\n"
-        "  relay broker run      (in the foreground; else it starts by itself)",
-    )
-    broker.add_argument("action", choices=("run", "status", "stop"), metavar="run|status|stop")
-    broker.add_argument("--json", action="store_true", help="for programs")
-    broker.set_defaults(run=broker_verb)
 
 
 def agents_verb(options: Any) -> int:
@@ -85,6 +73,10 @@ def status_verb(options: Any) -> int:
         output.as_json(found)
         return 0
     print_broker(found)
+    waiting = found["dispatches"]
+    if any(waiting.values()):
+        counts = ", ".join(f"{number} {state}" for state, number in waiting.items() if number)
+        output.data(f"dispatches: {counts} (relay broker queue, relay broker dead)")
     if found["held"]:
         output.data(f"held: {found['held']} messages wait for you (relay held)")
     for row in found["agents"]:
@@ -111,9 +103,10 @@ def broker_status(home: Home) -> Json:
             "uptime_s": None,
             "counts": {},
             "held": 0,
+            "dispatches": {},
             "agents": [],
         }
-    names = ("running", "pid", "socket", "home", "version", "uptime_s", "counts")
+    names = ("running", "pid", "socket", "home", "version", "uptime_s", "counts", "dispatches")
     agents = [
         {**_agent(row), "source": row["source"], "notes": row["notes"]} for row in answer["agents"]
     ]
@@ -143,75 +136,3 @@ def _agent(row: Json) -> Json:
 def _source(row: Json) -> str:
     source = f", source {row['source']}" if row["source"] else ""
     return f"{source}, {row['unread']} unread" if row["unread"] else source
-
-
-# -- broker
-
-
-def broker_verb(options: Any) -> int:
-    """``relay broker …``."""
-    home = Home.from_env()
-    if options.action == "status":
-        return _status(home, options.json)
-    if options.action == "stop":
-        return _stop(home, options.json)
-    return _run(home)
-
-
-def _status(home: Home, in_json: bool) -> int:
-    found = broker_status(home)
-    if in_json:
-        names = ("running", "pid", "socket", "home", "version", "uptime_s")
-        output.as_json({name: found[name] for name in names})
-    else:
-        print_broker(found)
-    return 0
-
-
-def _run(home: Home) -> int:
-    if not may_start(home):
-        raise only_the_person("run the broker")
-    from relay.broker.main import masked, run
-    from relay.core.log import Log
-
-    if broker_status(home)["running"]:
-        raise UsageError("a broker is running already", hint="relay broker stop ends it")
-    output.note(f"serving {home.root}; Ctrl-C ends it")
-    return run(home, Log(home.broker_log, masked))
-
-
-def _stop(home: Home, in_json: bool) -> int:
-    try:
-        with connect(home, start=False) as client:
-            pid = client.request("stop", **output.speaker())["pid"]
-    except BrokerUnavailable as error:
-        if "no broker is running" not in error.message:
-            raise
-        pid = None
-    if pid is not None:
-        _wait_for_end(home, pid)
-    if in_json:
-        output.as_json({"stopped": pid is not None, "pid": pid})
-    else:
-        output.note(f"stopped (pid {pid})" if pid else "no broker is running")
-    return 0
-
-
-def _wait_for_end(home: Home, pid: int) -> None:
-    """Return when the broker has let go of its lock, so that the next start finds it free."""
-    from relay.core.files import is_locked
-
-    end = time.monotonic() + _STOP_WITHIN
-    while is_locked(home.broker_lock) and not _succeeded(home, pid):
-        if time.monotonic() > end:
-            raise Timeout(f"the broker (pid {pid}) has not ended yet", hint=f"kill {pid}")
-        time.sleep(0.02)
-
-
-def _succeeded(home: Home, pid: int) -> bool:
-    """Whether another broker has the lock by now: a session may have started it at once."""
-    try:
-        with open(home.broker_lock, encoding="ascii") as file:
-            return file.read().strip() not in (str(pid), "")
-    except (OSError, UnicodeDecodeError):
-        return False

@@ -23,7 +23,7 @@ VERBS = {
     "refuse": ("held", "let held messages fail"),
     "agents": ("status", "the agents that are there, and those that were"),
     "status": ("status", "the broker and every agent, with what does not work as it should"),
-    "broker": ("status", "the process that keeps the messages: run, status, stop"),
+    "broker": ("broker_verbs", "the process behind it all, and what personas have to do"),
     "init": ("config_verbs", "write a commented relay.config.py in this folder"),
     "trust": ("config_verbs", "let a configuration or hook file run, as it is now"),
     "config": ("config_verbs", "show or check the configuration"),

@@ -154,9 +154,10 @@ def add_dispatches(
 
 def lanes_after(ledger: Ledger, seq: int) -> tuple[list[tuple[str, str]], int]:
     """The (persona, session) of what is open beyond number ``seq``, and the highest number."""
+    newer, values = ("seq>? AND ", (seq,)) if seq else ("", ())  # of all, by the index of those
     with ledger.guard() as db:
         found = db.execute(
-            "SELECT DISTINCT persona, session FROM dispatches WHERE seq>? AND open", (seq,)
+            f"SELECT DISTINCT persona, session FROM dispatches WHERE {newer}open", values
         ).fetchall()
         last = db.execute("SELECT ifnull(max(seq),0) FROM dispatches").fetchone()[0]
     return found, int(last)

@@ -112,8 +112,8 @@ Ops (``?`` marks what may be left out):
 ``dispatches`` dead?, which?, limit? -> rows [{id, state, reason, persona, session, mode, priority,
               from, channel, body (its beginning), hook, event, tries, turn, created_ms,
               updated_ms}], the newest, oldest first. ``which``: a part of an id, or a persona.
-``redispatch`` which (parts of ids, personas), drop? -> rows: dead ones are tried again, or dropped.
-              Not for agents.
+``redispatch`` which? (parts of ids, personas; without it all), drop? -> rows: dead ones are tried
+              again, or dropped. Not for agents.
 ``status``    -> running, pid, socket, home, version, uptime_s, counts, agents, connections, parked
 ``stop``      -> stopping
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from relay.broker import headless_turns
+from relay.broker import headless_turns, turn_engine
 from relay.broker.client import BrokerClient, connect
+from relay.broker.dispatch_ends import TRIES_MAX
 from relay.broker.known_personas import Personas
+from relay.broker.turn_context import AGAIN
 from relay.core.paths import Home
-from tests.broker.support import Json, register
+from relay.ledger import agent_ledger
+from relay.ledger.store import Ledger
+from tests.broker.support import Json, register, stop_broker
 from tests.support import wait_until
 
 
@@ -100,6 +105,109 @@ def test_one_turn_at_a_time_in_a_session_by_priority_then_age_and_sessions_besid
         assert urgent["body"] == "urgent"
         atlas.answer(urgent["id"])
         assert atlas.next()["body"] == "second"
+
+
+def test_what_is_collected_is_one_message_and_one_answer(home: Home, atlas: Persona) -> None:
+    with connect(home) as client:
+        dispatch(client, "busy")
+        busy = atlas.next()
+        for body in ("one", "two"):
+            dispatch(client, body, mode="collect")
+        dispatch(client, "of another kind", mode="collect", system_prompt="be brief")
+        atlas.answer(busy["id"])
+        both = atlas.next()
+        assert both["body"].startswith("2 messages came together.")
+        assert "| one" in both["body"] and "| two" in both["body"]
+        atlas.answer(both["id"])
+        assert "of another kind" in atlas.next()["body"]
+        wait_until(lambda: len(inbox(client)) == 2, what="two answers")
+
+
+def test_an_agent_that_dies_in_mid_turn_is_followed_by_one_that_knows_and_a_late_end_by_nothing(
+    home: Home, atlas: Persona
+) -> None:
+    with connect(home) as client:
+        dispatch(client, "build it")
+        first = atlas.next()
+        atlas.leave()
+        atlas.client = register(home, "atlas", "run-2")
+        again = atlas.next()
+        assert again["id"] != first["id"]
+        assert again["body"].startswith(AGAIN) and again["body"].endswith("\nbuild it")
+        assert atlas.answer(first["id"], text="too late")["duplicate"] is True
+        assert inbox(client) == []
+        atlas.answer(again["id"], text="built")
+        wait_until(lambda: inbox(client) == [("atlas", "built")], what="the answer")
+        atlas.nothing()
+
+
+def test_after_three_agents_that_died_it_is_dead(home: Home, atlas: Persona) -> None:
+    with connect(home) as client:
+        dispatch(client, "poison")
+        for number in range(TRIES_MAX):
+            atlas.next()
+            atlas.leave()
+            atlas.client = register(home, "atlas", f"run-{number + 2}")
+        wait_until(lambda: states(client, dead=True) == [("poison", "dead")], what="its death")
+        [(_, told)] = inbox(client)
+        assert "atlas ended before it had answered (after 3 tries)" in told
+        atlas.nothing()
+
+
+def test_a_turn_without_an_end_is_dead_at_its_deadline(
+    home: Home, atlas: Persona, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn_engine, "DEADLINE", 0.3)
+    with connect(home) as client:
+        dispatch(client, "for ever")
+        message = atlas.next()
+        dispatch(client, "the next one")
+        wait_until(lambda: states(client, dead=True) == [("for ever", "dead")], what="its death")
+        assert atlas.next()["body"] == "the next one"
+        assert atlas.answer(message["id"])["duplicate"] is True
+        assert "no end of the turn within 0.3 s" in inbox(client)[0][1]
+
+
+def test_what_is_withdrawn_or_goes_to_a_person_is_dead_at_once(home: Home, served: None) -> None:
+    with connect(home) as client:
+        dispatch(client, "never mind")
+        [row] = client.request("history", kind="message")["rows"]
+        assert (row["to"], row["state"]) == ("atlas", "waiting")
+        client.request("cancel", id=row["id"])
+        [(_, told)] = inbox(client)
+        assert "withdrew it" in told
+        client.request("dispatch", persona=client.request("inbox")["name"], body="me?")
+        wait_until(lambda: len(inbox(client)) == 2, what="the other")
+        assert "is a person, and no persona" in inbox(client)[1][1]
+
+
+def test_sessions_of_two_who_are_one_go_on_as_one(home: Home, atlas: Persona) -> None:
+    with connect(home) as client:
+        client.request("person_add", name="Mom", addresses=[])
+        client.request("person_add", name="mum", addresses=[["mail", "mum@x.org"]])
+        dispatch(client, "one", session="family:mum@x.org")
+        atlas.answer(atlas.next()["id"])
+        client.request("person_merge", one="mum", into="Mom")
+        dispatch(client, "two", session="family:mum@x.org")
+        two = atlas.next()
+        dispatch(client, "three", session="family:Mom")
+        atlas.nothing()  # it is the same session: one turn at a time
+        atlas.answer(two["id"])
+        atlas.answer(atlas.next()["id"])
+        stop_broker(home)
+    assert sessions(home) == {"family:mum@x.org": ["one"], "family:Mom": ["two", "three"]}
+
+
+def sessions(home: Home) -> dict[str, list[str]]:
+    """What was asked in each session of atlas, along its turns from the first to the head."""
+    found: dict[str, list[str]] = {}
+    with closing(Ledger(home.ledger)) as ledger, ledger.guard() as db:
+        for id_, label in db.execute(
+            "SELECT id, label FROM agent_sessions WHERE persona='atlas' ORDER BY created_ms"
+        ).fetchall():
+            said = agent_ledger.history(ledger, id_, 100)
+            found[label] = [text for role, text in said if role == "user"]
+    return found
 
 
 # -- headless personas: the process is a script

@@ -1,65 +1,39 @@
-"""relay broker run, status, stop."""
+"""``relay broker queue|dead|retry|drop|dispatch`` as their user meets them."""
 
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
-from relay.broker import memory_proxy
-from relay.cli import status
 from relay.core.paths import Home
-from tests.broker.support import wait_for_broker
+from tests.broker.support import register
 from tests.cli.conftest import Run
 
 
-def test_status_and_stop(relay: Run, broker_home: Home) -> None:
-    relay("agents")
-    found = json.loads(relay("broker", "status", "--json").stdout)
-    assert list(found) == ["running", "pid", "socket", "home", "version", "uptime_s"]
-    assert found["running"] is True and found["home"] == broker_home.root
-    stopped = json.loads(relay("broker", "stop", "--json").stdout)
-    assert stopped == {"stopped": True, "pid": found["pid"]}
-    again = relay("broker", "stop", "--json")
-    assert again.returncode == 0 and json.loads(again.stdout)["stopped"] is False
+def test_what_a_person_asks_for_waits_dies_and_is_tried_again(
+    relay: Run, broker_home: Home
+) -> None:
+    made = relay("broker", "dispatch", "atlas", "what is up?", "--session", "news", "--json")
+    id_ = json.loads(made.stdout)["id"]
+    [row] = json.loads(relay("broker", "queue", "--json").stdout)
+    assert (row["id"], row["state"], row["session"]) == (id_, "running", "news")
+    assert "1 running" in relay("status").stdout
+    [sent] = json.loads(relay("history", "--json").stdout)
+    relay("cancel", sent["id"])
+    assert relay("broker", "queue").stdout == ""
+    assert id_ in relay("broker", "dead").stdout
+    assert "withdrew it" in relay("broker", "dead", "atlas", "--json").stdout
+    assert "waits for atlas again" in relay("broker", "retry", id_[-8:]).stdout
+    with register(broker_home, "atlas") as atlas:
+        push = atlas.next_push(20)
+        assert push is not None and push["body"].endswith("what is up?")
 
 
-def test_run_serves_until_interrupted(relay: Run, broker_home: Home) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "relay", "broker", "run"], stderr=subprocess.PIPE, text=True
-    ) as process:
-        wait_for_broker(broker_home)
-        found = json.loads(relay("broker", "status", "--json").stdout)
-        assert found["pid"] == process.pid
-        second = relay("broker", "run")
-        assert second.returncode == 2 and "running already" in second.stderr
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0
-        assert process.stderr is not None and "Ctrl-C" in process.stderr.read()
-
-
-def test_a_broken_ledger_is_explained(relay: Run, broker_home: Home) -> None:
-    broker_home.create()
-    Path(broker_home.ledger).write_text("this is no database")
-    for words in (["agents"], ["broker", "run"], ["send", "Bob", "x"]):
-        done = relay(*words)
-        assert done.returncode == 1
-        assert "is not a ledger" in done.stderr and "Traceback" not in done.stderr
-    assert Path(broker_home.ledger).read_text() == "this is no database"
-    broken = json.loads(relay("agents", "--json").stdout)["error"]
-    assert broken["code"] == "storage"
-    Path(broker_home.ledger).unlink()
-
-
-def test_a_home_that_cannot_be_written(relay: Run, tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    done = relay("inbox", env={"RELAY_HOME": str(blocked / "relay")})
-    assert done.returncode == 1 and "set RELAY_HOME" in done.stderr
-
-
-def test_stop_waits_until_what_hangs_in_the_broker_is_given_up() -> None:
-    longest = memory_proxy.CLOSE_DEADLINE + memory_proxy.KILL_DEADLINE
-    assert longest < status._STOP_WITHIN
+def test_what_is_dropped_is_gone_from_the_list_and_nonsense_is_refused(relay: Run) -> None:
+    relay("broker", "dispatch", "atlas", "x")
+    [sent] = json.loads(relay("history", "--json").stdout)
+    relay("cancel", sent["id"])
+    assert "dropped" in relay("broker", "drop", "atlas").stdout
+    assert relay("broker", "dead").stdout == ""
+    refused = relay("broker", "retry", "zzzz")
+    assert refused.returncode == 3 and "no dead dispatch" in refused.stderr
+    assert relay("broker", "dispatch", "not a name", "x").returncode == 2

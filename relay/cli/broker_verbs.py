@@ -1,0 +1,215 @@
+"""The verb ``broker``: its process, and what it has for personas to do."""
+
+from __future__ import annotations
+
+import time
+
+from relay.broker.client import connect
+from relay.broker.start import may_start
+from relay.cli import output, table
+from relay.cli.parser import Parser
+from relay.cli.status import broker_status, print_broker
+from relay.cli.verbs import verb
+from relay.core.errors import BrokerUnavailable, Timeout, UsageError, only_the_person
+from relay.core.paths import Home
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from relay.cli.output import Json
+
+#: Longer than a broker takes that must kill a store which hangs. Seconds.
+_STOP_WITHIN = 30.0
+#: Dispatches that are listed.
+_LIMIT = 1000
+
+
+def add(verbs: Parser) -> None:
+    """Declare the verb."""
+    group = verb(
+        verbs,
+        "broker",
+        "relay broker status --json\n"
+        "  relay broker run            (in the foreground; else it starts by itself)\n"
+        "  relay broker queue          what personas have to do\n"
+        "  relay broker dead           what none could do, and why\n"
+        "  relay broker retry 4QXK7Z2M try it again",
+    ).add_subparsers(metavar="run|status|stop|queue|dead|retry|drop|dispatch")
+    run = group.add_parser("run", help="serve, in the foreground")
+    run.set_defaults(run=run_verb)
+    status = group.add_parser("status", help="whether it runs, and since when")
+    status.set_defaults(run=status_verb)
+    stop = group.add_parser("stop", help="end it; what is stored waits for the next")
+    stop.set_defaults(run=stop_verb)
+    queue = group.add_parser("queue", help="what personas do now, and what waits for them")
+    queue.add_argument("which", nargs="?", metavar="ID|PERSONA", help="only this, or this one's")
+    queue.set_defaults(run=list_verb, dead=False)
+    dead = group.add_parser("dead", help="what was given up, and why")
+    dead.add_argument("which", nargs="?", metavar="ID|PERSONA", help="only this, or this one's")
+    dead.set_defaults(run=list_verb, dead=True)
+    retry = group.add_parser("retry", help="try again what was given up")
+    drop = group.add_parser("drop", help="forget what was given up; the ledger keeps it")
+    for parser, dropped in ((retry, False), (drop, True)):
+        parser.add_argument("which", nargs="*", metavar="ID|PERSONA", help="as dead lists them")
+        parser.add_argument("--all", action="store_true", help="all that was given up")
+        parser.set_defaults(run=again_verb, drop=dropped)
+    made = group.add_parser("dispatch", help="ask a persona something yourself")
+    made.add_argument("persona", metavar="PERSONA")
+    made.add_argument("text", metavar="TEXT", help="what is asked; - reads it from stdin")
+    made.add_argument("--session", metavar="S", help="the persona's session (main)")
+    made.add_argument("--mode", metavar="MODE", help="followup, steer, collect or interrupt")
+    made.add_argument("--priority", metavar="N", help="above 0: before others (0)")
+    made.set_defaults(run=dispatch_verb)
+    for parser in (run, status, stop, queue, dead, retry, drop, made):
+        parser.add_argument("--json", action="store_true", help="for programs")
+
+
+# -- the process
+
+
+def status_verb(options: Any) -> int:
+    """``relay broker status``."""
+    found = broker_status(Home.from_env())
+    if options.json:
+        names = ("running", "pid", "socket", "home", "version", "uptime_s")
+        output.as_json({name: found[name] for name in names})
+    else:
+        print_broker(found)
+    return 0
+
+
+def run_verb(options: Any) -> int:
+    """``relay broker run``."""
+    home = Home.from_env()
+    if not may_start(home):
+        raise only_the_person("run the broker")
+    from relay.broker.main import masked, run
+    from relay.core.log import Log
+
+    if broker_status(home)["running"]:
+        raise UsageError("a broker is running already", hint="relay broker stop ends it")
+    output.note(f"serving {home.root}; Ctrl-C ends it")
+    return run(home, Log(home.broker_log, masked))
+
+
+def stop_verb(options: Any) -> int:
+    """``relay broker stop``."""
+    home = Home.from_env()
+    try:
+        with connect(home, start=False) as client:
+            pid = client.request("stop", **output.speaker())["pid"]
+    except BrokerUnavailable as error:
+        if "no broker is running" not in error.message:
+            raise
+        pid = None
+    if pid is not None:
+        _wait_for_end(home, pid)
+    if options.json:
+        output.as_json({"stopped": pid is not None, "pid": pid})
+    else:
+        output.note(f"stopped (pid {pid})" if pid else "no broker is running")
+    return 0
+
+
+def _wait_for_end(home: Home, pid: int) -> None:
+    """Return when the broker has let go of its lock, so that the next start finds it free."""
+    from relay.core.files import is_locked
+
+    end = time.monotonic() + _STOP_WITHIN
+    while is_locked(home.broker_lock) and not _succeeded(home, pid):
+        if time.monotonic() > end:
+            raise Timeout(f"the broker (pid {pid}) has not ended yet", hint=f"kill {pid}")
+        time.sleep(0.02)
+
+
+def _succeeded(home: Home, pid: int) -> bool:
+    """Whether another broker has the lock by now: a session may have started it at once."""
+    try:
+        with open(home.broker_lock, encoding="ascii") as file:
+            return file.read().strip() not in (str(pid), "")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+# -- dispatches
+
+
+def list_verb(options: Any) -> int:
+    """``relay broker queue`` and ``relay broker dead``."""
+    fields = {"dead": options.dead, "which": options.which, "limit": _LIMIT}
+    with connect(Home.from_env()) as client:
+        rows: list[Json] = client.request("dispatches", **fields)["rows"]
+    if options.json:
+        output.as_json([_dispatch(row) for row in rows])
+        return 0
+    if not rows:
+        output.note("nothing is dead" if options.dead else "nothing waits for a persona")
+        return 0
+    width = table.columns()
+    table.table(
+        ("SINCE", "ID", "PERSONA", "SESSION", "STATE", "FROM", "TEXT"),
+        [
+            (
+                table.when(row["created_ms"]),
+                row["id"] if width is None else row["id"][-8:],
+                *(row["persona"], row["session"], _state(row), row["from"]),
+                output.summary(row["body"]),
+            )
+            for row in rows
+        ],
+        width=width,
+        remarks=[row["reason"] for row in rows],
+    )
+    if options.dead:
+        output.note("relay broker retry ID tries one again, relay broker drop ID forgets it")
+    return 0
+
+
+def _state(row: Json) -> str:
+    tried = f", try {row['tries'] + 1}" if row["tries"] and row["state"] != "dead" else ""
+    return f"{row['state']}{tried}"
+
+
+def _dispatch(row: Json) -> Json:
+    times = {"created_at": row["created_ms"], "updated_at": row["updated_ms"]}
+    rest = {name: one for name, one in row.items() if not name.endswith("_ms")}
+    return {**rest, **{name: output.iso(at_ms) for name, at_ms in times.items()}}
+
+
+def again_verb(options: Any) -> int:
+    """``relay broker retry`` and ``relay broker drop``."""
+    if bool(options.which) == options.all:
+        raise UsageError("name dispatches or personas, or give --all", hint="relay broker dead")
+    which = None if options.all else options.which
+    fields = {"which": which, "drop": options.drop, **output.speaker()}
+    with connect(Home.from_env()) as client:
+        rows = client.request("redispatch", **fields)["rows"]
+    if options.json:
+        output.as_json([_dispatch(row) for row in rows])
+        return 0
+    for row in rows:
+        done = "dropped" if options.drop else f"waits for {row['persona']} again"
+        output.data(f"{row['id'][-8:]}  {output.summary(row['body'])}: {done}")
+    return 0
+
+
+def dispatch_verb(options: Any) -> int:
+    """``relay broker dispatch``."""
+    import sys
+
+    text = sys.stdin.read() if options.text == "-" else options.text
+    try:
+        priority = int(options.priority or 0)
+    except ValueError as error:
+        raise UsageError(f"a priority is a whole number, not {options.priority}") from error
+    fields = {"session": options.session, "mode": options.mode, "priority": priority}
+    with connect(Home.from_env()) as client:
+        made = client.request(
+            "dispatch", persona=options.persona, body=text, **fields, **output.speaker()
+        )
+    if options.json:
+        output.as_json({"id": made["id"], "event": made["event"]})
+    else:
+        output.data(made["id"])
+    return 0
