@@ -18,7 +18,7 @@ CURSOR_SHOWN = 25
 _LINES = "─━═╌╍┄┅▔▁▀▄╭╮╰╯┌┐└┘╔╗╚╝┏┓┗┛▊▎▋_-"
 _BEGINS = frozenset(_LINES + " ")
 #: A rule, or a frame's edge with a title in it.
-_RULE = re.compile(rf"( *+)([{_LINES}])(?:[{_LINES}]{{7,}}+|[─━═]+ [^│]+ [─━═]+[╮╯┐┘┓┛╗╝─]) *+")
+_RULE = re.compile(rf"( *+)([{_LINES}])(?:[{_LINES}]{{7,}}+|[─━═]+ [^│]+ [─━═]*[╮╯┐┘┓┛╗╝─━═]) *+")
 
 
 class _Rule(NamedTuple):

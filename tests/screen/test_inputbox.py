@@ -100,6 +100,14 @@ def test_rules_of_the_text_are_no_box() -> None:
     assert box.line(["text", "─" * 12, "here", "─" * 12], 2, 2, 20, 4) == 2
 
 
+def test_a_rule_with_a_mode_before_its_last_sign_is_the_boxs_edge() -> None:
+    box = InputBox()
+    edge = "─" * 20 + " accept edits ─"
+    box.line(["text", "─" * 34, "", edge, "> draft", "more", "─" * 35], 4, 4, 35, 7)
+    said = ["─" * 34, "@relay:Bob hi", "─" * 34 + "▄"]
+    assert box.line([*said, edge, "> ", "", "─" * 35], 4, 4, 35, 7) == 4
+
+
 def test_a_cursor_that_is_shown_stands_where_it_is() -> None:
     box = InputBox()
     box.line(["─" * 20, "", "─" * 20, "", ""], 1, 1, 20, 5)
