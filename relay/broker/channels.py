@@ -69,6 +69,14 @@ class Channels:
         config = self._config()
         return config is not None and config.manifest is not None
 
+    def described(self) -> Json:
+        """What ``status`` shows: the channels that are connected, and why they are not."""
+        config = self._config()
+        known = config is not None and config.manifest is not None
+        names = config.manifest.channel_adapters if config and config.manifest else []
+        problem = self._told or self._workers.problems.get(USER, "")
+        return {"names": names, "problem": problem if known else ""}
+
     def keeps(self, worker: ConfigWorker) -> bool:
         """Whether ``worker`` runs channels, and is not to be ended for being idle."""
         return self.connected and worker.config == self._config()

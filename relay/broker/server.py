@@ -371,6 +371,7 @@ class BrokerServer:
             "connections": len(self._connections),
             "counts": queries.counts(self._ledger),
             "agents": self._agents.agent_list(),
+            "channels": self._channels.described(),
             "parked": queries.parked_count(self._ledger),
             "dispatches": dispatch_rows.counts(self._ledger),
         }

@@ -151,8 +151,7 @@ def run_trust(args: Options) -> int:
         write_manifest(home, file.sha256, found)
     entry = trusted_entry(home, file.path)
     trusted = entry is not None and entry.sha256 == file.sha256
-    if found is None:
-        found = _kept(home, file, trusted)
+    found = found or _kept(home, file, trusted)
     if trusted and entry is not None:
         programs = dict(entry.programs or {})
     patterns = [name.removesuffix(":*") for name in found.patterns]
@@ -166,7 +165,7 @@ def run_trust(args: Options) -> int:
         "programs": programs,
         "problems": [*filter(None, [found.problem, _not_as_trusted(home, file)]), *warnings],
     }
-    record |= {"runs": runs} if runs else {"memory": found.memory}
+    record |= {"runs": runs} if runs else {"memory": found.memory, **found.more}
     if args.json:
         output.as_json(record)
         return 0
@@ -174,7 +173,8 @@ def run_trust(args: Options) -> int:
     output.data(f"sha256        {file.sha256}")
     if not runs:
         output.data(f"patterns      {_names(patterns)}")
-    output.data(f"hooks         {_names(found.hooks)}")
+    for title, given in (("hooks", found.hooks), *found.more.items()):
+        output.data(f"{title:<14}{_names(given)}")
     if found.memory is not None:
         output.data(f"memory        {clean(_table(found.memory))}")
     for line in runs:

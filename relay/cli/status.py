@@ -79,6 +79,11 @@ def status_verb(options: Any) -> int:
         output.data(f"dispatches: {counts} (relay broker queue, relay broker dead)")
     if found["held"]:
         output.data(f"held: {found['held']} messages wait for you (relay held)")
+    channels = found["channels"]
+    if channels["names"]:
+        output.data(f"channels: {', '.join(channels['names'])}")
+        if channels["problem"]:
+            output.data(f"  ! {channels['problem']}")
     for row in found["agents"]:
         output.data(f"{row['name']}: {output.state_text(row)}, {row['kind']}{_source(row)}")
         for remark in row["notes"]:
@@ -104,9 +109,13 @@ def broker_status(home: Home) -> Json:
             "counts": {},
             "held": 0,
             "dispatches": {},
+            "channels": {"names": [], "problem": ""},
             "agents": [],
         }
-    names = ("running", "pid", "socket", "home", "version", "uptime_s", "counts", "dispatches")
+    names = (
+        *("running", "pid", "socket", "home", "version", "uptime_s", "counts"),
+        *("dispatches", "channels"),
+    )
     agents = [
         {**_agent(row), "source": row["source"], "notes": row["notes"]} for row in answer["agents"]
     ]

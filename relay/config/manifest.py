@@ -86,6 +86,11 @@ class Manifest:
         #: ``PersonaSpec.to_json`` of each persona, by name.
         self.personas = personas or {}
 
+    @property
+    def more(self) -> dict[str, list[str]]:
+        """The names of its route functions, and of the channels that it connects."""
+        return {"routes": [one["name"] for one in self.routes], "channels": self.channel_adapters}
+
     def fields(self) -> dict[str, Any]:
         """As it is kept."""
         return {name: getattr(self, name) for name in Manifest.__slots__}

@@ -117,7 +117,7 @@ class _RunningAdapter:
     def __init__(self, adapter: ChannelAdapter, inlet: ChannelInlet) -> None:
         self._adapter = adapter
         self._inlet = inlet
-        self._sending = 0
+        self._room = threading.BoundedSemaphore(SENDS_MAX)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name=adapter.name, daemon=True)
         self._thread.start()
@@ -197,25 +197,29 @@ class _RunningAdapter:
         """Send an answer. Raises whatever the adapter does, TimeoutError when it takes too long."""
         function = self._adapter.send
         assert function is not None
-        if self._sending >= SENDS_MAX:
+        # What takes too long is given up, and holds its place as long as it goes on.
+        if not self._room.acquire(blocking=False):
             raise RelayError(f"{SENDS_MAX} answers are under way", code="busy")
-        self._sending += 1
         running: Coroutine[Any, Any, None] = self._call(function, context, text)
         future = asyncio.run_coroutine_threadsafe(running, self._loop)
-        future.add_done_callback(lambda _: self._sent())
         async with asyncio.timeout(limit):
             await asyncio.wrap_future(future)
 
     async def _call(self, function: Callable[..., Any], context: AnswerContext, text: str) -> None:
         if inspect.iscoroutinefunction(function):
-            await function(context, text)
+            try:
+                await function(context, text)
+            finally:
+                self._room.release()
             return
-        made = await _in_thread(function, context, text)
-        if inspect.isawaitable(made):
-            await made
 
-    def _sent(self) -> None:
-        self._sending -= 1
+        def call() -> None:
+            try:
+                function(context, text)
+            finally:
+                self._room.release()
+
+        await _in_thread(call)
 
     def _say(self, error: BaseException) -> None:
         lines = traceback.format_exception(error)[-4:]

@@ -146,6 +146,31 @@ def _ended(pid: int) -> bool:
     return False
 
 
+def test_an_adapter_that_stands_still_holds_up_nothing_else(
+    home: Home, configure: Configure
+) -> None:
+    configure(
+        """
+import time
+@relay.adapter("stuck")
+async def stuck():
+    time.sleep(3600)
+    yield
+
+@relay.adapter("chat")
+async def chat(inlet):
+    await inlet.put({"content": "x"})
+
+@relay.route
+def any(event):
+    return False
+"""
+    )
+    with broker_thread(home), connect(home) as client:
+        wait_until(lambda: rows(home, "SELECT 1 FROM hook_evaluations"))
+        assert client.request("status")["channels"] == {"names": ["stuck", "chat"], "problem": ""}
+
+
 def test_only_the_persons_own_configuration_connects_channels(
     home: Home, configure: Configure, tmp_path: Path
 ) -> None:
@@ -215,7 +240,7 @@ def family(event):
     path = Path(home.root, "content", file["sha256"][:2], file["sha256"])
     assert path.read_bytes() == data
     assert (push["from"], push["from_kind"]) == ("mail:atlas", "channel")
-    assert push["body"].startswith(f"look\n[attached: a.png (image/png, 4 bytes): {path}]\n")
+    assert f"look\n[attached: a.png (image/png, 4 bytes): {path}]" in push["body"]
     [(context,)] = rows(home, "SELECT context_json FROM dispatches")
     extracted = json.loads(context)["extracted"]
     assert extracted["person"]["name"] == "Mom" and extracted["type"] == "known"
