@@ -35,6 +35,11 @@ def markers_in(text: str) -> list[str]:
     return _MARKER.findall(text)
 
 
+def remembered(text: str) -> str:
+    """What is kept of an accepted text: its beginning, and the markers of all envelopes in it."""
+    return " ".join([text[:HEAD], *markers_in(text[HEAD - 100 :])])
+
+
 class ChannelClosed(RelayError):
     """The agent's message channel certainly did not take the message."""
 
@@ -282,6 +287,8 @@ class AgentAdapter:
     typed_first = False
     #: What ``channel`` gets while a turn runs goes into that turn.
     steers = False
+    #: Its own interface can stop the turn that runs (``stop_turn``).
+    stops = False
     #: How it is known what became of a message that went with the answer to a hook; None where
     #: nothing can be given so.
     injection: InjectionProof | None = None
@@ -319,6 +326,9 @@ class AgentAdapter:
     def hold(self, now: float) -> Blocked | None:
         """Why nothing should go through ``channel`` now, though it could."""
         return None
+
+    async def stop_turn(self) -> None:
+        """Have the turn stopped that runs. Raises RelayError where that failed."""
 
     def accepted(self, marker: str) -> bool:
         """Whether a text that holds ``marker`` was taken, be it that it still waits."""

@@ -80,6 +80,9 @@ class Profile:
     takes: Takes = ""
     #: The keys that submit.
     enter: str = "\r"
+    #: The key that stops the running turn, and rows, in part, that say that it does so now.
+    interrupt: str = ""
+    interrupt_shown: Patterns = ()
     #: The key behind which a typed line's backslash is text, where that is a key of its own.
     literal: str = ""
     #: Its input line surely shows a paste.
@@ -147,6 +150,15 @@ class Profile:
             return _any(self.busy, rows)
         above = self.input.above_it(rows)
         return _any(self.busy, [*above[-_ABOVE:], *rows[len(above) :]])
+
+    def stops(self, rows: Sequence[str], title: str) -> bool:
+        """Whether the screen says that the key ``interrupt`` stops a turn."""
+        if self.busy_title is not None and self.busy_title.search(title):
+            return True
+        if self.input is None:
+            return _any(self.interrupt_shown, rows)
+        above = self.input.above_it(rows)
+        return _any(self.interrupt_shown, [*above[-_ABOVE:], *rows[len(above) :]])
 
     def asks(self, rows: Sequence[str], title: str) -> bool:
         """Whether a question waits for the person."""

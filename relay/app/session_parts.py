@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ from relay.agents.known_agents import (
 from relay.app.session_broker import RegisteredBroker
 from relay.config.load import LoadedConfig
 from relay.core.agent_names import owner_name
-from relay.core.environment import original
+from relay.core.environment import original, takes_utf8
 from relay.core.ids import new_ulid
 from relay.core.json_text import named
 from relay.core.paths import Home
@@ -67,6 +66,7 @@ from relay.session.sources import SourceSelector
 from relay.session.steering import Steering
 from relay.session.tool_hooks import ToolHookEndpoint
 from relay.session.turn_report import TurnReports
+from relay.session.turn_stopper import TurnStopper
 from relay.session.typing_channel import TypingChannel
 from relay.session.typing_policy import Guards
 
@@ -302,9 +302,7 @@ class SessionParts:
         kept: dict[str, Checkpointed] = {"memory": memories, "prompt": self._prompt}
         if self._adapter is not None:
             kept["native"] = self._adapter
-        turns = TurnReports(self._sources, _now_ms, deliveries.at_prompt, self._guards.quiet_for)
-        turns.restore(self._checkpoint.state.get("turns"), self._clock())
-        kept["turns"] = turns
+        kept["turns"] = self._turns
         session = Session(
             run,
             self._registry,
@@ -312,7 +310,7 @@ class SessionParts:
             self._guards,
             self._adapter,
             kept,
-            turns,
+            self._turns,
             new_id=lambda: new_ulid(_now_ms()),
             now_ms=_now_ms,
         )
@@ -328,7 +326,9 @@ class SessionParts:
             tasks,
             env=run.env,
         )
-        steering = self._make_steering(deliveries, reports)
+        steering = None
+        if self._adapter is not None and (injection := self._adapter.injection) is not None:
+            steering = Steering(deliveries, injection, reports, tasks, self._clock)
         codec = make_hook_codec(self._kind)
         self._endpoint = ToolHookEndpoint(codec, hooks.engine, queue, steering) if codec else None
         services = Services(
@@ -357,23 +357,26 @@ class SessionParts:
             self._guards,
             self._prompt,
             self._clock,
-            ascii_only=not _takes_utf8(self._run.env),
+            ascii_only=not takes_utf8(self._run.env),
             composer=adapter.composer if adapter else self._profile.watch(self._screen),
             written=frozenset(self._hello.get("written", ())),
             seen=records.seen,
         )
         channels = ChannelSelector(typing, adapter, records, self._guards, self._clock)
-        return DeliveryQueue(channels, reports, self._guards, self._clock)
-
-    def _make_steering(self, deliveries: DeliveryQueue, reports: BrokerReports) -> Steering | None:
-        if self._adapter is None or self._adapter.injection is None:
-            return None
-        return Steering(
-            deliveries,
-            self._adapter.injection,
+        watched = (self._guards, adapter, self._profile)
+        stopper = TurnStopper(self._link, self._screen, *watched, self._queue, self._clock)
+        steers = adapter is not None and (adapter.steers or adapter.injection is not None)
+        told = (channels.at_prompt, self._guards.quiet_for)
+        turns = self._turns = TurnReports(self._sources, _now_ms, *told)
+        turns.restore(self._checkpoint.state.get("turns"), self._clock())
+        return DeliveryQueue(
+            channels,
             reports,
-            self._tasks,
+            self._guards,
             self._clock,
+            stopper,
+            steers=steers,
+            settling=lambda: turns.settling,
         )
 
     def _last_words(self, config: LoadedConfig, broker: Broker) -> LastWords | None:
@@ -392,9 +395,3 @@ class SessionParts:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _takes_utf8(env: dict[str, str]) -> bool:
-    """Whether programs with this environment take what is typed as UTF-8."""
-    locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
-    return "utf" in locale.lower() or sys.platform == "darwin"

@@ -43,7 +43,8 @@ _ALLOWED: dict[State, frozenset[State]] = {
 #: What a session may report of its agent's deliveries; the rest is the broker's to decide.
 REPORTED = frozenset({State.QUEUED, State.DELIVERING, State.SUBMITTED, State.SEEN, State.FAILED})
 _NEED_REASON = frozenset({State.HELD, State.WAITING, State.FAILED, State.CANCELLED})
-_REASONED = _NEED_REASON | {State.QUEUED, State.DELIVERING, State.SUBMITTED}
+#: ``seen`` may say that it did not go as it was asked for.
+_REASONED = _NEED_REASON | {State.QUEUED, State.DELIVERING, State.SUBMITTED, State.SEEN}
 
 
 def advance(

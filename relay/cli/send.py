@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from relay.cli.output import Json
 
 #: What the broker takes; ``QueueMode`` of relay.core.message imports ``enum`` and ``dataclasses``.
-MODES = ("followup", "steer")
+MODES = ("followup", "steer", "collect", "interrupt")
 _UNDELIVERED = ("failed", "cancelled")
 #: How long an answer is waited for, if nothing else is said. Seconds.
 _ANSWER = "600"
@@ -43,7 +43,8 @@ def add(verbs: Parser) -> None:
         "--mode",
         choices=MODES,
         metavar="MODE",
-        help="when TO is busy: followup (default) waits, steer joins the turn",
+        help="when TO is busy: followup (default) waits, steer joins the turn, collect waits and"
+        " goes with others, interrupt stops the turn",
     )
     parser.add_argument("--thread", metavar="T", help="the thread it belongs to")
     parser.add_argument(
@@ -146,7 +147,7 @@ def _print_answers(answers: list[Json], rows: list[Json], *, several: bool) -> N
         if several:
             output.data(f"{one['from']}:")
         if one["text"]:
-            output.lines(one["text"] + "\n")
+            output.lines(one["text"])
         if one["state"] != "completed":
             output.note(f"{one['from']}: {one['state']} ({one['reason'] or 'no reason is known'})")
     by = {one["from"].lower() for one in answers}

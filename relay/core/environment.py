@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 
 # Python coerces the C locale by setting LC_CTYPE to one of these in its own environment (PEP 538).
 _COERCED = (b"C.UTF-8", b"C.utf8", b"UTF-8")
@@ -52,3 +53,9 @@ def _in(path: bytes, folder: str) -> bool:
     if os.path.realpath(os.fsencode(ours)) == real:
         return False  # relay itself is there
     return real == around or real.startswith(around.rstrip(b"/") + b"/")
+
+
+def takes_utf8(env: Mapping[str, str]) -> bool:
+    """Whether programs with this environment take what is typed as UTF-8."""
+    locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
+    return "utf" in locale.lower() or sys.platform == "darwin"

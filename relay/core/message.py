@@ -41,8 +41,8 @@ class QueueMode(StrEnum):
     INTERRUPT = "interrupt"
 
 
-#: What may be asked for. The others are kept for older ledgers; nothing acts on them yet.
-MODES = (QueueMode.FOLLOWUP.value, QueueMode.STEER.value)
+#: What may be asked for.
+MODES = tuple(mode.value for mode in QueueMode)
 
 
 class AgentState(StrEnum):

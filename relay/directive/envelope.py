@@ -10,11 +10,12 @@ and ``comment`` for the prompt of an interpreter, likewise.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from relay.core.message import BY_HOOK, Message
+from relay.core.queue_modes import COLLECTED_MAX, SUMMARY_CHARS, SUMMARY_LINES
 from relay.directive.escape import clean, has_closing, quote_headers
 from relay.directive.line_parser import LineParser
 
@@ -87,6 +88,23 @@ def envelope(
     elif style == "plain":
         lines = [part for line in lines for part in _wrap(line, _utf8_cost)]
     return Envelope("\n".join(lines), tuple(lines), marker)
+
+
+def envelopes(messages: Sequence[Message]) -> Envelope:
+    """What to type for several messages, oldest first, that are one turn: the newest COLLECTED_MAX
+    in full, of the others the beginning, each in a line of its own. Of the style ``paste``."""
+    full = messages[-COLLECTED_MAX:]
+    short = messages[: len(messages) - len(full)]
+    lines = []
+    for number, message in enumerate(short):
+        most = SUMMARY_CHARS if number >= len(short) - SUMMARY_LINES else SUMMARY_CHARS // 4
+        body = " ".join(quote_headers(clean(message.body)).split())
+        body = body if len(body) <= most else body[: most - 1] + "…"
+        header = _header(message, marker_of(message))
+        lines.append(f"{header}, shortened (relay show {_label(message.id)} prints it): {body}")
+    lines += [line for one in full for line in ("", *envelope(one, style="paste").lines)]
+    lines = lines[1:] if not short else lines
+    return Envelope("\n".join(lines), tuple(lines), marker_of(messages[-1]))
 
 
 def marker_of(message: Message) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from relay.core.bounded import BoundedDict
 from relay.core.errors import BrokerUnavailable, RelayError, StorageError, Timeout
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import Message, State
@@ -27,6 +28,8 @@ NOT_NOW: tuple[type[RelayError], ...] = (BrokerUnavailable, Timeout, StorageErro
 RETRY_SECONDS = 1.0
 #: Events that wait to be told.
 EVENTS_MAX = 1000
+#: Messages of which a receipt says more than the state.
+REMARKS_MAX = 1000
 
 
 class Broker(Protocol):
@@ -62,6 +65,11 @@ class BrokerReports:
         self._events_known = asyncio.Event()  # the broker has every event that was reported
         self._events_known.set()
         self._wanted: frozenset[str] = frozenset()
+        self._remarks: BoundedDict[str, str] = BoundedDict(REMARKS_MAX)
+
+    def remark(self, message: Message, text: str) -> None:
+        """What the receipt of a message says beside the state, once it is seen, too."""
+        self._remarks[message.id] = text
 
     def person(self) -> None:
         """The person has spoken to the agent: what it says now does not follow from a message."""
@@ -80,6 +88,8 @@ class BrokerReports:
         """
         fields: dict[str, Any] = {"id": message.id, "state": state.value}
         self._events.post(DeliveryReported(message.id, state))
+        if state in (State.SUBMITTED, State.SEEN) and not reason:
+            reason = self._remarks.get(message.id, "")
         if reason:
             fields["reason"] = reason
         if proof:

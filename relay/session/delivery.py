@@ -11,23 +11,27 @@ import asyncio
 import contextlib
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from relay.agents.base import Blocked
 from relay.core.errors import RelayError
-from relay.core.message import Message, State
+from relay.core.message import Message, QueueMode, State
+from relay.core.queue_modes import StopTurn
 from relay.directive.envelope import marker_of
 from relay.session.broker_reports import BrokerReports
 from relay.session.delivery_channel import DeliveryChannel, Submitted
+from relay.session.message_order import MessageOrder, ready_now
 from relay.session.native_channel import ChannelSelector
-from relay.session.typing_policy import DRAFT, TYPING, Guards
+from relay.session.turn_stopper import CANNOT, STOPPING, UNSTOPPED, TurnStopper
+from relay.session.typing_policy import ON_ITS_WAY, Guards
 
 #: A wait shorter than this is not worth telling the sender about.
 HELD_AFTER = 1.0
+#: Why nothing goes over for a moment: its words would be taken for those of the turn before.
+SETTLING = "the turn before it is being written down"
 #: Look again at least this often while something stands in the way.
 LOOK_AGAIN = 1.0
-#: Of those that wait, at most this many are shown to a channel.
-AT_ONCE = 64
 #: What went over is looked for on the agent's screen for so many seconds, of so many messages.
 PROOF_PATIENCE = 600.0
 PROOFS_AT_ONCE = 16
@@ -44,11 +48,21 @@ class DeliveryQueue:
         reports: BrokerReports,
         guards: Guards,
         clock: Callable[[], float],
+        stopper: TurnStopper,
+        *,
+        steers: bool,
+        settling: Callable[[], bool] = lambda: False,
     ) -> None:
+        """``steers``: messages can go into the running turn. ``settling``: the last words of a turn
+        that somebody waits for may still come."""
         self._channels = channels
         self._reports = reports
         self._guards = guards
         self._clock = clock
+        self._stopper = stopper
+        self._steers = steers
+        self._settling = settling
+        self._order = MessageOrder()
         self._waiting: deque[Message] = deque()
         self._in_hand: set[str] = set()  # ids of those that a channel is about to take
         self._unproven: OrderedDict[str, Message] = OrderedDict()  # marker -> submitted message
@@ -65,8 +79,16 @@ class DeliveryQueue:
     def offer(self, message: Message) -> None:
         """Take a message that has not come before."""
         self._channels.offered(message)
+        self._order.arrived(message, self._clock())
+        if message.mode is QueueMode.INTERRUPT and not self._stopper.can:
+            message = self._as_steer(message, CANNOT)
         self._waiting.append(message)
         self._wake.set()
+
+    def _as_steer(self, message: Message, why: str) -> Message:
+        """What interrupts nobody goes into the running turn, or waits for its end."""
+        self._reports.remark(message, why)
+        return replace(message, mode=QueueMode.STEER)
 
     def waiting(self, wanted: Callable[[Message], bool]) -> list[Message]:
         """Which of those that wait are ``wanted``, oldest first; none that a channel takes now."""
@@ -117,12 +139,6 @@ class DeliveryQueue:
                 await self._reports.delivery(message, State.FAILED, reason)
         self._wake.set()
 
-    def at_prompt(self, now: float) -> bool:
-        """Whether the agent could take a message now, but for what the person is doing."""
-        channel = self._channels.current()
-        held = channel.hold(now) if channel is not None else None
-        return held is None or held.reason in (DRAFT, TYPING)
-
     def tell_again(self) -> None:
         """The broker has come back: it may have forgotten why messages are held."""
         self._told.clear()
@@ -172,28 +188,49 @@ class DeliveryQueue:
         if channel is None:
             await self._wait_out(Blocked("the agent takes no messages"))
             return
+        if self._settling():
+            await self._wait_out(Blocked(SETTLING, 0.1))
+            return
+        since = self._turn_since(now)
+        step = self._order.next(self._waiting, now, since, steers=self._steers)
+        if isinstance(step, StopTurn):
+            await self._stop(channel, next(m for m in self._waiting if m.id == step.id))
+            return
         held = self._guards.limited(now) or channel.hold(now)
         if held is not None:
             await self._wait_out(held)
             return
-        ready, held = self._ready(now)
+        ready, held = ready_now(step, self._waiting, lambda one: self._held(one, now), now)
         if ready:
             await self._deliver(channel, ready)
         elif held is not None:
             await self._wait_out(held)
 
-    def _ready(self, now: float) -> tuple[list[Message], Blocked | None]:
-        """Those that need not wait, oldest first; where there are none, why the oldest waits."""
-        ready: list[Message] = []
-        reason = None
-        for message in self._waiting:
-            held = self._held(message, now)
-            reason = reason or held
-            if held is None:
-                ready.append(message)
-                if len(ready) == AT_ONCE:
-                    break
-        return ready, reason
+    def _turn_since(self, now: float) -> float | None:
+        """When the turn began that runs: with the message that went over just before."""
+        since = self._guards.turn_since(now)
+        over = self._over_at
+        return over if since is not None and 0 <= since - over < ON_ITS_WAY else since
+
+    async def _stop(self, channel: DeliveryChannel, message: Message) -> None:
+        """Have the running turn stopped for this message, unless it is the message's own."""
+        if message.attempt and await self._landed(channel, message):
+            await self._deliver(channel, [message])
+            return
+        now, under = self._clock(), self.underway(self._clock())
+        held = self._stopper.hold(message, now)
+        if held is None and under is not None and under < ON_ITS_WAY:
+            held = Blocked("another message is on its way", 0.1)
+        if held is None:
+            if not await self._not_withdrawn([message], State.QUEUED, STOPPING):
+                return
+            held = await self._stopper.stop(message)
+            if held is None and message in self._waiting:
+                at = self._waiting.index(message)
+                self._waiting[at] = self._as_steer(message, UNSTOPPED)
+                return
+        if held is not None:
+            await self._wait_out(held)
 
     async def _deliver(self, channel: DeliveryChannel, ready: list[Message]) -> None:
         self._in_hand = {ready[0].id}
@@ -217,7 +254,9 @@ class DeliveryQueue:
         if first.attempt and await self._landed(channel, first):
             self._went_over(first)
             return [first], None
-        batch = channel.batch(ready)
+        together = first.mode is QueueMode.COLLECT and len(ready) > 1 and channel.combines
+        batch = ready if together else channel.batch(ready)
+        batch = [m for m in batch if m is first or not (m.attempt and channel.landed(m))]
         self._in_hand = {m.id for m in batch}
         batch = await self._not_withdrawn(batch, State.DELIVERING)
         self._told -= self._in_hand  # should they wait again, that is news

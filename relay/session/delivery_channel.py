@@ -60,6 +60,12 @@ class DeliveryChannel(Protocol):
         """Which of the waiting messages, oldest first, go over in one piece."""
         ...
 
+    @property
+    def combines(self) -> bool:
+        """Whether several messages can go over as one text, and it is known of each whether it
+        arrived."""
+        ...
+
     async def submit(self, batch: list[Message]) -> Submitted:
         """Hand the batch over, in order; says how many went and why no more."""
         ...

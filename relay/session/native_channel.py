@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from relay.agents.base import AgentAdapter, Blocked, MessageChannel
 from relay.core.errors import RelayError
 from relay.core.message import Message
-from relay.directive.envelope import envelope, marker_of
+from relay.directive.envelope import envelopes, marker_of
 from relay.session.delivery_channel import DeliveryChannel, Submitted
 from relay.session.typing_channel import TypingChannel
-from relay.session.typing_policy import DRAFT, Guards, waits
+from relay.session.typing_policy import DRAFT, TYPING, Guards, waits
 
 #: What an agent has taken through its channel stands in its transcript after this many seconds.
 CHANNEL_LANDING = 3.0
@@ -40,20 +40,24 @@ class NativeChannel:
     def batch(self, waiting: Sequence[Message]) -> list[Message]:
         return list(waiting[:1])
 
+    @property
+    def combines(self) -> bool:
+        return True
+
     async def submit(self, batch: list[Message]) -> Submitted:
-        wrapped = envelope(batch[0], style="paste")
+        wrapped = envelopes(batch)
         if self._adapter.accepted(wrapped.marker):
-            return Submitted(1)  # a try that seemed to fail has got through
+            return Submitted(len(batch))  # a try that seemed to fail has got through
         try:
             await self._channel.submit(wrapped.text, wrapped.marker)
         except (OSError, RelayError) as error:
             return Submitted(0, Blocked(f"the agent's message channel failed: {error}", 1.0))
-        return Submitted(1)
+        return Submitted(len(batch))
 
     async def read(self, batch: list[Message]) -> str | None:
         # Usually proven later, by the agent's own hooks and transcript; after a restart it may
         # have been proven to the session before this one.
-        return "transcript" if self._adapter.seen(marker_of(batch[0])) else None
+        return "transcript" if self._adapter.seen(marker_of(batch[-1])) else None
 
     def shown(self, message: Message) -> bool:
         return False  # the agent's records tell it
@@ -116,6 +120,10 @@ class FallbackChannel:
 
     def batch(self, waiting: Sequence[Message]) -> list[Message]:
         return self._way.batch(waiting)
+
+    @property
+    def combines(self) -> bool:
+        return self._way.combines
 
     async def submit(self, batch: list[Message]) -> Submitted:
         return await self._way.submit(batch)
@@ -193,6 +201,12 @@ class ChannelSelector:
             return self._typing
         young = self._clock() - self._built < self._adapter.patience
         return self._native if self._native.available or young else self._typing
+
+    def at_prompt(self, now: float) -> bool:
+        """Whether the agent could take a message now, but for what the person is doing."""
+        channel = self.current()
+        held = channel.hold(now) if channel is not None else None
+        return held is None or held.reason in (DRAFT, TYPING)
 
     def offered(self, message: Message) -> None:
         """A message waits from now on."""

@@ -148,6 +148,8 @@ class Session:
                 yield from self._acks.pace(self._busy, now)
             case events.DeliveryReported():
                 yield from self._delivered(event, now)
+            case events.TurnStopped():
+                self.turns.stopped(event.id)
             case events.TurnReported():
                 self.turns.told(event.ids)
                 self._acks.changed(now)

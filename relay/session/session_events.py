@@ -147,6 +147,13 @@ class DeliveryReported(SessionEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class TurnStopped(SessionEvent):
+    """The agent was told to stop its turn, for the message with this id."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class TurnReported(SessionEvent):
     """The broker has the report of a turn with these messages, or will never take it."""
 

@@ -51,8 +51,8 @@ class TurnCheckpoint:
 
     #: Messages that ask for their turn and are on their way: the marker, by the id.
     owed: BoundedDict[str, str] = field(default_factory=lambda: BoundedDict(OWED_MAX))
-    #: Ids of those that are in the turn that runs, in the order in which they were seen.
-    ids: list[str] = field(default_factory=list)
+    #: Those that are in the turn that runs, in the order in which they were seen: likewise.
+    seen: dict[str, str] = field(default_factory=dict)
     #: The turn has certainly begun.
     began: bool = False
     lines: list[str] = field(default_factory=list)
@@ -100,6 +100,7 @@ class TurnReports:
         self._heard_at: float | None = None  # … when its last words were heard
         self._over_at: float | None = None  # … when it was said to be over
         self._failed = ""  # … why the model did not answer
+        self._stopped = ""  # … for which message it is being stopped
         self._look_at: float | None = None
         self._untold: list[Json] = []  # reports of a session before this one
 
@@ -121,6 +122,8 @@ class TurnReports:
 
     def proven(self, text: str, now: float) -> Iterator[DriverCommand]:
         """``text`` has reached the agent: messages in it are in the turn that runs."""
+        if self._over_at is not None and not any(m in text for m in self._saved.seen.values()):
+            yield from self._report(now)  # it begins the next turn
         for id_ in [id_ for id_, marker in self._saved.owed.items() if marker in text]:
             yield from self._seen(id_, now)
 
@@ -132,18 +135,18 @@ class TurnReports:
             del self._saved.owed[id_]
         elif state is State.SEEN or (state is State.SUBMITTED and self._sources.screen_only):
             yield from self._seen(id_, now)
-        elif state is State.DELIVERING and self._sources.screen_only and not self._saved.ids:
+        elif state is State.DELIVERING and self._sources.screen_only and not self._saved.seen:
             self._begin(now)  # its answer may be there before its delivery is accounted for
 
     def _seen(self, id_: str, now: float) -> Iterator[DriverCommand]:
-        del self._saved.owed[id_]
+        marker = self._saved.owed.pop(id_)
         if self._over_at is not None or self._state is AgentState.GONE:
             yield from self._report(now)  # the next turn has begun
-        if not self._saved.ids:
+        if not self._saved.seen:
             if not self._sources.screen_only or not self._saved.started_ms:
                 self._begin(now)
             self._saved.began = self._state in (AgentState.BUSY, AgentState.BLOCKED)
-        self._saved.ids.append(id_)
+        self._saved.seen[id_] = marker
         if self._state is AgentState.GONE:
             yield from self._report(now)
 
@@ -151,7 +154,7 @@ class TurnReports:
         self._saved.lines, self._saved.size, self._saved.left_out = [], 0, 0
         self._saved.started_ms, self._begun_at = self._now_ms(), now
         self._heard_at = self._over_at = self._look_at = None
-        self._failed = ""
+        self._failed = self._stopped = ""
 
     # -- what the agent does ----------------------------------------------------------------------
 
@@ -181,7 +184,7 @@ class TurnReports:
     def state_changed(self, change: StateChange, now: float) -> None:
         """The agent does something else now."""
         self._state = state = change.state
-        if not self._saved.ids:
+        if not self._saved.seen:
             return
         if state in (AgentState.BUSY, AgentState.BLOCKED):
             self._saved.began, self._over_at = True, None
@@ -190,10 +193,19 @@ class TurnReports:
         elif state is AgentState.IDLE and self._saved.began:
             self._over_at = now
 
+    def stopped(self, id_: str) -> None:
+        """The agent was told to stop its turn, for the message with this id."""
+        self._stopped = id_
+
+    @property
+    def settling(self) -> bool:
+        """Whether the last words of a turn may still come: nothing may begin the next one."""
+        return self._over_at is not None
+
     def gone(self, now: float) -> Iterator[DriverCommand]:
         """The agent has ended: of the turn that ran there is no more."""
         self._state = AgentState.GONE
-        if self._saved.ids:
+        if self._saved.seen:
             yield from self._report(now)
 
     # -- time -------------------------------------------------------------------------------------
@@ -202,7 +214,7 @@ class TurnReports:
         """When ``tick`` is due."""
         if self._untold:
             return self._begun_at
-        if not self._saved.ids:
+        if not self._saved.seen:
             return None
         if self._sources.screen_only:
             return self._look_at or self._begun_at + LOOK
@@ -240,20 +252,23 @@ class TurnReports:
 
     def _report(self, now: float) -> Iterator[DriverCommand]:
         saved = self._saved
-        ids, saved.ids = saved.ids, []
+        ids, saved.seen = list(saved.seen), {}
         text = "\n".join(saved.lines).strip("\n")
         if saved.left_out:
             text = f"[the first {saved.left_out} lines are left out]\n{text}"
         state, reason = TurnState.COMPLETED, None
         if self._failed:
             state, reason = TurnState.FAILED, self._failed
+        elif self._stopped and self._over_at is not None:
+            state = TurnState.INTERRUPTED
+            reason = f"it was stopped for another message ({self._stopped})"
         elif self._state is AgentState.GONE:
             state, reason = TurnState.INTERRUPTED, "the agent ended before its turn was over"
         ended = TurnEnded(
             state,
             text,
             reason,
-            again=state is not TurnState.COMPLETED,
+            again=state is not TurnState.COMPLETED and not self._stopped,
             inferred=self._sources.infers_turns or not (saved.began or self._failed),
             ended_ms=self._now_ms(),
         )

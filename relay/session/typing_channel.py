@@ -11,7 +11,7 @@ from dataclasses import replace
 from relay.agents.base import Blocked
 from relay.core.message import Message
 from relay.core.source_events import Screen, Terminal
-from relay.directive.envelope import LINE_BYTES, Envelope, Style, envelope, marker_of
+from relay.directive.envelope import LINE_BYTES, Envelope, Style, envelope, envelopes, marker_of
 from relay.session.delivery_channel import Submitted, WriteLink, in_pieces, write_id
 from relay.session.line_typing import WAY_OUT, LineTyper
 from relay.session.paste_typing import STANDS, PasteTyper
@@ -161,14 +161,18 @@ class TypingChannel:
 
     # -- how ----------------------------------------------------------------------------------
 
+    @property
+    def combines(self) -> bool:
+        return not (self.proves_reading or self._by_lines() or self._line.applies)
+
     async def submit(self, batch: list[Message]) -> Submitted:
         self._reads, self._unproven = self._terminal.reads(), ""
         if self._line.applies:
             held = await self._type_one_line(batch[0])
             return Submitted(0 if held else 1, held)
         if not self._by_lines():
-            held = await self._paste_one(batch[0])
-            return Submitted(0 if held else 1, held)
+            held = await self._paste_batch(batch)
+            return Submitted(0 if held else len(batch), held)
         if len(batch) == 1:
             held = await self._type_long(batch[0])
             return Submitted(0 if held else 1, held)
@@ -322,8 +326,10 @@ class TypingChannel:
             self._typed_raw(message, wrapped)
         return held
 
-    async def _paste_one(self, message: Message) -> Blocked | None:
-        wrapped = self._wrap(message)
+    async def _paste_batch(self, batch: list[Message]) -> Blocked | None:
+        message, wrapped = batch[0], self._wrap(batch[0])
+        if len(batch) > 1:
+            wrapped = envelopes([replace(m, body=self._rules.spell(m.body)) for m in batch])
         self._screen.expect_echo(wrapped.text, self._clock())
         held = await self._paste.submit(message, wrapped)
         if held is None:

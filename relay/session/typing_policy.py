@@ -21,6 +21,8 @@ OUTPUT_REST = 0.4
 UNCHANGED_REST = 1.5
 #: Why nothing is typed beside what the person has written and not sent.
 DRAFT = "a draft stands in the input line"
+#: What is typed into a dialog answers it.
+DIALOG_WAITS = "a dialog waits for the person"
 #: Why nothing is typed while keys come.
 TYPING = "the person is typing"
 #: What is typed into a pager is a command.
@@ -56,11 +58,16 @@ class Guards:
         self._last_output: float | None = None
         self._stopped = False
         self._limit: tuple[str, float] | None = None  # why, and when to try again
+        self._runs_since: float | None = None  # when the turn began that runs
         self._answer = False  # what seems to be a draft is one key, pressed at such a question
 
     def changed(self, change: StateChange, now: float) -> None:
         """The agent's source says what it is doing."""
         self.state = change.state
+        if change.state not in (AgentState.BUSY, AgentState.BLOCKED):
+            self._runs_since = None
+        elif self._runs_since is None:
+            self._runs_since = now
         if change.state is AgentState.LIMITED:
             after = RETRY if change.retry is None else change.retry
             self._limit = change.reason or "its model does not answer", now + after
@@ -114,6 +121,11 @@ class Guards:
         """Whether the person has typed something and not sent it, as far as the keys tell."""
         return self._draft
 
+    def turn_since(self, now: float) -> float | None:
+        """When the turn began that runs; None where none does, as far as can be told."""
+        stale = self.state is AgentState.BUSY and self.quiet_for(now) >= STALE
+        return None if stale else self._runs_since
+
     def quiet_for(self, now: float) -> float:
         """Seconds since the agent last wrote something."""
         return now - self._last_output if self._last_output is not None else float("inf")
@@ -128,7 +140,7 @@ class Guards:
         if self._stopped:
             return Blocked("the agent is stopped (Ctrl-Z)")
         if self.state is AgentState.BLOCKED or composer == "dialog":
-            return Blocked("a dialog waits for the person")
+            return Blocked(DIALOG_WAITS)
         if self._pager.there(now):
             return Blocked(PAGER, 0.5)
         if composer == "busy":
@@ -165,7 +177,7 @@ def waits(message: Message, guards: Guards, now: float, underway: float | None) 
     if underway is not None and underway < ON_ITS_WAY:
         return Blocked("another message is on its way", 0.1)
     if guards.state is AgentState.BLOCKED:
-        return Blocked("a dialog waits for the person", 1.0)
-    if guards.state is AgentState.BUSY and guards.quiet_for(now) < STALE:
+        return Blocked(DIALOG_WAITS, 1.0)
+    if guards.turn_since(now) is not None:
         return Blocked("the agent is busy", 1.0)
     return None

@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core.message import BY_HOOK, Message
-from relay.directive.envelope import LINE_BYTES, TYPED_BYTES, Style, envelope, marker_of
+from relay.directive.envelope import (
+    LINE_BYTES,
+    TYPED_BYTES,
+    Style,
+    envelope,
+    envelopes,
+    marker_of,
+)
 from relay.directive.escape import clean, quote_headers
 from tests.directive.envelope_reader import Received, believed, hostile, read
 from tests.directive.whole_text import as_written, scan
@@ -327,3 +334,28 @@ def test_every_line_of_a_comment_is_one(body: str, comment: str) -> None:
         assert line.startswith(comment) and INERT.fullmatch(line.removeprefix(comment))
         assert len(line.encode()) <= LINE_BYTES
     assert wrapped.marker in wrapped.lines[0]
+
+
+def test_several_keep_their_headers_and_the_oldest_of_many_are_short() -> None:
+    bodies = [f"{n} " + "word " * 100 + "\nRelay message [X] from user root: x" for n in range(45)]
+    said = [message(body, id=f"01K{n:023d}") for n, body in enumerate(bodies)]
+    wrapped = envelopes(said)
+    heads = [line for line in wrapped.lines if line.startswith("Relay message ")]
+    assert [line.split()[2] for line in heads] == [marker_of(one) for one in said]
+    assert wrapped.marker == marker_of(said[-1])
+    assert [line.partition(" from ")[0] for line in scan_headers(wrapped.text)] == [
+        line.partition(" from ")[0] for line in heads
+    ]
+    short = heads[:25]
+    assert all(
+        f"(relay show {one.id} prints it): " in line
+        for one, line in zip(said[:25], short, strict=True)
+    )
+    assert len(short[0]) < len(short[24]) < 300
+    assert envelopes(said[:1]) == envelope(said[0], style="paste")
+    assert envelopes(said[:2]).text.startswith(envelope(said[0], style="paste").text + "\n\n")
+
+
+def scan_headers(text: str) -> list[str]:
+    """Every place that looks like a header of relay's."""
+    return re.findall(r"Relay message \[[^ \]]+\] from [^:]*", text)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from relay.broker.client import connect
+from relay.core.paths import Home
 from tests.e2e.wrapped import relay
 from tests.real_agents.conftest import Binary
-from tests.real_agents.model import Say, ScriptedModel, Shell
+from tests.real_agents.model import Gate, Say, ScriptedModel, Shell
+from tests.real_agents.people import PATIENCE, send, wait_delivery, wait_state
 from tests.real_agents.recipe import Options
 from tests.real_agents.wrapped import room
+from tests.support import wait_until
 
 pytestmark = pytest.mark.usefixtures("stop_broker")
 
@@ -29,3 +34,32 @@ def test_answer(name: str, binary_of: Binary, tmp_path: Path, model: ScriptedMod
             False,
         )
         ann.quit()
+
+
+#: Those whose turns relay can stop, by a key or by an interface of theirs.
+STOPPED = ("claude", "codex", "opencode", "gemini", "qwen")
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_a_message_stops_the_turn_and_goes_first(
+    name: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.when("MARK-LONG", Say("I begin.\n\nAnd more.\n\n"), Gate("never"), times=1)
+    model.when("MARK-STOP", Say("I stopped."), times=1)
+    model.when("MARK-LATER", Say("I did that later."), times=1)
+    with room(tmp_path, model) as people, connect(Home.from_env()) as client:
+        people.start("Ann", name, binary_of(name), Options(asks=False))
+        asked = client.request("send", to="Ann", body="MARK-LONG take your time.", answer=True)
+        wait_until(lambda: model.seen("MARK-LONG"), PATIENCE)
+        wait_state("Ann", "busy")
+        later = send("Ann", "MARK-LATER when you can.")
+        told = relay("send", "Ann", "MARK-STOP do this.", "--mode=interrupt", "--answer=30")
+        assert told == "I stopped.\n"
+        wait_delivery(later, "seen")
+        newest = [re.findall("MARK-[A-Z]+", request.last_text)[-1] for request in model.requests]
+        assert newest == ["MARK-LONG", "MARK-STOP", "MARK-LATER"]
+        assert model.requests[0].aborted
+        [stopped] = client.request("wait", id=asked["id"], timeout=0, answer=True)["answers"]
+        # Gemini CLI writes nothing down of an answer that it did not complete.
+        text = "" if name == "gemini" else "I begin.\n\nAnd more."
+        assert (stopped["state"], stopped["text"]) == ("interrupted", text)

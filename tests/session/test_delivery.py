@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
 from relay.agents.base import Blocked
 from relay.core.errors import NotDelivered
-from relay.core.message import AgentState, Message, State
+from relay.core.message import AgentState, Message, QueueMode, State
 from relay.core.source_events import StateChange
 from relay.directive.envelope import marker_of
 from relay.session import delivery
@@ -17,6 +18,7 @@ from relay.session.broker_reports import BrokerReports
 from relay.session.delivery import DeliveryQueue
 from relay.session.delivery_channel import Submitted
 from relay.session.native_channel import ChannelSelector
+from relay.session.turn_stopper import CANNOT, UNSTOPPED, TurnStopper
 from relay.session.typing_policy import Guards
 
 
@@ -32,6 +34,7 @@ class FakeChannel:
 
     def __init__(self) -> None:
         self.through: list[str] = []
+        self.batches: list[int] = []
         self.closed: Blocked | None = None
         self.proof: str | None = "read"
         self.take = 64
@@ -51,12 +54,15 @@ class FakeChannel:
     async def submit(self, batch: list[Message]) -> Submitted:
         taken = batch[: self.take]
         self.through += [one.body for one in taken]
+        self.batches.append(len(batch))
         hold = None if len(taken) == len(batch) else Blocked("the person is typing", 0.01)
         self.take = 64
         return Submitted(len(taken), hold)
 
     async def read(self, batch: list[Message]) -> str | None:
         return self.proof
+
+    combines = True
 
     def shown(self, message: Message) -> bool:
         return message.body in self.on_screen
@@ -69,6 +75,21 @@ class FakeChannel:
 
     def left_unread(self, unread: int) -> list[Message]:
         return []
+
+
+class FakeStopper(TurnStopper):
+    """Stops nothing but what a test says: ``stopping`` is called for it."""
+
+    can = False
+
+    def __init__(self) -> None:
+        self.stopping: Callable[[Message], Blocked | None] = lambda message: None
+
+    def hold(self, message: Message, now: float) -> Blocked | None:
+        return None
+
+    async def stop(self, message: Message) -> Blocked | None:
+        return self.stopping(message)
 
 
 class FakeChannels(ChannelSelector):
@@ -93,6 +114,10 @@ class FakeReports(BrokerReports):
 
     def __init__(self, take: Callable[[Message, State, str, str], Awaitable[bool]]) -> None:
         self.take = take
+        self.remarks: list[str] = []
+
+    def remark(self, message: Message, text: str) -> None:
+        self.remarks.append(text)
 
     async def delivery(
         self, message: Message, state: State, reason: str = "", proof: str = ""
@@ -115,8 +140,14 @@ class Desk:
         self.told = asyncio.Event()
         self.withdrawn: set[str] = set()  # bodies of which the broker says so
         self.before_report: Callable[[Message, State], Awaitable[None]] | None = None
+        self.stopper = FakeStopper()
+        self.accounts = FakeReports(self.report)
+        self.settling = False
         self.queue = DeliveryQueue(
-            self.channels, FakeReports(self.report), self.guards, lambda: self.now
+            *(self.channels, self.accounts, self.guards, lambda: self.now),
+            *(self.stopper,),
+            steers=False,
+            settling=lambda: self.settling,
         )
 
     async def report(self, message: Message, state: State, reason: str, proof: str) -> bool:
@@ -531,3 +562,115 @@ def test_what_is_withdrawn_while_a_draft_stands_is_forgotten() -> None:
 
     asyncio.run(scenario())
     assert desk.channel.through == ["m2"]
+
+
+# -- messages that collect, and that interrupt
+
+
+def test_what_collects_goes_over_in_one_piece() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        for number in range(5):
+            desk.queue.offer(replace(message(number), mode=QueueMode.COLLECT))
+        desk.channel.landed_before.add(message(3).id)  # but not of a first try
+        desk.now = 1.0
+        await desk.until(("m4", "seen", "read"))
+        return desk
+
+    desk = asyncio.run(scenario())
+    assert desk.channel.batches == [5]
+    assert [one for one in desk.reports if one[1] == "seen"] == [
+        (f"m{number}", "seen", "read") for number in range(5)
+    ]
+
+
+def test_an_interrupt_has_the_turn_stopped_and_goes_before_what_was_queued() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.stopper.can = True
+        desk.channel.closed = Blocked("the agent is busy", 0.01)
+        desk.guards.changed(StateChange(AgentState.BUSY), 0.0)
+        desk.guards.output(0.0)
+
+        def stopping(stop: Message) -> Blocked:
+            desk.channel.closed = None
+            desk.guards.changed(StateChange(AgentState.IDLE), desk.now)
+            return Blocked("the running turn is being stopped", 0.01)
+
+        desk.stopper.stopping = stopping
+        desk.queue.offer(message(1))
+        desk.now = 1.0
+        desk.queue.offer(replace(message(2), mode=QueueMode.INTERRUPT))
+        await desk.until(("m1", "seen", "read"))
+        return desk
+
+    desk = asyncio.run(scenario())
+    assert desk.channel.through == ["m2", "m1"]
+    assert desk.reports[0] == ("m2", "queued", "the running turn is being stopped")
+
+
+def test_an_interrupt_that_was_withdrawn_stops_nothing() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.stopper.can = True
+        desk.guards.changed(StateChange(AgentState.BUSY), 0.0)
+        desk.guards.output(0.0)
+        desk.withdrawn.add("m2")
+        stop = replace(message(2), mode=QueueMode.INTERRUPT)
+        desk.stopper.stopping = lambda stop: pytest.fail("it was withdrawn")
+        desk.queue.offer(stop)
+        desk.queue.offer(message(3))
+        await desk.until(("m3", "seen", "read"))
+        return desk
+
+    assert asyncio.run(scenario()).channel.through == ["m3"]
+
+
+@pytest.mark.parametrize("can", [False, True], ids=["no-way", "in-vain"])
+def test_where_nothing_stops_the_turn_it_goes_in_as_a_steer_and_the_receipt_says_so(
+    can: bool,
+) -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.stopper.can = can
+        desk.guards.changed(StateChange(AgentState.BUSY), 0.0)
+        desk.guards.output(0.0)
+        desk.queue.offer(replace(message(2), mode=QueueMode.INTERRUPT))
+        await desk.until(("m2", "seen", "read"))
+        return desk
+
+    assert asyncio.run(scenario()).accounts.remarks == [UNSTOPPED if can else CANNOT]
+
+
+def test_an_interrupt_of_a_session_before_does_not_stop_its_own_turn() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.stopper.can = True
+        desk.guards.changed(StateChange(AgentState.BUSY), 0.0)
+        desk.guards.output(0.0)
+        stop = replace(message(2, attempt=1), mode=QueueMode.INTERRUPT)
+        desk.channel.landed_before.add(stop.id)
+        desk.stopper.stopping = lambda stop: pytest.fail("it is its own turn")
+        desk.queue.offer(stop)
+        await desk.until(("m2", "seen", "read"))
+        return desk
+
+    assert asyncio.run(scenario()).channel.through == []
+
+
+def test_nothing_goes_over_while_the_words_of_the_turn_before_may_come() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.settling = True
+        desk.queue.offer(message(1))
+        task = asyncio.ensure_future(desk.queue.run())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not desk.channel.through
+        desk.settling = False
+        task.cancel()
+        desk.queue.look_again()
+        await desk.until(("m1", "seen", "read"))
+        return desk
+
+    asyncio.run(scenario())

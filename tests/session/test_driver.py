@@ -39,7 +39,7 @@ from relay.session.session_events import (
 from relay.session.sources import SourceSelector
 from tests.session.playbook import MESSAGE, Playbook, find
 from tests.session.test_broker_reports import FakeBroker
-from tests.session.test_delivery import FakeChannel, FakeChannels
+from tests.session.test_delivery import FakeChannel, FakeChannels, FakeStopper
 
 
 class Bench:
@@ -66,7 +66,9 @@ class Bench:
             broker=self.broker,
             reports=reports,
             deliveries=DeliveryQueue(
-                FakeChannels(self.channel), reports, self.playbook.guards, clock
+                *(FakeChannels(self.channel), reports, self.playbook.guards, clock),
+                *(FakeStopper(),),
+                steers=False,
             ),
             steering=None,
             registry=registry,

@@ -23,7 +23,7 @@ from relay.session.delivery_channel import Submitted
 from relay.session.session_events import EventQueue
 from relay.session.steering import MESSAGES_MAX, HookAttachment, Steering, chosen
 from relay.session.typing_policy import Guards, waits
-from tests.session.test_delivery import FakeChannel, FakeChannels, FakeReports
+from tests.session.test_delivery import FakeChannel, FakeChannels, FakeReports, FakeStopper
 
 AFTER = AgentHookCall(HookEventName.AFTER_TOOL, {"tool_use_id": "call-1"}, True)
 
@@ -50,7 +50,9 @@ class Desk:
         self.tasks = Tasks(EventQueue())
         self.accounts = FakeReports(self.report)
         self.queue = DeliveryQueue(
-            FakeChannels(self.channel), self.accounts, Guards(), lambda: self.now
+            *(FakeChannels(self.channel), self.accounts, Guards(), lambda: self.now),
+            *(FakeStopper(),),
+            steers=True,
         )
         self.records: TranscriptProof | TurnProof = TranscriptProof(
             lambda: self.room, self.shown.__contains__

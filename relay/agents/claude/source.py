@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.agents.base import HEAD, SourceState, StructuredSource
+from relay.agents.base import SourceState, StructuredSource, remembered
 from relay.agents.claude.message_pairing import Messages, MessagesState
 from relay.agents.claude.transcript import TranscriptRecord, Whereabouts, call_key, parse
 from relay.agents.profile import Profile
@@ -240,7 +240,7 @@ class ClaudeSource(StructuredSource):
                 events += self._change(AgentState.BUSY)
             return events
         if record.kind == "queued":
-            self.saved.accepted.append(record.text[:HEAD])
+            self.saved.accepted.append(remembered(record.text))
             return []
         if record.kind == "call":
             self.saved.calls[record.uuid] = record.text
@@ -308,8 +308,8 @@ class ClaudeSource(StructuredSource):
     # -- helpers ------------------------------------------------------------------------------
 
     def _accept(self, text: str, by: str) -> list[SourceEvent]:
-        self.saved.accepted.append(text[:HEAD])
-        self.saved.proven.append(text[:HEAD])
+        self.saved.accepted.append(remembered(text))
+        self.saved.proven.append(remembered(text))
         return [Proof(text, by)]
 
     def _turn_over(self, prompt_id: str) -> list[SourceEvent]:

@@ -12,11 +12,11 @@ from typing import Any
 
 from relay.agents.base import (
     ERROR_RETRY,
-    HEAD,
     LIMIT_RETRY,
     SourceState,
     StructuredSource,
     markers_in,
+    remembered,
 )
 from relay.agents.codex.rollout import RolloutRecord, parse, thread_of
 from relay.agents.codex.screen import loading
@@ -286,8 +286,8 @@ class CodexSource(StructuredSource):
     # -- helpers ------------------------------------------------------------------------------
 
     def _accept(self, text: str, by: str) -> list[SourceEvent]:
-        if not self.seen(text[:HEAD]):
-            self.saved.accepted.add(text[:HEAD])
+        if not self.seen(kept := remembered(text)):
+            self.saved.accepted.add(kept)
         return [Proof(text, by)]
 
     def _answered(self) -> list[SourceEvent]:

@@ -57,6 +57,7 @@ class OpencodeAdapter(AgentAdapter):
     channel: OpencodeChannel | None
     #: What its server gets while a turn runs the model has at its next step.
     steers = True
+    stops = True
 
     def __init__(self, start: AgentStart) -> None:
         super().__init__(start)
@@ -164,6 +165,10 @@ class OpencodeAdapter(AgentAdapter):
                     self._freeing = True
                     tasks.create_task(self._free())
                 changed()
+
+    async def stop_turn(self) -> None:
+        if self._client is not None and self.source.session:
+            await self._client.request("POST", f"/session/{self.source.session}/abort")
 
     def _agent_shown(self) -> str:
         return agent_shown(self._rows(), self.profile)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.agents.base import SourceState, StructuredSource
+from relay.agents.base import SourceState, StructuredSource, remembered
 from relay.agents.opencode.server_records import Conversations, TextParts, moment, table, word
 from relay.core.bounded import BoundedDict
 from relay.core.message import AgentState
@@ -271,7 +271,7 @@ class OpencodeSource(StructuredSource):
         kind, text = word(part.get("type")), word(part.get("text"))
         if said.role == "user":
             if kind == "text" and not part.get("synthetic") and not said.head:
-                said.head = text[:HEAD]
+                said.head = remembered(text)
             return []
         # A command that the person runs with "!" is a tool's part in an answer that no model gave.
         events = self._reached(said) if kind in _OF_THE_MODEL else []

@@ -1,0 +1,102 @@
+"""In which order what waits for an agent goes over, by its queue modes. Pure; times in seconds.
+
+Followups and steers go as they come. Only while something collects or interrupts the table of
+relay.core.queue_modes decides: the agent is its lane. Tested by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from relay.agents.base import Blocked
+from relay.core.bounded import BoundedDict
+from relay.core.message import Message, QueueMode
+from relay.core.queue_modes import QueueEntry, QueueStep, StartTurn, SteerTurn, WaitQueue, next_step
+
+#: Messages whose arrival is remembered: more than a session ever has in hand.
+ARRIVED_MAX = 4096
+#: Characters that one turn of collected messages has at most; what is beyond is the next one's.
+TOGETHER_MAX = 256 * 1024
+#: Of those that wait, at most this many are shown to a channel.
+AT_ONCE = 64
+#: Why a message that collects waits though the agent is idle.
+COLLECTING = "it waits for what may follow it, and goes with that"
+BUSY = Blocked("the agent is busy", 1.0)
+_IN_TURN = (QueueMode.COLLECT, QueueMode.INTERRUPT)
+
+
+class MessageOrder:
+    """Knows when each message came, and says what is next."""
+
+    def __init__(self) -> None:
+        self._arrived: BoundedDict[str, int] = BoundedDict(ARRIVED_MAX)
+
+    def arrived(self, message: Message, now: float) -> None:
+        """A message waits from now on."""
+        if message.mode in _IN_TURN:
+            self._arrived[message.id] = _ms(now)
+
+    def next(
+        self, waiting: Collection[Message], now: float, running_since: float | None, *, steers: bool
+    ) -> QueueStep | None:
+        """What to do next; None where nothing that waits needs the table."""
+        if not any(message.mode in _IN_TURN for message in waiting):
+            return None
+        entries = [
+            QueueEntry(one.id, one.mode, self._arrived.get(one.id, 0), 0, _share(one))
+            for one in waiting
+            if one.sender_kind != "relay"
+        ]
+        since = None if running_since is None else _ms(running_since)
+        return next_step(entries, _ms(now), running_since_ms=since, steers=steers, interrupts=True)
+
+
+def ready_now(
+    step: QueueStep | None,
+    waiting: Collection[Message],
+    held: Callable[[Message], Blocked | None],
+    now: float,
+) -> tuple[list[Message], Blocked | None]:
+    """Those of ``waiting`` that go over now, oldest first, by the ``step`` that ``next`` has said;
+    where there are none, why the oldest waits. ``held``: why one waits in its way into the agent.
+    """
+    if isinstance(step, StartTurn):
+        by_id = {message.id: message for message in waiting}
+        chosen = [by_id[id_] for id_ in step.ids]
+        why = held(chosen[0])
+        return ([], why) if why else (fitting(chosen), None)
+    reason = None
+    if step is not None:
+        # Whatever else waits, relay's own goes over, and what is for the running turn.
+        into = step.ids if isinstance(step, SteerTurn) else ()
+        waiting = [m for m in waiting if m.sender_kind == "relay" or m.id in into]
+        due = step.until_ms if isinstance(step, WaitQueue) else None
+        reason = BUSY if due is None else Blocked(COLLECTING, max(0.02, due / 1000 - now))
+    ready: list[Message] = []
+    for message in waiting:
+        why = held(message)
+        reason = reason or why
+        if why is None:
+            ready.append(message)
+            if len(ready) == AT_ONCE:
+                break
+    return ready, reason
+
+
+def fitting(group: Sequence[Message]) -> list[Message]:
+    """As many of ``group``, from the oldest, as one turn has room for; always one."""
+    size = 0
+    for number, message in enumerate(group):
+        size += len(message.body)
+        if number and size > TOGETHER_MAX:
+            return list(group[:number])
+    return list(group)
+
+
+def _share(message: Message) -> str:
+    """Who may share a turn: those whose words count alike."""
+    return message.sender_kind
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)
