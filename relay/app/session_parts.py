@@ -376,7 +376,7 @@ class SessionParts:
             self._clock,
             stopper,
             steers=steers,
-            settling=lambda: turns.settling,
+            settling=turns.settling,
         )
 
     def _last_words(self, config: LoadedConfig, broker: Broker) -> LastWords | None:

@@ -51,7 +51,7 @@ class DeliveryQueue:
         stopper: TurnStopper,
         *,
         steers: bool,
-        settling: Callable[[], bool] = lambda: False,
+        settling: Callable[[float], bool] = lambda now: False,
     ) -> None:
         """``steers``: messages can go into the running turn. ``settling``: the last words of a turn
         that somebody waits for may still come."""
@@ -188,7 +188,7 @@ class DeliveryQueue:
         if channel is None:
             await self._wait_out(Blocked("the agent takes no messages"))
             return
-        if self._settling():
+        if self._settling(now):
             await self._wait_out(Blocked(SETTLING, 0.1))
             return
         since = self._turn_since(now)

@@ -282,15 +282,12 @@ class Session:
             return
         if not self._known.add(message.id):
             return
-        if self.turns.arrived(message):
-            self._acks.changed(now)
-        else:
-            yield commands.DeliverMessage(message)
+        yield from self.turns.arrived(message)
+        self._acks.changed(now)
         if not by_relay:
             self._replies.answered_by(message.sender)
             self.messages.append(message)
             yield from self.lifecycle.message(message.id, message.sender, message.body)
-            self._acks.changed(now)
 
     def _delivered(self, event: events.DeliveryReported, now: float) -> Iterator[DriverCommand]:
         self._reached |= event.state in (State.SUBMITTED, State.SEEN)

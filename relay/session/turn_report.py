@@ -32,10 +32,10 @@ TEXT_MAX = 128 * 1024
 PENDING_MAX = 2 * 1024 * 1024
 TEXT_LEAST = 4096
 #: Seconds after the end of a turn, and after the words that came last, in which more may come;
-#: the screen may show the end before the agent's records have the words.
-SETTLE, SETTLE_SHOWN = 0.5, 1.0
+#: the screen may show the end before the agent's records have the words. Without any, most come.
+SETTLE, SETTLE_SHOWN, SETTLE_MUTE = 0.5, 1.0, 2.0
 #: Seconds after words, or after the message, in which an agent that tells of its turns begins one.
-LATE, NEVER = 3.0, 30.0
+LATE, NEVER = 2.0, 30.0
 #: Seconds of silence at the prompt after which a turn of a program that tells nothing is over:
 #: with words of its own since the message, and without.
 SILENCE, MUTE = 2.0, 10.0
@@ -106,14 +106,14 @@ class TurnReports:
 
     # -- messages ---------------------------------------------------------------------------------
 
-    def arrived(self, message: Message) -> bool:
-        """Take a message that has come; whether it has to wait until a checkpoint is written."""
+    def arrived(self, message: Message) -> Iterator[DriverCommand]:
+        """A message has come: it goes to the agent, where it need not wait for a checkpoint."""
         if message.wants_turn:
             self._saved.owed.put(message.id, marker_of(message))
         elif not self._held:
-            return False
+            yield DeliverMessage(message)
+            return
         self._held.append(message)  # one that wants nothing keeps its place behind the other
-        return True
 
     def written(self) -> Iterator[DriverCommand]:
         """A checkpoint is written: what waited for it goes to the agent."""
@@ -197,10 +197,13 @@ class TurnReports:
         """The agent was told to stop its turn, for the message with this id."""
         self._stopped = id_
 
-    @property
-    def settling(self) -> bool:
-        """Whether the last words of a turn may still come: nothing may begin the next one."""
-        return self._over_at is not None
+    def settling(self, now: float) -> bool:
+        """Whether words of a turn may still come that is not seen to run: nothing may begin the
+        next one. Not for long, where that cannot be told."""
+        if not self._saved.seen:
+            return False
+        runs = self._saved.began and self._state in (AgentState.BUSY, AgentState.BLOCKED)
+        return not runs and (self._over_at is not None or now < self._begun_at + NEVER)
 
     def gone(self, now: float) -> Iterator[DriverCommand]:
         """The agent has ended: of the turn that ran there is no more."""
@@ -219,8 +222,10 @@ class TurnReports:
         if self._sources.screen_only:
             return self._look_at or self._begun_at + LOOK
         if self._over_at is not None:
+            if self._heard_at is None:
+                return self._over_at + SETTLE_MUTE
             settle = SETTLE_SHOWN if self._sources.infers_turns else SETTLE
-            return max(self._over_at, self._heard_at or 0.0) + settle
+            return max(self._over_at, self._heard_at) + settle
         if self._saved.began:
             return None
         return self._begun_at + NEVER if self._heard_at is None else self._heard_at + LATE

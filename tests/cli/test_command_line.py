@@ -11,7 +11,7 @@ import pytest
 
 from relay.broker.client import connect
 from relay.cli import command_line, send, verbs
-from relay.core.message import MODES, QueueMode
+from relay.core.message import MODES
 from relay.core.paths import Home
 from tests.cli.conftest import Run
 
@@ -23,7 +23,6 @@ def test_every_verb_is_declared_by_the_module_that_is_listed_with_it() -> None:
 
 def test_the_modes_of_send_are_those_of_messages() -> None:
     assert send.MODES == MODES
-    assert set(MODES) < {mode.value for mode in QueueMode}
 
 
 def test_what_people_type_is_no_verb_and_leads_to_one() -> None:

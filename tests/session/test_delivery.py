@@ -147,7 +147,7 @@ class Desk:
             *(self.channels, self.accounts, self.guards, lambda: self.now),
             *(self.stopper,),
             steers=False,
-            settling=lambda: self.settling,
+            settling=lambda now: self.settling,
         )
 
     async def report(self, message: Message, state: State, reason: str, proof: str) -> bool:

@@ -50,16 +50,16 @@ def told(commands: Any) -> list[dict[str, Any]]:
 
 def asked(turns: TurnReports, *messages: Any) -> None:
     for message in messages or (ASKED,):
-        assert turns.arrived(message)
+        assert not list(turns.arrived(message))
     list(turns.written())
 
 
 def test_it_goes_to_the_agent_once_the_checkpoint_names_it_and_keeps_its_place() -> None:
     turns = reports()
-    assert not turns.arrived(MESSAGE)
-    assert turns.arrived(ASKED)
+    assert list(turns.arrived(MESSAGE)) == [DeliverMessage(MESSAGE)]
+    assert not list(turns.arrived(ASKED))
     later = replace(MESSAGE, id=OTHER.id)
-    assert turns.arrived(later)
+    assert not list(turns.arrived(later))
     assert turns.state()["owed"] == {ASKED.id: marker_of(ASKED)}
     assert list(turns.written()) == [DeliverMessage(ASKED), DeliverMessage(later)]
     assert list(turns.written()) == []
@@ -108,8 +108,12 @@ def test_a_turn_whose_beginning_was_not_told_is_waited_for() -> None:
     assert turns.deadline() == 1.0 + module.NEVER
     turns.said(["one"], 2.0)
     assert turns.deadline() == 2.0 + module.LATE
+    assert turns.settling(2.1)  # another message would begin the next turn
     turns.state_changed(BUSY, 2.5)
-    assert turns.deadline() is None
+    assert turns.deadline() is None and not turns.settling(2.6)
+    turns.state_changed(IDLE, 3.0)
+    assert turns.settling(3.1)
+    assert told(turns.tick(3.0 + module.SETTLE)) and not turns.settling(3.6)
 
 
 def test_a_model_that_does_not_answer_and_an_agent_that_ends() -> None:
@@ -117,7 +121,7 @@ def test_a_model_that_does_not_answer_and_an_agent_that_ends() -> None:
     asked(turns, ASKED, OTHER)
     list(turns.proven(marker_of(ASKED), 1.0))
     turns.state_changed(StateChange(AgentState.LIMITED, "a usage limit is reached"), 2.0)
-    [report] = told(turns.tick(2.0 + module.SETTLE))
+    [report] = told(turns.tick(2.0 + module.SETTLE_MUTE))
     assert (report["state"], report["reason"]) == ("failed", "a usage limit is reached")
     assert report["again"]
     turns.state_changed(BUSY, 3.0)
