@@ -1,0 +1,58 @@
+"""What a wrapped agent does becomes events, route functions dispatch them, a persona answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.e2e.wrapped import ECHO, python, relay, relay_json, say, wait_registered, wrapped
+from tests.support import wait_until
+
+CONFIG = """
+from relay import AddedContext, HookResult, HookRouting, Relay
+
+relay = Relay(idle_seconds=1)
+
+@relay.route(kinds=["output"])
+def failures(event):
+    if "BUILD FAILED" in event.content:
+        return HookResult(fire=True, routing=HookRouting(persona="atlas"))
+
+@relay.route(kinds=["idle", "match", "session_start", "session_end"])
+def lives(event):
+    return None
+"""
+#: Says what it is told to say, and takes anything else.
+SAYS = (
+    "import sys\nfor line in sys.stdin:\n"
+    "    print(eval(line) if line[0] == chr(39) else 'HEARD', flush=True)\n"
+)
+
+
+def kinds(agent: str) -> list[str]:
+    """What route functions were asked of, as the ledger has it."""
+    rows = relay_json("hooks", "log", "--quiet", "--agent", agent, "--limit", "1000")
+    return [row["event"] for row in rows]
+
+
+def test_what_an_agent_says_is_routed_to_a_persona_whose_answer_comes_back(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    (folder / ".git").mkdir(parents=True)
+    (folder / "relay.config.py").write_text(CONFIG)
+    relay("trust", str(folder / "relay.config.py"))
+    with (
+        wrapped(python(ECHO), name="atlas", cwd=tmp_path) as atlas,
+        wrapped(python(SAYS), name="Alice", cwd=folder) as alice,
+    ):
+        wait_registered("atlas")
+        wait_registered("Alice")
+        alice.type(say("@relay:atlas hello"))
+        wait_until(lambda: {"session_start", "match", "idle"} <= set(kinds("Alice")), what="these")
+        alice.type(say("BUILD FAILED in 3 s"))
+        atlas.wait_for("GOT .*BUILD FAILED in 3 s")
+        alice.wait_for("from agent atlas: GOT .*BUILD FAILED in 3 s")
+        [fired] = relay_json("hooks", "log", "--agent", "Alice")
+        assert (fired["event"], fired["decision"]) == ("output", "fired")
+        alice.type("\x04")
+        assert alice.wait() == 0
+    wait_until(lambda: kinds("Alice")[-1] == "session_end", what="the end to be told")
+    assert kinds("atlas") == []  # it runs elsewhere
