@@ -10,6 +10,7 @@ after ``DEATHS_MAX`` ends that is what is recorded of it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,11 +18,13 @@ from typing import NamedTuple
 
 from relay.broker.batch import Accepted, Batch
 from relay.broker.committer import Committer
+from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Member
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.workers import ConfigWorker, ConfigWorkers
 from relay.core.dispatch import RELAY_CHANNEL, Event, HookResult, dispatch_of, merged
 from relay.core.errors import RelayError, UsageError
+from relay.core.ids import derived_ulid
 from relay.core.paths import Home
 from relay.hooks.hook_types import ASKED_KINDS
 from relay.ledger import evaluation_rows
@@ -33,6 +36,8 @@ from relay.protocol.worker import ERROR_MAX, IN_FLIGHT
 
 #: Ends of its worker after which an event is given up.
 DEATHS_MAX = 3
+#: Seconds between two events of the clock, and their kind.
+TICK, TIMER = 60.0, "timer"
 #: Seconds until what could not be done is tried again.
 AGAIN_AFTER = 1.0
 BUSY_AFTER = 15.0
@@ -59,6 +64,7 @@ class Evaluations:
         committer: Committer,
         configs: TrustedConfigs,
         workers: ConfigWorkers,
+        windows: DeliveryWindows,
         home: Home,
         *,
         log: Callable[[str], None],
@@ -69,6 +75,7 @@ class Evaluations:
         self._committer = committer
         self._configs = configs
         self._workers = workers
+        self._windows = windows
         self._home = home
         self._log = log
         self._dispatched = dispatched
@@ -77,20 +84,51 @@ class Evaluations:
         #: The hooks that are switched off, by id.
         self.disabled: dict[str, Json] = evaluation_rows.disabled_hooks(ledger)
         self._closed = False
+        self._clock: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Go on with what an earlier broker has left."""
+        """Go on with what an earlier broker has left, and start the clock."""
         for key in evaluation_rows.due_configs(self._ledger):
             self.offer(key)
+        self._strike()
 
     def close(self) -> None:
         """Ask nothing more."""
         self._closed = True
+        if self._clock is not None:
+            self._clock.cancel()
 
     @property
     def busy(self) -> bool:
-        """Whether something waits to be evaluated."""
-        return any(one.out or one.waiting or one.reading for one in self._queues.values())
+        """Whether something waits to be evaluated, or for the clock."""
+        waits = any(one.out or one.waiting or one.reading for one in self._queues.values())
+        return waits or bool(self._wants_clock())
+
+    # -- the clock
+
+    def _wants_clock(self) -> tuple[str, ...]:
+        return self._configs.wanted(None, TIMER, RELAY_CHANNEL, self.disabled)
+
+    def _strike(self) -> None:
+        """Once a minute: an event, if somebody wants it; and who has nothing to do ends."""
+        self._workers.end_idle()
+        if self._wants_clock():
+            self._committer.submit_job(self._tick)
+        self._clock = self._loop.call_later(TICK - time.time() % TICK, self._strike)
+
+    def _tick(self, batch: Batch) -> None:
+        at_ms = batch.now_ms - batch.now_ms % int(TICK * 1000)
+        event = Accepted(
+            request=None,
+            id=derived_ulid(at_ms, TIMER),  # of a minute there is one, whoever was killed
+            given=True,
+            kind=TIMER,
+            sender="relay",
+            origin="relay",
+            body="",
+        )
+        self.mark(event, None, batch)
+        self._windows.collect(event, batch)
 
     def problems(self) -> dict[str, str]:
         """Why configurations evaluate nothing, by their paths."""

@@ -144,6 +144,7 @@ class BrokerServer:
             committer,
             configs,
             self._workers,
+            windows,
             home,
             log=log,
             dispatched=self._engine.wake,
@@ -372,6 +373,7 @@ class BrokerServer:
             "counts": queries.counts(self._ledger),
             "agents": self._agents.agent_list(),
             "channels": self._channels.described(),
+            "problems": self._evaluations.problems(),
             "parked": queries.parked_count(self._ledger),
             "dispatches": dispatch_rows.counts(self._ledger),
         }

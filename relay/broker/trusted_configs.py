@@ -32,7 +32,7 @@ from relay.protocol.broker import Json
 #: The key of the person's own configuration.
 USER = "user"
 #: Seconds for which what was found counts.
-FRESH = 1.0
+FRESH = 0.05
 #: Folders of agents for which it is kept.
 _FOLDERS_MAX = 4096
 
@@ -109,6 +109,8 @@ class TrustedConfigs:
         if known is not None and (cwd in self._fresh or self._state(known.paths) == known.state):
             self._fresh.add(cwd)
             return known.configs
+        # Before it is read: what is trusted meanwhile is then found next time.
+        store = _stat(self._home.trust)
         try:
             if cwd is None:
                 own = found_at(self._home, user_config())
@@ -122,7 +124,7 @@ class TrustedConfigs:
         if all(one.manifest is not None for one in configs):
             # What was never trusted evaluates nothing, whatever becomes of it.
             paths = tuple(one.path for one in files if one.entry is not None)
-            self._found[cwd] = _Found(paths, self._state(paths), configs)
+            self._found[cwd] = _Found(paths, [store, *map(_stat, paths)], configs)
             self._fresh.add(cwd)
         return configs
 

@@ -209,11 +209,12 @@ class ConfigWorkers:
         if self._running.get(worker.config.key) is worker:
             self._retire(worker)
 
-    def end_idle(self, keep: Callable[[ConfigWorker], bool]) -> None:
-        """End those that were asked nothing for ``IDLE`` seconds, but for those to ``keep``."""
+    def end_idle(self) -> None:
+        """End those that were asked nothing for ``IDLE`` seconds and have no channels to serve."""
         since = time.monotonic() - IDLE
         for worker in self.running():
-            if worker.idle and worker.used < since and not keep(worker):
+            serves = worker.ready is None or worker.ready.get("adapters")
+            if worker.idle and worker.used < since and not serves:
                 self._retire(worker)
 
     async def close(self) -> None:

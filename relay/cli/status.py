@@ -84,6 +84,8 @@ def status_verb(options: Any) -> int:
         output.data(f"channels: {', '.join(channels['names'])}")
         if channels["problem"]:
             output.data(f"  ! {channels['problem']}")
+    for path, problem in found["problems"].items():
+        output.data(f"! {path} evaluates no event: {problem}")
     for row in found["agents"]:
         output.data(f"{row['name']}: {output.state_text(row)}, {row['kind']}{_source(row)}")
         for remark in row["notes"]:
@@ -110,11 +112,12 @@ def broker_status(home: Home) -> Json:
             "held": 0,
             "dispatches": {},
             "channels": {"names": [], "problem": ""},
+            "problems": {},
             "agents": [],
         }
     names = (
         *("running", "pid", "socket", "home", "version", "uptime_s", "counts"),
-        *("dispatches", "channels"),
+        *("dispatches", "channels", "problems"),
     )
     agents = [
         {**_agent(row), "source": row["source"], "notes": row["notes"]} for row in answer["agents"]

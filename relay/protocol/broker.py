@@ -114,7 +114,8 @@ Ops (``?`` marks what may be left out):
               updated_ms}], the newest, oldest first. ``which``: a part of an id, or a persona.
 ``redispatch`` which? (parts of ids, personas; without it all), drop? -> rows: dead ones are tried
               again, or dropped. Not for agents.
-``status``    -> running, pid, socket, home, version, uptime_s, counts, agents, connections, parked
+``status``    -> running, pid, socket, home, version, uptime_s, counts, agents, connections, parked,
+              problems (why configurations evaluate nothing, by path)
 ``stop``      -> stopping
 
 ``auth`` is ``{"run", "token"}`` of a registered agent: the request is then that agent's.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from relay.broker import client
+from relay.broker.client import connect
 from relay.config.load import load_for_session
 from relay.config.trust import CONFIG_NAME, trust, user_config
+from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home
 from tests.broker.support import broker_thread, stop_broker
 
@@ -46,6 +49,8 @@ def configure(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Co
         path.write_text("from relay import *\nrelay = Relay()\n" + text)
         trust(home, str(path))
         load_for_session(home, str(path.parent))  # makes its manifest, as relay trust does
+        with suppress(BrokerUnavailable), connect(home, start=False) as asked:
+            asked.request("routes")  # the broker looks again at once
         return str(path)
 
     return write

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from relay.broker import evaluation
 from relay.broker.client import connect
 from relay.config.trust import trust
 from relay.core.paths import Home
 from tests.broker.conftest import Configure
-from tests.broker.support import kill_broker, register
+from tests.broker.support import broker_thread, kill_broker, register
 from tests.support import wait_until
 
 Json = dict[str, Any]
@@ -135,10 +136,10 @@ def test_events_in_flight_together_fire_a_one_shot_once(
     with connect(home) as client:
         for number in range(5):
             client.request("event", outside=outside(str(number)))
-        settled(home, 5)
+        settled(home, 1)  # those that came after the first was done are not evaluated
     assert rows(home, "SELECT count(*) FROM dispatches") == [(1,)]
     errors = rows(home, "SELECT DISTINCT error FROM hook_evaluations WHERE NOT fired")
-    assert errors == [("an earlier event had switched it off",)]
+    assert errors in ([], [("an earlier event had switched it off",)])
 
 
 SAME = """
@@ -272,3 +273,19 @@ def test_what_the_loop_guard_holds_is_not_evaluated(
         settled(home, 1)
     said = rows(home, "SELECT e.body FROM hook_evaluations h JOIN events e ON e.seq=h.event")
     assert said == [("fine",)]
+
+
+def test_the_clock_ticks_for_who_wants_it_and_once_a_minute(
+    home: Home, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is started anew in the same minute does not tick again; it does not end."""
+    configure("@relay.route(kinds=['timer'])\ndef tick(event): return event.sender_type")
+    monkeypatch.setattr(evaluation, "TICK", 3600.0)  # no test waits for a minute to end
+    for _ in range(2):
+        with broker_thread(home):
+            settled(home, 1)
+            with connect(home) as client:
+                assert client.request("status")["counts"]["events"] == 1
+    said = rows(home, "SELECT e.kind, e.agent, h.error FROM hook_evaluations h, events e")
+    assert [one[:2] for one in said] == [("timer", "relay")]
+    assert "'system'" in said[0][2] or "SYSTEM" in said[0][2]
