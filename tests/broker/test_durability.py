@@ -43,6 +43,7 @@ class Flood:
 
     def __init__(self, home: Home, round_: int) -> None:
         self.promised: dict[str, str] = {}  # id -> recipient
+        self.events: dict[str, str] = {}  # source id -> id
         self._round = round_
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(30)
@@ -60,7 +61,10 @@ class Flood:
                     answer = decode(line)
                     assert answer["ok"], answer
                     id_, to = self._asked.pop(answer["n"])
-                    self.promised[id_] = to
+                    if to:
+                        self.promised[id_] = to
+                    else:  # told twice, and one event
+                        assert self.events.setdefault(id_, answer["id"]) == answer["id"]
                 if len(self.promised) > 100:
                     enough.set()
                 self._send(len(lines))
@@ -73,6 +77,12 @@ class Flood:
     def _send(self, count: int) -> None:
         for _ in range(count):
             self._n += 1
+            if self._n % 5 == 0:
+                source = f"{self._round}.{self._n // 10}"
+                self._asked[self._n] = (source, "")
+                outside = {"channel": "mail", "source_id": source, "sender": source}
+                self._socket.sendall(encode({"n": self._n, "op": "event", "outside": outside}))
+                continue
             to = RECIPIENTS[self._n % 3]
             id_ = new_ulid(self._round * 100_000 + self._n)
             self._asked[self._n] = (id_, to)
@@ -83,6 +93,7 @@ class Flood:
 def test_killed_at_any_moment(home: Home) -> None:
     home.create()
     promised: dict[str, str] = {}
+    events: dict[str, str] = {}
     moment = random.Random(7)
     for round_ in range(1, ROUNDS + 1):
         process = broker_process(home)
@@ -100,7 +111,18 @@ def test_killed_at_any_moment(home: Home) -> None:
             assert not thread.is_alive()
         assert len(flood.promised) > 100
         promised.update(flood.promised)
+        events.update(flood.events)
     _check(home, promised)
+    with closing(sqlite3.connect(home.ledger)) as database:
+        asked = "SELECT source_id, id FROM events WHERE channel='mail'"
+        found = database.execute(asked).fetchall()
+        assert len(found) == len(dict(found))
+        assert events.items() <= dict(found).items()
+        missing = (
+            "SELECT count(*) FROM events e LEFT JOIN event_participants p ON p.event = e.seq"
+            " WHERE e.channel='mail' AND p.person IS NULL"
+        )
+        assert database.execute(missing).fetchone() == (0,)
 
 
 def _check(home: Home, promised: dict[str, str]) -> None:
