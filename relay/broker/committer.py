@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from relay.broker.batch import Accepted, Batch, ClientRequest, Handler, Job
 from relay.broker.routing import Routing
+from relay.core.dispatch import RELAY_CHANNEL
 from relay.core.errors import RelayError, StorageError
 from relay.core.ids import new_ulid
 from relay.core.message import QueueMode, State
@@ -182,6 +183,9 @@ class Committer:
                 _answer(message, batch)
                 continue
             if not _is_plain(message):
+                if message.thread is not None:
+                    ledger.begin()
+                    event_rows.note_thread(ledger, RELAY_CHANNEL, message.thread, batch.now_ms)
                 events.append(_event(message))
                 deliveries += _deliveries(message, ledger)
                 _answer(message, batch)

@@ -75,23 +75,32 @@ def add(ledger: Ledger, row: OutsideRow, outside: OutsideEvent) -> None:
     person = persons.ensure(
         ledger, outside.channel, sender, name=name, type_=outside.sender_type, now_ms=now_ms
     )
+    if thread is not None:
+        note_thread(ledger, outside.channel, thread, now_ms, outside)
     ledger.note_events([row], {(sender, seq >> BLOCK_BITS)})
     with ledger.guard() as db:
         db.execute(_EVENT, (*row, *where, *what))
         db.execute("INSERT INTO event_participants VALUES (?,?,'from')", (seq, person))
-        if thread is not None:
-            group = outside.peer_kind is PeerKind.GROUP
-            db.execute(
-                "INSERT OR IGNORE INTO threads (channel, id, is_group, peer, created_ms)"
-                " VALUES (?,?,?,?,?)",
-                (outside.channel, thread, int(group), outside.peer, now_ms),
-            )
         db.executemany(
             "INSERT INTO event_files VALUES (?,?,?,?,?,?)",
             [
                 (seq, n, one.sha256, one.name, one.content_type, one.size)
                 for n, one in enumerate(outside.files)
             ],
+        )
+
+
+def note_thread(
+    ledger: Ledger, channel: str, thread: str, now_ms: int, outside: OutsideEvent | None = None
+) -> None:
+    """There is this thread; what is known of it stays."""
+    group = outside is not None and outside.peer_kind is PeerKind.GROUP
+    peer = None if outside is None else outside.peer
+    with ledger.guard() as db:
+        db.execute(
+            "INSERT OR IGNORE INTO threads (channel, id, is_group, peer, created_ms)"
+            " VALUES (?,?,?,?,?)",
+            (channel, thread, int(group), peer, now_ms),
         )
 
 

@@ -65,9 +65,16 @@ def test_many_events_come_one_a_line(relay: Run, broker_home: Home) -> None:
     assert [one.get("duplicate") for one in answers] == [False, None, True, False]
     assert answers[1]["number"] == 2 and "no JSON" in answers[1]["error"]["message"]
     assert done.returncode == 1
+    relay("send", "Bob", "hello", "--offline", "--thread", "t")
+    ledger = Ledger(broker_home.ledger)
+    with ledger.guard() as db:
+        threads = db.execute("SELECT channel, id, is_group, peer FROM threads").fetchall()
+    ledger.close()
+    assert threads == [("chat", "7", 1, "team"), ("relay", "t", 0, None)]
     assert [row[0] for row in stored(broker_home, "body")] == [
         "one",
         "another channel, the same id",
+        "hello",
     ]
 
 
