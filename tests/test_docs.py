@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from relay.agents.known_agents import ADAPTERS
 from relay.agents.launch import PLANNERS
 from relay.agents.profile import find_profile, profile_names
 from relay.cli.verbs import VERBS
+from relay.core import sqlite
+from relay.ledger.schema import SCHEMA
 from tests.real_agents.install import PINS, PROFILED
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,6 +21,7 @@ AGENTS = sorted((ROOT / "docs" / "agents").glob("*.md"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *AGENTS]
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 _ATTACK = re.compile(r"^\|.*\| (tests/\S+\.py)::(test_\w+) \|$", re.MULTILINE)
+_TABLE = re.compile(r"^\| `(\w+)` \| ([\w, →]+) \| [^|]+ \|$", re.MULTILINE)
 _COMMAND = re.compile(r"(?:^|\$ )(?:\.venv/bin/)?relay ([a-z-]+)", re.MULTILINE)
 
 
@@ -55,6 +59,22 @@ def test_commands_in_examples_exist(page: Path) -> None:
 def test_every_verb_is_documented() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
     assert [verb for verb in sorted(verbs()) if f"relay {verb}" not in text] == []
+
+
+def test_the_tables_of_the_ledger_are_those_of_its_schema(tmp_path: Path) -> None:
+    told = {}
+    for name, columns in _TABLE.findall((ROOT / "docs" / "broker.md").read_text()):
+        told[name] = columns.split(", ")
+    there = {}
+    with closing(sqlite.connect(str(tmp_path / "ledger.db"), SCHEMA)) as db:
+        tables = db.execute(
+            "SELECT name FROM sqlite_master WHERE type='table' AND name NOT LIKE 'sqlite%'"
+        )
+        for (name,) in tables.fetchall():
+            others = {row[3]: row[2] for row in db.execute(f"PRAGMA foreign_key_list({name})")}
+            columns = [row[1] for row in db.execute(f"PRAGMA table_info({name})")]
+            there[name] = [f"{one} → {others[one]}" if one in others else one for one in columns]
+    assert told == there
 
 
 def test_the_readme_leads_to_every_page() -> None:

@@ -16,7 +16,8 @@ from typing import Any
 from relay.broker.batch import Batch, ClientRequest
 from relay.broker.committer import Committer
 from relay.broker.directory import Directory
-from relay.core.errors import RelayError
+from relay.core.errors import RelayError, UsageError
+from relay.ledger import compaction
 from relay.ledger.queries import Filter
 from relay.ledger.schema import Row
 from relay.ledger.search_index import SearchIndex
@@ -103,6 +104,26 @@ class LedgerOps:
         self._directory.check_person(request, "make the search index anew")
         self._run(request, batch, self._index.make_anew, lambda number, _: {"indexed": number})
 
+    def compact(self, request: ClientRequest, batch: Batch) -> Json:
+        """One step of compacting the agent ledger; without ``really``, what it would do."""
+        self._directory.check_person(request, "compact the agent ledger")
+        after, before_ms, keep = (
+            _number(request, name, default)
+            for name, default in (("after", 0), ("before_ms", None), ("keep", compaction.KEEP))
+        )
+        really = request.fields.get("really") is True
+        if really:
+            self._ledger.begin()
+        done = compaction.step(
+            self._ledger,
+            after,
+            before_ms=before_ms,
+            keep=keep,
+            now_ms=batch.now_ms,
+            really=really,
+        )
+        return {"turns": done.turns, "characters": done.characters, "after": done.following}
+
     # -- the thread
 
     def _run(
@@ -164,3 +185,10 @@ class LedgerOps:
     def _done(self, request: ClientRequest) -> None:
         self._waiting -= 1
         request.client.undefer()
+
+
+def _number(request: ClientRequest, name: str, default: int | None) -> int:
+    value = request.fields.get(name, default)
+    if type(value) is not int or not 0 <= value < 1 << 53:
+        raise UsageError(f"{name} must be a number from 0 on, not {value!r}")
+    return value

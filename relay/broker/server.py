@@ -186,6 +186,7 @@ class BrokerServer:
             "show": self._queries.show,
             "history": self._queries.history,
             "reindex": self._ledgers.reindex,
+            "compact": self._ledgers.compact,
             "held": self._held.held,
             "decide": self._held.decide,
             "dispatch": self._dispatches.dispatch,

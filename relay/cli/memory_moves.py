@@ -68,7 +68,7 @@ def export(options: Any) -> int:
     file = None if options.file == "-" else options.file
     with (
         connected(options.config) as client,
-        _target(file, replace=options.force) as target,
+        export_target(file, replace=options.force) as target,
         progress.on_stderr(data_on_stdout=file is None) as bar,
     ):
         done = _write_all(client, target, bar)
@@ -94,7 +94,7 @@ def _write_all(client: BrokerClient, target: IO[str], bar: progress.Bar) -> int:
 
 
 @contextlib.contextmanager
-def _target(file: str | None, *, replace: bool) -> Iterator[IO[str]]:
+def export_target(file: str | None, *, replace: bool) -> Iterator[IO[str]]:
     """stdout; a pipe or a device as it is; or a file that is there whole or not at all."""
     if file is None:
         with output.writing():

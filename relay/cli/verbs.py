@@ -18,6 +18,7 @@ VERBS = {
     "history": ("messages", "all messages, oldest first"),
     "ingest": ("ingest", "bring in what happened elsewhere: a mail, a webhook, a chat message"),
     "person": ("person_verbs", "who is behind the addresses of mails and chats: add, merge, list"),
+    "ledger": ("ledger_verbs", "read all that is stored by SQL, export it, tidy it up"),
     "held": ("held", "messages between agents that wait for you to let them go on"),
     "allow": ("held", "let held messages go on"),
     "refuse": ("held", "let held messages fail"),

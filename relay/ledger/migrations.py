@@ -284,6 +284,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE UNIQUE INDEX agent_turns_source ON agent_turns (session, source_id)"
         " WHERE source_id IS NOT NULL",
+        "CREATE INDEX agent_turns_session ON agent_turns (session)",
         """CREATE TABLE agent_messages (
             seq INTEGER PRIMARY KEY,
             id TEXT NOT NULL UNIQUE,

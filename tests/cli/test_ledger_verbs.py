@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
@@ -34,3 +39,194 @@ def test_history_finds_a_text_in_both_ledgers_and_shows_where(
     # Two characters are looked for without the index, in what was said to each other.
     assert len(json.loads(relay("history", "--grep", "R 1", "--json").stdout)) == 4
     assert relay("history", "--grep", "zz").returncode == 0
+
+
+# -- query
+
+
+def asked(relay: Run, sql: str, *options: str) -> list[dict[str, Any]]:
+    done = relay("ledger", "query", sql, "--json", *options)
+    assert done.returncode == 0, done.stdout
+    rows = json.loads(done.stdout)
+    assert isinstance(rows, list)
+    return rows
+
+
+def test_a_query_reads_both_ledgers_while_the_broker_works(relay: Run, broker_home: Home) -> None:
+    worked(broker_home, 3)
+    relay("send", "Bob", "here\x1b[31m", "--offline")
+    sql = (
+        "SELECT s.label, count(*) AS n, s.label FROM agent_turns t"
+        " JOIN agent_sessions s ON s.id = t.session GROUP BY 1"
+    )
+    assert asked(relay, sql) == [{"label": "000", "n": 3, "label_2": "000"}]
+    done = relay("ledger", "query", "SELECT seq, body, thread FROM events ORDER BY seq DESC")
+    assert done.stdout.splitlines()[:2] == ["seq  body           thread", "4    here^[[31m     -"]
+    assert asked(relay, "SELECT x'00ff' AS b") == [{"b": "x'00ff'"}]
+
+
+def test_a_large_answer_is_cut_and_says_so(relay: Run, broker_home: Home) -> None:
+    worked(broker_home, 1)
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT i FROM n"
+    assert len(asked(relay, endless, "--limit", "5")) == 5
+    assert "there are more rows: --limit N" in relay("ledger", "query", endless).stderr
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "ATTACH '{}/other.db' AS other",
+        "DETACH main",
+        "VACUUM INTO '{}/other.db'",
+        "INSERT INTO threads VALUES ('mail', 'x', NULL, 0, NULL, 1)",
+        "UPDATE persons SET type='owner'",
+        "DELETE FROM deliveries",
+        "DROP TABLE events",
+        "CREATE TABLE x (a)",
+        "CREATE TEMP TABLE x (a)",
+        "WITH x AS (SELECT 1) DELETE FROM persons",
+        "EXPLAIN DELETE FROM persons",
+        "PRAGMA journal_mode=DELETE",
+        "PRAGMA query_only=OFF",
+        "PRAGMA writable_schema=ON",
+        "PRAGMA hard_heap_limit=0",
+        "BEGIN IMMEDIATE",
+        "SAVEPOINT x",
+        "ANALYZE",
+        "REINDEX",
+        "SELECT load_extension('{}/x.so')",
+        "SELECT fts3_tokenizer('simple')",
+        "SELECT key FROM nonce_key",
+        "SELECT count(*) FROM nonce_key",
+        "SELECT 1; DELETE FROM persons",
+        "SELECT randomblob(1000000000)",
+        "SELECT hex(zeroblob(8000000)) || hex(zeroblob(8000000))",
+        "SELECT 'x' LIKE replace(hex(zeroblob(500)), '00', '%a')",
+        "SELECT " + "(" * 200 + "1" + ")" * 200,
+        "SELECT 1\0",
+        "SELEC 1",
+        "",
+        "-- nothing",
+    ],
+    ids=lambda sql: sql[:24].replace("/", "") or "empty",
+)
+def test_hostile_sql_is_refused_and_changes_nothing(
+    relay: Run, broker_home: Home, tmp_path: Path, sql: str
+) -> None:
+    worked(broker_home, 1)
+    before = Path(broker_home.ledger).read_bytes()
+    done = relay("ledger", "query", sql.replace("{}", str(tmp_path)))
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr.startswith("relay: ") and "Traceback" not in done.stderr
+    assert Path(broker_home.ledger).read_bytes() == before
+    assert not (tmp_path / "other.db").exists()
+
+
+def test_the_hashes_of_tokens_are_not_shown(relay: Run, broker_home: Home) -> None:
+    worked(broker_home, 1)
+    with sqlite3.connect(broker_home.ledger) as db:
+        db.execute(
+            "INSERT INTO agents (name, person, kind, token_hash, state, since_ms, last_seen_ms)"
+            " VALUES ('Ann', 0, 'x', 'secret', 'gone', 1, 1)"
+        )
+    assert asked(relay, "SELECT name, token_hash FROM agents") == [
+        {"name": "Ann", "token_hash": None}
+    ]
+    assert asked(relay, "SELECT 1 AS n FROM agents WHERE token_hash LIKE 's%'") == []
+    assert "secret" not in relay("ledger", "export").stdout
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT count(*) FROM n",
+        "SELECT instr(replace(hex(zeroblob(3900000)), '0', 'a'),"
+        " replace(hex(zeroblob(1900000)), '0', 'a') || 'b')",
+    ],
+    ids=["recursion", "one function"],
+)
+def test_a_query_that_never_ends_is_ended(spawned: Run, broker_home: Home, sql: str) -> None:
+    worked(broker_home, 1)
+    done = spawned("ledger", "query", sql, "--timeout", "0.2")
+    assert done.returncode == 5 and "the query took more than 0.2 s" in done.stderr
+
+
+def test_a_query_cannot_take_all_memory(relay: Run, broker_home: Home) -> None:
+    worked(broker_home, 1)
+    done = relay(
+        *("ledger", "query"),
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n)"
+        " SELECT hex(zeroblob(3900000)) || i FROM n ORDER BY 1",
+    )
+    assert done.returncode == 2 and "256 MiB of memory" in done.stderr
+
+
+def test_without_a_ledger_it_says_so(relay: Run) -> None:
+    done = relay("ledger", "query", "SELECT 1")
+    assert done.returncode == 3 and "there is no ledger yet" in done.stderr
+
+
+# -- export
+
+
+def test_an_export_has_every_row_of_both_ledgers(
+    relay: Run, broker_home: Home, tmp_path: Path
+) -> None:
+    worked(broker_home, 3)
+    file = tmp_path / "all.jsonl"
+    assert relay("ledger", "export", str(file)).returncode == 0
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    names = {row["table"] for row in rows}
+    assert {"events", "dispatches", "agent_turns", "agent_tool_calls", "persons"} <= names
+    assert not {"nonce_key", "senders"} & names
+    [first] = [row for row in rows if row["table"] == "events" and row["seq"] == 1]
+    assert first["body"] == "please look 0" and first["channel"] == "relay"
+    assert "is there already" in relay("ledger", "export", str(file)).stderr
+    lines = relay("ledger", "export", "--ledger", "agents").stdout.splitlines()
+    assert {json.loads(line)["table"] for line in lines} == {
+        *("agent_sessions", "agent_turns", "agent_messages", "agent_tool_calls")
+    }
+    recent = relay("ledger", "export", "--since", "1d").stdout
+    assert "please look" not in recent
+
+
+# -- reindex, compact
+
+
+def test_the_index_can_be_made_anew(relay: Run, broker_home: Home) -> None:
+    worked(broker_home, 4)
+    assert relay("ledger", "reindex").stdout == "12 texts are indexed\n"
+    assert json.loads(relay("ledger", "reindex", "--json").stdout) == {"indexed": 12}
+    assert "[look 3]" in relay("history", "--grep", "look 3").stdout
+
+
+TREE = "SELECT id, session, parent_turn, state, tool_call_count FROM agent_turns ORDER BY rowid"
+SAID = "SELECT content FROM agent_messages WHERE role='assistant' ORDER BY seq"
+
+
+def test_compacting_keeps_the_turns_and_the_beginning_of_what_was_said(
+    relay: Run, broker_home: Home
+) -> None:
+    worked(broker_home, 30)
+    events = asked(relay, "SELECT * FROM events")
+    tree = asked(relay, TREE)
+    done = relay("ledger", "compact", "--before", "1d", "--keep", "10", "--yes")
+    assert done.returncode == 0 and done.stdout.startswith("20 turns are compacted, by 1")
+    assert asked(relay, TREE) == tree and asked(relay, "SELECT * FROM events") == events
+    said = [row["content"] for row in asked(relay, SAID)]
+    assert said[0] == "answer 0 " + "y" * 151 + "… [compacted: 409 characters]"
+    assert said[20] == "answer 20 " + "y" * 400
+    calls = asked(relay, "SELECT name, result_json FROM agent_tool_calls")
+    assert [bool(row["result_json"]) for row in calls] == [False] * 20 + [True] * 10
+    assert {row["name"] for row in calls} == {"read"}
+    again = relay("ledger", "compact", "--before", "1d", "--keep", "10", "--yes", "--json")
+    assert json.loads(again.stdout) == {"turns": 0, "characters": 0}
+
+
+def test_compacting_asks_first(relay: Run, broker_home: Home) -> None:
+    worked(broker_home, 30)
+    done = relay("ledger", "compact", "--before", "1d", stdin="y\n")
+    assert done.returncode == 2 and "Of what was said in 10 turns" in done.stderr
+    assert "--yes" in done.stderr
+    assert relay("ledger", "compact").returncode == 2
+    assert "compacted" not in "".join(row["content"] for row in asked(relay, SAID))

@@ -74,7 +74,7 @@ def test_a_file_that_is_there_is_replaced_only_when_asked_to(relay: Run, tmp_pat
 def test_a_file_that_somebody_makes_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     file = tmp_path / "new.jsonl"
     with pytest.raises(UsageError, match="there already"):  # noqa: SIM117
-        with memory_moves._target(str(file), replace=False) as target:
+        with memory_moves.export_target(str(file), replace=False) as target:
             target.write("ours")
             file.write_text("theirs")
     assert file.read_text() == "theirs" and os.listdir(tmp_path) == ["new.jsonl", "shop"]
@@ -84,8 +84,8 @@ def test_a_file_that_somebody_makes_meanwhile_is_not_replaced(tmp_path: Path) ->
 def test_one_that_is_ended_leaves_no_part(number: signal.Signals, tmp_path: Path) -> None:
     script = (
         "import sys\n"
-        "from relay.cli.memory_moves import _target\n"
-        "with _target(sys.argv[1], replace=True) as target:\n"
+        "from relay.cli.memory_moves import export_target\n"
+        "with export_target(sys.argv[1], replace=True) as target:\n"
         "    target.write('half')\n"
         "    target.flush()\n"
         "    print('begun', flush=True)\n"

@@ -1,0 +1,188 @@
+"""``relay ledger query|export|reindex|compact``: the two ledgers as a whole."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from relay.broker.client import connect
+from relay.cli import output, table
+from relay.cli.parser import Parser, count, moment, wait_seconds
+from relay.cli.verbs import verb
+from relay.core.errors import UsageError
+from relay.core.paths import Home
+from relay.core.visible import visible
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from relay.broker.client import BrokerClient
+    from relay.cli.output import Json
+
+#: Seconds that an index may take to be made.
+_REINDEX_WITHIN = 3600.0
+#: Rows of a query unless --limit says otherwise.
+_ROWS = 1000
+#: The tables of the agent ledger; the others are the event ledger's.
+_AGENTS = ("agent_sessions", "session_aliases", "agent_turns", "agent_messages", "agent_tool_calls")
+
+
+def add(verbs: Parser) -> None:
+    """Declare the verbs."""
+    group = verb(
+        verbs,
+        "ledger",
+        'relay ledger query "SELECT kind, count(*) FROM events GROUP BY kind"\n'
+        "  relay ledger export --ledger agents turns.jsonl\n"
+        "  relay ledger compact --before 90d",
+    )
+    own = group.add_subparsers(dest="ledger_verb", metavar="query|export|reindex|compact")
+    asked = _sub(own, "query", "what a SELECT finds; nothing can be written", query_verb)
+    asked.add_argument("sql", metavar="SQL", help="one SELECT; docs/broker.md has the tables")
+    asked.add_argument("--limit", type=count, metavar="N", help=f"at most so many rows ({_ROWS})")
+    asked.add_argument(
+        "--timeout", type=wait_seconds, metavar="S", help="it may take so many seconds (10)"
+    )
+    asked.add_argument("--json", action="store_true", help="for programs")
+    export = _sub(own, "export", "write both ledgers as JSON lines, one a row", export_verb)
+    export.add_argument("file", nargs="?", metavar="FILE", help="the file (default, and -: stdout)")
+    export.add_argument(
+        "--ledger", choices=("events", "agents"), metavar="WHICH", help="only events, or agents"
+    )
+    export.add_argument("--since", type=moment, metavar="WHEN", help="only what is newer (3d)")
+    export.add_argument("--force", action="store_true", help="replace the file if it is there")
+    again = _sub(own, "reindex", "make the index of --grep anew", reindex_verb)
+    again.add_argument("--json", action="store_true", help="for programs")
+    compact = _sub(
+        own, "compact", "shorten what was said in old turns; the turns stay", compact_verb
+    )
+    compact.add_argument(
+        "--before", type=moment, metavar="WHEN", help="turns that ended before (90d, 2026-01-31)"
+    )
+    compact.add_argument(
+        "--keep", type=count, default=20, metavar="N", help="the newest of each session stay (20)"
+    )
+    compact.add_argument("--yes", action="store_true", help="do not ask")
+    compact.add_argument("--json", action="store_true", help="for programs")
+
+
+def _sub(verbs: Parser, name: str, text: str, run: Any) -> Parser:
+    parser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    parser.set_defaults(run=run)
+    return parser
+
+
+# -- query, export: they read the file themselves, so that no query keeps the broker from its work
+
+
+def query_verb(options: Any) -> int:
+    """``relay ledger query``."""
+    from relay.ledger.sql_query import PATIENCE, query
+
+    seconds = PATIENCE if options.timeout is None else options.timeout
+    found = query(Home.from_env().ledger, options.sql, options.limit or _ROWS, seconds)
+    if options.json:
+        names = _distinct(found.columns)
+        output.as_json([dict(zip(names, map(_plain, row), strict=True)) for row in found.rows])
+    else:
+        rows = [[None if one is None else _plain(one) for one in row] for row in found.rows]
+        table.table(found.columns, rows, width=table.columns())
+    if found.more:
+        output.note("there are more rows: --limit N shows more, or narrow it down")
+    return 0
+
+
+def _plain(value: object) -> object:
+    return f"x'{value.hex()}'" if isinstance(value, bytes) else value
+
+
+def _distinct(names: tuple[str, ...]) -> list[str]:
+    """The columns' names, those that came before with a number."""
+    seen: dict[str, int] = {}
+    out = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        out.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return out
+
+
+def export_verb(options: Any) -> int:
+    """``relay ledger export``."""
+    from contextlib import closing
+
+    from relay.cli.memory_moves import export_target
+    from relay.ledger.sql_query import export
+
+    def wanted(name: str) -> bool:
+        return options.ledger is None or (name in _AGENTS) == (options.ledger == "agents")
+
+    done = 0
+    file = None if options.file == "-" else options.file
+    with (
+        closing(export(Home.from_env().ledger, wanted, options.since)) as rows,
+        export_target(file, replace=options.force) as target,
+    ):
+        for name, row in rows:
+            target.write(json.dumps({"table": name, **row}) + "\n")
+            done += 1
+    if file is not None:
+        output.note(f"{done} rows are in {file}")
+    return 0
+
+
+# -- reindex, compact: the broker's
+
+
+def reindex_verb(options: Any) -> int:
+    """``relay ledger reindex``."""
+    with connect(Home.from_env()) as client:
+        number = client.request("reindex", deadline=_REINDEX_WITHIN)["indexed"]
+    if options.json:
+        output.as_json({"indexed": number})
+    else:
+        output.data(f"{number} texts are indexed")
+    return 0
+
+
+def compact_verb(options: Any) -> int:
+    """``relay ledger compact``: asks first, as what is shortened is gone."""
+    if options.before is None:
+        raise UsageError("which turns are old?", hint="relay ledger compact --before 90d")
+    with connect(Home.from_env()) as client:
+        would = _compact(client, options, really=False)
+        if would["turns"] and not _agreed(options, would):
+            return 1
+        done = _compact(client, options, really=True) if would["turns"] else would
+    if options.json:
+        output.as_json(done)
+    else:
+        output.data(f"{done['turns']} turns are compacted, by {done['characters']:,} characters")
+    return 0
+
+
+def _agreed(options: Any, would: Json) -> bool:
+    if options.yes:
+        return True
+    output.note(
+        f"Of what was said in {would['turns']} turns the beginning stays, of their tool calls the"
+        f" names: {would['characters']:,} characters go for good. Events stay as they are."
+    )
+    if not sys.stdin.isatty():
+        raise UsageError("nobody is here to agree to that", hint="give --yes")
+    sys.stderr.write(visible("Compact them? [y/N] "))
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _compact(client: BrokerClient, options: Any, *, really: bool) -> Json:
+    total: Json = {"turns": 0, "characters": 0}
+    after: int | None = 0
+    while after is not None:
+        step = client.request(
+            "compact", before_ms=options.before, keep=options.keep, after=after, really=really
+        )
+        after = step["after"]
+        for name in total:
+            total[name] += step[name]
+    return total
