@@ -41,10 +41,13 @@ RECIPIENTS = ("Al", "Bob", "Cy")
 class Flood:
     """Sends with ``IN_FLIGHT`` requests out, until the broker dies; remembers what was promised."""
 
+    #: Answers after which the broker may be killed.
+    ENOUGH = 100
+
     def __init__(self, home: Home, round_: int) -> None:
         self.promised: dict[str, str] = {}  # id -> recipient
         self.events: dict[str, str] = {}  # source id -> id
-        self._round = round_
+        self.round = round_
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(30)
         self._socket.connect(home.broker_socket)
@@ -65,7 +68,7 @@ class Flood:
                         self.promised[id_] = to
                     else:  # told twice, and one event
                         assert self.events.setdefault(id_, answer["id"]) == answer["id"]
-                if len(self.promised) > 100:
+                if len(self.promised) > self.ENOUGH:
                     enough.set()
                 self._send(len(lines))
         except (BrokenPipeError, ConnectionResetError):
@@ -77,17 +80,21 @@ class Flood:
     def _send(self, count: int) -> None:
         for _ in range(count):
             self._n += 1
-            if self._n % 5 == 0:
-                source = f"{self._round}.{self._n // 10}"
-                self._asked[self._n] = (source, "")
-                outside = {"channel": "mail", "source_id": source, "sender": source}
-                self._socket.sendall(encode({"n": self._n, "op": "event", "outside": outside}))
-                continue
-            to = RECIPIENTS[self._n % 3]
-            id_ = new_ulid(self._round * 100_000 + self._n)
+            id_, to, fields = self.request(self._n)
             self._asked[self._n] = (id_, to)
-            request: Json = {"n": self._n, "op": "send", "to": to, "id": id_, "offline": True}
-            self._socket.sendall(encode({**request, "body": f"{self._round} {self._n}"}))
+            self._socket.sendall(encode({"n": self._n, **fields}))
+
+    def request(self, number: int) -> tuple[str, str, Json]:
+        """The id, the recipient and the fields of request ``number``; of an event of another
+        channel its source id, and no recipient."""
+        if number % 5 == 0:
+            source = f"{self.round}.{number // 10}"
+            outside: Json = {"channel": "mail", "source_id": source, "sender": source}
+            return source, "", {"op": "event", "outside": outside}
+        to = RECIPIENTS[number % 3]
+        id_ = new_ulid(self.round * 100_000 + number)
+        fields: Json = {"op": "send", "to": to, "id": id_, "offline": True}
+        return id_, to, {**fields, "body": f"{self.round} {number}"}
 
 
 def test_killed_at_any_moment(home: Home) -> None:
